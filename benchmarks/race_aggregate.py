@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def torch_csr(csr: Csr, weighted: bool = True) -> torch.Tensor:
 
 def dgl_sum(csr: Csr) -> Callable[[torch.Tensor], torch.Tensor] | str:
     """DGL's unweighted copy_u_sum, its fast path, or why it is not here."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # else DGL writes one into the home folder
     try:
         import dgl
         from dgl import ops

@@ -192,6 +192,8 @@ def _deprecated_pynvml() -> Iterator[Check]:
 
 
 def _contenders() -> Iterator[Check]:
+    # Without it the first import of DGL prints a notice and writes ~/.dgl/config.json.
+    os.environ.setdefault("DGLBACKEND", "pytorch")
     for module, (install, who) in CONTENDERS.items():
         check = _package(module.replace("_", "-"), module, f"{install} (for {who})", "missing")
         yield _temporal(check) if module == "torch_geometric_temporal" else check

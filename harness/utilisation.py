@@ -135,7 +135,7 @@ def throughput(row: Any, system: str) -> tuple[float, str] | None:
         known = metric(one.metric)
         whose = one.dims.get("system") or one.dims.get("setting")
         if known.kind == "rate" and (whose == system or (own and not whose)):
-            return float(one.value), f"{known.about}/s"
+            return float(one.value), f"{one.dims.get('of') or known.about}/s"
     if own and row.time:
         return 1 / row.time, "times/s"
     return None

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgbench.lab.metrics import METRICS
+from dgbench.lab.metrics import metric
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import paired_ratio, pooled_ratio
+from dgbench.runtime.statistics import pooled_ratio
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
@@ -24,7 +24,7 @@ of a paper rests on such a row."""
 
 
 TURN_INTERVAL = "95 % interval of the median over turns"
-"""What a figure says of the intervals of `gains`."""
+"""What a figure says of intervals of ratios over the turns of a process."""
 ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
 """The same where cells run in several rounds: where vertices and blocks come to lie in memory is
 settled once a process, so that many turns of one process tell a gain too sharply."""
@@ -64,7 +64,7 @@ class Ratio:
 
     def against(self, other: Ratio) -> int:
         """1 if this ratio's whole interval lies above the other's, -1 if below, else 0."""
-        if None in (self.low, self.high, other.low, other.high):
+        if self.low is None or self.high is None or other.low is None or other.high is None:
             return 0
         return 1 if self.low > other.high else -1 if self.high < other.low else 0
 
@@ -99,17 +99,12 @@ def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def quantity(row: Any, value: str) -> float | None:
-    """`row.time`, or the value, counter or phase of that name; None where the row has none."""
+    """`row.time`, or what the row observed of a metric without dimensions; None without."""
     if value == "time":
         return row.time
-    for where in (row.values, row.counters, row.phases):
-        if value in where:
-            return float(where[value])
-    if value in METRICS:
-        for one in row.observations:
-            if one.metric == value and not one.dims:
-                return float(one.value)
-    return None
+    metric(value)
+    found = (one.value for one in row.observations if one.metric == value and not one.dims)
+    return next(map(float, found), None)
 
 
 def paired(
@@ -125,7 +120,7 @@ def paired(
         numerator, denominator: params that tell the two contenders apart, such as
             `{"system": "pygt"}` and `{"system": "pipad"}` (with `value="time"` that is the
             speed-up of pipad over pygt).
-        value: `time`, or the name of a value or counter.
+        value: `time`, or a metric.
 
     Returns:
         The ratio, or None where no pair exists. Rows without the quantity, or where it is not
@@ -163,37 +158,6 @@ def paired(
         rows=list(used),
         deviation=max(deviations, default=None),
         twin=any(bool(row.data.get("twin")) for row in used.values()),
-    )
-
-
-def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """Values of a row: `gain`, `low` and `high` of this name, from the times of paired turns.
-
-    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
-    have no interval.
-    """
-    ratio = paired_ratio(slow, fast, method="sign")
-    found = {f"gain {name}": ratio.value}
-    if ratio.low is not None and ratio.high is not None:
-        found |= {f"low {name}": ratio.low, f"high {name}": ratio.high}
-    return found
-
-
-def gain_of(rows: Sequence[Any], name: str) -> Ratio:
-    """A gain over the rounds; with one round, the interval over its turns."""
-    values = [row.values[f"gain {name}"] for row in rows]
-    pooled = pooled_ratio([(values, [1.0] * len(values))])
-    low, high = pooled.low, pooled.high
-    if len(rows) == 1:
-        low, high = (rows[0].values.get(f"{end} {name}") for end in ("low", "high"))
-    return Ratio(
-        value=pooled.value,
-        low=low,
-        high=high,
-        n=pooled.n,
-        rows=[row.id for row in rows],
-        deviation=max((gap for row in rows for gap in row.deviation.values()), default=None),
-        twin=any(bool(row.data.get("twin")) for row in rows),
     )
 
 

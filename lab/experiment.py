@@ -64,11 +64,7 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What one process hands back.
 
     Attributes:
-        values: named floats (seconds, bytes per second, losses ...).
-        units: unit of each value, where it is not plain from its name.
-        counters: exact integers.
-        phases: seconds per phase of the instrumented part, or empty.
-        samples: seconds of each steady iteration; the row's time is their median.
+        observations: what was measured, number by number, see `observe`.
         warmup: iterations dropped by the warm-up rule.
         deviation: largest relative deviations from the reference (`loss`, `output`, `gradient`,
             `parameters`), or empty where nothing was compared.
@@ -76,21 +72,14 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         notes: sentences a reader of the row must know.
         checks: comparisons of what was measured with an independent reference. A row decides
             nothing where neither it nor another row of its cell has one that passed.
-        observations: what was measured, number by number, see `observe`. An experiment that has
-            any leaves `values`, `units`, `counters`, `phases` and `samples` empty.
     """
 
-    values: dict[str, float] = {}
-    units: dict[str, str] = {}
-    counters: dict[str, int] = {}
-    phases: dict[str, float] = {}
-    samples: list[float] = []
+    observations: list[Observation] = []
     warmup: int = 0
     deviation: dict[str, float] = {}
     data: dict[str, Any] = {}
     notes: list[str] = []
     checks: list[ResultCheck] = []
-    observations: list[Observation] = []
 
     def observe(
         self,
@@ -121,15 +110,12 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     @property
     def steady(self) -> list[float]:
         """Seconds of each iteration of what the process was started to time; empty without."""
-        return next(
-            (o.samples for o in self.observations if o.samples and not o.dims), self.samples
-        )
+        return next((o.samples for o in self.observations if o.samples and not o.dims), [])
 
     @property
     def seconds_by_phase(self) -> dict[str, float]:
         """Seconds of an instrumented process by phase."""
-        found = {o.dims["phase"]: o.value for o in self.observations if o.metric == "phase_time"}
-        return found or self.phases
+        return {o.dims["phase"]: o.value for o in self.observations if o.metric == "phase_time"}
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ class Grid(Experiment):
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         """A cell with these params; `fields` stand for those of the class."""
         plain = {
-            "group": self.group.format(**params),
+            "group": fields.get("group") or self.group.format(**params),
             "repeats": by_preset(self.repeats, preset),
             "timeout_s": by_preset(self.timeout_s, preset),
         }

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgbench.lab.compare import Ratio, gain_of, paired, select
+from dgbench.lab.compare import Ratio, paired, ratio_of
+from dgbench.lab.table import Table
 
 RatioReader = Callable[[Sequence[Any], Mapping[str, str]], Ratio | None]
 """(rows of a workload, the workload) -> time of the rival over time of the subject, or None where
@@ -90,11 +91,10 @@ def paired_systems(rival: str, subject: str, value: str = "time") -> RatioReader
     return read
 
 
-def gain_in_rows(name: str) -> RatioReader:
-    """Reader of a gain that a process formed over its turns, see `turns.gains`."""
+def observed_ratio(metric: str = "speedup", **dims: Any) -> RatioReader:
+    """Reader of a ratio that each process formed over its turns."""
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Ratio | None:
-        mine = [row for row in select(rows) if f"gain {name}" in row.values]
-        return gain_of(mine, name) if mine else None
+        return ratio_of(Table.of(rows).where(metric, **dims))
 
     return read

@@ -10,10 +10,12 @@ was observed of stands in dimensions. A paper adds what only it observes, where 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, unknown_key
 
 Kind = Literal["time", "rate", "count", "bytes", "ratio", "score", "share"]
 UNITS: Final[dict[str, str]] = {
@@ -122,6 +124,23 @@ def check_value(name: str, value: object) -> None:
         raise InvalidInputError(f"the dimension '{name}' takes {wanted.__name__}, found {value!r}")
 
 
+def own(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Kind and words of those metrics that are a plugin's: rows carry them, for other readers."""
+    return {
+        name: (METRICS[name].kind, METRICS[name].about)
+        for name in dict.fromkeys(names)
+        if name in METRICS and name not in _OURS
+    }
+
+
+def adopt(found: Mapping[str, Sequence[str]]) -> None:
+    """Register metrics that a row carries, where nobody has yet; what breaks the rules is not."""
+    for name, (kind, about) in found.items():
+        if name not in METRICS:
+            with suppress(InvalidInputError, UnknownKeyError):
+                add(name, kind, about)  # type: ignore[arg-type]
+
+
 def _load() -> None:
     from dgbench.lab.catalogue import DIMENSIONS as dimensions
     from dgbench.lab.catalogue import METRICS as known
@@ -134,3 +153,4 @@ def _load() -> None:
 
 
 _load()
+_OURS: Final = frozenset(METRICS)

@@ -10,14 +10,18 @@ experiment. A verb says what is asked of them and makes a `Check`: (claim, rows)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.experiment import Measurement
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
-from dgbench.lab.table import OF_ROW, Table, rows_of
+from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.statistics import paired_ratio
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -205,16 +209,22 @@ def factor(
 
 
 def mean(contest: Contest, said: str = "", target: str = "mean") -> Check:
-    """The pooled ratio against `claim.value[target]`; {n} in `said` is how many workloads."""
+    """The pooled ratio against the claim's value, or its `target`; {n} in `said` is how many
+    workloads there are."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
         count = len(contest.each(rows))
         return factor(
             contest.pooled(rows), contest, rows, contest.params,
-            target=claim.value[target], reason=said.format(n=count),
+            target=_printed(claim, target), reason=said.format(n=count),
         )  # fmt: skip
 
     return check
+
+
+def _printed(claim: Claim, name: str) -> float:
+    """The printed number of a claim: its value, or the entry of that name where it has several."""
+    return float(claim.value[name] if isinstance(claim.value, Mapping) else claim.value)
 
 
 def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key], str]) -> Check:
@@ -226,7 +236,7 @@ def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key],
         where = dict(zip(contest.race.by, key or (), strict=False))
         return factor(
             each.get(key), contest, rows, where,
-            target=claim.value[target], reason=said(key) if key else "",
+            target=_printed(claim, target), reason=said(key) if key else "",
         )  # fmt: skip
 
     return check
@@ -373,3 +383,161 @@ def average(
 def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
     """The ratio that processes formed over their turns, pooled over the processes."""
     return ratio_of(selection(rows))
+
+
+# ESDG
+
+
+_REQUIRED = object()
+
+
+def number(row: Any, metric: str, /, default: Any = _REQUIRED, **dims: Any) -> Any:
+    """The number of a row that has exactly these dimensions, beside the params of its cell.
+
+    Raises:
+        UnknownKeyError: nobody registered the metric.
+        InvalidInputError: the row has no such number, and there is no default.
+    """
+    metrics.metric(metric)
+    for one in row.observations:
+        if one.metric == metric and one.dims == dims:
+            return one.value
+    if default is _REQUIRED:
+        where = f"row '{row.id}'" if hasattr(row, "id") else "the measurement"
+        raise InvalidInputError(f"{where} has no {metric} {dims or ''}".rstrip())
+    return default
+
+
+def turns_gain(rows: Rows, **dims: Any) -> Ratio | None:
+    """The speed-up that processes formed over their turns, pooled over these rows."""
+    return ratio_of(Table.of(rows).where("speedup", **dims))
+
+
+def observe_speedup(
+    found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Add the ratio of paired turns: the median, bounded by order statistics from six turns on.
+
+    Args:
+        found: what the ratio is added to.
+        slow, fast: seconds of each turn; neighbours in time have one index.
+        dims: of the ratio, usually `setting` (the fast one) and `baseline`.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    whole = ratio.low is not None and ratio.high is not None
+    low, high = (ratio.low, ratio.high) if whole else (None, None)
+    found.observe("speedup", ratio.value, low=low, high=high, **dims)
+
+
+# PiPAD
+
+
+def instrumented(rows: Rows, **where: Any) -> Table:
+    """Observations of instrumented processes, which `Table.of` leaves out."""
+    return Table(
+        Entry(row, one)
+        for row in rows
+        if row.status == "ok" and row.instrumented
+        for one in row.observations
+    ).where(**where)
+
+
+# DGC
+
+
+def asking(
+    select: Callable[[Rows], Sequence[Any]], none: str, *, evidence: Evidence | None = None
+) -> Callable[[Callable[[Claim, Any], Mapping[str, Any]]], Check]:
+    """A decorator that makes a check of a function from what was found to fields of a finding.
+
+    Args:
+        select: rows -> what is asked about: rows, a table, or anything that has a `row`. The
+            finding rests on all of them, where the function returns no `rows`.
+        none: why nothing is said where it finds nothing.
+        evidence: of the finding; None: by the rows, where the function returns none.
+    """
+
+    def decorate(say: Callable[[Claim, Any], Mapping[str, Any]]) -> Check:
+        @wraps(say)
+        def check(claim: Claim, rows: Rows) -> Finding:
+            found = select(rows)
+            if not found:
+                return missing(none)
+            said = dict(say(claim, found))
+            used = said.pop("rows", found)
+            used = list({row.id: row for row in (getattr(o, "row", o) for o in used)}.values())
+            ends = {end: said.pop(end) for end in ("low", "high") if end in said}
+            said.setdefault("evidence", evidence or strength(used))
+            return replace(finding(used, **said), **ends)
+
+        return check
+
+    return decorate
+
+
+# T-GCN
+
+Judge = Callable[[Claim, list[Any]], Mapping[str, Any] | Finding | None]
+"""(claim, rows of a selection) -> fields of the finding that rests on them; None where these rows
+do not hold what is asked."""
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """Usable rows of one experiment.
+
+    Attributes:
+        experiment: its name. none: why nothing was found, where there are none.
+        where: params or columns that they have. pick: those of them that are looked at.
+    """
+
+    experiment: str
+    none: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    pick: Callable[[list[Any]], list[Any]] = list
+
+    def __call__(self, rows: Rows) -> list[Any]:
+        """The rows."""
+        return self.pick(rows_of(rows, experiment=self.experiment, **self.where))
+
+
+def rows_with(
+    experiment: str, none: str, pick: Callable[[list[Any]], list[Any]] = list, **where: Any
+) -> RowSelection:
+    """Rows of an experiment with these params."""
+    return RowSelection(experiment, none, where, pick)
+
+
+def last(rows: list[Any]) -> list[Any]:
+    """The last row alone, or none."""
+    return rows[-1:]
+
+
+def last_of_each(rows: list[Any]) -> list[Any]:
+    """The last row of each cell."""
+    return list({str(sorted(row.params.items())): row for row in rows}.values())
+
+
+def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None) -> Check:
+    """A finding that `judge` forms from the rows of a selection.
+
+    Args:
+        evidence: how strong it is; None where timed rows of a CPU stand for a GPU.
+    """
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = selection(rows)
+        fields = judge(claim, found) if found else None
+        if fields is None:
+            return missing(selection.none)
+        if isinstance(fields, Finding):
+            return fields
+        plain = {"evidence": evidence or strength(found), **fields}
+        if "target" in plain:
+            plain["target"] = float(plain["target"])
+        low, high = plain.pop("low", None), plain.pop("high", None)
+        made = finding(plain.pop("rows", found), **plain)
+        made.low, made.high = low, high
+        return made
+
+    return check

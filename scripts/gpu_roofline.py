@@ -319,10 +319,10 @@ def main() -> None:
     kept = out.kept("name", "size")
     torch.backends.cuda.matmul.allow_tf32 = False
     limits = measure_limits(device, budget_s=0.4)
-    place = {"place": "device"} if device == "cuda" else {"place": "host", "cores": "all"}
+    place = {"place": "device"} if device == "cuda" else {"place": "host", "using": "all"}
     roofs = {
         what: next(o.value for o in limits if o.metric == metric and o.dims == place)
-        for what, metric in (("copy", "copy_rate"), ("products", "product_rate"))
+        for what, metric in (("copy", "bandwidth"), ("products", "product_rate"))
     }
     spills = spills_of(options.resources)
 

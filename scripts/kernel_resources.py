@@ -87,7 +87,8 @@ def compile_one(path: Path, arch: str, compiler: str) -> list[Resources]:
         )  # fmt: skip
     said = done.stderr + done.stdout
     if done.returncode:
-        raise RuntimeError(f"{path.relative_to(SOURCES)}: {(said.strip().splitlines() or ['nvcc failed'])[-1]}")
+        last_line = (said.strip().splitlines() or ["nvcc failed"])[-1]
+        raise RuntimeError(f"{path.relative_to(SOURCES)}: {last_line}")
     return list(parse(said, str(path.relative_to(SOURCES))))
 
 

@@ -23,12 +23,12 @@ def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> list[Observ
         budget_s: seconds for all measurements of the CPU together.
 
     Returns:
-        `copy_rate` and `product_rate` (float32) by `place` and, on the host, by `cores` (one, or
-        all threads of torch), and `threads_used`.
+        `bandwidth` and `product_rate` (float32) by `place` and, on the host, by `using` (one, or
+        all threads of torch), and `threads`.
     """
     threads = torch.get_num_threads()
     share = budget_s / 4
-    found = [observation("threads_used", threads)]
+    found = [observation("threads", threads)]
     # 128 MiB each: far beyond any cache, and still there on a small machine.
     source = torch.ones(32 << 20, dtype=torch.float32)
     target = torch.empty_like(source).copy_(source)
@@ -36,11 +36,11 @@ def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> list[Observ
     product = torch.empty(768, 768)
     moved, work = 2 * source.nbytes, 2 * 768**3
     try:
-        for cores, count in (("one", 1), ("all", threads)):
+        for using, count in (("one", 1), ("all", threads)):
             torch.set_num_threads(count)
-            place: dict[str, Any] = {"place": "host", "cores": cores}
+            place: dict[str, Any] = {"place": "host", "using": using}
             rate = moved / _best(lambda: target.copy_(source), share)
-            found.append(observation("copy_rate", rate, **place))
+            found.append(observation("bandwidth", rate, **place))
             rate = work / _best(lambda: torch.mm(left, right, out=product), share)
             found.append(observation("product_rate", rate, **place))
     finally:
@@ -81,7 +81,7 @@ def _cuda_limits() -> list[Observation]:
         "device to host": (here.nbytes, lambda: here.copy_(there, non_blocking=True)),
     }
     found = [
-        observation("copy_rate", moved / timed(copy), place=place)
+        observation("bandwidth", moved / timed(copy), place=place)
         for place, (moved, copy) in copies.items()
     ]
     rate = 2 * 8192**3 / timed(lambda: torch.mm(square, square, out=result))

@@ -35,17 +35,17 @@ class Limit:
 
 
 LIMITS: Final = tuple(
-    Limit(name, metric, dims, words, "GB/s" if metric == "copy_rate" else "GFLOP/s")
+    Limit(name, metric, dims, words, "GB/s" if metric == "bandwidth" else "GFLOP/s")
     for name, metric, dims, words in (
-        ("copy_one", "copy_rate", {"place": "host", "cores": "one"}, "copy, one thread"),
-        ("copy_all", "copy_rate", {"place": "host", "cores": "all"}, "copy, all threads"),
-        ("product_one", "product_rate", {"place": "host", "cores": "one"},
+        ("copy_one", "bandwidth", {"place": "host", "using": "one"}, "copy, one thread"),
+        ("copy_all", "bandwidth", {"place": "host", "using": "all"}, "copy, all threads"),
+        ("product_one", "product_rate", {"place": "host", "using": "one"},
          "matrix product, one thread"),
-        ("product_all", "product_rate", {"place": "host", "cores": "all"},
+        ("product_all", "product_rate", {"place": "host", "using": "all"},
          "matrix product, all threads"),
-        ("copy_device", "copy_rate", {"place": "device"}, "copy on the device"),
-        ("to_device", "copy_rate", {"place": "host to device"}, "host to device"),
-        ("from_device", "copy_rate", {"place": "device to host"}, "device to host"),
+        ("copy_device", "bandwidth", {"place": "device"}, "copy on the device"),
+        ("to_device", "bandwidth", {"place": "host to device"}, "host to device"),
+        ("from_device", "bandwidth", {"place": "device to host"}, "device to host"),
         ("product_device", "product_rate", {"place": "device"}, "matrix product on the device"),
     )
 )  # fmt: skip

@@ -38,7 +38,7 @@ def before_you_quote(
             f"Two runs of the same thing differ here by up to {100 * run.noise:.1f} % "
             "(noise floor). Differences inside it are called same."
         )
-    elif any(r.samples for r in rows):
+    elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")
     projected = verdicts.counts["p"]
     if projected:

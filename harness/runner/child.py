@@ -24,6 +24,7 @@ from dgbench.harness.runner.readable import message, readable
 from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
+from dgbench.lab.metrics import METRICS, own
 from dgbench.lab.table import Observation
 from dgbench.lab.table import check as check_observation
 from dgbench.runtime import touched
@@ -117,7 +118,11 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         heard += without_witness(measurement, loops)
         reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""
         status = "check" if doubts else "ok"
-        return Result(status=status, reason=reason, measurement=measurement, told=told, notes=heard)
+        theirs = own(one.metric for one in measurement.observations)
+        return Result(
+            status=status, reason=reason, measurement=measurement, told=told, notes=heard,
+            metrics=theirs,
+        )  # fmt: skip
     if isinstance(measurement, Measurement) and wrong[0].startswith("not finite"):
         reason = f"{name} measured nonsense: {_several(wrong)}"
         return Result(status="check", reason=reason, notes=heard)
@@ -181,16 +186,13 @@ def find_experiment(paper: Any, cell: Cell) -> Experiment:
 
 def _with_meter(measurement: Measurement, meter: Meter, instrumented: bool) -> None:
     """Add what the meter counted, and in an instrumented process timed, where it was not told."""
-    if not measurement.observations:
-        for name, count in meter.counters.items():
-            measurement.counters.setdefault(name, int(count))
-        if instrumented and not measurement.phases:
-            measurement.phases = meter.phases()
-        return
     told = {one.metric for one in measurement.observations if not one.dims}
     for name, count in meter.counters.items():
-        if (metric := METER_METRICS.get(name, name)) not in told:
-            measurement.observe(metric, int(count))
+        known = METER_METRICS.get(name, name)
+        if known not in METRICS or not METRICS[known].exact:
+            measurement.observe("meter_count", int(count), counter=name)
+        elif known not in told:
+            measurement.observe(known, int(count))
     if instrumented and not any(one.metric == "phase_time" for one in measurement.observations):
         for phase, seconds in meter.phases().items():
             measurement.observe("phase_time", seconds, phase=phase)
@@ -203,10 +205,7 @@ def complaints(measurement: Any) -> list[str]:
     found = []
     try:
         numbers = {
-            "values": measurement.values,
-            "phases": measurement.phases,
             "deviation": measurement.deviation,
-            "samples": dict(enumerate(measurement.samples or [])),
             "checks": {check.of: check.gap + check.tolerance for check in measurement.checks},
         }
         for name, entries in numbers.items():
@@ -215,23 +214,15 @@ def complaints(measurement: Any) -> list[str]:
                     found.append(f"not finite: {name}[{key!r}] is {value}")
         for one in measurement.observations:
             check_observation(one)
-        found += [
-            f"not finite: {_told(one)} is {one.value}"
-            for one in measurement.observations
-            if not all(map(math.isfinite, (one.value, one.low or 0, one.high or 0, *one.samples)))
-        ]
-        if measurement.observations and (named := _named_numbers(measurement)):
-            found.append(f"it has observations and also {named}, which nothing would read")
-        found += [f"samples[{i}] is {s}" for i, s in enumerate(measurement.samples) if s <= 0]
-        found += [
-            f"{_told(one)} has a sample of {min(one.samples)} s"
-            for one in measurement.observations
-            if one.samples and min(one.samples) <= 0
-        ]
-        found += [f"phases[{k!r}] is {s}" for k, s in measurement.phases.items() if s < 0]
+            if unreal := [n for n in _numbers_of(one) if not math.isfinite(n)]:
+                found.append(f"not finite: {_told(one)} is {unreal[0]}")
+            elif one.samples and min(one.samples) <= 0:
+                found.append(f"{_told(one)} has a sample of {min(one.samples)} s")
+            elif METRICS[one.metric].kind == "time" and one.value < 0:
+                found.append(f"{_told(one)} is {one.value} s")
         if measurement.warmup < 0:
             found.append(f"warmup is {measurement.warmup}")
-        for name in ("values", "units", "counters", "phases", "deviation", "data"):
+        for name in ("deviation", "data"):
             odd = [k for k in getattr(measurement, name) if not str(k).isprintable()]
             found += [f"{name} has the name {key!r}" for key in odd]
         msgspec.convert(msgspec.to_builtins(measurement), Measurement)
@@ -243,10 +234,8 @@ def complaints(measurement: Any) -> list[str]:
     return found
 
 
-def _named_numbers(measurement: Measurement) -> str:
-    """Which of the fields that are no observations hold numbers."""
-    names = ("values", "counters", "phases", "samples")
-    return " and ".join(name for name in names if getattr(measurement, name))
+def _numbers_of(one: Observation) -> list[float]:
+    return [one.value, *(end for end in (one.low, one.high) if end is not None), *one.samples]
 
 
 def _told(one: Observation) -> str:
@@ -343,12 +332,10 @@ def _to_plain(measurement: Measurement) -> None:
                 return value.item()
         return value
 
-    for name in ("values", "counters", "phases", "deviation", "data"):
+    for name in ("deviation", "data"):
         found = getattr(measurement, name)
         if isinstance(found, dict):
             setattr(measurement, name, {k: plain(v) for k, v in found.items()})
-    if isinstance(measurement.samples, list | tuple):
-        measurement.samples = [plain(v) for v in measurement.samples]
     if isinstance(measurement.observations, list):
         measurement.observations = [
             msgspec.structs.replace(

@@ -73,8 +73,7 @@ def against_loops(
 
 def negative_counters(measurement: Measurement) -> list[str]:
     """Counters below zero: nothing can be counted so few times."""
-    low = {name: count for name, count in measurement.counters.items() if count < 0}
-    low |= {
+    low = {
         f"{one.metric}{one.dims or ''}": int(one.value)
         for one in measurement.observations
         if metric(one.metric).exact and one.value < 0

@@ -13,6 +13,7 @@ from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row
+from dgbench.lab import metrics
 from dgbench.lab.experiment import Cell
 from dgbench.lab.probes import sources
 
@@ -186,9 +187,9 @@ def _measured(row: Row, found: Result) -> None:
     row.data = m.data
     if row.status != "ok":
         return  # a wrong result has no time
-    row.values, row.units, row.counters = m.values, m.units, m.counters
-    row.phases, row.samples, row.warmup = m.phases, m.samples, m.warmup
-    row.observed = m.observations
+    row.observed, row.warmup = m.observations, m.warmup
+    row.metrics = found.metrics
+    metrics.adopt(found.metrics)
 
 
 def _read(path: Path) -> tuple[Result | None, str]:

@@ -137,6 +137,7 @@ class Result(msgspec.Struct, kw_only=True):
     `told`: when its phases began and ended (`probes.series.tell`), where it was instrumented.
     `notes`: what the process saw of itself, beside what the experiment says.
     `touched`: what it touched (`runtime.touched`).
+    `metrics`: kind and words of metrics that a plugin registered and its observations have.
     """
 
     status: str
@@ -146,6 +147,7 @@ class Result(msgspec.Struct, kw_only=True):
     told: dict[str, Any] = {}
     notes: list[str] = []
     touched: dict[str, Any] = {}
+    metrics: dict[str, tuple[str, str]] = {}
 
 
 Message = Setup | Loading | Ready | Refused | Job | Started | Ended

@@ -54,7 +54,7 @@ class SameData:
 
     def _timed(self, row: Row) -> Row:
         """The first timed row of its group that was asked for on a device; else the row itself."""
-        if not row.ok or not row.samples or row.touched.get("asked") != "cuda":
+        if not row.ok or row.time is None or row.touched.get("asked") != "cuda":
             return row
         return self._devices.setdefault((row.paper, row.experiment, row.group), row)
 

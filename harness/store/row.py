@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from dgbench.harness.store import old_names
+from dgbench.lab import metrics
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Observation
@@ -56,9 +57,10 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         instrumented: True where phases were timed; its clock is never compared.
         status: one of `STATUSES`. reason: one line that says why it is not `ok`.
         log: path of what the process printed, relative to the run's folder.
-        values, units, counters, phases, samples, warmup, deviation, data, notes: the
-            `Measurement`, times in seconds. Empty where the status is not `ok`, except
-            `deviation` of a failed check.
+        values, units, counters, phases, samples: numbers by name of a row from before schema 3;
+            empty, and not written, in others.
+        warmup, deviation, data, notes: of the `Measurement`. Empty where the status is not `ok`,
+            except `deviation` of a failed check.
         probes: numbers taken from outside (`peak_rss_bytes`, `cpu_percent`, `energy_mj` ...),
             or a sentence under the same name that says why there is no number.
         seconds: wall time of the process from fork to exit.
@@ -73,7 +75,8 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             process told.
         checks: what of its result was compared with a reference, see `ResultCheck`. Empty (and
             not written) where nothing was.
-        observed: its numbers, where they were written as observations; read `observations`.
+        observed: its numbers; read `observations`, which older rows have, too.
+        metrics: kind and words of those metrics that are no part of dgbench's catalogue.
     """
 
     id: str
@@ -108,13 +111,18 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     touched: dict[str, Any] = {}
     checks: list[ResultCheck] = []
     observed: list[Observation] = []
+    metrics: dict[str, tuple[str, str]] = {}
 
     @cached_property
     def observations(self) -> list[Observation]:
         """All its numbers, also those that an older row holds under names (`old_names`)."""
         if self.observed:
             return self.observed
-        sources = {"values": self.values, "counters": self.counters, "phases": self.phases}
+        sources: dict[str, dict[str, Any]] = {
+            "values": self.values,
+            "counters": self.counters,
+            "phases": self.phases,
+        }
         return old_names.observations(
             self.paper, self.experiment, sources, self.units, self.samples
         )
@@ -207,18 +215,20 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_chec
 """schema -> function that turns a decoded row of that schema into one of the next."""
 
 _ENCODER = msgspec.json.Encoder()
-_LEFT_OUT = (b',"observed":[]}', b',"checks":[]}', b',"touched":{}}', b',"series":{}}')
-"""Fields that are not written where they are empty, last one first."""
+_LEFT_OUT = (
+    "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
+    "metrics",
+)  # fmt: skip
+"""Fields that are not written where they are empty."""
 
 
 def encode(row: Row) -> bytes:
     """A row as JSON bytes, without a line break."""
-    payload = _ENCODER.encode(row)
-    for empty in _LEFT_OUT:  # a row without them looks as it did before there were any
-        if not payload.endswith(empty):
-            break
-        payload = payload.removesuffix(empty) + b"}"
-    return payload
+    names = row.__struct_fields__
+    plain = {name: getattr(row, name) for name in names}
+    return _ENCODER.encode(
+        {name: value for name, value in plain.items() if value or name not in _LEFT_OUT}
+    )
 
 
 def decode(payload: bytes) -> Row:
@@ -230,7 +240,10 @@ def decode(payload: bytes) -> Row:
     """
     schema = decode_json(payload, _Schema).schema
     if schema == SCHEMA:
-        return decode_json(payload, Row)
+        row = decode_json(payload, Row)
+        metrics.adopt(row.metrics)
+        row.observed = [old_names.known(one) for one in row.observed]
+        return row
     if schema > SCHEMA:
         raise StoreError(
             f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",

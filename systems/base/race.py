@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.readback import AHEAD, Readback
+from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.oracle import Oracle
@@ -62,12 +64,13 @@ def timed(
 
     On a device the host is one step ahead, so that a step's time is from the end of the one before.
 
-    Values: `prepare_s` (one-off work), `step_s` (median steady step), `epoch_s` (steady step times
-    frames), `end_to_end_s` (preparation plus `epochs` epochs) and `loss` (of the first step).
-    Counters are totals of the `counted_steps` steps after the first, the same frames in every run.
-    The trainer that was timed is then compared with the oracle, see `checked_after`.
-    What the meter noted as spent becomes a value in seconds per step, over all steps but the first
-    (as phases are), and the trainer adds what it reports.
+    Observed are `preparation_time` (one-off work), `step_time` (median steady step, with all of
+    them as samples), `epoch_time` (steady step times frames), `end_to_end_time` (preparation plus
+    `epochs` epochs) and the `loss` of the first step. What the meter counted is the total of the
+    `counted_steps` steps after the first, the same frames in every run. What it noted as spent is
+    `spent_time` by phase, the mean of all steps but the first (as phases are), and the trainer adds
+    what it reports. The trainer that was timed is then compared with the oracle, see
+    `checked_after`.
     """
     system = get_system(system_name)
     trainer = open_trainer(system, workload, context, switches)
@@ -75,7 +78,7 @@ def timed(
     trainer.prepare()
     prepare_s = time.perf_counter() - start
     losses: list[Readback] = []
-    counters = {"counted_steps": COUNTED_STEPS}
+    counters: dict[str, int] = {}
 
     def step() -> None:
         if len(losses) % trainer.num_frames == 0:
@@ -98,35 +101,43 @@ def timed(
     values = [loss.value() for loss in losses]
     _check_losses(values)
     context.meter.counters.clear()  # or the harness would add those of later steps
-    spent = {f"{k}_s": v / (len(losses) - 1) for k, v in context.meter.spent.items()}
     epoch_s = steady.time * trainer.num_frames
     notes = list(getattr(trainer, "notes", []))
     if system.provenance:
         notes.insert(0, f"{system.title}: {system.provenance}")
-    measured = Measurement(
-        values={
-            "prepare_s": prepare_s,
-            "step_s": steady.time,
-            "epoch_s": epoch_s,
-            "end_to_end_s": prepare_s + epochs * epoch_s,
-            "loss": values[0],
-            **spent,
-            **trainer.report(),
-        },
-        units={"prepare_s": "s", "step_s": "s", "epoch_s": "s", "end_to_end_s": "s"}
-        | dict.fromkeys(spent, "s"),
-        counters=counters,
-        phases=context.meter.phases() if context.instrumented else {},
-        samples=steady.samples,
-        warmup=steady.warmup,
-        data=workload_data.describe(trainer.data) if hasattr(trainer, "data") else {},
-        notes=notes,
-    )
+    data = workload_data.describe(trainer.data) if hasattr(trainer, "data") else {}
+    measured = Measurement(warmup=steady.warmup, data=data, notes=notes)
+    measured.observe("preparation_time", prepare_s)
+    measured.observe("step_time", steady.time, samples=steady.samples)
+    measured.observe("epoch_time", epoch_s)
+    measured.observe("end_to_end_time", prepare_s + epochs * epoch_s)
+    measured.observe("loss", values[0])
+    for part, seconds in context.meter.spent.items():
+        measured.observe("spent_time", seconds / (len(losses) - 1), phase=part)
+    for metric, value in trainer.report().items():
+        measured.observe(metric, value)
+    measured.observe("counted_steps", COUNTED_STEPS)
+    for name, count in counters.items():
+        measured.observe(METER_METRICS.get(name, name), count)
+    for phase, seconds in (context.meter.phases() if context.instrumented else {}).items():
+        measured.observe("phase_time", seconds, phase=phase)
     measured.checks = checked_after(system, trainer, workload, context)
     start = time.perf_counter()
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
     return measured
+
+
+def observe_speedup(
+    measured: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Observe `speedup`: how many times faster `fast` is than `slow`, by paired turns.
+
+    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
+    have no interval.
+    """
+    found = paired_ratio(slow, fast, method="sign")
+    measured.observe("speedup", found.value, low=found.low, high=found.high, **dims)
 
 
 def _check_losses(losses: Sequence[float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 
 from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import DgbenchError, unknown_key
@@ -45,7 +45,13 @@ def _entries(group: str) -> tuple[EntryPoint, ...]:
 
 def _is_own(point: EntryPoint) -> bool:
     """Whether an entry point belongs to dgbench itself (or to no distribution at all)."""
-    return point.dist is None or point.dist.name == "dgbench"
+    return point.dist is None or _distribution_name(point.dist) == "dgbench"
+
+
+@cache
+def _distribution_name(distribution: Distribution) -> str:
+    """The name in the metadata, which a distribution parses anew whenever it is asked."""
+    return distribution.name
 
 
 def third_party(group: str) -> dict[str, EntryPoint]:

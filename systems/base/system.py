@@ -89,7 +89,8 @@ class Trainer(ABC):
     def report(self) -> dict[str, float]:
         """Numbers that only the trainer knows and a row should carry, such as a tuner's choice.
 
-        Asked after the timed steps; names end in their unit (`_s`, `_bytes`). Default: none.
+        Asked after the timed steps. Names are registered metrics (`lab.metrics`), each value is in
+        its metric's unit: s, B as an int, a share as a fraction of 1. Default: none.
         """
         return {}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dgbench.systems.base import Paper
-from dgbench.systems.dgc.checks import CHECKS
+from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import EXPERIMENTS
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 

@@ -25,7 +25,7 @@ from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
-    from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers
+    from dgbench.systems.dgc.stale_workers import StaleWorkers
 
 STALE_WORKERS = 4
 """Workers that stale aggregation is emulated for where their number is not said."""
@@ -121,7 +121,7 @@ class DgcTrainer(SequenceTrainer):
         )
 
     def _emulated(self, dtype: torch.dtype) -> StaleWorkers:
-        from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
+        from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 
         if self.device.type != "cpu" or dtype != torch.float32:
             raise InvalidInputError(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dgbench.systems.base import Paper
-from dgbench.systems.pipad.checks import CHECKS
+from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import EXPERIMENTS
 from dgbench.systems.pipad.system import PipadSystem
 

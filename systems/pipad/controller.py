@@ -126,21 +126,21 @@ class Controller:
         engine = self.engine
         chosen = Counter(engine.group_size(times) for times in self.frames)
         kept = [min(engine.capacity(t), self._useful_bytes()) for t in self.frames]
-        found = {
-            "s_per": float(chosen.most_common(1)[0][0]) if chosen else 1.0,
-            "buffer_bytes": float(max(kept, default=0)),
-            "store_bytes": float(engine.store.nbytes) if engine.store is not None else 0.0,
-            "analysis_s": 0.0,
+        found: dict[str, float] = {
+            "partition_size": chosen.most_common(1)[0][0] if chosen else 1,
+            "buffer_memory": int(max(kept, default=0)),
+            "store_memory": int(engine.store.nbytes) if engine.store is not None else 0,
+            "analysis_time": 0.0,
         }
         if self.analysis is not None:
-            found["analysis_s"] = self.analysis.seconds
-            found["analysis_kept_bytes"] = float(self.analysis.kept_bytes)
+            found["analysis_time"] = self.analysis.seconds
+            found["analysis_memory"] = int(self.analysis.kept_bytes)
             if self.analysis.change_rates:
-                found["change_rate"] = fmean(self.analysis.change_rates)
+                found["topology_change"] = fmean(self.analysis.change_rates)
         if self._sample is not None:
-            found["profiled_single_s"] = self._sample.single_s
-            found["profiled_step_s"] = self._sample.step_s
-            found["peak_bytes"] = float(self._peak)
+            found["profiled_aggregation_time"] = self._sample.single_s
+            found["profiled_step_time"] = self._sample.step_s
+            found["peak_memory"] = int(self._peak)
         return found
 
     # --- analysis, profile, decisions -------------------------------------------------------------

@@ -17,6 +17,7 @@ from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.systems.pipad.format_words import FormatCounts
 
 SLICE = 32
 """Entries of a slice at most."""
@@ -37,21 +38,21 @@ def slices_of(edges: np.ndarray, columns: int, most: int = SLICE) -> int:
     return int((-(-lengths // most)).sum())
 
 
-def recount_formats(topology: Sequence[Csr], found: dict[str, int]) -> ResultCheck:
+def recount_formats(topology: Sequence[Csr], found: FormatCounts) -> ResultCheck:
     """A check of entries, slices and words of snapshots as CSR, sliced CSR and COO."""
-    wanted = dict.fromkeys(("nnz", "slices", "words_csr", "words_sliced", "words_coo"), 0)
+    wanted = dict.fromkeys(("entries", "slices", "csr", "sliced", "coo"), 0)
     seen: dict[int, tuple[int, int]] = {}
     for csr in topology:
         if id(csr) not in seen:
             edges = edges_of(csr)
             seen[id(csr)] = len(edges), slices_of(edges, csr.num_cols)
         entries, slices = seen[id(csr)]
-        wanted["nnz"] += entries
+        wanted["entries"] += entries
         wanted["slices"] += slices
-        wanted["words_csr"] += 2 * entries + csr.num_rows + 1
-        wanted["words_sliced"] += 2 * entries + 2 * slices + 1
-        wanted["words_coo"] += 3 * entries
-    own = {name: found[name] for name in wanted}
+        wanted["csr"] += 2 * entries + csr.num_rows + 1
+        wanted["sliced"] += 2 * entries + 2 * slices + 1
+        wanted["coo"] += 3 * entries
+    own = {"entries": found.entries, "slices": found.slices, **found.words}
     return equal("counters", own, wanted, against="recount from sets of edges")
 
 

@@ -116,7 +116,7 @@ class CompiledTrainer(ReferenceTrainer):
         return loss
 
     def report(self) -> dict[str, float]:
-        return {"compile_s": self.compile_s, "padded_edges_share": self.padding}
+        return {"compile_time": self.compile_s, "empty_share": self.padding}
 
     def close(self) -> None:
         super().close()

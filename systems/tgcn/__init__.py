@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dgbench.systems.base import Paper
-from dgbench.systems.tgcn.checks import CHECKS
+from dgbench.systems.tgcn.claims import CHECKS
 from dgbench.systems.tgcn.experiments import EXPERIMENTS
 from dgbench.systems.tgcn.system import TgcnSystem
 from dgbench.systems.tgcn.trainer import TgcnTrainer

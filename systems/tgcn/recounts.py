@@ -329,20 +329,20 @@ def check_bytes(trainer: Any) -> ResultCheck:
         own = {"planned": report["planned_bytes"], "state": report["state_bytes"]}
         wanted = {"planned": state + near + leaves + kept + 64 * largest, "state": state}
     else:
-        own = {"parameters": report["R1 parameters bytes"]}
+        regions = trainer.region_bytes
+        own = {"parameters": regions["R1 parameters"]}
         wanted = {"parameters": leaves}
         if trainer.resident:
             buffers = [one.flat for one in trainer.regions[0]._free]
             own |= {
-                "state": report["R1 state bytes"],
-                "vectors": report["R2 vectors bytes"] + report["R3 vectors bytes"],
+                "state": regions["R1 state"],
+                "vectors": regions["R2 vectors"] + regions["R3 vectors"],
             }
             wanted |= {"state": state, "vectors": _nbytes(buffers)}
         else:
             own["host"] = report["host_bytes"]
             loads = [load for loads in trainer._loads.values() for load in loads]
             wanted["host"] = state + sum(load.nbytes for load in loads)
-        regions = {k: v for k, v in report.items() if k.startswith("R") or k == "work bytes"}
         own["whole"] = float(report["device_bytes"] <= sum(regions.values()))
         own["whole"] += float(report["device_bytes"] > max(regions.values()))
         wanted["whole"] = 2.0

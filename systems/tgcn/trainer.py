@@ -342,17 +342,21 @@ class TgcnTrainer(InteractionTrainer):
     # --- the interface of every trainer -----------------------------------------------------------
 
     def report(self) -> dict[str, float]:
-        found = {
+        return {
             "sample_s": self.sample_s,
             "partition_s": self.partition_s,
             "kept_edges": float(sum(kept.numel() for kept in self.kept or ())),
             "device_bytes": float(max(account.peak for account in self.accounts)),
             "host_bytes": float(self.host_bytes),
         }
-        for region in self.accounts[0].peaks:
-            peak = max(account.peaks.get(region, 0) for account in self.accounts)
-            found[f"{region} bytes"] = float(peak)
-        return found
+
+    @property
+    def region_bytes(self) -> dict[str, int]:
+        """Peak of each region of memory, on the device where it is largest."""
+        return {
+            region: max(account.peaks.get(region, 0) for account in self.accounts)
+            for region in self.accounts[0].peaks
+        }
 
     @property
     def host_bytes(self) -> int:

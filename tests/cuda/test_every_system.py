@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_data import trace_only
 
 from dgbench.systems.base import Workload, get_system, system_names
 from dgbench.systems.base.interactions import InteractionWorkload
@@ -94,10 +95,12 @@ def test_every_system_has_an_entry() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_device_trains_as_the_cpu_does(name: str, device: str) -> None:
+def test_a_device_trains_as_the_cpu_does(name: str, device: str, monkeypatch) -> None:
     reasons = get_system(name).unsupported(WORKLOADS[name](), device)
     if reasons:
         pytest.skip("; ".join(reasons))
+    if device == "cpu":  # nothing is compared; tests/systems/test_reference_compiled.py compiles
+        trace_only(monkeypatch)
     wanted = losses(name, "cpu")
     assert all(map(math.isfinite, wanted))
     assert wanted[0] != wanted[-1]  # it learns, so that the second epoch says something

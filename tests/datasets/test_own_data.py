@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -86,6 +86,9 @@ def test_quoted_ends_of_lines_are_read_in_a_file_of_many_blocks(tmp_path):
     assert (len(found), found.num_nodes) == (60_000, 57)
 
 
+@settings(max_examples=25)  # each makes files and describes them
+@example(rows=[(0, 50, 9), (50, 0, 0)], blanks=["\t"])
+@example(rows=[(1, 1, 0)] * 3, blanks=[" \t ", "  ", " ", "\t", "  ", " \t ", " "])
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 9)),

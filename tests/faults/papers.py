@@ -15,6 +15,7 @@ from typing import Any
 
 from dgbench.runtime.errors import unknown_key
 from dgbench.systems.base import Cell, Experiment, Measurement, Paper, RunContext
+from tests.observed import NUMBER, told
 
 Behaviour = Callable[[Cell, RunContext], Measurement]
 BEHAVIOURS: dict[str, Behaviour] = {}
@@ -32,7 +33,7 @@ def ok(cell: Cell, context: RunContext) -> Measurement:
     context.meter.count("edges", 7)
     with context.meter.phase("compute"):
         total = float(sum(range(1000)))
-    return Measurement(values={"total": total}, samples=[1e-4, 2e-4, 3e-4], warmup=1)
+    return told({NUMBER: total}, samples=[1e-4, 2e-4, 3e-4], warmup=1)
 
 
 @behaviour

@@ -21,15 +21,16 @@ from dgbench.runtime.errors import (
 )
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.touched import note_launch, note_opened
-from dgbench.systems.base import Cell, Experiment, Measurement, Paper
+from dgbench.systems.base import Cell, Experiment, Paper
+from tests.observed import NUMBER, told
 
 
 def _ok(cell, context):
     context.meter.count("edges", 7)
     with context.meter.phase("compute"):
         total = float(torch.ones(200_000).exp().sum())
-    return Measurement(
-        values={"total": total, "threads": float(torch.get_num_threads())},
+    return told(
+        {NUMBER: total, "threads": torch.get_num_threads()},
         samples=[0.0001, 0.0002, 0.0003],
         warmup=1,
         data={"dataset": "none", "twin": True},
@@ -65,11 +66,11 @@ def _lie(cell, context):
 
 
 def _lie_inside(cell, context):
-    return Measurement(samples=["fast"])
+    return told(samples=["fast"])
 
 
 def _nan(cell, context):
-    return Measurement(values={"loss": float("nan")}, samples=[1.0])
+    return told({"loss": float("nan")}, samples=[1.0])
 
 
 def _quiet_exit(cell, context):
@@ -137,15 +138,15 @@ def _seen(cell, context):
         end = time.monotonic() + 0.4
         while time.monotonic() < end:
             torch.ones(10_000).exp().sum()
-    return Measurement(samples=[0.01], checks=[PASSED])
+    return told(samples=[0.01], checks=[PASSED])
 
 
 def _params(cell, context):
-    return Measurement(values={"params": float(len(cell.params))}, samples=[0.001])
+    return told({NUMBER: float(len(cell.params))}, samples=[0.001])
 
 
 def _draw(cell, context):
-    return Measurement(values={"drawn": float(torch.rand(1))}, checks=[PASSED])
+    return told({NUMBER: float(torch.rand(1))}, checks=[PASSED])
 
 
 def _launch(cell, context):
@@ -166,12 +167,12 @@ def _rank_launch(cell, context):
 
 def _twin_as_real(cell, context):
     note_opened("x", "twin", 0.5)
-    return Measurement(samples=[0.001], data={"dataset": "x", "twin": False}, checks=[PASSED])
+    return told(samples=[0.001], data={"dataset": "x", "twin": False}, checks=[PASSED])
 
 
 def _untold_twin(cell, context):
     note_opened("x", "twin", 0.5)
-    return Measurement(samples=[0.001], checks=[PASSED])
+    return told(samples=[0.001], checks=[PASSED])
 
 
 BEHAVIOURS = {k[1:]: v for k, v in dict(globals()).items() if k.startswith("_") and k[1] != "_"}

@@ -22,8 +22,8 @@ from dgbench.lab.table import observation
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Finding, Measurement, Paper
 
 LIMITS = [
-    observation("copy_rate", 30.4e9, place="host", cores="all"),
-    observation("product_rate", 154.2e9, place="host", cores="all"),
+    observation("bandwidth", 30.4e9, place="host", using="all"),
+    observation("product_rate", 154.2e9, place="host", using="all"),
 ]
 
 CONTEXT = Context(

@@ -108,17 +108,23 @@ class Work(Experiment):
             import torch
 
             theirs = [name for name in sys.modules if name.startswith("plug_")]
-            return Measurement(counters={{"foreign": len(theirs)}}, notes=[
+            found = Measurement(notes=[
                 ",".join(theirs), str(torch.get_default_dtype()),
                 str(torch.ones(2).index_select(0, torch.tensor([1]))),
             ])
+            found.observe("edges", len(theirs))
+            return found
         if how == "negative":
-            return Measurement(counters={{"edges": -1}})
+            found = Measurement()
+            found.observe("edges", -1)
+            return found
         if how == "memory":
             raise MemoryError("no more")
         if how != "count":
             get_system(how)
-        return Measurement(counters={{"edges": 7}})
+        found = Measurement()
+        found.observe("edges", 7)
+        return found
 
     def figures(self):
         def points(rows):

@@ -15,7 +15,8 @@ from dgbench.harness.report.build import build_report
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
 from dgbench.harness.terminal.answer_words import MAX_LENGTH, MAX_SENTENCES, answer_text
-from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows, paired_systems
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
+from dgbench.lab.table import observation
 
 CHECKS = {"check": True}
 TITLES = {"covid": "England-Covid", "tgcn": "T-GCN model", "mpnn": "MPNN-LSTM"}
@@ -223,13 +224,13 @@ def test_a_fairer_baseline_is_said_where_it_ran():
 
 
 def test_gains_of_turns_need_a_check_to_count():
-    gain = {"gain tgl": 2.0, "low tgl": 1.5, "high tgl": 2.5}
+    gain = [observation("speedup", 2.0, low=1.5, high=2.5, setting="tgl")]
     race = MainRace(
         verb="trains",
         dims=("dataset",),
-        comparisons=(RaceComparison(subject="A", rival="B", ratio=gain_in_rows("tgl")),),
+        comparisons=(RaceComparison(subject="A", rival="B", ratio=observed_ratio(setting="tgl")),),
     )
-    rows = [row("-", "covid", values=gain, checks=[PASSED]), row("-", "pems", values=gain)]
+    rows = [row("-", "covid", observed=gain, checks=[PASSED]), row("-", "pems", observed=gain)]
     found = outcomes(rows, race=race)
     assert found["covid",].outcome == "faster"
     assert (found["pems",].outcome, found["pems",].fault) == ("not counted", "not checked")

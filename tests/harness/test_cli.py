@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -257,31 +258,91 @@ def test_no_line_is_longer_than_the_terminal(toy, tmp_path, words, width, monkey
         assert "\x1b" not in line
 
 
-def _shell(line, tmp_path):
-    command = f"{sys.executable} -m dgbench"
-    return subprocess.run(
-        ["bash", "-c", line.replace("dgbench", command)],
-        capture_output=True, text=True, timeout=120, cwd=tmp_path,
-    )  # fmt: skip
+WARM = """
+import json, os, runpy, socket, sys
+from dgbench.harness import cli
+from dgbench.systems.base import registry
+for name in registry.system_names():
+    registry.find_system(name)
+for name in registry.paper_names():
+    registry.find_paper(name)
+asked = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    words, outputs, _, _ = socket.recv_fds(asked, 4096, 2)
+    if not words:
+        sys.exit()
+    if os.fork() == 0:
+        break
+    for output in outputs:
+        os.close(output)
+    asked.send(str(os.waitstatus_to_exitcode(os.wait()[1])).encode())
+for number, output in enumerate(outputs, 1):
+    os.dup2(output, number)
+    os.close(output)
+asked.close()
+sys.argv = ["dgbench", *json.loads(words)]
+runpy.run_module("dgbench", run_name="__main__", alter_sys=True)
+"""
 
 
-@pytest.mark.parametrize("command", ["list", "list --json", "data list", "--help"])
-def test_a_full_output_is_one_sentence(tmp_path, command):
-    done = _shell(f"dgbench {command} > /dev/full", tmp_path)
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """Runs `dgbench` with a standard output of one's own; returns its code and its standard error.
+
+    Each is a fork of one process that has all systems and papers imported, which takes seconds; it
+    comes to its end as any other process does.
+    """
+    folder = tmp_path_factory.mktemp("command")
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with subprocess.Popen(
+        [sys.executable, "-c", WARM, str(there.fileno())], cwd=folder, pass_fds=[there.fileno()],
+        stdout=subprocess.DEVNULL,
+    ):  # fmt: skip
+        there.close()
+        here.settimeout(120)
+
+        def run(words, output):
+            with (folder / "stderr").open("w+") as error:
+                fds = [output, error.fileno()]
+                socket.send_fds(here, [json.dumps(words.split()).encode()], fds)
+                os.close(output)
+                code = int(here.recv(100))
+                error.seek(0)
+                return code, error.read()
+
+        yield run
+        here.close()
+
+
+FULL = ["error: the standard output cannot be written: no space left on device"]
+
+
+@pytest.mark.parametrize("words", ["list", "list --json", "data list"])
+def test_a_full_output_is_one_sentence(command, words):
+    code, said = command(words, os.open("/dev/full", os.O_WRONLY))
+    assert code == 2
+    assert said.splitlines() == FULL
+
+
+def test_a_full_output_of_a_shell_is_one_sentence(tmp_path):
+    line = f"{sys.executable} -m dgbench --help > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "error: the standard output cannot be written: no space left on device"
-    ]
+    assert done.stderr.splitlines() == FULL
 
 
-@pytest.mark.parametrize("command", ["list", "data list"])
-def test_an_output_that_is_closed_early_is_no_error(tmp_path, command):
-    # `true` never reads, and what is written has no reader by then
-    done = _shell(f"(sleep 0.1; dgbench {command}) | true", tmp_path)
-    assert done.stderr == ""
-    done = _shell(f"dgbench {command} | head -1", tmp_path)
-    assert done.stderr == ""
-    assert len(done.stdout.splitlines()) == 1
+@pytest.mark.parametrize("words", ["list", "data list"])
+def test_an_output_that_is_closed_early_is_no_error(command, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert command(words, writer)[1] == ""
+    reader, writer = os.pipe()
+    with subprocess.Popen(["head", "-1"], stdin=reader, stdout=subprocess.PIPE, text=True) as head:
+        os.close(reader)
+        assert command(words, writer)[1] == ""
+        assert len(head.communicate()[0].splitlines()) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_said_with_what_to_set(toy, tmp_path, capsys):

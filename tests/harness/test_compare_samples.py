@@ -42,7 +42,7 @@ def a_run(root, commit="a" * 40, dirty=False, started="2026-01-01", model="CPU",
             Row(id="turns-r1", cell_hash="turns", experiment="fig12", params={"dataset": "x"},
                 observed=[
                     observation("speedup", 2.0, low=1.9, setting="fast"),
-                    observation("edge_rate", 2e5, setting="fast"), observation("loss", 1.0),
+                    observation("throughput", 2e5, setting="fast"), observation("loss", 1.0),
                 ],
                 checks=[PASSED], **common)
         )  # fmt: skip
@@ -60,10 +60,10 @@ def test_rounds_gains_and_seconds_per_event_become_samples(runs, tmp_path):
     run = a_run(runs, rounds=6)
     found = newest_samples(tmp_path)
     assert list(found) == [
-        "pipad/fig10 x: pipad / pygt", "pipad/fig12 x: edge_rate[setting=fast]",
-        "pipad/fig12 x: speedup[setting=fast]",
+        "pipad/fig10 x: pipad / pygt", "pipad/fig12 x: speedup[setting=fast]",
+        "pipad/fig12 x: throughput[setting=fast]",
     ]  # fmt: skip
-    race, per_event, gain = found.values()
+    race, gain, per_event = found.values()
     assert (race.kind, race.values, race.runs) == (RATIO, pytest.approx([0.25] * 6), [run])
     assert race.lack == ""
     assert (gain.kind, gain.values) == (RATIO, [0.5])

@@ -157,7 +157,7 @@ def test_turns_become_their_median_and_rates_are_no_clock():
     turns = [observation("step_time", s, system="pygt", turn=i) for i, s in enumerate((1.0, 3, 2))]
     rows = cell("x", [None], observed=[
         *turns, observation("epoch_time", 0.5), observation("loss", 0.1),
-        observation("copy_rate", 9.0), observation("preparation_time", float("nan")),
+        observation("bandwidth", 9.0), observation("preparation_time", float("nan")),
     ])  # fmt: skip
     assert {n: q.found for n, q in quantities(rows).items()} == {
         "step_time[system=pygt]": [2.0], "epoch_time": [0.5],

@@ -33,6 +33,7 @@ from dgbench.lab.table import Observation
 from dgbench.runtime import steady as steady_module
 from dgbench.runtime.steady import measure_steady, seen_loops
 from dgbench.systems.base import Measurement
+from tests.observed import observations
 
 
 class Clock:
@@ -160,23 +161,21 @@ def test_an_exception_that_cannot_speak_has_a_name():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"phases": {"gnn": -0.1}}, "phases['gnn'] is -0.1"),
         ({"warmup": -1}, "warmup is -1"),
-        ({"counters": {"n": 2**70}}, ""),
-        ({"values": {"\x1b": 1.0}}, "has the name"),
-        ({"observations": [Observation(metric="step tme", value=1.0)]}, "'step tme' is not known"),
-        ({"observations": [Observation(metric="edges", value=1.5)]}, "takes int, found 1.5"),
-        ({"observations": [Observation(metric="edges", value=2**70)]}, ""),
-        ({"observations": [Observation(metric="loss", value=float("nan"))]}, "not finite: loss"),
-        ({"observations": [Observation(metric="loss", value=1.0, dims={"to": 1})]}, "'to' is not"),
-        ({"observations": [Observation(metric="step_time", value=1.0, samples=[0.0])]}, "of 0.0 s"),
+        ({"deviation": {"\x1b": 1.0}}, "has the name"),
         (
-            {"observations": [Observation(metric="loss", value=1.0)], "values": {"x": 1.0}},
-            "also values",
+            {"observations": observations(phases={"gnn": -0.1})},
+            "phase_time{'phase': 'gnn'} is -0.1",
         ),
+        ({"observations": observations({"step tme": 1.0})}, "'step tme' is not known"),
+        ({"observations": observations({"edges": 1.5})}, "takes int, found 1.5"),
+        ({"observations": observations({"edges": 2**70})}, ""),
+        ({"observations": observations({"loss": float("nan")})}, "not finite: loss"),
+        ({"observations": [Observation(metric="loss", value=1.0, dims={"to": 1})]}, "'to' is not"),
+        ({"observations": observations(samples=[0.0])}, "has a sample of 0.0 s"),
+        ({"observations": observations(samples=None)}, ""),
         ({"observations": [7]}, ""),
         ({"notes": ["x" * 2_000_000]}, "at most 1,048,576"),
-        ({"samples": None}, ""),
     ],
 )
 def test_what_cannot_be_kept_is_refused(fields, words):

@@ -24,7 +24,7 @@ from dgbench.harness.device_session.planned import plan_text
 from dgbench.harness.device_session.session import RESERVE_S, packed, restore
 from dgbench.harness.device_session.units import ordered
 from dgbench.harness.plan import Plan, read_plan
-from dgbench.harness.runner import run_plan
+from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
@@ -342,17 +342,21 @@ def test_groups_of_a_run_come_in_the_order_asked_for_and_the_rest_waits(tmp_path
         *(cell("ok", repeats=2, group=g, system=s) for g in ("g1", "g2") for s in "ab")
     )
     plan = Plan.build([paper], None, "smoke", "cpu")
-    with Store.create(tmp_path, {}, plan) as store:
+    with (
+        Store.create(tmp_path, {}, plan) as store,
+        ForkServer(
+            fake_papers.lookup, ["fake"], threads=1, log=tmp_path / "log", modules=("torch",)
+        ) as server,
+    ):
         keys = [("fake", "behave", "g2"), ("fake", "behave", "g1")]
-        summary = run_plan(
-            plan, store, groups=keys[:1], lookup=fake_papers.lookup, limits=False, watch=False
-        )
+        given = {"lookup": fake_papers.lookup, "server": server, "threads": 1}
+        summary = run_plan(plan, store, groups=keys[:1], limits=False, watch=False, **given)
         assert not summary.interrupted
         assert store.info["state"] == "partial"
         assert [row.group for row in store.written()] == ["g2"] * 4
         run_plan(
-            plan, store, groups=keys, lookup=fake_papers.lookup, limits=False, watch=False,
-            until=lambda: len(store.written()) >= 6,
+            plan, store, groups=keys, limits=False, watch=False,
+            until=lambda: len(store.written()) >= 6, **given,
         )  # fmt: skip
         assert [row.group for row in store.written()] == ["g2"] * 4 + ["g1"] * 2
         assert read_plan(store).steps == plan.steps

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -96,6 +99,23 @@ def test_the_command_prints_words_and_json():
     assert all("/" in line for line in long)  # a path is never cut
     machine = CliRunner().invoke(app, ["doctor", "--json"])
     assert {c["name"] for c in json.loads(machine.stdout)} >= {"python", "torch"}
+
+
+def test_the_first_import_of_dgl_prints_nothing_and_writes_nothing_into_the_home_folder(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    code = (
+        "from dgbench.harness import doctor\n"
+        "doctor.CONTENDERS = {'dgl': doctor.CONTENDERS['dgl']}\n"
+        "assert [check.name for check in doctor._contenders()] == ['dgl']\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "DGLBACKEND"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=120, env={**kept, "HOME": str(home)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert list(home.iterdir()) == []
 
 
 def test_a_missing_need_is_exit_code_one(monkeypatch):

@@ -79,10 +79,10 @@ def test_what_ran_out_of_memory_is_a_cross_at_the_limit(wide):
 
 def test_the_sentence_says_what_the_most_memory_buys(tmp_path):
     points = [setting(10, 5), setting(20, 9), setting(30, 7), setting(40, 12.5)]
-    alt = draw_points("frontier", "f", "t", points, tmp_path, fake_run.CONTEXT).alt
+    alt = draw_points("frontier", "f", "t", points, tmp_path, fake_run.CONTEXT, widths=()).alt
     assert "4x the memory (10 MB to 40 MB) buys 2.5x the events/s" in alt
     assert "1 of 4 settings are beaten in both" in alt
-    alone = draw_points("frontier", "g", "t", points[:1], tmp_path, fake_run.CONTEXT).alt
+    alone = draw_points("frontier", "g", "t", points[:1], tmp_path, fake_run.CONTEXT, widths=()).alt
     assert "10 MB is best in both" in alone
 
 
@@ -91,4 +91,7 @@ def test_more_lines_than_can_be_read_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="6 series"):
         draw_points("frontier", "f", "t", points, tmp_path, fake_run.CONTEXT)
     panels = [{**p, "panel": p["series"]} for p in points]
-    assert not draw_points("frontier", "f", "t", panels, tmp_path, fake_run.CONTEXT).empty
+    drawn = draw_points(
+        "frontier", "f", "t", panels, tmp_path, fake_run.CONTEXT, flavour="site", widths=("half",)
+    )
+    assert not drawn.empty

@@ -110,13 +110,16 @@ def test_a_panel_without_measurements_says_so(wide):
 
 def test_scaling_is_told_in_one_sentence(tmp_path):
     make, options = fake_points.POINTS["scaling"]
-    alt = draw_points("scaling", "f", "t", make(), tmp_path, fake_run.CONTEXT, options).alt
+    alt = draw_points(
+        "scaling", "f", "t", make(), tmp_path, fake_run.CONTEXT, options, widths=()
+    ).alt
     assert "Measured at 4 ranks: ESDG 2.8x" in alt
     assert "projected at 128 ranks" in alt
     assert "off by at most 17 %" in alt
     assert alt.endswith("2 failed.")
     plain = [p for p in make() if not p.get("projected")]
-    assert "project" not in draw_points("scaling", "g", "t", plain, tmp_path, Context(), {}).alt
+    measured = draw_points("scaling", "g", "t", plain, tmp_path, Context(), {}, widths=())
+    assert "project" not in measured.alt
 
 
 # Correctness.
@@ -177,7 +180,7 @@ def test_a_check_that_nobody_made_says_so(wide):
 
 def test_correctness_is_told_in_one_sentence(tmp_path):
     make, options = fake_points.POINTS["correctness"]
-    alt = draw_points("correctness", "f", "t", make(), tmp_path, Context(), options).alt
+    alt = draw_points("correctness", "f", "t", make(), tmp_path, Context(), options, widths=()).alt
     assert "5 of 8 pass every check" in alt
     assert "fastest of these (recent, 1 hop): GNNFlow, 4.10 ms" in alt
     assert "wrong: another, released 1.2 (leaks, recall)" in alt
@@ -253,7 +256,7 @@ def test_curves_without_times_have_one_panel_and_say_so(wide):
 def test_curves_are_told_in_one_sentence_and_say_how_they_start(tmp_path):
     points = runs(target=0.6) + runs("pygt", seeds=(-0.4,), target=0.6)
     points.append({"series": "pygt-g", "failed": "oom: 24 GiB"})
-    alt = draw_points("curves", "f", "t", points, tmp_path, Context(), START).alt
+    alt = draw_points("curves", "f", "t", points, tmp_path, Context(), START, widths=()).alt
     assert alt == ("accuracy at the end: DGC 0.8, PyGT 0.4 (DGC best); target 0.6 reached by DGC "
                    "at 10 (20.0 s), PyGT never; 1 failed.")  # fmt: skip
     with pytest.raises(InvalidInputError, match="'start'"):

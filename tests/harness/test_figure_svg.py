@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -95,34 +96,41 @@ def test_widths_follow_the_panels_and_can_be_chosen(tmp_path):
                     flavour="poster")  # fmt: skip
 
 
+def draw_some(out):
+    """Digests of several kinds of figures, one line each."""
+    for kind in ("speedup", "sweep", "frontier", "claim_board"):
+        make, options = fake_points.POINTS[kind]
+        for flavour in ("paper", "site"):
+            draw_points(
+                kind, kind, "t", make(), out / flavour, fake_run.CONTEXT, options,
+                flavour=flavour, widths=("half",),
+            )  # fmt: skip
+    return [
+        f"{path.relative_to(out)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in sorted(out.rglob("*.*"))
+    ]
+
+
 DRAWING = """
-import hashlib, pathlib, sys
+import pathlib, sys
 sys.path.insert(0, sys.argv[2])
-import fake_points, fake_run
-from dgbench.harness.figures import draw_points
-out = pathlib.Path(sys.argv[1])
-for kind in ("speedup", "sweep", "frontier", "claim_board"):
-    make, options = fake_points.POINTS[kind]
-    for flavour in ("paper", "site"):
-        draw_points(kind, kind, "t", make(), out / flavour, fake_run.CONTEXT, options,
-                    flavour=flavour, widths=("half",))
-for path in sorted(out.rglob("*.*")):
-    print(path.relative_to(out), hashlib.sha256(path.read_bytes()).hexdigest())
+import test_figure_svg
+print(*test_figure_svg.draw_some(pathlib.Path(sys.argv[1])), sep="\\n")
 """
 
 
 def test_other_processes_with_other_hashes_draw_the_same_bytes(tmp_path):
-    running = []
-    for seed in ("1", "77"):
-        arguments = [sys.executable, "-c", DRAWING, tmp_path / seed, Path(__file__).parent]
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        running.append(
-            subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, encoding="utf-8")
-        )
-    said = [process.communicate()[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0]
-    assert len(said[0].splitlines()) == 4 * (2 + 1 + 2 * 2)
-    assert said[0] == said[1]
+    """This process has a seed of its own: the environment's, or one drawn at random."""
+    seed = "77" if os.environ.get("PYTHONHASHSEED") != "77" else "1"
+    arguments = [sys.executable, "-c", DRAWING, tmp_path / "other", Path(__file__).parent]
+    process = subprocess.Popen(
+        arguments, env=os.environ | {"PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True
+    )
+    here = draw_some(tmp_path / "here")
+    other = process.communicate()[0].splitlines()
+    assert process.returncode == 0
+    assert len(here) == 4 * (2 + 1 + 2 * 2)
+    assert here == other
 
 
 @given(st.floats(-1e4, 1e4))

@@ -170,9 +170,13 @@ def test_only_failures_still_make_a_figure(kind, tmp_path):
     points = [
         {k: v for k, v in p.items() if k in keep} | {"failed": "crash: signal 11"} for p in make()
     ]
-    drawn = draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options)
+    drawn = draw_points(
+        kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options,
+        flavour="site", widths=("full", "half"),
+    )  # fmt: skip
     assert not drawn.empty
-    assert (tmp_path / "f-half.png").stat().st_size > 1000
+    for width in ("full", "half"):
+        assert (tmp_path / f"f-{width}.svg").stat().st_size > 1000
 
 
 PROJECTING = {
@@ -191,9 +195,12 @@ def test_projections_look_and_read_differently(kind, tmp_path):
     assert sum(bool(p.get("projected")) for p in some) >= 1
     every = fake_points.projected(plain, lambda p: True)
     shown = {
-        name: draw_points(kind, name, "t", points, tmp_path, fake_run.CONTEXT, options)
+        name: draw_points(
+            kind, name, "t", points, tmp_path, fake_run.CONTEXT, options,
+            flavour="site", widths=("full",),
+        )
         for name, points in (("plain", plain), ("some", some), ("every", every))
-    }
+    }  # fmt: skip
     svg = {name: (tmp_path / f"{name}-full.svg").read_text() for name in shown}
     assert len(set(svg.values())) == 3
     assert "projected" in (tmp_path / "some.csv").read_text().splitlines()[0]
@@ -207,11 +214,11 @@ def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
     common = {"system": "esdg", "baseline": "pygt", "projected": True}
     points = [{**common, "row": "a", "value": 1.001}, {**common, "row": "b", "value": 9.0}]
     noisy = Context(noise=0.05)
-    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy)
+    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy, widths=())
     assert "faster" not in drawn.alt
     assert "the same" not in drawn.alt
     mixed = [*points, {**common, "row": "c", "value": 2.0, "projected": False}]
-    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy)
+    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy, widths=())
     assert "faster than PyGT on 1 of 1 workloads" in drawn.alt
     assert "2 more are projected" in drawn.alt
 
@@ -247,9 +254,11 @@ def test_a_value_that_is_no_number_becomes_a_failure(tmp_path):
 
 def test_smoke_and_partial_are_stamped(tmp_path):
     make, options = fake_points.POINTS["limit_share"]
-    plain = draw_points("limit_share", "p", "t", make(), tmp_path, Context(), options)
     stamped = Context(stamp="SMOKE, not a measurement")
-    smoke = draw_points("limit_share", "s", "t", make(), tmp_path, stamped, options)
+    plain, smoke = (
+        draw_points("limit_share", name, "t", make(), tmp_path, context, options, widths=("full",))
+        for name, context in (("p", Context()), ("s", stamped))
+    )
     red = "#c8371b"
     assert red not in (tmp_path / plain.files[0]).read_text()
     assert red in (tmp_path / smoke.files[0]).read_text()
@@ -296,7 +305,7 @@ def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_p
     assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 9
     points = [{"series": n, "x": x, "y": x * 1.5} for n in names for x in (4, 16)]
     printed = [{"series": "TM-GCN, paper", "x": x, "y": x * 1.4, "paper": True} for x in (4, 16)]
-    drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT)
+    drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT, widths=())
     assert "paper" not in drawn.alt  # the sentence is about what was found here
     assert "TM-GCN, measured" in drawn.alt
 
@@ -318,7 +327,9 @@ def test_parts_of_a_system_wear_its_colour_and_differ():
 def test_curves_of_many_points_have_few_marks_and_names_in_the_legend(tmp_path):
     points = [{"series": n, "x": x, "y": min(1.0, x / 20)} for n in "abc" for x in range(1, 41)]
     plain, few = (
-        draw_points("sweep", name, "t", points, tmp_path, fake_run.CONTEXT, options)
+        draw_points(
+            "sweep", name, "t", points, tmp_path, fake_run.CONTEXT, options, widths=("full",)
+        )
         for name, options in (("plain", {}), ("few", {"marks": "few", "names": False}))
     )
     sizes = [(tmp_path / f"{name}-full.svg").stat().st_size for name in ("plain", "few")]

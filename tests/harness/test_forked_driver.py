@@ -56,7 +56,7 @@ def test_a_library_that_is_not_there_is_asleep():
 
 
 def run(tmp_path, server):
-    plan = Plan.build([make_paper(cell("ok"), cell("raise"))], None, "quick")
+    plan = Plan.build([make_paper(cell("ok"), cell("raise"))], None, "smoke")
     run_plan(plan, store := Store.create(tmp_path), lookup=waking_papers.lookup, threads=1,
              limits=False, server=server)  # fmt: skip
     return {row.params["how"]: row for row in store.written() if not row.instrumented}

@@ -9,6 +9,7 @@ import pytest
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store import Store
+from dgbench.lab.metrics import metric
 from dgbench.systems.base import get_paper
 
 KEPT = Path(__file__).parents[2] / "results" / "reference"
@@ -24,11 +25,13 @@ SHARE_CLAIMS = {"pipad-s1-transfer-share-approx", "pipad-fig3-transfer-share"}
 
 def slow(row):
     """The row of an instrumented process in which everything took ten times as long."""
-    values = {k: 10 * v if isinstance(v, int | float) else v for k, v in row.values.items()}
-    samples = [10 * s for s in row.samples]
-    return msgspec.structs.replace(
-        row, id=f"{row.id}i", instrumented=True, samples=samples, values=values
-    )
+    observed = [
+        msgspec.structs.replace(one, value=10 * one.value, samples=[10 * s for s in one.samples])
+        if not metric(one.metric).exact
+        else one
+        for one in row.observations
+    ]
+    return msgspec.structs.replace(row, id=f"{row.id}i", instrumented=True, observed=observed)
 
 
 @pytest.mark.skipif(not RUNS, reason="no checkout: kept runs do not travel")

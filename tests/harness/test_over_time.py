@@ -96,7 +96,8 @@ def test_reasons_stand_in_the_strips_and_in_the_sentence():
 def test_the_table_and_the_csv_can_be_read(tmp_path):
     lines = over_time.flat(POINTS)
     assert len({tuple(line) for line in lines}) <= 2
-    shown = draw_points("over_time", "f", "t", POINTS, tmp_path, fake_run.CONTEXT, OPTIONS)
+    shown = draw_points("over_time", "f", "t", POINTS, tmp_path, fake_run.CONTEXT, OPTIONS,
+                        widths=())  # fmt: skip
     assert shown.panels == 3
     table = list(csv.DictReader(io.StringIO((tmp_path / "f.csv").read_text())))
     assert len(table) == len(lines)

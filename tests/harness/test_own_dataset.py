@@ -12,6 +12,7 @@ from dgbench.harness.cli import main
 from dgbench.harness.plan import Plan, own_data
 from dgbench.harness.store import Row, Store, list_runs
 from dgbench.lab.compare import OWN_DATA
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import (
     DataError,
     InvalidInputError,
@@ -83,8 +84,7 @@ def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
     assert (found.data["dataset"], bool(found.data["twin"])) == ("my", False)
     row = Row(
         id="a", paper=experiment.paper, experiment=experiment.name, params=cell.params,
-        preset="smoke", values=found.values, counters=found.counters, samples=found.samples,
-        data=found.data, deviation=found.deviation,
+        preset="smoke", observed=found.observations, data=found.data, deviation=found.deviation,
     )  # fmt: skip
     points = [point for spec in experiment.figures() for point in spec.points([row])]
     if name != "pipad/fig10":  # its one cell is a check
@@ -98,7 +98,7 @@ def test_the_race_of_pipad_draws_the_dataset(table):
     rows = [
         Row(id=f"{s}{r}", paper="pipad", experiment="fig10", round=r, group="g",
             params={"dataset": "my", "model": "tgcn_model", "system": s, OWN_DATA: "0"},
-            values={"end_to_end_s": seconds})
+            observed=[observation("end_to_end_time", seconds)])
         for s, seconds in (("pygt", 2.0), ("pipad", 1.0)) for r in (1, 2)
     ]  # fmt: skip
     own_data.own_data(str(table))
@@ -128,7 +128,8 @@ def test_own_rows_change_no_verdict_of_others():
         return [
             Row(id=f"{s}{r}{mark}", paper="pipad", experiment="fig10", round=r, group=f"g{mark}",
                 params={"dataset": "hepth", "model": "tgcn_model", "system": s, **mark},
-                values={"end_to_end_s": seconds}, samples=[seconds])
+                observed=[observation("end_to_end_time", seconds),
+                          observation("step_time", seconds, samples=[seconds])])
             for s, seconds in (("pygt", 2.0), ("pygt-g", 2.0), ("pipad", 1.0)) for r in (1, 2, 3)
         ]  # fmt: skip
 

@@ -453,7 +453,7 @@ def test_limits_are_positive_and_leave_threads_as_they_were():
     before = torch.get_num_threads()
     found = measure_limits("cpu", budget_s=0.1)
     assert torch.get_num_threads() == before
-    assert {o.metric: o.value for o in found}["threads_used"] == before
+    assert {o.metric: o.value for o in found}["threads"] == before
     limits = limits_in(found)
     assert set(limits) == {"copy_one", "copy_all", "product_one", "product_all"}
     assert min(limits.values()) > 0.01

@@ -104,7 +104,7 @@ def test_the_kernels_do_what_the_rows_say(ceilings, bench, tmp_path, monkeypatch
     source.write_text(text.replace("namespace {", clock + "namespace {", 1))
     library = tmp_path / "ceilings.so"
     subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-pthread",
-                    f"-I{emulator.RUNTIME}", str(source), "-o", str(library)],
+                    emulator.UNFORTIFIED, f"-I{emulator.RUNTIME}", str(source), "-o", str(library)],
                    check=True)  # fmt: skip
     out = tmp_path / "rows.jsonl"
     monkeypatch.setattr(sys, "argv", [

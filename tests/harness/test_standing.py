@@ -14,6 +14,7 @@ from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
 from dgbench.harness.store.standing import UNCOMPARED, judged, subject, wrong_results
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
 
 KEPT = sorted(
@@ -25,8 +26,8 @@ WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, com
 
 def row(name: str, system: str = "pipad", **fields) -> Row:
     params = {"system": system, "dataset": "x", "model": "m"} | fields.pop("params", {})
-    return Row(id=name, paper="pipad", experiment="fig10", params=params, samples=[1.0],
-               values={"step_s": 1.0}, counters={"n": 1}, **fields)  # fmt: skip
+    return Row(id=name, paper="pipad", experiment="fig10", params=params, 
+               observed=[observation("step_time", 1.0, samples=[1.0])], **fields)  # fmt: skip
 
 
 def statuses(*rows: Row) -> list[str]:
@@ -72,14 +73,14 @@ def test_a_wrong_result_spoils_its_workload_and_no_other() -> None:
 
 
 def test_a_void_row_has_no_number_left() -> None:
-    (void,) = judged([row("a", phases={"compute": 1.0})])
-    assert (void.values, void.counters, void.phases, void.samples) == ({}, {}, {}, [])
+    (void,) = judged([row("a", values={"step_s": 1.0}, phases={"compute": 1.0})])
+    assert void.observations == []
     assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
     assert judged([void]) == [void]
 
 
 def test_rows_of_the_machine_and_failed_rows_stay_as_they_are() -> None:
-    machine = Row(id="m", paper="-", values={"copy": 1.0})
+    machine = Row(id="m", paper="-", observed=[observation("bandwidth", 1.0)])
     failed = row("f", status="oom", reason="out of memory")
     assert judged([machine, failed]) == [machine, failed]
 
@@ -121,14 +122,19 @@ def test_without_checks_no_verdict_stands(folder) -> None:
     assert {verdict.verdict for verdict in found.verdicts} == {"not run here"}
 
 
+def spoilt(one: Row) -> Row:
+    found = msgspec.structs.replace(one, status="check", reason="wrong")
+    found.drop_numbers()
+    return found
+
+
 @per_run
 def test_no_verdict_rests_on_a_system_that_was_wrong(folder) -> None:
     paper, rows = kept(folder)
     mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
     for system in Counter(map(subject, mine)):
         spoiled = [
-            msgspec.structs.replace(one, status="check", reason="wrong", values={}, counters={},
-                                    samples=[])
+            spoilt(one)
             if one.paper == paper.name and subject(one) == system and one.checks else one
             for one in rows
         ]  # fmt: skip

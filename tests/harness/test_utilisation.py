@@ -36,7 +36,7 @@ def row(name="a-r1", sm=0.3, *, device="cuda", status="ok", rate=1000.0, system=
     fields = {
         "id": name, "device": device, "status": status, "ok": status == "ok", "series": {},
         "probes": probes if device == "cuda" else {"gpu": "no NVIDIA driver"},
-        "observations": [observation("edge_rate", rate, setting="tgcn")],
+        "observations": [observation("throughput", rate, of="edges", setting="tgcn")],
         "params": {"system": system} if system else {},
         "data": {}, "group": "race/a", "experiment": "fig6", "preset": "quick", "round": 1,
         "time": None, "cell_hash": name, "instrumented": False, "paper": "tgcn",
@@ -108,8 +108,8 @@ def test_throughput_is_the_rate_of_a_system_or_one_over_its_time():
     assert throughput(row(), "tgcn") == (1000.0, "edges/s")
     assert throughput(row(), "jodie") is None
     assert throughput(row(observations=[], system="pipad", time=0.25), "pipad") == (4.0, "times/s")
-    alone = row(observations=[observation("edge_rate", 7.0)], system="a")
-    assert throughput(alone, "a") == (7.0, "edges/s")
+    alone = row(observations=[observation("throughput", 7.0)], system="a")
+    assert throughput(alone, "a") == (7.0, "items/s")
 
 
 def points_of(*rows, **more):

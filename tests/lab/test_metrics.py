@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 
+from dgbench import datasets
 from dgbench.lab import catalogue, metrics
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base import Workload, system_names
 
 
 @pytest.mark.parametrize(
@@ -63,5 +67,6 @@ def test_the_catalogue_holds_to_its_own_rules_and_to_its_size() -> None:
     assert set(catalogue.METRICS) <= set(metrics.UNITS)
     assert all(metrics.METRICS[name].about for name in names)
     assert set(catalogue.METER_METRICS.values()) <= set(metrics.METRICS)
-    values = {*catalogue.DIMENSIONS, "pipad", "esdg", "gnnflow", "pygt"}
+    assert not set(names) & set(catalogue.DIMENSIONS)
+    values = {*datasets.cards(), *system_names(), *get_args(get_type_hints(Workload)["model"])}
     assert not [name for name in names if set(name.split("_")) & values]

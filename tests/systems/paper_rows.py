@@ -44,6 +44,9 @@ def small_rows(experiment, most: int) -> list[Row]:
             found = experiment.run(cell, context)
         except MissingDataError:
             continue
-        measured = structs.asdict(found) | {"counters": {**meter.counters, **found.counters}}
+        measured = structs.asdict(found)
+        measured["observed"] = measured.pop("observations")
+        if not found.observations:
+            measured["counters"] = {**meter.counters, **found.counters}
         rows.append(row_of(cell, number, preset="smoke", **measured))
     return rows

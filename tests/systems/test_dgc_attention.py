@@ -78,7 +78,7 @@ def test_rows_and_points():
     context = RunContext("cpu", "smoke", 1, budget_s=0.01)
     mine = next(c for c in cells if c.params["contender"] == attention.NESTED)
     measured = experiment.run(mine, context)
-    assert measured.samples
+    assert measured.steady
     assert measured.deviation["output"] < 1e-5
     points = attention.attention_points(failed_rows(experiment))
     assert points

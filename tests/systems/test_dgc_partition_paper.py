@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from itertools import product
 
 import pytest
+from dgc_rows import but, row_of, seen
 
 from dgbench.systems.base import Claim
 from dgbench.systems.dgc.checks import partition as checks
@@ -14,95 +15,92 @@ from dgbench.systems.dgc.experiments.partition_ablation import VARIANTS
 from dgbench.systems.dgc.experiments.settings import GRAPHS, MODELS
 
 
-def row(experiment, dataset="wikipedia", counters=None, values=None, twin=False):
-    return SimpleNamespace(
-        experiment=experiment,
-        params={"dataset": dataset, "model": "tgcn_2layer"},
-        id=f"{experiment}/{dataset}",
-        status="ok",
-        reason="",
-        instrumented=False,
-        values=values or {},
-        counters=counters or {},
-        data={"twin": twin},
-        deviation={},
-        device="cpu",
-    )
+def row(experiment, dataset="wikipedia", observed=()):
+    return row_of(experiment, {"dataset": dataset, "model": "tgcn_2layer"}, observed)
 
 
-def counted(**changes):
-    counters = {"longest": 20}
-    values = {}
-    for model in MODELS:
-        for size in (4, 8):
-            for name in ("snapshots", "snapshots-contiguous", "sequences", "both", "chunks"):
-                key = f"{model} {size} {name}"
-                bytes_ = {"mpnn_lstm_bare": 60, "both": 90}.get(model, 50)
-                counters |= {
-                    f"bytes {key}": bytes_ if name == "chunks" else 100,
-                    f"spatial {key}": 40,
-                    f"temporal {key}": 10,
-                    f"exchanges spatial {key}": 2,
-                    f"exchanges temporal {key}": 1,
-                    f"most heard {key}": 18 if model == "dysat" else 1,
-                    f"stages {key}": 1,
-                }
-                values |= {f"balance {key}": 1.02, f"span {key}": 1.0}
-    return row("partition", counters=counters | changes, values=values)
+def counted():
+    observed = [seen("vertex_steps", 20, of="longest")]
+    methods = ("snapshots", "snapshots-contiguous", "sequences", "both", "chunks")
+    for model, size, name in product(MODELS, (4, 8), methods):
+        dims = {"model": model, "ranks": size, "method": name}
+        chunks = 60 if model == "mpnn_lstm_bare" else 50
+        observed += [
+            seen("exchanged", chunks if name == "chunks" else 100, **dims),
+            seen("exchanged", 40, of="spatial", **dims),
+            seen("exchanged", 10, of="temporal", **dims),
+            seen("exchanges", 2, of="spatial", **dims),
+            seen("exchanges", 1, of="temporal", **dims),
+            seen("remote_steps", 18 if model == "dysat" else 1, **dims),
+            seen("stages", 1, **dims),
+            seen("imbalance", 1.02, **dims),
+            seen("span", 1.0, **dims),
+        ]
+    return row("partition", observed=observed)
 
 
 def claim(name: str, value) -> Claim:
     return Claim(id=f"dgc-{name}", where="", statement="", kind="volume", value=value)
 
 
+TGCN = "tgcn_2layer"
 TWICE = claim("s41-spatial-weight-twice", {"spatial": 2, "temporal": 1})
 
 
 @pytest.mark.parametrize(
     ("check", "asked", "change"),
     [
-        (checks.spatial_twice, TWICE, {"exchanges spatial tgcn_2layer 4 chunks": 1}),
-        (checks.spatial_more, claim("x", ""), {"temporal tgcn_2layer 8 chunks": 41}),
-        (checks.attention_neighbours, claim("x", ""), {"most heard tgcn_2layer 8 snapshots": 2}),
-        (checks.attention_neighbours, claim("x", ""), {"most heard dysat 8 snapshots": 17}),
-        (checks.mpnn_more, claim("x", ""), {"bytes dysat 4 chunks": 70}),
+        (checks.spatial_twice, TWICE, ("exchanges", 1, TGCN, 4, "chunks", "spatial")),
+        (checks.spatial_more, claim("x", ""), ("exchanged", 41, TGCN, 8, "chunks", "temporal")),
+        (checks.attention_neighbours, claim("x", ""), ("remote_steps", 2, TGCN, 8, "snapshots")),
+        (
+            checks.attention_neighbours,
+            claim("x", ""),
+            ("remote_steps", 17, "dysat", 8, "snapshots"),
+        ),
+        (checks.mpnn_more, claim("x", ""), ("exchanged", 70, "dysat", 4, "chunks")),
     ],
 )
 def test_counted_claims_hold_and_fail(check, asked, change):
     assert check(asked, [counted()]).holds
-    assert not check(asked, [counted(**change)]).holds
+    metric, value, model, size, name, *of = change
+    dims = {"model": model, "ranks": size, "method": name} | ({"of": of[0]} if of else {})
+    assert not check(asked, [but(counted(), metric, value, **dims)]).holds
     assert check(asked, []).measured is None
 
 
 def test_equivalence_holds_and_fails():
     name = next(iter(VARIANTS))
-    good = row(
-        "partition_ablation",
-        counters={"weight": 9, f"inside {name}": 5, f"between {name}": 4},
-    )
+    parts = [
+        seen("edge_weight", w, of=of, setting=name) for of, w in (("inside", 5), ("between", 4))
+    ]
+    good = row("partition_ablation", observed=[seen("edge_weight", 9), *parts])
     asked = claim("s41-equivalence", "")
     assert checks.equivalence(asked, [good]).holds
-    good.counters[f"between {name}"] = 5
-    assert not checks.equivalence(asked, [good]).holds
+    bad = but(good, "edge_weight", 5, of="between", setting=name)
+    assert not checks.equivalence(asked, [bad]).holds
 
 
 def costs(fusion: float, generation: float, dataset: str, epoch: float = 1.0):
-    values = dict.fromkeys((f"{part}_s" for part in PARTS), 0.0)
-    values |= {"fusion_s": fusion, "generation_s": generation, "epoch_s": epoch}
-    return row("fig17", dataset, {"partitions": 1, "epochs": 6}, values | {"assignment_s": 0.1})
+    seconds = dict.fromkeys(PARTS, 0.0)
+    seconds |= {"fusion": fusion, "generation": generation, "assignment": 0.1}
+    observed = [seen("preparation_time", s, phase=part) for part, s in seconds.items()]
+    observed += [seen("epoch_time", epoch), seen("partitions", 1), seen("epochs", 6)]
+    return row("fig17", dataset, observed)
 
 
 def test_costs_hold_and_fail():
     names = [graph.name for graph in GRAPHS]
     rows = [costs(3.0, 0.2 if name == "amazon" else 0.5, name) for name in names]
-    rows[names.index("amazon")].values["assignment_s"] = 0.4
+    amazon = names.index("amazon")
+    rows[amazon] = but(rows[amazon], "preparation_time", 0.4, phase="assignment")
     assert overhead(rows[0]) == pytest.approx(3.6 / 103.6)
     assert checks.cost(claim("x", 4), rows).holds
     assert checks.fusion_larger(claim("x", ""), rows).holds
     assert checks.amazon_generation(claim("x", ""), rows).holds
     assert checks.once(claim("x", "once"), rows).holds
-    rows[0].counters["partitions"] = 2
-    assert not checks.once(claim("x", "once"), rows).holds
+    again = [but(rows[0], "partitions", 2), *rows[1:]]
+    assert not checks.once(claim("x", "once"), again).holds
     dear = [costs(30.0, 40.0, name) for name in names]
     assert not checks.cost(claim("x", 4), dear).holds
     assert not checks.fusion_larger(claim("x", ""), dear).holds

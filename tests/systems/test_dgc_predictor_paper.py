@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from dgc_rows import but, kept, row_of, seen, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_data import tiny_sequence
@@ -14,35 +15,18 @@ from tiny_data import tiny_sequence
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.lab.table import Table
+from dgbench.systems.base import Measurement
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import workload as checks
 from dgbench.systems.dgc.experiments import fig7, fig16
+from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.study import GUESSES, WHOLE
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in checks.CHECKS}
-
-
-def row(experiment: str, params: dict, values: dict, **fields):
-    base = {
-        "id": f"{experiment}/{sorted(params.items())}",
-        "paper": "dgc",
-        "experiment": experiment,
-        "params": params,
-        "group": "one",
-        "values": values,
-        "counters": {},
-        "phases": {},
-        "deviation": {},
-        "data": {"twin": False},
-        "device": "cpu",
-        "status": "ok",
-        "reason": "",
-        "instrumented": False,
-        "preset": "quick",
-    }
-    return SimpleNamespace(**(base | fields))
+ANSWERED = (*fig7.Fig7.claims, *fig16.Fig16.claims)
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in ANSWERED}
 
 
 # --- Figure 7 -------------------------------------------------------------------------------------
@@ -76,22 +60,24 @@ def turns_of(times: list[float], padded: list[float], turns: int = 7) -> torch.T
 
 
 def fig7_row(padded=(1.5, 1.5, 1.5, 7.5), dataset="wikipedia", **fields):
-    values = {}
+    found = Measurement()
     for model in MODELS:
-        values |= fig7._values(model, turns_of([1.5, 1.5, 1.5, 2.5], list(padded)))
-    return row("fig7", {"dataset": dataset}, values, **fields)
+        fig7._observe(found, model, turns_of([1.5, 1.5, 1.5, 2.5], list(padded)))
+    return row_of("fig7", {"dataset": dataset}, found.observations, **fields)
 
 
 def test_the_spread_is_that_of_whole_chunks():
-    values = fig7_row().values
-    assert values["dysat spread"] == pytest.approx(1.5)
-    assert values["dysat spread padded"] == pytest.approx(4.0)
-    assert values["dysat spread low"] <= 1.5 <= values["dysat spread high"]
-    assert values["dysat most padded rows padded_s"] == pytest.approx(7.5 * 1.03)
+    found = Table.of([fig7_row()]).where(model="dysat")
+    packed = found.where("divergence", format="packed").one().of
+    assert packed.value == pytest.approx(1.5)
+    assert packed.low <= 1.5 <= packed.high
+    assert found.where("divergence", format="padded").one().value == pytest.approx(4.0)
+    last = found.where("pass_time", of="most padded rows", phase="padded").one()
+    assert last.value == pytest.approx(7.5 * 1.03)
 
 
 def test_figure_7_draws_every_chunk_and_says_what_failed():
-    rows = [fig7_row(), row("fig7", {"dataset": "email-eu-core"}, {}, status="oom", reason="9 GiB")]
+    rows = [fig7_row(), row_of("fig7", {"dataset": "email-eu-core"}, status="oom", reason="9 GiB")]
     points = fig7.points(rows)
     assert len(points) == 1 + len(MODELS) * 2 * len(fig7.CHOSEN)
     assert [p["failed"] for p in points if "failed" in p] == ["oom: 9 GiB"]
@@ -118,29 +104,33 @@ def test_the_gap_of_chunk_times_goes_either_way():
 
 
 def fig16_row(model="tgcn_2layer", error=0.05, mlp=1.1, vertices=1.8, **fields):
-    values = {}
+    observed = []
     for encoder in ("structure", "time", WHOLE):
         for guess in GUESSES:
             off = error if guess == "mlp" else 2 * error
-            values[f"error {encoder} {guess}"] = off
-            values[f"low {encoder} {guess}"] = 0.9 * off
-            values[f"high {encoder} {guess}"] = 1.1 * off
-        values[f"again {encoder}"] = 0.02
+            dims = {"low": 0.9 * off, "high": 1.1 * off, "phase": encoder, "method": guess}
+            observed.append(seen("prediction_error", off, **dims))
+        observed.append(seen("prediction_error", 0.02, phase=encoder, method="measured"))
     for dataset in ("wikipedia", "email-eu-core"):
         for name in fig16.WORKLOADS:
             factor = {"mlp": mlp, "vertices": vertices}.get(name, 1.2)
-            values[f"divergence {name} {dataset}"] = factor
-            values[f"imbalance {name} {dataset}"] = math.sqrt(factor)
+            observed.append(seen("divergence", factor, method=name, dataset=dataset))
+            observed.append(seen("imbalance", math.sqrt(factor), method=name, dataset=dataset))
         for name in fig16.FUSED:
-            values[f"fused divergence {name} {dataset}"] = 1.3
-            values[f"fused imbalance {name} {dataset}"] = 1.2
-    values[fig16.MEASURED] = 400
-    counters = {"hidden_layers": 3, "hidden_units": 256, "epochs": 100, "tested": 100}
-    return row("fig16", {"model": model, "ranks": 4}, values, **({"counters": counters} | fields))
+            dims = {"method": name, "dataset": dataset, "format": "fused"}
+            observed += [seen("divergence", 1.3, **dims), seen("imbalance", 1.2, **dims)]
+    observed += [
+        seen("training_chunks", 400),
+        seen("hidden_size", 3, of="layers"),
+        seen("hidden_size", 256, of="units"),
+        seen("epochs", 100),
+        seen("chunks", 100, of="tested"),
+    ]
+    return row_of("fig16", {"model": model, "ranks": 4}, observed, **fields)
 
 
 def test_figure_16_draws_every_guess_and_graph():
-    rows = [fig16_row(), row("fig16", {"model": "dysat", "ranks": 4}, {}, status="time")]
+    rows = [fig16_row(), row_of("fig16", {"model": "dysat", "ranks": 4}, status="time")]
     errors = fig16.error_points(rows)
     assert len(errors) == 3 * (len(GUESSES) + 1) + 1
     assert {p["series"] for p in errors if "failed" not in p} == {
@@ -187,15 +177,12 @@ def test_the_training_is_said_as_it_was():
     found = checks.training(claim, [fig16_row()])
     assert found.measured["chunks"] == 400
     assert (found.holds, found.direction) == (False, True)
-    many = fig16_row()
-    many.values[fig16.MEASURED] = 50_000
+    many = but(fig16_row(), "training_chunks", 50_000)
     assert checks.training(claim, [many]).holds
-    many.counters["epochs"] = 10
-    other = checks.training(claim, [many])
+    other = checks.training(claim, [but(many, "epochs", 10)])
     assert (other.holds, other.direction) == (False, False)
-    kept = fig16_row(counters={**fig16_row().counters, "trained": 300})  # a row of earlier code
-    del kept.values[fig16.MEASURED]
-    assert checks.training(claim, [kept]).measured["chunks"] == 300
+    earlier = but(fig16_row(), "chunks", 300, of="trained")  # a row of earlier code
+    assert checks.training(claim, [without(earlier, "training_chunks")]).measured["chunks"] == 300
     assert checks.training(claim, []).measured is None
 
 
@@ -204,22 +191,25 @@ def test_chunks_are_dealt_out_by_each_workload_model():
     part = fig16._Parted("tiny", data, build_supergraph(data.topology[:-1]))
     found = SimpleNamespace(workload=lambda name, s, fused=False: s.vertices.double() + 1)
     seconds = part.cut.statistics.vertices.double() ** 2
-    values = part.balances(found, seconds)
+    out = Measurement()
+    part.balances(out, found, seconds)
     for name in fig16.WORKLOADS:
         worker = part.assigned(found, seconds, name)
         loads = [float(seconds[worker == m].sum()) for m in range(fig16.WORKERS)]
         mean = sum(loads) / len(loads)
         wanted = max(loads) / max(min(loads), 1e-3 * mean)
-        assert values[f"divergence {name} tiny"] == pytest.approx(wanted)
-        assert values[f"imbalance {name} tiny"] == pytest.approx(max(loads) / mean)
+        row, dims = kept(out, "fig16", {}), {"method": name, "dataset": "tiny"}
+        assert number(row, "divergence", **dims) == pytest.approx(wanted)
+        assert number(row, "imbalance", **dims) == pytest.approx(max(loads) / mean)
     timer = SimpleNamespace(
         measure=lambda chunks, passes: torch.tensor([[c.rows, 1.0] for c in chunks]).double()
     )
-    fused = part.fused(found, timer, seconds)
+    part.fused(out, found, timer, seconds)
     worker = part.assigned(found, seconds, "vertices")
     rows = torch.bincount(worker[part.cut.chunk.long()].long(), minlength=fig16.WORKERS) + 1
     wanted = float(rows.max() / rows.double().mean())
-    assert fused["fused imbalance vertices tiny"] == pytest.approx(wanted)
+    fused = {"method": "vertices", "dataset": "tiny", "format": "fused"}
+    assert number(kept(out, "fig16", {}), "imbalance", **fused) == pytest.approx(wanted)
     assert {cut.source for cut in part.others()} == {"tiny"}
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+
 import pytest
+from dgc_rows import row_of, seen
 
 from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
+from dgbench.systems.base import Measurement
 from dgbench.systems.dgc import PAPER
-from dgbench.systems.dgc.checks import scaling
+from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18
-from dgbench.systems.dgc.experiments.projection import LINKS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -27,8 +31,8 @@ from dgbench.systems.dgc.experiments.race_runs import (
     races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
+from dgbench.systems.dgc.projection import LINKS
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
 OWN = (
     "abs-speedup-range", "fig12-avg-t-gcn", "fig12-avg-dysat", "fig12-avg-mpnn-lstm",
     "fig12-dgc-best", "fig12-amazon-order", "fig12-epinion-order", "fig4a-pts-best-three",
@@ -38,6 +42,9 @@ OWN = (
     "s72-mpnn-epinion", "s731-pgc-only", "s731-amazon-pts-close", "s732-cf-speedup",
     "s732-cf-stack-best", "s733-sg-speedup", "fig18-convergence", "s5-disable-same",
 )  # fmt: skip
+CLAIMS = {
+    claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id.removeprefix("dgc-") in OWN
+}
 HELD = ("sx-mathoverflow", "amazon-magazine")
 USUAL = {PSS: 6.0, PTS: 4.0, PSS_TS: 5.0, PLAIN: 3.0, EXACT: 2.0, DGC: 1.5}
 FIG4 = {
@@ -59,36 +66,37 @@ def race_row(
     work: float = 0.5,
     divergence: dict[str, float] | None = None,
     sent: dict[str, int] | None = None,
-    sizes: dict[str, tuple[int, int]] | None = None,
+    sizes: tuple[int, int] = (1000, 2000),
+    part: dict[str, int] | None = None,
     **params,
 ) -> Row:
     """A row as `race` makes it: {(dataset, model): {contender: seconds}}.
 
     A turn is off by `noise` in turn; `work` seconds of each epoch are none of communication.
     """
-    values, counters, deviation = {}, {}, {}
+    deviation, found = {}, Measurement()
     for (dataset, model), times in raced.items():
-        key = f"{dataset}/{model}"
-        deviation[key] = 1e-7
+        dims = {"dataset": dataset, **(part or {}), "model": model}
+        deviation[f"{dataset}/{model}"] = 1e-7
         for n, (name, seconds) in enumerate(times.items()):
-            for i in range(6):
-                values[f"{key}/turn {name} {i}"] = seconds * (1 + noise * ((i + n) % 3 - 1))
-            values |= {f"{key}/{phase} {name}": 0.0 for phase in PHASES}
-            values[f"{key}/gnn {name}"] = work
-            values[f"{key}/communicate {name}"] = seconds - work
-            values[f"{key}/divergence {name}"] = (divergence or {}).get(name, 1.5)
-            counters[f"{key}/bytes {name}"] = (sent or {}).get(name, int(1e6 * seconds))
-        vertices, edges = (sizes or {}).get(dataset, (1000, 2000))
-        counters |= {f"{key}/vertex_steps": vertices, f"{key}/edges": edges}
+            observe = partial(found.observe, setting=name, **dims)
+            for turn in range(6):
+                observe("epoch_time", seconds * (1 + noise * ((turn + n) % 3 - 1)), turn=turn)
+            spent = dict.fromkeys(PHASES, 0.0) | {"gnn": work, "communicate": seconds - work}
+            for phase, s in spent.items():
+                observe("phase_time", s, phase=phase)
+            observe("divergence", (divergence or {}).get(name, 1.5))
+            observe("exchanged", (sent or {}).get(name, int(1e6 * seconds)))
+        found.observe("vertex_steps", sizes[0], **dims)
+        found.observe("edges", sizes[1], **dims)
     name = next(iter(raced))[0]
     params = {
         "part": "race", "dataset": name, "models": " ".join(m for _, m in raced), "ranks": ranks,
         "link": link, **params,
     }  # fmt: skip
-    return Row(
-        id=f"{experiment}-{name}-{ranks}-{twin}-{link}", paper="dgc", experiment=experiment,
-        params=params, values=values, counters=counters, deviation=deviation,
-        data={"twin": twin},
+    return row_of(
+        experiment, params, found.observations, data={"twin": twin}, deviation=deviation,
+        id=f"{experiment}-{name}-{ranks}-{twin}-{link}",
     )  # fmt: skip
 
 
@@ -114,23 +122,23 @@ def fig4_rows(times: dict[str, dict[str, float]] | None = None, **more) -> list[
 
 def judge(name: str, rows: list[Row]):
     claim = CLAIMS[f"dgc-{name}"]
-    return decide(claim, scaling.CHECKS[claim.id](claim, rows), twin_rule=twin_rule(claim.id))
+    return decide(claim, CHECKS[claim.id](claim, rows), twin_rule=twin_rule(claim.id))
 
 
 def find(name: str, rows: list[Row]):
     claim = CLAIMS[f"dgc-{name}"]
-    return scaling.CHECKS[claim.id](claim, rows)
+    return CHECKS[claim.id](claim, rows)
 
 
 def test_exactly_these_claims_are_answered() -> None:
-    assert set(scaling.CHECKS) == {f"dgc-{name}" for name in OWN}
+    assert len(CLAIMS) == len(OWN)
     named = {c for e in (fig4.Fig4, fig5c.Fig5c, fig12.Fig12, fig18.Fig18) for c in e.claims}
-    assert named == set(scaling.CHECKS) | {"dgc-s71-protocol"}  # read from Figure 12's rows, too
+    assert named == set(CLAIMS) | {"dgc-s71-protocol"}  # read from Figure 12's rows, too
 
 
 def test_without_rows_nothing_is_said() -> None:
     for claim in CLAIMS.values():
-        finding = scaling.CHECKS[claim.id](claim, [])
+        finding = CHECKS[claim.id](claim, [])
         assert finding.measured is None, claim.id
         assert finding.reason, claim.id
 
@@ -199,27 +207,22 @@ def test_claims_on_one_graph_take_that_graph() -> None:
 
 def projections(seconds: dict[str, float], *, pcie: float = 1.0) -> Row:
     """A row as `project_all` makes it; over PCIe, communication of PSS takes `pcie` times more."""
-    values = {}
-    for dataset in TWINS:
-        for model in MODELS:
-            for links in LINKS:
-                for name, whole in seconds.items():
-                    head = f"{dataset}/{model}/{links}"
-                    values[f"{head} compute_s {name}"] = 0.5 * whole
-                    values[f"{head} load_s {name}"] = 0.0
-                    slower = pcie if links == "pcie" and name == PSS else 1.0
-                    values[f"{head} communicate_s {name}"] = 0.5 * whole * slower
-    return Row(
-        id="projected", paper="dgc", experiment="fig12", values=values, data={"twin": True},
-        params={"part": "projected", "graphs": "paper", "workers": 8},
-        counters={f"{dataset}/dysat/vertex_steps": 1 for dataset in TWINS},
-    )  # fmt: skip
+    observed = [seen("vertex_steps", 1, dataset=name, model="dysat") for name in TWINS]
+    for dataset, model, link in product(TWINS, MODELS, LINKS):
+        for name, whole in seconds.items():
+            dims = {"dataset": dataset, "model": model, "link": link, "setting": name}
+            slower = pcie if link == "pcie" and name == PSS else 1.0
+            parts = {"compute": 0.5 * whole, "load": 0.0, "communicate": 0.5 * whole * slower}
+            observed += [seen("projected_time", s, phase=p, **dims) for p, s in parts.items()]
+    params = {"part": "projected", "graphs": "paper", "workers": 8}
+    return row_of("fig12", params, observed, id="projected", data={"twin": True})
 
 
 def test_without_races_of_a_graph_its_cells_are_projected() -> None:
     held = fig12_rows()
     for row in held:
-        row.values |= {f"{row.params['dataset']}/{m}/sent {DGC}": 0.5 for m in MODELS}
+        dims = {"dataset": row.params["dataset"], "setting": DGC, "of": "sent"}
+        row.observed += [seen("row_share", 0.5, model=model, **dims) for model in MODELS]
     plain = {n: t for n, t in USUAL.items() if n != DGC}
     rows = [*held, projections(plain, pcie=3.0)]
     found = find("s72-dysat-epinion", rows)
@@ -333,16 +336,16 @@ def test_divergence() -> None:
 
 
 def quarter_rows(dataset: str, times: list[dict[str, float]], sizes, *, twin: bool) -> list[Row]:
-    raced = {(f"{dataset}#{i + 1}", "dysat"): one for i, one in enumerate(times)}
-    found = race_row(
-        "fig5c", raced, twin=twin, dataset=dataset,
-        sizes={f"{dataset}#{i + 1}": size for i, size in enumerate(sizes)},
-    )  # fmt: skip
-    for i, (vertices, edges) in enumerate(sizes):
-        key = f"{dataset}#{i + 1}/dysat"
-        found.counters |= {f"{key}/bytes {PSS}": vertices, f"{key}/bytes {PSS_TS}": vertices}
-        found.counters[f"{key}/bytes {PTS}"] = edges
-    return [found]
+    found: list[Row] = []
+    for quarter, (one, (vertices, edges)) in enumerate(zip(times, sizes, strict=True), 1):
+        sent = {PSS: vertices, PSS_TS: vertices, PTS: edges}
+        row = race_row(
+            "fig5c", {(dataset, "dysat"): one}, twin=twin, sent=sent, sizes=(vertices, edges),
+            part={"quarter": quarter},
+        )  # fmt: skip
+        found.append(row)
+    found[0].observed += [one for row in found[1:] for one in row.observed]
+    return found[:1]
 
 
 def test_order_by_quarter() -> None:
@@ -369,18 +372,18 @@ def test_trends_over_quarters_of_a_real_graph() -> None:
 
 
 def curves(*, twin: bool = False, drop: float = 0.01, off: float = 0.0, slow: float = 0.5) -> Row:
-    values = {}
-    for name in (fig18.ONE, *fig18.SYSTEMS):
-        for i in range(3):
-            mine = off if name == PSS else 0.0
-            values[f"loss {name} {i}"] = (0.7 - 0.01 * i) * (1 + mine)
-            values[f"accuracy {name} {i}"] = 0.8 - (drop if name == DGC else mine)
-            values[f"seconds {name} {i}"] = slow if name == DGC else 1.0
+    observed = [seen("epochs", 3)]
+    for name, epoch in product((fig18.ONE, *fig18.SYSTEMS), range(3)):
+        mine = off if name == PSS else 0.0
+        dims = {"setting": name, "epoch": epoch}
+        observed += [
+            seen("loss", (0.7 - 0.01 * epoch) * (1 + mine), **dims),
+            seen("accuracy", 0.8 - (drop if name == DGC else mine), **dims),
+            seen("epoch_time", slow if name == DGC else 1.0, **dims),
+        ]
     params = {"dataset": "epinions" if twin else HELD[0], "model": "dysat", "ranks": 2}
-    return Row(
-        id=f"fig18-{twin}", paper="dgc", experiment="fig18", params=params, values=values,
-        counters={"epochs": 3}, deviation={"gradient": 1e-7}, data={"twin": twin},
-    )  # fmt: skip
+    fields = {"deviation": {"gradient": 1e-7}, "data": {"twin": twin}}
+    return row_of("fig18", params, observed, **fields)
 
 
 def test_equal_training() -> None:
@@ -397,11 +400,13 @@ def test_equal_training() -> None:
 
 def test_figures_draw_every_race_and_every_failure() -> None:
     rows = fig12_rows() + twins()
-    rows[0].values |= {  # a fused baseline, in one model only
-        f"{HELD[0]}/dysat/turn {name} {i}": 3.0 for name in FUSED.values() for i in range(6)
-    }
+    rows[0].observed += [  # a fused baseline, in one model only
+        seen("epoch_time", 3.0, dataset=HELD[0], model="dysat", setting=name, turn=turn)
+        for name in FUSED.values()
+        for turn in range(6)
+    ]
     bad = race_row("fig12", {("wikipedia", "dysat"): USUAL})
-    bad.status, bad.reason, bad.values = "time", "60 s", {}
+    bad.status, bad.reason, bad.observed = "time", "60 s", []
     for spec in fig12.Fig12().figures():
         points = spec.points([*rows, bad])
         assert points or spec.name == "fig12_projected", spec.name
@@ -434,5 +439,5 @@ def test_a_race_is_read_back_as_it_was_kept() -> None:
     assert one.epoch(PSS) == pytest.approx(6.0)
     assert one.computing(PSS) == pytest.approx(0.5)
     assert one.gain(PSS, DGC).low < 4.0 < one.gain(PSS, DGC).high
-    assert one.count("bytes", PTS) == 4_000_000
+    assert one.number("exchanged", PTS) == 4_000_000
     assert set(BASELINE_NAMES) < set(one.names)

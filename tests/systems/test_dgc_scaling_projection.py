@@ -12,7 +12,8 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology.named import PCIE3
-from dgbench.systems.dgc.experiments.projection import (
+from dgbench.systems.dgc.placement import by_both, by_chunks, by_sequences, by_snapshots
+from dgbench.systems.dgc.projection import (
     LINKS,
     Factor,
     Rates,
@@ -24,7 +25,6 @@ from dgbench.systems.dgc.experiments.projection import (
     stages_of,
     with_share,
 )
-from dgbench.systems.dgc.placement import by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.volumes import Shape, hearing
 
 RNN = Shape(

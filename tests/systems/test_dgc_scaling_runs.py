@@ -6,15 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from dgc_rows import kept
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
+from dgbench.lab.table import Table
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
 from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
-from dgbench.systems.dgc.experiments.projection import LINKS, Rates
 from dgbench.systems.dgc.experiments.projection_runs import project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -34,6 +35,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
+from dgbench.systems.dgc.projection import LINKS, Rates
 
 PRESETS = ("smoke", "quick", "full", "paper")
 EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())
@@ -50,10 +52,7 @@ def job(model: str = "tgcn_2layer", **fields) -> Job:
 
 def row_of(found: Measurement, experiment: str, **params) -> Row:
     params = {"part": "race", "dataset": "email-eu-core", "ranks": 2, "link": "gloo", **params}
-    return Row(
-        id="row", paper="dgc", experiment=experiment, params=params, values=found.values,
-        counters=found.counters, deviation=found.deviation, data=found.data,
-    )  # fmt: skip
+    return kept(found, experiment, params)
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +100,12 @@ def test_a_race_keeps_every_turn_and_every_count(raced) -> None:
     for one in found:
         assert set(one.names) == {PTS, EXACT, DGC}
         assert all(len(one.turns(n)) == 2 and min(one.turns(n)) > 0 for n in one.names)
-        assert one.count("vertex_steps") > 0
-        assert one.count("bytes", PTS) > 0
-        assert one.value("divergence", EXACT) >= 1
-        assert 0 <= one.value("sent", DGC) <= 1
-        assert not one.has("sent", EXACT)
+        assert one.number("vertex_steps") > 0
+        assert one.number("exchanged", PTS) > 0
+        assert one.number("divergence", EXACT) >= 1
+        assert one.has("row_share", DGC)
+        assert 0 <= one.number("row_share", DGC) <= 1
+        assert not one.has("row_share", EXACT)
         assert one.row.deviation[one.key] < 1e-5
     shares = sent_shares([row_of(raced, "fig12")])
     assert shares == {}  # a twin's rows do not say what is held back
@@ -183,7 +183,8 @@ def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> Non
     fake = type("Fake", (), {"slice": staticmethod(piece), "__len__": lambda self: 9})()
     monkeypatch.setattr(fig5c, "load_sequences", lambda task: fake)
     jobs = list(fig5c.quarters("email-eu-core", "full"))
-    assert [j.dataset for j in jobs] == [f"email-eu-core#{i}" for i in (1, 2, 3, 4)]
+    assert [j.dims["quarter"] for j in jobs] == [1, 2, 3, 4]
+    assert [j.key for j in jobs] == [f"email-eu-core#{i}/dysat" for i in (1, 2, 3, 4)]
     assert cut == [(0, 3), (2, 5), (4, 7), (6, 9)]
     assert torch.equal(whole.topology[2].indices, jobs[0].data.topology[-1].indices)
 
@@ -195,15 +196,14 @@ def test_a_row_says_where_next_to_nothing_is_scored(monkeypatch) -> None:
         monkeypatch.setattr(race_runs, "FEWEST", fewest)
         found = race([one], 1, CONTEXT, least=1, budget_s=0.0)
         assert any("next to nothing is scored" in note for note in found.notes) == said
-        assert found.counters[f"{one.key}/scored"] > 0
+        assert Table.of([row_of(found, "fig12")]).where("scored", **one.dims).one().value > 0
 
 
 def test_time_that_is_left_goes_to_turns() -> None:
     one = job()
     one = Job(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
-    key = f"{one.key}/turn {PTS} "
     few, many = (
-        sum(name.startswith(key) for name in race([one], 1, CONTEXT, **given).values)
+        sum(o.metric == "epoch_time" for o in race([one], 1, CONTEXT, **given).observations)
         for given in ({"least": 2, "budget_s": 0.0}, {"least": 2, "budget_s": 0.0, "total_s": 2.0})
     )
     assert few == 2

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
+from dgc_rows import but, kept, row_of, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,10 +13,11 @@ from dgbench.datasets import EventStream, Origin
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.systems.base import RunContext
+from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import sizes
 from dgbench.systems.dgc.experiments import fig3, fig5, table1
+from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
 
 CLAIMS = {}
@@ -98,38 +98,44 @@ def test_distributions_end_at_one():
     assert fig3.at_most(numbers, numbers.mean(), (1 / 3, 0.5, 4 / 3, 2, 8)) == [
         0.5, 0.5, 0.75, 1.0, 1.0,
     ]  # fmt: skip
-    found = fig3.spread(numbers)
-    assert (found["max over median"], found["mean"]) == (6 / 2.5, 3.0)
-    assert fig3.spread(np.zeros(4))["gini"] == 0.0
+    found = Measurement()
+    fig3.observe_spread(found, "edges", numbers)
+    fig3.observe_spread(found, "lengths", np.zeros(4))
+    row = kept(found, "fig3", {})
+    assert number(row, "quantile_ratio", of="edges", quantile=1.0) == 6 / 2.5
+    assert number(row, "mean_count", of="edges") == 3.0
+    assert number(row, "gini_index", of="lengths") == 0.0
 
 
-def row(experiment, dataset, *, values=None, counters=None, twin=True, **more):
-    fields = {
-        "id": f"{experiment}-{dataset}", "experiment": experiment, "params": {"dataset": dataset},
-        "values": values or {}, "counters": counters or {}, "data": {"twin": twin},
-        "status": "ok", "reason": "", "instrumented": False, "deviation": {}, "device": "cpu",
-    }  # fmt: skip
-    return SimpleNamespace(**{**fields, **more})
+def row(experiment, dataset, observed=(), *, twin=True, **more):
+    return row_of(experiment, {"dataset": dataset}, observed, data={"twin": twin}, **more)
 
 
-def movie(**changed):
-    counters = {
-        "snapshots": 289, "events": 27_753_444, "edges": 27_753_400, "pairs": 27_753_000,
-        "vertices edges": 1, "vertices span": 43_200_000, "vertices tail": 9, "vertices all": 99,
-    }  # fmt: skip
-    return row("table1", "movie", counters={**counters, **changed}, twin=False)
+def movie(*changes):
+    found = row("table1", "movie", twin=False)
+    present = {"edges": 1, "span": 43_200_000, "tail": 9, "all": 99}
+    for metric, value, dims in (
+        ("snapshots", 289, {}),
+        ("edges", 27_753_444, {"of": "events"}),
+        ("edges", 27_753_400, {}),
+        ("edges", 27_753_000, {"of": "pairs"}),
+        *(("vertex_steps", count, {"presence": rule}) for rule, count in present.items()),
+        *changes,
+    ):
+        found = but(found, metric, value, **dims)
+    return found
 
 
 def test_table_1_holds_at_printed_digits_by_one_rule():
     found = sizes.table1(CLAIMS["tab1-movie"], [movie()])
     assert found.holds
     assert "first to last edge" in found.reason
-    for changed in (
-        {"snapshots": 290},
-        {"vertices span": 60_000_000},
-        {"events": 1, "edges": 2, "pairs": 3},
+    for changes in (
+        [("snapshots", 290, {})],
+        [("vertex_steps", 60_000_000, {"presence": "span"})],
+        [("edges", n, of) for n, of in enumerate(({"of": "events"}, {}, {"of": "pairs"}))],
     ):
-        wrong = sizes.table1(CLAIMS["tab1-movie"], [movie(**changed)])
+        wrong = sizes.table1(CLAIMS["tab1-movie"], [movie(*changes)])
         assert wrong.holds is False
         assert "differs in" in wrong.reason
 
@@ -147,7 +153,7 @@ def test_printed_digits(counted, printed, same):
 
 
 def windows(**days):
-    return [row("table1", name, values={"window": length}) for name, length in days.items()]
+    return [row("table1", name, [seen("window", 86_400 * d)]) for name, d in days.items()]
 
 
 def test_windows_are_compared_in_days():
@@ -163,10 +169,13 @@ def test_windows_are_compared_in_days():
 
 def test_the_protocol_needs_eight_gpus_and_a_hundred_epochs():
     def timed(turns, ranks, device):
-        names = ("PyGT-PSS", "DGC")
-        values = {f"movie/dysat/turn {n} {i}": 1.0 for n in names for i in range(turns)}
-        params = {"dataset": "movie", "ranks": ranks}
-        race = row("fig12", "movie", values=values, params=params, device=device)
+        dims = {"dataset": "movie", "model": "dysat"}
+        epochs = [
+            seen("epoch_time", 1.0, setting=name, turn=turn, **dims)
+            for name in ("PyGT-PSS", "DGC")
+            for turn in range(turns)
+        ]
+        race = row_of("fig12", {"dataset": "movie", "ranks": ranks}, epochs, device=device)
         return sizes.protocol(CLAIMS["s71-protocol"], [race])
 
     assert timed(100, 8, "cuda").holds
@@ -177,8 +186,12 @@ def test_the_protocol_needs_eight_gpus_and_a_hundred_epochs():
 
 
 def uneven(dataset, *, edges=0.5, lengths=0.5, over=5.0, twin=True):
-    values = {"edges gini": edges, "lengths gini": lengths, "edges max over median": over}
-    return row("fig3", dataset, values=values, twin=twin)
+    observed = [
+        seen("gini_index", edges, of="edges"),
+        seen("gini_index", lengths, of="lengths"),
+        seen("quantile_ratio", over, of="edges", quantile=1.0),
+    ]
+    return row("fig3", dataset, observed, twin=twin)
 
 
 def test_every_graph_has_to_be_uneven_in_both():
@@ -200,10 +213,12 @@ def test_real_graphs_go_before_twins_and_are_called_a_stand_in():
 
 
 def of_movie(vertices, edges=(9, 1, 1, 1), dataset="movie", twin=False):
-    values = {f"edges {q}": float(n) for q, n in enumerate(edges, 1)}
-    for rule in RULES:
-        values |= {f"vertices {rule} {q}": float(n) for q, n in enumerate(vertices, 1)}
-    return row("fig5", dataset, values=values, twin=twin)
+    observed = [
+        seen("mean_count", float(n), quarter=quarter, **of)
+        for of in fig5.KINDS
+        for quarter, n in enumerate(edges if of is fig5.EDGES else vertices, 1)
+    ]
+    return row("fig5", dataset, observed, twin=twin)
 
 
 def test_quarters_of_movie():
@@ -237,14 +252,15 @@ def test_twins_are_counted_and_drawn(made, tmp_path_factory, monkeypatch):
     cell = next(c for c in made.cells("smoke", "cpu") if c.params["dataset"] == "movie")
     found = made.run(cell, RunContext("cpu", "smoke", 1))
     assert found.data["twin"]
-    ran = row(made.name, "movie", values=found.values, counters=found.counters)
+    ran = kept(found, made.name, {"dataset": "movie"})
     oom = row(made.name, "amazon", status="oom", reason="1 of 2 GiB")
     for figure in made.figures():
         points = figure.points([ran, oom])
         assert {p["row_ids"][0] for p in points if "row_ids" in p} == {ran.id}
         assert next(p["failed"] for p in points if p.get("failed")) == "oom: 1 of 2 GiB"
     if made.name == "fig3":
-        assert found.values[f"lengths cdf {len(fig3.LENGTH_GRID) - 1}"] == 1.0
-        assert made.answer([row("fig3", "wikipedia", values=found.values, twin=False)])
+        last = len(fig3.LENGTH_GRID) - 1
+        assert number(ran, "cumulative_share", of="lengths", bin=last) == 1.0
+        assert made.answer([row("fig3", "wikipedia", found.observations, twin=False)])
     if made.name == "table1":
         assert "0 of 4 graphs" in made.answer([ran])

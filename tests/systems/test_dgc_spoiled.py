@@ -25,17 +25,17 @@ from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig16 import check_study
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
-from dgbench.systems.dgc.experiments.loading import ON, Loader, dealt_out, plans_of
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, Job, contenders, race
-from dgbench.systems.dgc.experiments.recount import EdgeRecount
-from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
-from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
-from dgbench.systems.dgc.experiments.time_encoders import time_encoders
+from dgbench.systems.dgc.loading import ON, Loader, dealt_out, plans_of
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.predictor import Mlp
+from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import LastSent, StaleSettings
+from dgbench.systems.dgc.stale_audit import AuditedStaleWorkers
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.study import Size, study
+from dgbench.systems.dgc.time_encoders import time_encoders
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
@@ -306,7 +306,7 @@ def test_loads_that_leave_a_row_out_fail() -> None:
 
 
 def test_time_encoders_are_compared_with_float64(monkeypatch) -> None:
-    from dgbench.systems.dgc.experiments import time_encoders as module
+    from dgbench.systems.dgc import time_encoders as module
 
     data, task = DATA, tiny_workload("mpnn_lstm_bare")
     dealt = dealt_out(task, data, 2, "cpu")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 import yaml
-from test_dgc_stale_runs import Row, row_of
+from dgc_rows import but, seen
+from test_dgc_stale_runs import row_of_runs, stale_row
 
 from dgbench.systems.base import Claim
-from dgbench.systems.dgc import checks
-from dgbench.systems.dgc.checks.stale import CHECKS
+from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.experiments.fig11 import Fig11, cdf_points
 from dgbench.systems.dgc.experiments.settings import DATASET_OF, MODEL_OF
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
@@ -20,17 +18,18 @@ from dgbench.systems.dgc.experiments.table3 import Table3
 
 LEDGER = {
     entry["id"]: msgspec.convert(entry, Claim)
-    for entry in yaml.safe_load(
-        Path(checks.__file__).parents[1].joinpath("claims.yaml").read_text("utf-8")
-    )
+    for entry in yaml.safe_load(PAPER.ledger.read_text("utf-8"))
 }
+ABLATION = "stale_ablation"
+PARTS = ("fig11", "s52", "tab2", "tab3", "s733-comm", "s733-adaptive", "s733-static")
+CHECKS = {n: c for n, c in PAPER.checks.items() if n.removeprefix("dgc-").startswith(PARTS)}
 ACC = sorted(name for name in CHECKS if "-acc-" in name)
 COMM = sorted(name for name in CHECKS if "-comm-" in name and "tab" in name)
 
 
 def check(name, rows):
     """Through the table of all checks, as the harness calls them."""
-    return checks.CHECKS[name](LEDGER[name], rows)
+    return PAPER.checks[name](LEDGER[name], rows)
 
 
 def where_of(claim):
@@ -48,12 +47,11 @@ def ours(key):
 def held_rows(runs, experiment):
     """Runs by (graph, model, setting) with one without stale aggregation beside each."""
     whole = {(g, m, "without"): (0.8, 0.0) for g, m, _ in runs}
-    return [row_of(whole | runs, experiment=experiment)]
+    return [row_of_runs(whole | runs, experiment=experiment)]
 
 
 def test_every_claim_of_this_part_has_its_check_and_no_other():
-    parts = ("fig11", "s52", "tab2", "tab3", "s733-comm", "s733-adaptive", "s733-static")
-    mine = {name for name in LEDGER if name.removeprefix("dgc-").startswith(parts)}
+    mine = {name for name in LEDGER if name.removeprefix("dgc-").startswith(PARTS)}
     assert mine == set(CHECKS)
     assert len(CHECKS) == 45
 
@@ -78,7 +76,7 @@ def test_printed_accuracies_hold_and_others_do_not(name):
             )
             for key, value in claim.value.items()
         }
-        finding = check(name, [row_of(runs, experiment=experiment, twin=True)])
+        finding = check(name, [row_of_runs(runs, experiment=experiment, twin=True)])
         assert finding.holds is holds
         assert finding.twin
         assert finding.measured["without"] == pytest.approx(
@@ -94,13 +92,13 @@ def test_printed_savings_hold_and_others_do_not(name):
         runs = {(dataset, model, str(key)): (0.7, value / 100 + shift) for key, value in
                 claim.value.items()}  # fmt: skip
         runs[dataset, model, "without"] = (0.7, 0.0)
-        assert check(name, [row_of(runs, experiment=experiment)]).holds is holds
+        assert check(name, [row_of_runs(runs, experiment=experiment)]).holds is holds
 
 
 def test_savings_that_do_not_rise_point_the_other_way():
     runs = {("stack", "dysat", f"0.{k}D"): (0.7, 0.9 - k / 10) for k in (1, 3, 5, 7)}
     runs["stack", "dysat", "without"] = (0.7, 0.0)
-    assert check("dgc-tab2-comm-stack", [row_of(runs, experiment="table2")]).direction is False
+    assert check("dgc-tab2-comm-stack", [row_of_runs(runs, experiment="table2")]).direction is False
 
 
 @pytest.mark.parametrize(
@@ -116,21 +114,20 @@ def test_shares_of_figure_11(name, inside, outside):
     dataset = DATASET_OF[claim.workload["datasets"][0]]
     epoch, limit = claim.workload["epoch"], claim.workload["threshold"]
     for share, holds in ((inside, True), (outside, False)):
-        values = {f"{dataset} epoch {epoch} below {limit:g}": share}
-        finding = check(name, [Row(values, {}, experiment="fig11", graphs=dataset)])
+        observed = [seen("cumulative_share", share, dataset=dataset, epoch=epoch, limit=limit)]
+        finding = check(name, [stale_row(observed, "fig11", graphs=dataset)])
         assert finding.holds is holds
         assert finding.measured == pytest.approx(100 * share)
 
 
 def test_distances_must_fall_on_every_graph():
     def row(late):
-        values = {
-            "wikipedia epoch 2 median": 1.0,
-            "wikipedia epoch 20 median": 0.1,
-            "email-eu-core epoch 2 median": 1.0,
-            "email-eu-core epoch 20 median": late,
-        }
-        return [Row(values, {}, experiment="fig11", graphs="wikipedia email-eu-core")]
+        observed = [
+            seen("distance", median, dataset=name, epoch=epoch, quantile=0.5)
+            for name, last in (("wikipedia", 0.1), ("email-eu-core", late))
+            for epoch, median in ((2, 1.0), (20, last))
+        ]
+        return [stale_row(observed, "fig11", graphs="wikipedia email-eu-core")]
 
     assert check("dgc-s52-distance-shrinks", row(0.5)).holds
     assert not check("dgc-s52-distance-shrinks", row(2.0)).holds
@@ -138,17 +135,14 @@ def test_distances_must_fall_on_every_graph():
 
 
 def test_copies_must_be_those_of_the_formula():
-    counters = {
-        "ranks wikipedia dysat cache_bytes": 400,
-        "ranks wikipedia dysat cache_formula": 400,
-        "ranks wikipedia dysat received_bytes": 600,
-    }
-    row = Row({}, counters, experiment="stale_ablation")
+    run = {"dataset": "wikipedia", "model": "dysat", "method": "ranks"}
+    held = {"copies": 400, "formula": 400, "received": 600}
+    row = stale_row([seen("memory", size, of=of, **run) for of, size in held.items()], ABLATION)
     finding = check("dgc-s52-cache-memory", [row])
     assert finding.holds
     assert "1.5 times" in finding.reason
-    counters["ranks wikipedia dysat cache_formula"] = 404
-    assert check("dgc-s52-cache-memory", [row]).holds is False
+    other = but(row, "memory", 404, of="formula", **run)
+    assert check("dgc-s52-cache-memory", [other]).holds is False
 
 
 def test_the_trade_off_of_stack_and_the_threshold_of_movie():
@@ -156,15 +150,15 @@ def test_the_trade_off_of_stack_and_the_threshold_of_movie():
         ("stack", "dysat", "without"): (0.697, 0.0),
         ("stack", "dysat", "0.3D"): (0.621, 0.855),
     }
-    row = row_of(stack, experiment="table2")
+    row = row_of_runs(stack, experiment="table2")
     assert check("dgc-s52-stack-03d", [row]).holds
     stack["stack", "dysat", "0.3D"] = (0.69, 0.855)
-    assert not check("dgc-s52-stack-03d", [row_of(stack, experiment="table2")]).holds
+    assert not check("dgc-s52-stack-03d", [row_of_runs(stack, experiment="table2")]).holds
     movie = {("movie", "dysat", "without"): (0.8, 0.0)}
     for saved, holds in ((0.8, True), (0.2, False)):
         movie["movie", "dysat", "0.3D"] = (0.79, 0.5)
         movie["movie", "dysat", "0.5D"] = (0.78, saved)
-        finding = check("dgc-s52-movie-05d", [row, row_of(movie, experiment="table2")])
+        finding = check("dgc-s52-movie-05d", [row, row_of_runs(movie, experiment="table2")])
         assert finding.holds is holds
 
 
@@ -188,13 +182,13 @@ def test_more_saved_must_cost_accuracy(last, saved, holds, undecided):
 
 def test_the_printed_formula_falls_and_the_other_sign_rises():
     def row(printed):
-        values = {
-            "wikipedia dysat adaptive first share": 0.5,
-            "wikipedia dysat adaptive last share": 0.6,
-            "wikipedia dysat printed first share": 0.5,
-            "wikipedia dysat printed last share": printed,
-        }
-        return [Row(values, {}, experiment="stale_ablation")]
+        run = {"dataset": "wikipedia", "model": "dysat"}
+        observed = [
+            seen("threshold", share, setting=setting, of=of, **run)
+            for setting, last in (("adaptive", 0.6), ("printed", printed))
+            for of, share in (("first", 0.5), ("last", last))
+        ]
+        return [stale_row(observed, ABLATION)]
 
     finding = check("dgc-s52-eq6-direction", row(0.4))
     assert finding.holds is False
@@ -260,7 +254,7 @@ def test_figures_show_runs_and_failures():
         ("wikipedia", "dysat", "past"): (0.79, 0.9),
     }
     rows = held_rows(runs, "table3")
-    rows[0].counters["wikipedia dysat epochs"] = 20
+    rows = [but(rows[0], "epochs", 20, dataset="wikipedia", model="dysat")]
     table, means, curve = (figure.points(rows) for figure in Table3().figures())
     assert {point["setting"] for point in curve} == {"0.5D", "adaptive", "past"}
     assert {p["series"] for p in table} == {"0.5D", "adaptive", "adaptive, D of all epochs"}
@@ -272,5 +266,5 @@ def test_figures_show_runs_and_failures():
     assert "reached, by bytes as well" in ours
     rows[0].status, rows[0].reason = "oom", "1 of 1 GiB"
     assert Table3().figures()[0].points(rows)[0]["failed"] == "oom: 1 of 1 GiB"
-    values = {f"wikipedia epoch 2 below {x:g}": 0.5 for x in (1.0,)}
-    assert cdf_points([Row(values, {}, experiment="fig11")]) == []
+    alone = seen("cumulative_share", 0.5, dataset="wikipedia", epoch=2, limit=1.0)
+    assert cdf_points([stale_row([alone], "fig11")]) == []

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 import torch
+from dgc_rows import row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dgc_stale import in_threads
 from tiny_data import tiny_sequence
 
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import Observation
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import Measurement
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.stale_points import mean, points
-from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import RankTrainer
 
 _one_at_a_time = threading.Lock()
@@ -158,35 +163,29 @@ def test_readers_are_distinct_workers_beyond_the_own_one(triples):
     assert found.pairs == sum(map(len, expected.values()))
 
 
-class Row:
-    """A row as checks see it."""
-
-    def __init__(self, values, counters, *, experiment="table3", twin=False, graphs="wikipedia"):
-        self.values, self.counters, self.phases = values, counters, {}
-        self.data = {"twin": twin}
-        self.params, self.experiment, self.paper = {"graphs": graphs}, experiment, "dgc"
-        self.status, self.instrumented, self.device, self.id = "ok", False, "cpu", "r1"
-        self.deviation, self.group, self.reason = {}, "g", ""
+def stale_row(
+    observed: list[Observation], experiment: str = "table3", *, twin=False, graphs="wikipedia"
+) -> Row:
+    """A row of the experiments on stale aggregation."""
+    return row_of(experiment, {"graphs": graphs}, observed, data={"twin": twin})
 
 
-def row_of(runs: dict[tuple[str, str, str], tuple[float, float]], **fields) -> Row:
+def row_of_runs(runs: dict[tuple[str, str, str], tuple[float, float]], **fields) -> Row:
     """(graph, model, setting) -> (accuracy, share of rows saved)."""
-    values, counters = {}, {}
+    found = Measurement()
     for (graph, model, setting), (accuracy, saved) in runs.items():
-        start = f"{graph} {model} {setting}"
-        values[f"{start} accuracy"] = accuracy
-        counters |= {
-            f"{start} tested": 400,
-            f"{start} plain_rows": 1000,
-            f"{start} rows": round(1000 * (1 - saved)),
-            f"{start} plain_bytes": 8000,
-            f"{start} bytes": round(8000 * (1 - saved)) + 40,
-        }
-    return Row(values, counters, **fields)
+        observe = partial(found.observe, dataset=graph, model=model, setting=setting)
+        observe("accuracy", accuracy)
+        observe("scored", 400)
+        observe("rows_sent", 1000, of="plain")
+        observe("rows_sent", round(1000 * (1 - saved)))
+        observe("exchanged", 8000, of="plain")
+        observe("exchanged", round(8000 * (1 - saved)) + 40)
+    return stale_row(found.observations, **fields)
 
 
 def test_drops_and_savings_of_a_row():
-    row = row_of(
+    row = row_of_runs(
         {
             ("wikipedia", "dysat", "without"): (0.8, 0.0),
             ("wikipedia", "dysat", "0.5D"): (0.78, 0.4),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from dgc_rows import but, row_of, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from dgbench.systems.dgc.checks import synthetic as checks
 from dgbench.systems.dgc.experiments import fig14
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN
-from dgbench.systems.dgc.experiments.synthetic import (
+from dgbench.systems.dgc.synthetic import (
     EDGES,
     ENDS,
     FAMILIES,
@@ -123,25 +123,27 @@ def test_fields_out_of_range_are_refused(fields, error):
 # Claims
 
 
-def row(kind, family, *, values=None, counters=None, **params):
-    return SimpleNamespace(
-        id=f"{kind}-{family}-{params}", experiment="fig14", status="ok", instrumented=False,
-        reason="", params={"dataset": f"synthetic-{family}", "kind": kind, **params},
-        values=values or {}, counters=counters or {}, deviation={}, device="cpu",
-        data={"twin": False, "scale": 0.01},
-    )  # fmt: skip
+def row(kind, family, observed, **params):
+    params = {"dataset": f"synthetic-{family}", "kind": kind, **params}
+    return row_of("fig14", params, observed, data={"twin": False, "scale": 0.01})
 
 
-def counted(family, ours=lambda level: 0.5 - level / 10, **changed):
-    values, counters = {}, {}
+def counted(family, ours=lambda level: 0.5 - level / 10):
+    observed = []
     for ends, level in product(ENDS, fig14.LEVELS[family]):
-        key = f"{ends} {level:g}"
-        values |= {f"gini edges {key}": level / 2, f"gini lengths {key}": 0.1}
-        counters |= {f"vertices {key}": 50_000, f"edges {key}": 20_000, f"snapshots {key}": 100}
-        counters |= {f"bytes {key} {other}": 1000 for other in fig14.SHOWN}
-        values |= {f"span {key} {name}": 2.0 for name in fig14.SHOWN}
-        counters[f"bytes {key} {fig14.CHUNKS}"] = int(1000 * ours(level))
-    return row("traffic", family, values=values, counters={**counters, **changed}, ranks=8)
+        at = {"ends": ends, "level": level}
+        observed += [
+            seen("gini_index", level / 2, of="edges", **at),
+            seen("gini_index", 0.1, of="lengths", **at),
+            seen("vertex_steps", 50_000, **at),
+            seen("edges", 20_000, **at),
+            seen("snapshots", 100, **at),
+        ]
+        for name in fig14.SHOWN:
+            sent = int(1000 * ours(level)) if name == fig14.CHUNKS else 1000
+            observed += [seen("exchanged", sent, method=name, **at)]
+            observed += [seen("span", 2.0, method=name, **at)]
+    return row("traffic", family, observed, ranks=8)
 
 
 def test_sizes_are_those_printed_at_scale():
@@ -149,23 +151,27 @@ def test_sizes_are_those_printed_at_scale():
     assert found.holds
     assert found.evidence == "counted"
     assert found.measured["mean_edges"] == 200
-    for key, number in (("vertices random 0.5", 56_000), ("edges groups 1", 18_000),
-                        ("snapshots random 0", 99)):  # fmt: skip
-        assert not checks.sizes(
-            CLAIMS["s731-synthetic"], [counted("spatial", **{key: number})]
-        ).holds
+    for metric, number, ends, level in (
+        ("vertex_steps", 56_000, "random", 0.5),
+        ("edges", 18_000, "groups", 1.0),
+        ("snapshots", 99, "random", 0.0),
+    ):
+        wrong = but(counted("spatial"), metric, number, ends=ends, level=level)
+        assert not checks.sizes(CLAIMS["s731-synthetic"], [wrong]).holds
 
 
 def times(*series, best=1.0):
     """A row of timed epochs: level and seconds of chunks, seconds of all others; `*` per turn."""
-    values, counters = {}, {}
+    observed = []
     for level, ours in series:
-        key = f"synthetic-spatial#groups {level:g}/{fig14.MODEL}"
-        counters[f"{key}/steps"] = 99
+        at = {"dataset": "synthetic-spatial", "ends": "groups", "level": level}
         for turn, noise in enumerate((1.0, 1.01, 0.99, 1.02, 0.98, 1.0)):
-            values |= {f"{key}/turn {name} {turn}": best for name in BASELINE_NAMES}
-            values[f"{key}/turn {PLAIN} {turn}"] = ours * noise
-    return row("time", "spatial", values=values, counters=counters, model=fig14.MODEL, ranks=4)
+            seconds = dict.fromkeys(BASELINE_NAMES, best) | {PLAIN: ours * noise}
+            observed += [
+                seen("epoch_time", s, model=fig14.MODEL, setting=name, turn=turn, **at)
+                for name, s in seconds.items()
+            ]
+    return row("time", "spatial", observed, model=fig14.MODEL, ranks=4)
 
 
 def test_chunks_have_to_be_best_at_every_level_and_fall():

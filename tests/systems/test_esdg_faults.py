@@ -7,7 +7,7 @@ import pytest
 from esdg_fault_papers import BAD, lookup, make_paper
 
 from dgbench.harness.plan import Plan
-from dgbench.harness.runner import Listener, run_plan
+from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner.child import explain
 from dgbench.harness.store import Store
 from dgbench.runtime.ranks import TRAINING
@@ -24,7 +24,16 @@ EXPECTED = {
 }
 
 
-def run(root, *cells):
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One fork server for all runs; ranks come and go below the processes of cells."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    modules = ("torch", *TRAINING)  # or each rank of each cell imports them
+    with ForkServer(lookup, ["faults"], threads=1, log=log, modules=modules) as running:
+        yield running
+
+
+def run(root, server, *cells):
     store = Store.create(root)
     plan = Plan.build([make_paper(*cells)], None, "quick")
     run_plan(
@@ -34,7 +43,7 @@ def run(root, *cells):
         lookup=lookup,
         limits=False,
         threads=1,
-        modules=("torch", *TRAINING),  # or each rank of each cell imports them
+        server=server,
     )
     store.close()
     return Store.open(store.path)
@@ -52,13 +61,13 @@ def cell(memory_bytes=None, **params) -> Cell:
 
 
 @pytest.fixture(scope="module")
-def faults(tmp_path_factory):
+def faults(tmp_path_factory, server):
     """One run with a cell for each fault."""
     root = tmp_path_factory.mktemp("faults")
     folders = {how: root / how for how in EXPECTED}
     for folder in folders.values():
         folder.mkdir()
-    store = run(root, *(cell(how=how, pids=str(path)) for how, path in folders.items()))
+    store = run(root, server, *(cell(how=how, pids=str(path)) for how, path in folders.items()))
     return {row.params["how"]: row for row in store.written()}, folders
 
 
@@ -86,13 +95,13 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_what_does_not_fit_at_once_fits_in_blocks(tmp_path):
+def test_what_does_not_fit_at_once_fits_in_blocks(tmp_path, server):
     """The limit is held by the harness, over the whole process."""
-    free = run(tmp_path / "free", cell(blocks=12)).written()[0]
+    free = run(tmp_path / "free", server, cell(blocks=12)).written()[0]
     assert free.status == "ok", free.reason
     assert free.values["saved_bytes"] > 64 << 20
     limit = free.probes["peak_rss_bytes"] + int(free.values["saved_bytes"] / 2)
-    held = run(tmp_path / "held", cell(limit, blocks=1), cell(limit, blocks=12)).written()
+    held = run(tmp_path / "held", server, cell(limit, blocks=1), cell(limit, blocks=12)).written()
     assert [row.status for row in held] == ["oom", "ok"], [row.reason for row in held]
     assert held[1].values["loss"] == pytest.approx(free.values["loss"], rel=1e-6)
 

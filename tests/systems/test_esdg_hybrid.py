@@ -29,6 +29,7 @@ from dgbench.systems.esdg.volumes import hybrid_floats, hybrid_reads, snapshot_f
 
 Case = tuple[str, str, dict[str, Any]]
 SIZES = (8, 11)
+STEPS = 3
 
 
 def cases(groups: tuple[int, ...]) -> list[Case]:
@@ -78,7 +79,7 @@ def train(comm: Communicator, todo: list[Case], sizes: Any, dtype: torch.dtype) 
 
         optimiser = torch.optim.Adam(model.parameters(), lr=work.lr)
         losses = []
-        for _ in range(4):
+        for _ in range(STEPS):
             optimiser.zero_grad(set_to_none=True)
             comm.traffic.clear()
             loss = accumulate(split, ranges, loss_of, checkpoint=checkpoint)
@@ -101,7 +102,7 @@ def train(comm: Communicator, todo: list[Case], sizes: Any, dtype: torch.dtype) 
 def plain(model: str, task: str, sizes: Any, dtype: torch.dtype) -> Any:
     trainer = PlainTimeline(workload(model, task), data(*sizes), dtype=dtype)
     losses = []
-    for _ in range(4):
+    for _ in range(STEPS):
         gradients = trainer.gradients()
         losses.append(trainer.train_epoch())
     return losses, gradients, torch.stack(list(trainer.outputs()))

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
+from gnnflow_rows import row as row_of
 from stream_tiny import tiny_events, tiny_stream, tiny_task
 
 from dgbench import datasets
+from dgbench.lab.table import observation as told
 from dgbench.models.ctdg import STREAM_MODELS
-from dgbench.systems.base import RunContext, get_paper
+from dgbench.systems.base import Measurement, RunContext, get_paper
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow.checks import accuracy as checks
 from dgbench.systems.gnnflow.experiments import accuracy, fig10, fig11
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     Difference,
-    as_series,
     difference,
+    observe_series,
     pooled,
     series,
 )
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
 EXPERIMENTS = (fig10.Fig10, fig11.Fig11, accuracy.Accuracy)
-
-
-def row_of(experiment, params, values, counters=None, number=0):
-    return SimpleNamespace(
-        id=f"row{number}", experiment=experiment, params=params, values=values, status="ok",
-        counters=counters or {}, instrumented=False, deviation={}, data={"twin": False},
-        device="cpu", reason="", phases={},
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -67,10 +60,10 @@ def test_gnnflow_trains_like_the_plain_path(model) -> None:
 def test_smoke_cells_run_and_answer(kind, tiny_wikipedia) -> None:
     experiment = kind()
     rows = []
-    for number, cell in enumerate(experiment.cells("smoke", "cpu")):
+    for cell in experiment.cells("smoke", "cpu"):
         assert cell.experiment == experiment.name
         found = experiment.run(cell, RunContext("cpu", "smoke", threads=1))
-        rows.append(row_of(cell.experiment, cell.params, found.values, found.counters, number))
+        rows.append(row_of(cell.experiment, cell.params, found))
     assert experiment.answer(rows)
     assert experiment.answer([]) == ""
     for figure in experiment.figures():
@@ -95,8 +88,7 @@ def test_a_row_that_failed_is_a_gap(tiny_wikipedia) -> None:
         (fig11.Fig11, {"dataset": "wikipedia", "model": "tgn", "seed": 1}),
         (accuracy.Accuracy, {"dataset": "wikipedia", "models": "tgn tgat"}),
     ):
-        row = row_of(kind.name, params, {})
-        row.status, row.reason = "oom", "too big"
+        row = row_of(kind.name, params, status="oom", reason="too big")
         for figure in kind().figures():
             assert any(p.get("failed") == "oom: too big" for p in figure.points([row]))
         assert kind().answer([row]) == ""
@@ -125,9 +117,12 @@ def test_differences_have_intervals_of_their_pairs() -> None:
     assert difference([0.6, 0.61, 0.6], [0.5, 0.5, 0.5]).side == 1
     both = pooled([Difference(2.0, 3.0, 5), Difference(4.0, 4.0, 7)])
     assert (both.value, both.error, both.n) == (3.0, 2.5, 11)
-    row = row_of("x", {}, as_series("a b", [0.25, 0.5]) | {"ap a": 1.0})
-    assert series(row, "a b") == [0.25, 0.5]
-    assert series(row, "c") == []
+    made = Measurement()
+    observe_series(made, [0.25, 0.5], setting="a b")
+    observe_series(made, [1.0], setting="a")
+    row = row_of("x", {}, made)
+    assert series(row, setting="a b") == [0.25, 0.5]
+    assert series(row, setting="c") == []
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -136,28 +131,36 @@ WAVE = [0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01, 0.0]
 
 
 def epochs_row(model, means, times=(1.0, 2.0, 3.0, 4.0), noise=0.01):
-    values = {}
+    made = Measurement()
     for epochs, mean, seconds in zip(fig10.EPOCHS, means, times, strict=True):
         bumps = [w + noise * math.sin(5 * i * epochs) for i, w in enumerate(WAVE)]
-        values |= as_series(f"epochs {epochs}", [mean + bump for bump in bumps])
-        values[f"retrain_s {epochs}"] = seconds
+        observe_series(made, [mean + bump for bump in bumps], epochs_per_round=epochs)
+        made.observe("round_time", seconds, epochs_per_round=epochs)
+    made.observe("rounds", 8)
     params = {"dataset": "wikipedia", "model": model, "seed": 1}
-    return row_of("fig10", params, values, {"rounds": 8}, model)
+    return row_of("fig10", params, made, id=f"row{model}")
 
 
 def schedule_row(model, gaps, every=4, replay=(0.0, 0.0), budget=1.0):
     often = [0.9 + w for w in WAVE]
-    values = as_series(fig11.OFTEN, often)
-    values |= as_series(fig11.SELDOM, [a - gap for a, gap in zip(often, gaps, strict=True)])
-    values |= as_series(fig11.NEVER, [a - 0.05 for a in often])
+    made = Measurement()
+    curves = {
+        fig11.OFTEN: often,
+        fig11.SELDOM: [a - gap for a, gap in zip(often, gaps, strict=True)],
+        fig11.NEVER: [a - 0.05 for a in often],
+    }
     for ratio, more in zip(fig11.RATIOS, replay, strict=True):
-        values |= as_series(fig11.replayed(ratio), [a + more + w / 9 for a, w in zip(often, WAVE)])  # noqa: B905
-    for i in range(2):
-        values[f"retrain_s {fig11.OFTEN} {i}"] = 1.0
-        values[f"retrain_s {fig11.SELDOM} {i}"] = budget * (1 + 0.001 * i)
+        curves[fig11.replayed(ratio)] = [a + more + w / 9 for a, w in zip(often, WAVE, strict=True)]
+    for setting, curve in curves.items():
+        observe_series(made, curve, setting=setting)
+    for turn in range(2):
+        made.observe("round_time", 1.0, setting=fig11.OFTEN, turn=turn)
+        made.observe("round_time", budget * (1 + 0.001 * turn), setting=fig11.SELDOM, turn=turn)
+    made.observe("rounds", 8)
+    made.observe("rounds", every, of="between retrainings")
+    made.observe("events", 100, of="round")
     params = {"dataset": "wikipedia", "model": model, "seed": 1}
-    counters = {"rounds": 8, "every": every, "events of a round": 100}
-    return row_of("fig11", params, values, counters, model)
+    return row_of("fig11", params, made, id=f"row{model}")
 
 
 def test_rounds_are_curves_and_leads_are_means() -> None:
@@ -167,8 +170,9 @@ def test_rounds_are_curves_and_leads_are_means() -> None:
         "gnnflow", "tgl", "gnnflow, replay 50%", "gnnflow, replay 100%", "gnnflow, no retraining"
     ]  # fmt: skip
     assert not any("seconds" in p for p in points)
-    row.values.update({f"train_s {fig11.OFTEN} {i}": 2.0 for i in range(8)})
-    mine = [p for p in fig11.curve_points([row]) if p["series"] == "gnnflow"]
+    trained = [told("operation_time", 2.0, setting=fig11.OFTEN, round=i) for i in range(8)]
+    more = row_of("fig11", row.params, [*row.observations, *trained])
+    mine = [p for p in fig11.curve_points([more]) if p["series"] == "gnnflow"]
     assert [p["seconds"] for p in mine] == [2.0 * i for i in range(8)]
     ahead = [p["y"] for p in fig11.lead_points([row]) if p["series"] == fig11.OFTEN]
     assert ahead == pytest.approx([5.0] * 8)

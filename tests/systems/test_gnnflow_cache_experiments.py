@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gnnflow_rows import by, row
 
 from dgbench.datasets import EventStream
 from dgbench.lab.laws import fit, gini
@@ -64,21 +65,21 @@ def test_traffic_is_counted_by_hand(stream: EventStream) -> None:
     found, check = table3.count(run, 3)
     assert check.passed
     assert found["events"] == 90
-    assert found["node unique"] <= 3 * 20
-    assert found["edge unique"] <= found["edge requests"]
-    assert found["node requests"] == found["edge requests"] + 3 * 90
+    assert found["node", "unique"] <= 3 * 20
+    assert found["edge", "unique"] <= found["edge", "requests"]
+    assert found["node", "requests"] == found["edge", "requests"] + 3 * 90
     ids = torch.tensor([4, 4, 9, 0, 9])
     assert table3.different(table3.RowCache(10, 1, 0), ids) == 3
-    counters = {"tgn node unique": 10, "tgn edge unique": 20}
+    counts = {("node", "unique"): 10, ("edge", "unique"): 20}
     graph = SimpleNamespace(node_dim=100, edge_dim=50)
-    assert table3.share(counters, "tgn", graph, "unique") == pytest.approx(50)
-    assert table3.share(counters, "tgn", graph, "unique memory") == pytest.approx(100 / 3)
+    assert table3.share(counts, "tgn", graph, "unique") == pytest.approx(1 / 2)
+    assert table3.share(counts, "tgn", graph, "unique memory") == pytest.approx(1 / 3)
 
 
 def test_sets_in_common() -> None:
     a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
-    assert table4.jaccard(a, b) == 50
-    assert table4.contained(a, b) == pytest.approx(200 / 3)
+    assert table4.jaccard(a, b) == 1 / 2
+    assert table4.contained(a, b) == pytest.approx(2 / 3)
     assert table4.jaccard(a & ~a, b & ~b) == 0
 
 
@@ -142,28 +143,21 @@ def _ledger() -> list[Any]:
     return list(load_ledger(PAPER.ledger))
 
 
-def _row(experiment: str, dataset: str, values: dict[str, float], **params: Any) -> Any:
-    return SimpleNamespace(
-        id=f"{experiment}-{dataset}", paper="gnnflow", experiment=experiment, status="ok",
-        instrumented=False, params={"dataset": dataset, **params}, group="", round=1, values=values,
-        counters={}, phases={}, deviation={}, device="cpu", data={"twin": False}, preset="quick",
-    )  # fmt: skip
-
-
 def test_checks_follow_the_numbers() -> None:
     claim = {c.id: c for c in _ledger()}
     printed = claim["gnnflow-tab3-tgat"].value
     for shift, holds in ((2.0, True), (-9.0, False)):
-        rows = [
-            _row("table3", name.lower(),
-                 {f"{m} unique memory": value + shift for m in ("tgn", "tgat", "dysat")})
-            for name, value in printed.items()
-        ]  # fmt: skip
+        rows = []
+        for name, value in printed.items():
+            shares = dict.fromkeys(("tgn", "tgat", "dysat"), (value + shift) / 100)
+            told = by("portion", "model", shares, setting="unique memory")
+            rows.append(row("table3", {"dataset": name.lower()}, told))
         found = traffic.CHECKS["gnnflow-tab3-tgat"](claim["gnnflow-tab3-tgat"], rows)
         assert found.holds is holds
     name = "gnnflow-fig14d-static-edge-below-dynamic"
-    for dynamic, holds in ((30.0, True), (10.0, False)):
-        values = {"edge dynamic 1": dynamic, "edge static 1": 20.0,
-                  "edge static with reuse 1": 15.0, "edge dynamic without RR 1": 5.0}  # fmt: skip
-        rows = [_row("fig14", "netflix", values, part="hits", model="tgn")]
+    for dynamic, holds in ((0.3, True), (0.1, False)):
+        rates = {"dynamic": dynamic, "static": 0.2, "static with reuse": 0.15,
+                 "dynamic without RR": 0.05}  # fmt: skip
+        hits = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
+        rows = [row("fig14", {"dataset": "netflix", "part": "hits", "model": "tgn"}, hits)]
         assert cache_checks.CHECKS[name](claim[name], rows).holds is holds

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from gnnflow_rows import by, number, row
 
 from dgbench.datasets.events import EventStream
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import get_paper
 from dgbench.systems.base.stream import stream_data
@@ -100,25 +102,12 @@ def ledger() -> dict[str, Any]:
     return {claim.id: claim for claim in load_ledger(get_paper("gnnflow").ledger)}
 
 
-def row(experiment: str, measurement: Any = None, **fields: Any) -> Any:
-    known = {
-        "id": "r1", "paper": "gnnflow", "experiment": experiment, "group": "g", "round": 0,
-        "device": "cpu", "preset": "quick", "instrumented": False, "status": "ok", "reason": "",
-        "params": {}, "values": {}, "counters": {}, "deviation": {}, "data": {"twin": False},
-        "phases": {}, "time": None,
-    }  # fmt: skip
-    if measurement is not None:
-        for name in ("values", "counters", "deviation", "data"):
-            known[name] = getattr(measurement, name)
-    return SimpleNamespace(**{**known, **fields})
-
-
 def test_mag_is_too_large_in_single_precision_alone() -> None:
     cell = large.Large().cells("smoke", "cpu")[0]
     found = large.Large().run(cell, SimpleNamespace(preset="smoke"))
-    assert found.counters["features"] == 122_000_000 * 768 * 4
+    assert number(found, "memory", of="features", dtype=None) == 122_000_000 * 768 * 4
     claim = "gnnflow-s64-mag-too-large"
-    said = CHECKS[claim](ledger()[claim], [row("large", found, params=cell.params)])
+    said = CHECKS[claim](ledger()[claim], [row("large", cell.params, found)])
     assert said.holds
     assert said.evidence == "counted"
     assert "213 GB would fit" in said.reason
@@ -137,7 +126,7 @@ def test_partitions_are_counted_and_judged(monkeypatch: pytest.MonkeyPatch) -> N
     rows = []
     for cell in partition.Partition().cells("smoke", "cpu"):
         found = partition.Partition().run(cell, SimpleNamespace(preset="smoke"))
-        rows.append(row("partition", found, params=cell.params, id=cell.params["dataset"]))
+        rows.append(row("partition", cell.params, found))
     assert len(rows) == 2
     for claim in ("gnnflow-s44-hash-balance", "gnnflow-s44-edge-cut-preferred",
                   "gnnflow-s44-sampling-cv"):  # fmt: skip
@@ -165,11 +154,13 @@ def test_rows_of_a_batch_are_counted_as_a_trainer_asks_for_them() -> None:
 
 
 def test_thresholds_that_fit_are_found() -> None:
-    values = {f"edge GB {tau}": 100 + tau / 10 for tau in large.TAUS}
-    values |= {f"metadata GB {tau}": 2.0 for tau in large.TAUS} | {"edge GB at both ends": 210.0}
-    counters = {"memories": int(140e9), "rebuild": int(250e9)}
-    one = row("large", params={"kind": "memory", "dataset": "ldbc"}, values=values,
-              counters=counters, data={"twin": True})  # fmt: skip
+    told = [
+        *by("estimate", "tau", {tau: 1e9 * (100 + tau / 10) for tau in large.TAUS}, of="edge"),
+        *by("estimate", "tau", dict.fromkeys(large.TAUS, 2e9), of="metadata"),
+        observation("estimate", 210e9, of="edge", setting="at both ends"),
+        *by("memory", "of", {"memories": int(140e9), "rebuild": int(250e9)}),
+    ]
+    one = row("large", {"kind": "memory", "dataset": "ldbc"}, told, data={"twin": True})
     assert large.fitting(one) == 256
     claims = ledger()
     edges = CHECKS["gnnflow-s64-ldbc-edge-memory"](claims["gnnflow-s64-ldbc-edge-memory"], [one])
@@ -189,22 +180,22 @@ def test_layouts_and_owners_serve_as_the_paper_draws_it() -> None:
 
 
 def test_throughput_is_drawn_over_that_of_tgl_on_one() -> None:
-    def values(ranks: int, **more: float) -> dict[str, float]:
-        return more | {f"own throughput {n}": 100.0 * ranks for n in fig15.CONTENDERS}
-
-    modelled = {
-        f"projected {reading} {ranks} {name}": ranks * (3.0 if name == fig15.OURS else 2.0)
+    modelled = [
+        one
         for reading in fig15.READINGS
         for ranks in fig15.PROJECTED
-        for name in fig15.CONTENDERS
-    }
-    rows = [
-        SimpleNamespace(
-            id=f"r{ranks}", experiment="fig15", status="ok", instrumented=False, values=found,
-            params={"dataset": "gdelt", "model": "tgn", "ranks": ranks},
+        for one in by(
+            "projected_throughput", "setting",
+            {n: ranks * (3.0 if n == fig15.OURS else 2.0) for n in fig15.CONTENDERS},
+            scaled_by=reading, ranks=ranks,
         )
-        for ranks, found in ((1, values(1) | modelled), (2, values(2)))
     ]  # fmt: skip
+    rows = []
+    for ranks, more in ((1, modelled), (2, [])):
+        rates = dict.fromkeys(fig15.CONTENDERS, 100.0 * ranks)
+        told = by("throughput", "setting", rates, clock="processor")
+        params = {"dataset": "gdelt", "model": "tgn", "ranks": ranks}
+        rows.append(row("fig15", params, told + more))
     points = fig15.scaled_points(rows)
     here = [(p["x"], p["y"]) for p in points if not p.get("projected") and p["series"] == "tgl"]
     assert here == [(1, 1.0), (2, 2.0)]

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from msgspec import structs
+from gnnflow_rows import by
+from gnnflow_rows import row as row_of
 
 from dgbench.datasets import EventStream, card
 from dgbench.datasets.twins.limits import twin_rule
@@ -17,6 +18,7 @@ from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.tcsr import build_tcsr
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, MissingDataError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Finding, RunContext
@@ -96,16 +98,6 @@ def test_settings_are_the_papers() -> None:
 # Experiments.
 
 
-def _row(experiment, params, group, **fields) -> Row:
-    return Row(
-        **{
-            "id": f"{experiment.name}-{group}", "run": "test", "cell_hash": group, "status": "ok",
-            "paper": "gnnflow", "experiment": experiment.name, "params": dict(params),
-            "group": group, "device": "cpu", "preset": "quick", "round": 1, **fields,
-        }
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("experiment", OWN, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = []
@@ -115,8 +107,9 @@ def test_small_cells_run_and_can_be_drawn(experiment) -> None:
             found = experiment.run(cell, context)
         except MissingDataError:  # real data that this machine does not hold
             continue
-        row = _row(experiment, cell.params, cell.group, **structs.asdict(found))
-        assert all(math.isfinite(v) for v in row.values.values()), row.values
+        row = row_of(experiment.name, cell.params, found)
+        assert row.observed
+        assert all(math.isfinite(one.value) for one in row.observed)
         assert max(row.deviation.values()) <= 1e-5
         rows.append(row)
     if not rows:
@@ -131,7 +124,7 @@ def test_small_cells_run_and_can_be_drawn(experiment) -> None:
 @pytest.mark.parametrize("experiment", OWN, ids=lambda e: e.name)
 def test_cells_that_failed_are_drawn_as_gaps(experiment) -> None:
     cell = experiment.cells("smoke", "cpu")[0]
-    row = _row(experiment, cell.params, cell.group, status="time", reason="60 s")
+    row = row_of(experiment.name, cell.params, status="time", reason="60 s")
     points = [p for figure in experiment.figures() for p in figure.points([row])]
     assert points
     assert all(point["failed"] == "time: 60 s" for point in points)
@@ -141,14 +134,18 @@ def test_cells_that_failed_are_drawn_as_gaps(experiment) -> None:
 # The checks of continuous training, on numbers made by hand.
 
 
-def _race(dataset, model, gain, **values) -> Row:
-    spread = {f"gain {k}tgl": g for k, g in {"": gain, "without network ": 3.0}.items()}
-    spread |= {"low tgl": gain * 0.9, "high tgl": gain * 1.1}
-    times = {"retrain_s tgl": gain * 4e-3, "retrain_s gnnflow": 4e-3, "update share tgl": 0.3}
-    return _row(
-        fig8.Fig8(), {"dataset": dataset, "model": model},
-        f"{dataset}/{model}", values={**spread, **times, **values}, deviation={"loss": 0.0},
-        data={"twin": True, "scale": 1 / 1024}, counters={"turns": 6},
+def _race(dataset, model, gain, update_share=0.3) -> Row:
+    which = {"setting": "gnnflow", "baseline": "tgl"}
+    told = [
+        observation("speedup", gain, low=gain * 0.9, high=gain * 1.1, **which),
+        observation("speedup", 3.0, phase="without network", **which),
+        *by("round_time", "setting", {"tgl": gain * 4e-3, "gnnflow": 4e-3}),
+        observation("time_share", update_share, setting="tgl", phase="update"),
+        observation("turns", 6),
+    ]
+    return row_of(
+        "fig8", {"dataset": dataset, "model": model}, told, deviation={"loss": 0.0},
+        data={"twin": True, "scale": 1 / 1024},
     )  # fmt: skip
 
 
@@ -178,9 +175,9 @@ def test_gains_of_rounds() -> None:
 
 def test_shares_of_the_rebuild() -> None:
     rows = [
-        _race("gdelt", "tgn", 2.0, **{"update share tgl": 0.4}),
-        _race("gdelt", "tgat", 2.0, **{"update share tgl": 0.1}),
-        _race("netflix", "tgn", 2.0, **{"update share tgl": 0.7}),
+        _race("gdelt", "tgn", 2.0, 0.4),
+        _race("gdelt", "tgat", 2.0, 0.1),
+        _race("netflix", "tgn", 2.0, 0.7),
     ]
     found, verdict = _judged("s61-tgl-rebuild-share", rows)
     assert found.measured == {"GDELT": 40.0, "Netflix": 70.0}
@@ -195,14 +192,17 @@ def test_shares_of_the_rebuild() -> None:
 
 
 def _update(dataset, update_s, rebuild_s, size) -> Row:
-    values = {
-        "update_s": update_s, "rebuild_s": rebuild_s, "events per round": size,
-        f"gain {update.GAIN}": rebuild_s / update_s, "rebuild 0": 1.0, "update 0": 0.1,
-    }  # fmt: skip
-    counters = {"threads": 2, "pairs": 1, "edges 0": 10}
-    return _row(
-        update.Update(), {"dataset": dataset}, dataset, values=values, counters=counters,
-        deviation={"neighbours": 0.0}, data={"twin": True, "scale": 1 / 64},
+    told = [
+        *by("operation_time", "setting", {"update": update_s, "rebuild": rebuild_s}),
+        *by("operation_time", "setting", {"update": 0.1, "rebuild": 1.0}, turn=0),
+        observation("estimate", size, of="events"),
+        observation("speedup", rebuild_s / update_s, setting="update", baseline="rebuild"),
+        observation("threads", 2),
+        observation("edges", 10, turn=0),
+    ]
+    return row_of(
+        "update", {"dataset": dataset}, told, deviation={"neighbours": 0.0},
+        data={"twin": True, "scale": 1 / 64},
     )  # fmt: skip
 
 
@@ -222,12 +222,20 @@ def test_updates_and_rebuilds_at_full_size() -> None:
 
 
 def _parts(model, **gains) -> Row:
-    ends = {"gain": 1.0, "low": 0.9, "high": 1.1}
-    values = {f"{e} {part}": g * by for part, g in gains.items() for e, by in ends.items()}
-    return _row(
-        fig9.Fig9(), {"dataset": "gdelt", "model": model}, model, values=values,
-        deviation={"samples": 0.0}, data={"twin": True}, counters={"turns": 6},
-    )  # fmt: skip
+    told = [
+        observation(
+            "speedup", gain, low=gain * 0.9, high=gain * 1.1,
+            setting="gnnflow", baseline="tgl", phase=part,
+        )
+        for part, gain in gains.items()
+    ]  # fmt: skip
+    return row_of(
+        "fig9",
+        {"dataset": "gdelt", "model": model},
+        told,
+        deviation={"samples": 0.0},
+        data={"twin": True},
+    )
 
 
 def test_sampling_and_fetching() -> None:

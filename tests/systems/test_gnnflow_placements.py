@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
+from gnnflow_rows import by, number, row
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import observation
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow.checks.placements import CHECKS
@@ -19,29 +21,6 @@ LEDGER = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
 ENOUGH = 4 << 30
 
 
-@dataclass
-class Row:
-    params: dict[str, Any]
-    group: str
-    round: int
-    time: float | None
-    status: str = "ok"
-    device: str = "cuda"
-    reason: str = ""
-    paper: str = "gnnflow"
-    experiment: str = "fig13"
-    instrumented: bool = False
-    values: dict[str, float] = field(default_factory=dict)
-    phases: dict[str, float] = field(default_factory=dict)
-    deviation: dict[str, float] = field(default_factory=lambda: {"output": 0.0})
-    counters: dict[str, int] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=lambda: {"twin": False})
-
-    @property
-    def id(self) -> str:
-        return f"{self.group}-{self.params['system']}-{self.round}"
-
-
 def rows_of(
     name: str, limit: int = ENOUGH, ballast: int = 1 << 30, **seconds: float | str
 ) -> list[Row]:
@@ -49,17 +28,17 @@ def rows_of(
     published = {"reddit": 1_344_894, "gdelt": 191_290_000, "netflix": 200_960_000}[name]
     found = []
     for system, took in seconds.items():
-        for number in range(5):
-            ok = isinstance(took, float)
+        for turn in range(5):
+            told = [observation("records", published, of="published")]
+            told += by("memory", "of", {"limit": limit, "ballast": ballast})
+            if isinstance(took, float):
+                time = took * (1 + 0.01 * turn)
+                told.append(observation("step_time", time, samples=[time]))
             found.append(
-                Row(
-                    {"dataset": name, "system": system}, name, number,
-                    took * (1 + 0.01 * number) if ok else None, "ok" if ok else took,
-                    counters={
-                        "records_published": published,
-                        "limit_bytes": limit,
-                        "ballast_bytes": ballast,
-                    },
+                row(
+                    "fig13", {"dataset": name, "system": system}, told, group=name, round=turn,
+                    id=f"{name}-{system}-{turn}", device="cuda", deviation={"output": 0.0},
+                    status="ok" if isinstance(took, float) else took,
                 )
             )  # fmt: skip
     return found
@@ -153,9 +132,12 @@ def test_a_cell_of_the_cpu_counts_and_times():
     )
     measured = fig13.Fig13().run(cell, RunContext(device="cpu", preset="smoke", threads=1))
     assert measured.data["twin"]
-    assert measured.counters["records"] == 2 * measured.data["edges"]
-    assert measured.counters["records_published"] == 64 * measured.counters["records"]
-    assert measured.values["neighbours_per_s"] > measured.values["roots_per_s"] > 0
+    assert number(measured, "records", of=None) == 2 * measured.data["edges"]
+    published = number(measured, "records", of="published")
+    assert published == 64 * number(measured, "records", of=None)
+    rates = {of: number(measured, "throughput", of=of) for of in ("neighbours", "roots")}
+    assert rates["neighbours"] > rates["roots"] > 0
+    assert measured.steady
 
 
 def test_samples_that_differ_fail_the_cell():

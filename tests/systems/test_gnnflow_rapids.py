@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from gnnflow_rows import number
 from slow_rapids import SlowCuGraph, SlowWholeGraph, install
 
 from dgbench.runtime.errors import InvalidInputError
@@ -131,9 +132,10 @@ def test_it_is_judged_and_raced_like_the_others(monkeypatch, events):
     found = contenders.measure(late, {}, RunContext("cpu", "smoke", 1))
     for name in names:
         for policy in ("recent", "uniform"):
-            marks = [found.values[f"{name} {policy} 20 {m}"] for m in contenders.MARKS]
+            which = {"setting": name, "policy": policy, "batch": 20}
+            marks = [number(found, "portion", statistic=m, **which) for m in contenders.MARKS]
             assert marks == [1, 0, 0]
-            assert found.values[f"{name} {policy} 2 20 s"] > 0
+            assert number(found, "operation_time", layers=2, **which) > 0
     assert any(note.startswith("cuGraph: times above 2^53") for note in found.notes)
 
 
@@ -166,7 +168,7 @@ def test_caches_are_compared_with_the_table_before_they_count(whole):
     accesses = Accesses(graph, "tgn", preset, batch=cache_ablation.EVENTS[preset], chunks=1)
     context = RunContext("cpu", preset, 1)
     found = cache_ablation.race_on_device(accesses, context)
-    assert found.values[f"gain {cache_ablation.WHOLEGRAPH}"] > 0
+    assert number(found, "speedup", baseline=cache_ablation.WHOLEGRAPH) > 0
     whole.gather = lambda ids: whole._rows[ids] + 1
     wrong = [c for c in cache_ablation.race_on_device(accesses, context).checks if not c.passed]
     assert [check.of for check in wrong] == ["rows"]

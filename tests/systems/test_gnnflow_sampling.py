@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
+from itertools import product
 
 import pytest
 import torch
+from gnnflow_rows import changed, number
+from gnnflow_rows import row as made_row
+from msgspec.structs import replace
 
+from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow import PAPER
@@ -27,13 +32,8 @@ def claims():
     return {claim.id: claim for claim in load_ledger(PAPER.ledger)}
 
 
-def row_of(experiment: str, dataset: str, measured, **params) -> SimpleNamespace:
-    return SimpleNamespace(
-        id=f"{experiment}-{dataset}", paper="gnnflow", experiment=experiment, group=dataset,
-        params={"dataset": dataset, **params}, status="ok", reason="", instrumented=False, round=1,
-        device="cpu", preset="smoke", values=measured.values, counters=measured.counters,
-        data=measured.data, deviation=measured.deviation, phases={}, time=None,
-    )  # fmt: skip
+def row_of(experiment: str, dataset: str, measured, **params) -> Row:
+    return made_row(experiment, {"dataset": dataset, **params}, measured, preset="smoke")
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,17 @@ def lookup_row():
 def with_ratios(row, **ratios):
     """The row with these throughputs over static, by layout, for all ways to sample."""
     speed = {"Static": 1.0, **{name.replace("_", " "): value for name, value in ratios.items()}}
-    values = dict(row.values)
-    for walk in fig12.WALKS:
-        for policy in fig12.POLICIES:
-            pairs = {f"{one} over {two}": speed[one] / speed[two] for one, two in fig12.PAIRS}
-            for name, value in {**{n: speed[n] for n in fig12.LAYOUTS[:-1]}, **pairs}.items():
-                key = f"{name} {walk} {policy}"
-                values |= {f"gain {key}": value, f"low {key}": value * 0.95}
-                values[f"high {key}"] = value * 1.05
-    return SimpleNamespace(**{**vars(row), "values": values})
+    told = [one for one in row.observations if one.metric != "speedup"]
+    for walk, policy in product(fig12.WALKS, fig12.POLICIES):
+        for fast, slow in (*((name, fig12.STATIC) for name in fig12.LAYOUTS[:-1]), *fig12.PAIRS):
+            value = speed[fast] / speed[slow]
+            told.append(
+                observation(
+                    "speedup", value, low=value * 0.95, high=value * 1.05,
+                    setting=fast, baseline=slow, method=walk, policy=policy,
+                )
+            )  # fmt: skip
+    return replace(row, observed=told)
 
 
 PAPERS_ORDER = {"Adj._List": 0.01, "Fixed-size": 0.1, "Strawman": 0.2, "Adaptive": 0.6}
@@ -111,12 +113,17 @@ def test_rounds_say_together_how_sure_they_are(claims, graph_row):
     ratios = {name.replace("Adj._", "Adj. "): value for name, value in PAPERS_ORDER.items()}
     rows = [with_ratios(graph_row, **ratios)]
     # Sharp intervals inside each process, and processes that do not agree which one is faster.
-    for turned in (0.3, 0.9):
-        rows.append(with_ratios(graph_row, **ratios | {"Adaptive": 0.2, "Strawman": turned}))
+    for number_of, turned in ((2, 0.3), (3, 0.9)):
+        more = replace(graph_row, id=f"round {number_of}", round=number_of)
+        rows.append(with_ratios(more, **ratios | {"Adaptive": 0.2, "Strawman": turned}))
     (mine,) = fig12.found_rows(rows)
     assert len(mine) == 3
     pair = fig12.ahead(mine, "Adaptive", "Strawman")
-    values = [row.values["gain Adaptive over Strawman list uniform"] for row in rows]
+    values = [
+        number(row, "speedup", setting="Adaptive", baseline="Strawman", method="list",
+               policy="uniform")
+        for row in rows
+    ]  # fmt: skip
     assert pair.value == pytest.approx(math.prod(values) ** (1 / 3))
     assert pair.low < min(values)
     assert pair.high > max(values)
@@ -135,12 +142,12 @@ def test_rounds_say_together_how_sure_they_are(claims, graph_row):
     ],
 )
 def test_another_cell_is_no_round(graph_row, other):
-    row = SimpleNamespace(**{**vars(graph_row), **other})
+    row = replace(graph_row, **other)
     assert fig12.found_rows([row, graph_row]) == [[graph_row]]
 
 
 def test_real_graphs_that_the_paper_lacks_decide_nothing(claims, graph_row):
-    other = SimpleNamespace(**{**vars(graph_row), "params": {"dataset": "sx-mathoverflow"}})
+    other = replace(graph_row, params={"dataset": "sx-mathoverflow"})
     assert ask(claims, "fig12-adjlist-zero", [other]).measured is None
 
 
@@ -149,10 +156,9 @@ def test_a_window_is_found_in_logarithmic_time(claims, lookup_row):
     assert found.holds
     assert found.evidence == "counted"
     longest = 1 << sampling_ablation.LENGTHS["smoke"]
-    assert lookup_row.counters[f"compared {longest}"] <= 2 * 13
-    assert lookup_row.counters[f"walked {longest}"] > longest // 8
-    linear = dict(lookup_row.counters, **{f"compared {longest}": longest})
-    worse = SimpleNamespace(**{**vars(lookup_row), "counters": linear})
+    assert number(lookup_row, "comparisons", size=longest) <= 2 * 13
+    assert number(lookup_row, "list_blocks", size=longest) > longest // 8
+    worse = changed(lookup_row, "comparisons", longest, size=longest)
     assert ask(claims, "s41-search-log-time", [worse]).holds is False
 
 
@@ -177,17 +183,17 @@ def test_a_walk_counts_blocks_and_comparisons():
 
 
 def test_roots_fit_the_visits(graph_row):
-    assert graph_row.counters["blocks Adj. List"] <= fig12.VISITS["smoke"]
-    assert graph_row.counters["longest Static"] == 1
-    assert graph_row.counters["roots"] % 3 == 0
+    visited = number(graph_row, "list_blocks", setting="Adj. List", statistic=None)
+    assert visited <= fig12.VISITS["smoke"]
+    assert number(graph_row, "list_blocks", setting="Static", statistic="longest") == 1
+    assert number(graph_row, "targets") % 3 == 0
     assert graph_row.data["twin"]
 
 
 def test_variants_return_one_sample():
     found = sampling_ablation.variants("college-msg", RunContext("cpu", "smoke", threads=1))
-    assert all(
-        f"gain {name} recent" in found.values for name in list(sampling_ablation.VARIANTS)[1:]
-    )
+    for name in list(sampling_ablation.VARIANTS)[1:]:
+        assert number(found, "speedup", baseline=name, policy="recent") is not None
     row = row_of("sampling_ablation", "college-msg", found)
     assert len(sampling_ablation.variant_points([row])) == 10
     assert "one root at a time" in sampling_ablation.SamplingAblation().answer([row])
@@ -204,5 +210,5 @@ def test_cells_points_and_answers(preset, graph_row, lookup_row):
     assert {p["x"] for p in points} == set(fig12.LAYOUTS[:-1])
     assert "Adaptive" in fig12.Fig12().answer([graph_row])
     assert sampling_ablation.lookup_points([lookup_row])
-    broken = SimpleNamespace(**{**vars(graph_row), "status": "crash", "reason": "broke"})
+    broken = replace(graph_row, status="crash", reason="broke")
     assert fig12.points([broken])[-1]["failed"] == "crash: broke"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
+from gnnflow_rows import by, changed, number, row
 
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.sources import find_form
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
@@ -31,17 +33,6 @@ def ledger():
     from dgbench.harness.claims.ledger import load_ledger
 
     CLAIMS.update({claim.id: claim for claim in load_ledger(PAPER.ledger)})
-
-
-def row(experiment: str, params: dict, *, values=None, counters=None, **fields) -> SimpleNamespace:
-    made = {
-        "id": f"{experiment}-{'-'.join(map(str, params.values()))}", "experiment": experiment,
-        "paper": "gnnflow", "params": params, "group": "g", "round": 1, "device": "cpu",
-        "preset": "quick", "instrumented": False, "status": "ok", "reason": "",
-        "values": values or {}, "counters": counters or {}, "phases": {}, "deviation": {},
-        "data": {"twin": False, "scale": 1.0}, "notes": [], "time": None,
-    }  # fmt: skip
-    return SimpleNamespace(**(made | fields))
 
 
 def ask(claim: str, rows: list) -> object:
@@ -69,11 +60,11 @@ def test_cells_are_named_and_differ(experiment, preset: str) -> None:
 # --- Table 5 --------------------------------------------------------------------------------------
 
 
-def table5_row() -> SimpleNamespace:
+def table5_row() -> Row:
     experiment = table5.Table5()
     cell = experiment.cells("quick", "cpu")[0]
     found = experiment.run(cell, RunContext("cpu", "quick", threads=1))
-    return row("table5", cell.params, values=found.values, counters=found.counters)
+    return row("table5", cell.params, found)
 
 
 def test_netflix_has_half_the_vertices_that_are_printed() -> None:
@@ -109,20 +100,20 @@ def test_rounding(number: int, printed: int, same: bool) -> None:
 
 def test_files_decide_where_they_are_here() -> None:
     """With all five counted, widths, spans and steps of time are compared as well."""
-    made = table5_row()
-    dims = {"node_dim": CLAIMS["gnnflow-tab5-node-dim"].value}
-    dims["edge_dim"] = CLAIMS["gnnflow-tab5-edge-dim"].value
-    for size, printed in dims.items():
-        for title, width in printed.items():
-            name = sizes.DATASET_OF[title]
-            made.counters[f"{name} counted {size}"] = width or 0
-            made.values |= {f"{name} days": 1826.0, f"{name} step_s": 900.0}
+    told = []
+    for kind in ("node", "edge"):
+        printed = CLAIMS[f"gnnflow-tab5-{kind}-dim"].value
+        widths = {sizes.DATASET_OF[title]: width or 0 for title, width in printed.items()}
+        told += by("columns", "dataset", widths, of=kind)
+    for what, seconds in (("stream", 1826.0 * 86_400), ("step", 900.0)):
+        told += by("window", "dataset", dict.fromkeys(widths, seconds), of=what)
+    made = row("table5", {"what": "sizes"}, told)
     assert ask("tab5-node-dim", [made]).holds is True
     assert ask("tab5-edge-dim", [made]).holds is True
     assert ask("tab5-span", [made]).holds is False  # only GDELT spans five years
     assert ask("tab5-granularity", [made]).holds is False
-    made.counters["gdelt counted edge_dim"] = 1
-    assert ask("tab5-edge-dim", [made]).holds is False
+    narrow = changed(made, "columns", 1, dataset="gdelt", of="edge")
+    assert ask("tab5-edge-dim", [narrow]).holds is False
 
 
 def test_times_in_words() -> None:
@@ -136,17 +127,17 @@ def test_files_of_a_graph_are_counted() -> None:
     found = table5.counted("college-msg") | table5.times("college-msg")
     assert found["edges"] == 59_835
     assert found["node_dim"] == found["edge_dim"] == 0
-    assert 190 < found["days"] < 200
-    assert found["step_s"] >= 1
+    assert 190 < found["stream"] / 86_400 < 200
+    assert found["step"] >= 1
 
 
 def test_the_machine_of_the_paper_is_known_when_it_is_seen() -> None:
     made = table5_row()
     gib = 2**30
     assert "needs a g4dn.metal" in ask("s6-testbed", [made]).reason
-    made.counters |= {"gpus": 8, "gpu memory bytes": 16 * gib, "processors": 96}
-    made.counters["memory bytes"] = 384 * gib
-    assert ask("s6-testbed", [made]).holds is True
+    told = [observation("devices", 8), observation("processors", 96)]
+    told += by("memory", "of", {"gpu": 16 * gib, "host": 384 * gib})
+    assert ask("s6-testbed", [row("table5", {}, told)]).holds is True
 
 
 def test_printed_parts_of_the_code_are_added_up() -> None:
@@ -159,11 +150,12 @@ def test_printed_parts_of_the_code_are_added_up() -> None:
 def fig2_rows() -> list:
     made = []
     for baseline, models in (("tgl", ("tgn", "tgat", "dysat")), ("dgl", ("graphsage", "gat"))):
-        values = {}
+        told = []
         for i, model in enumerate(models):
-            values |= {f"{model} batch": 1.0, f"{model} share": 50.0 + i}
-            values |= {f"{model} {part}": 0.2 for part in fig2.PARTS}
-        made.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, values=values))
+            told.append(observation("step_time", 1.0, model=model))
+            told.append(observation("time_share", 0.5 + i / 100, model=model))
+            told += by("phase_time", "phase", dict.fromkeys(fig2.PARTS, 0.2), model=model)
+        made.append(row("fig2", {"dataset": "gdelt", "baseline": baseline}, told))
     return made
 
 
@@ -182,11 +174,14 @@ def test_shares_of_sampling_and_fetching() -> None:
 
 def table2_rows(scale: float = 0.001) -> list:
     data = {"twin": True, "scale": scale}
-    shared = {"load": 0.1, "build": 0.9, "training": 5.0}
+    shared = {"load": 0.1, "build": 0.9}
     return [
-        row("table2", {"dataset": "mag", "baseline": baseline}, values=values, data=data)
-        for baseline, values in (("tgl", shared), ("dgl", shared | {"partition": 2.0}))
-    ]
+        row(
+            "table2", {"dataset": "mag", "baseline": baseline},
+            [*by("preparation_time", "phase", stages), observation("epoch_time", 5.0)], data=data,
+        )
+        for baseline, stages in (("tgl", shared), ("dgl", shared | {"partition": 2.0}))
+    ]  # fmt: skip
 
 
 def test_building_beside_training() -> None:
@@ -262,25 +257,23 @@ def few_contenders(monkeypatch):
     monkeypatch.setattr(contenders, "_SHOWN", shown)
 
 
-def contender_row() -> SimpleNamespace:
+def contender_row() -> Row:
     data = {"dataset": "power law", "twin": True, "scale": 1.0, "note": ""}
     context = RunContext("cpu", "smoke", threads=1)
     found = contenders.measure(synthetic_events(200, 3000), data, context)
     params = {"dataset": "power law", "contenders": "all that are here"}
-    return row(
-        "contenders", params, values=found.values, counters=found.counters, data=found.data,
-        deviation=found.deviation, notes=found.notes, checks=found.checks,
-    )  # fmt: skip
+    return row("contenders", params, found)
 
 
 @pytest.mark.usefixtures("few_contenders")
 def test_contenders_are_judged_raced_and_drawn() -> None:
     made = contender_row()
-    assert made.values["blocks recent 60 recall"] == 1
-    assert made.values["tcsr uniform 40 duplicates"] == 0
-    assert made.values["blocks uniform 60 repeats"] == 0
-    assert made.values["gain tcsr uniform 2 40"] > 0
-    assert made.values["gain tcsr add"] > 0
+    quality = Table.of([made]).where("portion").numbers("setting", "policy", "batch", "statistic")
+    assert quality["blocks", "recent", 60, "recall"] == 1
+    assert quality["tcsr", "uniform", 40, "duplicates"] == 0
+    assert quality["blocks", "uniform", 60, "repeats"] == 0
+    assert number(made, "speedup", baseline="tcsr", policy="uniform", layers=2) > 0
+    assert number(made, "speedup", baseline="tcsr", phase="add") > 0
     shown = contenders.checked_points([made])
     assert len(shown) == 4 * len(contenders.CONTENDERS)
     raced = [p for p in shown if not p.get("failed")]
@@ -318,8 +311,8 @@ def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
     monkeypatch.setattr(contenders, "CONTENDERS", found)
     made = contender_row()
     assert "Broken failed: RuntimeError: no such row" in made.notes
-    assert not any("broken" in key.split() for key in made.values)
-    assert made.values["gain tcsr add"] > 0
+    assert not any("broken" in one.dims.values() for one in made.observations)
+    assert number(made, "speedup", baseline="tcsr", phase="add") > 0
     assert all(check.passed for check in made.checks)
     reasons = {p["failed"] for p in contenders.checked_points([made]) if p["system"] == "Broken"}
     assert reasons == {"crash: RuntimeError: no such row"}

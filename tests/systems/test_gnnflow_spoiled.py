@@ -293,6 +293,7 @@ def test_a_right_cell_passes_and_nothing_stands_without_its_checks(cell) -> None
     planned, found = run(name, **dict(params))
     assert [check.words for check in found.checks if not check.passed] == []
     fields = msgspec.structs.asdict(found)
+    fields["observed"] = fields.pop("observations")
     row = row_of(planned, **fields)
     assert judged([row])[0].status == "ok"
     assert judged([row_of(planned, **{**fields, "checks": []})])[0].status == VOID

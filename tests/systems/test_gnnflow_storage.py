@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import msgspec
 import numpy as np
 import pytest
 import torch
+from gnnflow_rows import changed, number
+from gnnflow_rows import row as made_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.table import Table, observation
 from dgbench.systems.base import Cell, RunContext
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
@@ -73,9 +74,7 @@ def run(dataset, scale=1.0):
     """A row as the harness would keep it."""
     made = cell(dataset, scale)
     context = RunContext(device="cpu", preset="smoke", threads=1)
-    measured = msgspec.to_builtins(table6.Table6().run(made, context))
-    fields = {"id": dataset, "experiment": "table6", "params": made.params, "status": "ok"}
-    return SimpleNamespace(**measured, **fields, reason="", device="cpu", instrumented=False)
+    return made_row("table6", made.params, table6.Table6().run(made, context))
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +99,22 @@ def test_rows_hold_what_table_6_has(rows):
         graph = BY_NAME[row.params["dataset"]]
         found = table6.table(row)
         assert set(found) == set(table6.LAYOUTS)
-        records = row.counters["events"] * (1 + graph.undirected)
-        assert row.counters["records"] == records
-        assert row.counters["slots Static"] == row.counters["slots Strawman"] == records
-        assert row.counters["blocks List of single edges"] == records
+        here = Table.of([row])
+        records = number(row, "events", of=None) * (1 + graph.undirected)
+        assert number(row, "records") == records
+        slots = here.where("slots").numbers("setting")
+        assert slots["Static"] == slots["Strawman"] == records
+        blocks = here.where("list_blocks", statistic=None).numbers("setting")
+        assert blocks["List of single edges"] == records
         assert found["Static"]["longest"] == 1
         assert found["Adaptive"]["longest"] <= found["Strawman"]["longest"]
         assert found["Static"]["edge MB"] == pytest.approx(records * 20 / 2**20)
-        assert row.counters["vertices merged"] == row.counters["vertices out of order"] == 0
-        assert row.values["bytes per record compact"] < row.values["bytes per record packed"]
+        assert number(row, "vertices", of="merged") == 0
+        assert number(row, "vertices", of="out of order") == 0
+        sizes = here.where("estimate", of="record").numbers("format")
+        assert sizes["compact"] < sizes["packed"]
         assert row.data["twin"]
-    assert gdelt.values["bytes per record packed"] > 16
+    assert number(gdelt, "estimate", format="packed") > 16
 
 
 def test_a_store_that_counting_does_not_confirm_fails():
@@ -127,16 +131,17 @@ def test_held_graphs_count_their_time_stamps(monkeypatch):
     stream = EventStream.build([0, 1, 2, 0], [1, 2, 0, 2], [0, 0, 1, 2], origin=Origin("wikipedia"))
     monkeypatch.setattr(table6.datasets, "open_events", lambda name: stream)
     row = run("wikipedia")
-    assert (row.counters["time stamps"], row.counters["events"]) == (3, 4)
+    assert number(row, "events", of="time stamps") == 3
+    assert number(row, "events", of=None) == 4
     assert not row.data["twin"]
 
 
 def test_hubs_of_table_6_need_the_completed_rule(rows):
-    counters = rows[2].counters
+    hubs = Table.of([rows[2]]).where("list_blocks").numbers("dataset", "setting")
     printed = {name: table6.PRINTED[name]["Adaptive"][1] for name in table6.TWINS}
     for name, longest in printed.items():
-        assert counters[f"hub {name} completed"] == pytest.approx(longest, rel=0.05)
-        assert counters[f"hub {name} printed"] > 1.2 * longest
+        assert hubs[name, "completed"] == pytest.approx(longest, rel=0.05)
+        assert hubs[name, "printed"] > 1.2 * longest
 
 
 def check(claims, name, rows):
@@ -174,58 +179,53 @@ def test_what_the_rows_say(claims, rows):
     assert shorter.twin
 
 
-def scaled(row, **changes):
-    return SimpleNamespace(**{**vars(row), **changes})
-
-
 def test_numbers_are_compared_at_scale_1_only(claims, rows):
     gdelt = rows[0]
     part = check(claims, "tab6-gdelt-avg-list", [gdelt])
     assert part.holds is None
     assert "order of layouts" in part.reason
-    counters, vertices = dict(gdelt.counters), 16_682
-    counters["vertices"] = vertices
+    vertices = 16_682
+    whole = replace(gdelt, params={"dataset": "gdelt", "scale": 1.0})
+    whole = changed(whole, "vertices", vertices, of=None)
     for name, (average, longest, edges, _) in table6.PRINTED["gdelt"].items():
-        counters[f"blocks {name}"] = round(average * vertices)
-        counters[f"longest {name}"] = longest
-        counters[f"slots {name}"] = round(edges * table6.MIB / 20)
-    whole = scaled(gdelt, counters=counters, params={"dataset": "gdelt", "scale": 1.0})
+        blocks = {"setting": name, "statistic": None}
+        whole = changed(whole, "list_blocks", round(average * vertices), **blocks)
+        whole = changed(whole, "list_blocks", longest, setting=name, statistic="longest")
+        whole = changed(whole, "slots", round(edges * table6.MIB / 20), setting=name)
     for column in ("avg-list", "max-list", "edge-mb", "meta-mb"):
         found = check(claims, f"tab6-gdelt-{column}", [whole])
         assert found.holds
         assert found.direction
         assert found.reason == "all within 5 %"
-    counters["blocks Adaptive"] *= 2
-    found = check(claims, "tab6-gdelt-avg-list", [whole])
+    twice = {"setting": "Adaptive", "statistic": None}
+    worse = changed(whole, "list_blocks", 2 * number(whole, "list_blocks", **twice), **twice)
+    found = check(claims, "tab6-gdelt-avg-list", [worse])
     assert found.holds is False
     assert "Adaptive" in found.reason
     assert "+100" in found.reason
 
 
 def test_snapshots_are_needed_where_time_moves_on(claims):
-    row = SimpleNamespace(
-        id="x", experiment="table6", status="ok", params={"dataset": "wikipedia", "scale": 1.0},
-        counters={"events": 100, "time stamps": 97}, values={}, data={"twin": False}, deviation={},
-        device="cpu", reason="", instrumented=False,
-    )  # fmt: skip
+    told = [observation("events", 100), observation("events", 97, of="time stamps")]
+    row = made_row("table6", {"dataset": "wikipedia", "scale": 1.0}, told)
     found = check(claims, "s22-tegra-snapshots", [row])
     assert found.measured["GDELT by Table 5"] < 0.001
     assert found.direction
     assert found.holds is False
-    few = scaled(row, counters={"events": 100, "time stamps": 11})
+    few = changed(row, "events", 11, of="time stamps")
     found = check(claims, "s22-tegra-snapshots", [few])
     assert found.holds is False
     assert found.direction is False
 
 
 def test_figures_show_every_layout_and_what_failed(rows):
-    bad = scaled(rows[0], status="timeout", reason="too long", counters={})
+    bad = replace(rows[0], status="timeout", reason="too long", observed=[])
     for points in (table6.list_points, table6.memory_points):
         found = points([*rows, bad])
         drawn = [p for p in found if not p.get("failed")]
         assert len(drawn) == 2 * len(table6.LAYOUTS)
         assert [p["failed"] for p in found if p.get("failed")] == ["timeout: too long"]
-        whole = scaled(rows[0], params={"dataset": "gdelt", "scale": 1.0})
+        whole = replace(rows[0], params={"dataset": "gdelt", "scale": 1.0})
         assert sum(bool(p.get("paper")) for p in points([whole])) == len(table6.PRINTED["gdelt"])
     assert "GDELT" in table6.Table6().answer(rows)
     assert table6.Table6().answer([]) == ""

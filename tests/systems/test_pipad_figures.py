@@ -3,62 +3,35 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from matplotlib.text import Text
+from msgspec import structs
+from pipad_rows import EXPERIMENTS, made, observation, ran, verdict
 from tiny_data import TinySequence
 
-from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.figures import Context, time_split
 from dgbench.harness.figures.style import styled
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import RunContext, get_system, turns
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.pipad import PAPER
+from dgbench.systems.pipad import ladders
 from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2
 from dgbench.systems.pipad.experiments.settings import BY_NAME, workload
-
-EXPERIMENTS = {e.name: e for e in PAPER.experiments}
-
-PASSED = ResultCheck(of="outputs", against="oracle", gap=0.0, tolerance=1e-5, compared=1)
-
-
-def row(experiment: str, number: int, device: str = "cpu", **fields: Any) -> Row:
-    params = fields.pop("params")
-    plain = {
-        "id": f"{experiment}-{number}",
-        "run": "test",
-        "cell_hash": str(number),
-        "paper": "pipad",
-        "experiment": experiment,
-        "params": params,
-        "group": f"{params.get('dataset')}/{params.get('model')}",
-        "round": 1,
-        "device": device,
-        "preset": "quick",
-        "status": "ok",
-        "checks": [PASSED],
-    }
-    return Row(**(plain | fields))
-
-
-def verdict(rows: list[Row], claim: str) -> Any:
-    return evaluate(PAPER, rows).find(claim)[1]
-
+from dgbench.systems.pipad.polling import readings
 
 # Figure 3
 
 
-def fig3_row(number: int, share: float, device: str, **fields: Any) -> Row:
+def fig3_row(percent: float, device: str, **fields: Any) -> Row:
     params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
-    values = {fig3.SHARE: share}
-    return row("fig3", number, device, params=params, values=values, **fields)
+    share = observation("time_share", percent / 100, phase="transfer")
+    return made("fig3", params, [share], device=device, **fields)
 
 
 def test_the_bytes_of_a_frame_are_those_of_its_edges_and_features(monkeypatch) -> None:
@@ -85,19 +58,19 @@ def test_another_number_of_bytes_is_no_result(monkeypatch) -> None:
 
 def test_copies_in_memory_never_decide_a_share_of_pcie() -> None:
     for claim in ("pipad-fig3-transfer-share", "pipad-s1-transfer-share-approx"):
-        found = verdict([fig3_row(1, 2.0, "cpu")], claim)
+        found = verdict([fig3_row(2.0, "cpu")], claim)
         assert (found.verdict, found.evidence) == ("not run here", "analogue")
         assert "stand for PCIe" in found.reason
-        found = verdict([fig3_row(1, 39.0, "cuda", instrumented=True)], claim)
+        found = verdict([fig3_row(39.0, "cuda", instrumented=True)], claim)
         assert (found.verdict, found.evidence) == ("reproduced", "measured")
 
 
 def test_active_multiprocessors_come_from_a_device_only() -> None:
     claim = "pipad-fig3-sm-util"
-    assert "CUDA device" in verdict([fig3_row(1, 2.0, "cpu")], claim).reason
-    assert "no meter" in verdict([fig3_row(1, 2.0, "cuda")], claim).reason
-    low = fig3_row(1, 2.0, "cuda", probes={fig3.SM.name: 30.0})
-    high = fig3_row(2, 2.0, "cuda", probes={fig3.SM.name: 90.0})
+    assert "CUDA device" in verdict([fig3_row(2.0, "cpu")], claim).reason
+    assert "no meter" in verdict([fig3_row(2.0, "cuda")], claim).reason
+    low = fig3_row(2.0, "cuda", probes={fig3.SM.name: 30.0})
+    high = fig3_row(2.0, "cuda", probes={fig3.SM.name: 90.0})
     assert verdict([low], claim).verdict == "reproduced"
     assert verdict([high], claim).verdict != "reproduced"
     points = fig3.share_points([low])
@@ -107,12 +80,20 @@ def test_active_multiprocessors_come_from_a_device_only() -> None:
 # Figure 4
 
 
+def step(*samples: float) -> Any:
+    return observation("step_time", median(samples), samples=samples)
+
+
+def phase_times(phases: dict[str, float]) -> list[Any]:
+    return [observation("phase_time", seconds, phase=name) for name, seconds in phases.items()]
+
+
 def fig4_rows(model: str, dataset: str, device: str = "cpu", wall: float = 1.0, **phases: float):
     params = {"dataset": dataset, "model": model, "system": "pygt"}
-    plain = row("fig4", len(model), device, params=params, samples=[wall])
-    told = row(  # three steps, of which the first is in no phase
-        "fig4", len(model) + 1, device, params=params, samples=[wall], warmup=2,
-        phases={k: 2 * v for k, v in phases.items()}, instrumented=True,
+    plain = made("fig4", params, [step(wall)], device=device)
+    told = made(  # three steps, of which the first is in no phase
+        "fig4", params, [step(wall), *phase_times({k: 2 * v for k, v in phases.items()})],
+        device=device, id=f"{plain.id}-told", warmup=2, instrumented=True,
     )  # fmt: skip
     return [plain, told]
 
@@ -135,8 +116,8 @@ def test_a_disturbed_step_is_in_the_bar_or_the_total_and_in_the_words(disturbed:
     plain, told = samples if disturbed else samples[::-1]
     phases = {"gnn": 0.6 * sum(told), "rnn": 0.4 * sum(told)}
     rows = [
-        msgspec.structs.replace(rows[0], samples=plain, warmup=1),
-        msgspec.structs.replace(rows[1], samples=told, warmup=1, phases=phases),
+        structs.replace(rows[0], observed=[step(*plain)], warmup=1),
+        structs.replace(rows[1], observed=[step(*told), *phase_times(phases)], warmup=1),
     ]
     (spec,) = EXPERIMENTS["fig4"].figures()
     points = spec.points(rows)
@@ -158,7 +139,7 @@ def test_a_bar_without_a_run_without_instruments_is_none() -> None:
     plain, told = fig4_rows("evolvegcn", "flickr", gnn=0.6, rnn=0.4)
     (spec,) = EXPERIMENTS["fig4"].figures()
     assert [p["failed"] for p in spec.points([told])] == ["skipped: no run without instruments"]
-    killed = msgspec.structs.replace(plain, status="oom", reason="too large", samples=[])
+    killed = structs.replace(plain, status="oom", reason="too large", observed=[])
     assert [p["failed"] for p in spec.points([killed, told])] == ["oom: too large"]
 
 
@@ -203,7 +184,7 @@ def test_what_is_not_graph_layers_in_evolvegcn_is_below_half() -> None:
 
 def test_a_workload_without_phases_is_drawn_as_a_gap() -> None:
     params = {"dataset": "flickr", "model": "mpnn_lstm", "system": "pygt"}
-    bad = row("fig4", 1, params=params, status="oom", reason="too much")
+    bad = made("fig4", params, status="oom", reason="too much")
     points = fig4.split_points([bad, *fig4_rows("evolvegcn", "flickr", gnn=0.7, rnn=0.3)])
     assert [p.get("failed", "") for p in points] == ["", "", "", "oom: too much"]
 
@@ -211,21 +192,24 @@ def test_a_workload_without_phases_is_drawn_as_a_gap() -> None:
 # Figure 12
 
 
-def balance_row(number: int, dataset: str, csr: float, sliced: float) -> Row:
-    values = {"actual_csr": csr, "balanced_csr": 1.0}
-    for cap in fig12.CAPS:
-        values |= {f"actual_cap{cap}": sliced, f"balanced_cap{cap}": 1.0}
-    params = {"part": "balance", "dataset": dataset}
-    return row("fig12", number, params=params, values=values)
+def balance_row(dataset: str, csr: float, sliced: float) -> Row:
+    gaps = [({"format": "csr"}, csr)]
+    gaps += [({"format": "sliced", "cap": cap}, sliced) for cap in fig12.CAPS]
+    found = [
+        observation("worker_time", value, of=of, **dims)
+        for dims, busiest in gaps
+        for of, value in (("busiest", busiest), ("balanced", 1.0))
+    ]
+    return made("fig12", {"part": "balance", "dataset": dataset}, found)
 
 
 def test_slices_must_balance_every_graph_and_small_ones_least() -> None:
     claim = "pipad-fig12-load-balance"
-    good = [balance_row(1, "flickr", 9.0, 1.1), balance_row(2, "hepth", 2.0, 1.5)]
+    good = [balance_row("flickr", 9.0, 1.1), balance_row("hepth", 2.0, 1.5)]
     assert verdict(good, claim).verdict == "direction only"
-    worse = [good[0], balance_row(2, "hepth", 1.2, 1.5)]
+    worse = [good[0], balance_row("hepth", 1.2, 1.5)]
     assert verdict(worse, claim).other_way
-    turned = [balance_row(1, "flickr", 2.0, 1.5), balance_row(2, "hepth", 9.0, 1.1)]
+    turned = [balance_row("flickr", 2.0, 1.5), balance_row("hepth", 9.0, 1.1)]
     assert verdict(turned, claim).other_way
 
 
@@ -233,9 +217,9 @@ def train_rows(dataset: str, model: str, gain: float, noise: float) -> list[Row]
     """Five rounds around a gain."""
     params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
     return [
-        row("fig12", number, id=f"{dataset}{model}{number}", params=params, round=number + 1,
-            values={"gain sliced": gain * (1 + noise * (number - 2))},
-            deviation={"output": 0.0})
+        made("fig12", params,
+             [observation("speedup", gain * (1 + noise * (number - 2)), setting="sliced")],
+             round=number + 1, deviation={"output": 0.0})
         for number in range(5)
     ]  # fmt: skip
 
@@ -279,7 +263,7 @@ def test_without_a_device_no_process_reads_utilisation() -> None:
 
 def test_utilisation_is_read_while_the_block_runs_and_not_after() -> None:
     values = iter(range(1000))
-    with table2.readings(lambda: next(values), period_s=0.001) as found:
+    with readings(lambda: next(values), period_s=0.001) as found:
         while len(found.values) < 3:
             time.sleep(0.001)
     count = len(found.values)
@@ -292,7 +276,7 @@ def test_a_meter_that_fails_gives_no_reading_and_says_why() -> None:
     def broken() -> float:
         raise RuntimeError("no NVML")
 
-    with table2.readings(broken, period_s=0.001) as found:
+    with readings(broken, period_s=0.001) as found:
         while not found.broken:
             time.sleep(0.001)
     assert found.values == []
@@ -301,8 +285,9 @@ def test_a_meter_that_fails_gives_no_reading_and_says_why() -> None:
 
 def test_utilisation_of_table_2_goes_before_probes_of_other_processes() -> None:
     params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
-    own = row("table2", 1, "cuda", params=params, values={table2.BUSY: 12.0})
-    other = row("fig10", 2, "cuda", params=params, probes={"gpu_kernel_resident_percent": 90.0})
+    own = made("table2", params, [observation("utilisation", 0.12)], device="cuda")
+    probes = {"gpu_kernel_resident_percent": 90.0}
+    other = made("fig10", params, device="cuda", probes=probes)
     claim = "pipad-tab2-util-evolvegcn-pygt"
     assert verdict([own, other], claim).measured == 12.0
     assert verdict([other], claim).measured == 90.0
@@ -313,64 +298,62 @@ def test_utilisation_of_table_2_goes_before_probes_of_other_processes() -> None:
 # Ablation
 
 
-@pytest.mark.parametrize("link", ablation.LADDERS)
+@pytest.mark.parametrize("link", ladders.LADDERS)
 def test_settings_turn_one_switch_at_a_time(link) -> None:
     known = {t.name for t in get_system("pipad").techniques}
-    order = ablation.LADDERS[link]
-    ladder = list(ablation.settings(link, "ladder").values())
+    order = ladders.LADDERS[link]
+    ladder = list(ladders.settings(link, "ladder").values())
     for before, after, name in zip(ladder, ladder[1:], order, strict=False):
         assert set(after) <= known
         assert {k for k in after if after[k] != before[k]} == {name}
         assert after[name]
-    removed = ablation.settings(link, "removed")
-    everything = removed[ablation.ON]
-    assert removed[ablation.AGAIN] == everything
+    removed = ladders.settings(link, "removed")
+    everything = removed[ladders.ON]
+    assert removed[ladders.AGAIN] == everything
     for name, switches in list(removed.items())[2:]:
         assert {k for k in switches if switches[k] != everything[k]} == {name}
     for name in order:  # the top of the ladder has what `all on` has
         assert everything[name] == ladder[-1][name]
-    for name, switches in list(ablation.settings(link, "alone").items())[1:]:
+    for name, switches in list(ladders.settings(link, "alone").items())[1:]:
         assert {k for k in switches if switches[k] != ladder[0][k]} == {name}
 
 
 def test_everything_on_is_what_the_system_does_by_itself() -> None:
-    assert ablation.everything("plain") == get_system("pipad").switches(None)
+    assert ladders.everything("plain") == get_system("pipad").switches(None)
 
 
-def removed_row(number: int, technique: str, ratio: float, again: float = 1.0) -> Row:
-    values = {}
-    for name in (ablation.AGAIN, *ablation.left_out("plain")):
-        value = {technique: ratio, ablation.AGAIN: again}.get(name, 1.0)
-        values |= {f"gain {name}": value, f"low {name}": 0.99 * value, f"high {name}": 1.01 * value}
+def removed_row(technique: str, ratio: float, again: float = 1.0) -> Row:
+    values = {technique: ratio, ladders.AGAIN: again}
+    found = [
+        observation("speedup", value, low=0.99 * value, high=1.01 * value, setting=name)
+        for name in (ladders.AGAIN, *ladders.left_out("plain"))
+        for value in [values.get(name, 1.0)]
+    ]
     params = {"dataset": "hepth", "model": "tgcn_model", "link": "plain", "kind": "removed"}
-    return row("ablation", number, params=params, values=values, deviation={"output": 0.0})
+    return made("ablation", params, found, deviation={"output": 0.0})
 
 
 def test_a_technique_that_costs_time_is_named_unless_it_is_noise() -> None:
-    costs = ablation.costs([removed_row(1, "tuner", 0.8)])
+    costs = ablation.costs([removed_row("tuner", 0.8)])
     assert [key[-1] for key in costs] == ["tuner"]
-    assert not ablation.costs([removed_row(1, "tuner", 0.995)])
-    assert not ablation.costs([removed_row(1, "tuner", 0.95, again=1.1)])
-    assert not ablation.costs([removed_row(1, "tuner", 2.0)])
-    assert "25 %" in ablation.Ablation().answer([removed_row(1, "tuner", 0.8)])
+    assert not ablation.costs([removed_row("tuner", 0.995)])
+    assert not ablation.costs([removed_row("tuner", 0.95, again=1.1)])
+    assert not ablation.costs([removed_row("tuner", 2.0)])
+    assert "25 %" in ablation.Ablation().answer([removed_row("tuner", 0.8)])
 
 
 def test_steps_that_mean_nothing_here_say_why() -> None:
-    experiment = ablation.Ablation()
-    cell = experiment.cells("smoke", "cpu")[0]
-    found = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01))
-    mine = row("ablation", 1, params=dict(cell.params), values=found.values, data=found.data,
-               deviation=found.deviation, counters=found.counters)  # fmt: skip
+    mine = ran(ablation.Ablation().cells("smoke", "cpu")[0])
     points = ablation.step_points([mine])
     said = {p["technique"]: p["failed"] for p in points if p.get("failed")}
-    assert set(said) == set(ablation.REASONS)
-    assert [p["technique"] for p in points if p.get("gain")] == list(ablation.LADDERS["plain"])
-    assert found.deviation["output"] <= 1e-5
+    assert set(said) == set(ladders.REASONS)
+    assert [p["technique"] for p in points if p.get("gain")] == list(ladders.LADDERS["plain"])
+    assert mine.deviation["output"] <= 1e-5
 
 
 def test_overlap_leaves_fewer_bytes_and_slices_fewer_still() -> None:
     task = workload(BY_NAME["flickr"], "evolvegcn", "smoke")
-    chosen = ablation.settings("arena", "ladder")
+    chosen = ladders.settings("arena", "ladder")
     opened = {
         name: get_system("pipad").open(task, switches=chosen[name])
         for name in ("device_buffer", "overlap", "sliced_csr")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pipad_rows import made, observation
 from tiny_data import tiny_sequence
 
-from dgbench.harness.store.row import Row
 from dgbench.systems.pipad.experiments import fig11
+from dgbench.systems.pipad.layers import layer_deviation, torch_layer
 
 
 def test_torchs_product_is_the_layer():
     csrs = tiny_sequence().topology[:3]
     x = torch.rand(3, csrs[0].num_rows, 5, generator=torch.Generator().manual_seed(1))
     weight = torch.rand(5, 4, generator=torch.Generator().manual_seed(2))
-    found = fig11.torch_layer(csrs, x, weight)()
-    assert fig11._deviation(found, csrs, x, weight) < 1e-6
-    assert fig11._deviation([y + 1 for y in found], csrs, x, weight) > 1e-2
+    found = torch_layer(csrs, x, weight)()
+    assert layer_deviation(found, csrs, x, weight) < 1e-6
+    assert layer_deviation([y + 1 for y in found], csrs, x, weight) > 1e-2
 
 
 @pytest.mark.parametrize(("device", "raced"), [("cpu", False), ("cuda", True)])
@@ -29,13 +30,12 @@ def test_cusparse_is_raced_on_a_device(device, raced):
 def test_points_show_cusparse_where_it_ran():
     def rows(*systems):
         return [
-            Row(
-                id=f"{s}{n}", run="test", cell_hash=s, paper="pipad", experiment="fig11",
-                params={"dataset": "hepth", "dim": 16, "system": s}, group="hepth/16",
-                round=n, status="ok", samples=[seconds],
+            made(
+                "fig11", {"dataset": "hepth", "dim": 16, "system": system},
+                [observation("operation_time", seconds, samples=[seconds])], round=number,
             )
-            for n in range(5)
-            for s, seconds in zip(systems, (4.0, 2.0, 1.0, 3.0), strict=False)
+            for number in range(5)
+            for system, seconds in zip(systems, (4.0, 2.0, 1.0, 3.0), strict=False)
         ]  # fmt: skip
 
     shown = {p["system"]: p.get("value") for p in fig11.layer_points(

@@ -6,31 +6,16 @@ import math
 
 import pytest
 from msgspec import structs
+from pipad_rows import made, observation, ran
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
-from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Cell, Finding, RunContext
+from dgbench.systems.base import Cell, Finding
 from dgbench.systems.pipad import PAPER
 from dgbench.systems.pipad.experiments.settings import ALL, workload
 
 PRESETS = ("smoke", "quick", "full", "paper")
-
-
-def _row(experiment, cell, number, **fields) -> Row:
-    return Row(
-        id=f"{experiment.name}-{number}",
-        run="test",
-        cell_hash=str(number),
-        paper="pipad",
-        experiment=experiment.name,
-        params=dict(cell.params),
-        group=cell.group,
-        device="cpu",
-        preset="smoke",
-        **fields,
-    )
 
 
 def _rows(experiment, keep, preset="smoke") -> list[Row]:
@@ -40,38 +25,16 @@ def _rows(experiment, keep, preset="smoke") -> list[Row]:
         if not keep(cell):
             continue
         if cell.unavailable:
-            found = _row(experiment, cell, len(rows), round=1, status="no-gpu",
-                         reason=cell.unavailable)  # fmt: skip
-            rows.append(found)
+            rows.append(made(experiment.name, dict(cell.params), status="no-gpu",
+                             reason=cell.unavailable))  # fmt: skip
             continue
         for instrumented in (False, True) if cell.phases else (False,):
-            meter = Meter(timing=instrumented)
-            context = RunContext(
-                "cpu", "smoke", 1, instrumented=instrumented, meter=meter, budget_s=0.02
-            )
-            found = experiment.run(cell, context)
-            for round_ in range(1 if instrumented else cell.repeats):
-                rows.append(
-                    _row(
-                        experiment,
-                        cell,
-                        len(rows),
-                        round=round_ + 1,
-                        status="ok",
-                        instrumented=instrumented,
-                        values=found.values,
-                        units=found.units,
-                        counters={**meter.counters, **found.counters},
-                        phases=found.phases,
-                        samples=found.samples,
-                        warmup=found.warmup,
-                        deviation=found.deviation,
-                        checks=found.checks,
-                        data=found.data,
-                        notes=found.notes,
-                    )
-                )
-    return [structs.replace(row, preset=preset) for row in rows]
+            one = ran(cell, instrumented=instrumented, preset=preset)
+            rows += [
+                structs.replace(one, id=f"{one.id}-{instrumented}-{number}", round=number + 1)
+                for number in range(1 if instrumented else cell.repeats)
+            ]
+    return rows
 
 
 TWINS = ("hepth", "flickr", None)
@@ -99,7 +62,7 @@ def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = _rows(experiment, _small(experiment))
     assert rows
     for row in rows:
-        assert all(math.isfinite(v) for v in row.values.values()), row.values
+        assert all(math.isfinite(one.value) for one in row.observations), row.observations
     for figure in experiment.figures():
         for point in figure.points(rows):
             assert "row_ids" in point or point.get("failed")
@@ -123,7 +86,8 @@ def test_claims_that_a_cpu_can_settle_lack_no_run() -> None:
     rows.append(
         structs.replace(
             rows[0], id="reorder", experiment="preparation", params=whole,
-            values={"reorder_s": 3.0}, data={"scale": 1.0, "twin": True},
+            observed=[observation("operation_time", 3.0, phase="reordering")],
+            data={"scale": 1.0, "twin": True},
         )
     )  # fmt: skip
     ledger = load_ledger(PAPER.ledger)
@@ -140,14 +104,8 @@ def test_claims_that_a_cpu_can_settle_lack_no_run() -> None:
 
 def _trained(dataset, model, system) -> list[Row]:
     """A row of a short race of Figure 10 at smoke size."""
-    experiment = next(e for e in PAPER.experiments if e.name == "fig10")
     params = {"dataset": dataset, "model": model, "system": system}
-    cell = Cell(paper="pipad", experiment="fig10", params=params, group="g")
-    found = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.02))
-    row = _row(experiment, cell, f"{dataset}-{system}", round=1, status="ok",
-               values=found.values, counters=found.counters, samples=found.samples,
-               data=found.data, checks=found.checks)  # fmt: skip
-    return [structs.replace(row, preset="quick")]
+    return [ran(Cell(paper="pipad", experiment="fig10", params=params, group="g"), preset="quick")]
 
 
 def test_workloads_follow_section_5_1() -> None:

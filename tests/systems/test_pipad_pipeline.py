@@ -22,7 +22,10 @@ NAMES = [t.name for t in PipadSystem.techniques]
 DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
 OFF = dict.fromkeys(NAMES, False)
 ON = dict.fromkeys(NAMES, True)
-STEPS = 20
+SNAPSHOTS = 7
+"""Of a sequence that is trained for epochs; no multiple of a size of partitions."""
+STEPS = 12
+"""Four epochs of `SNAPSHOTS`, of which two prepare."""
 TOLERANCE = 1e-5
 
 
@@ -52,13 +55,19 @@ def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
 
 @cache
 def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[list[float], dict]:
-    """Losses and parameters of the reference in float64 after 20 steps in order of time."""
+    """Losses and parameters of the reference in float64 after `STEPS` in order of time."""
     trainer = ReferenceSystem(torch.float64).open(work)
     return [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
 
 
 def same_training(
-    monkeypatch, work: Workload, system: PipadSystem, switches, *, weighted=False, snapshots=13
+    monkeypatch,
+    work: Workload,
+    system: PipadSystem,
+    switches,
+    *,
+    weighted=False,
+    snapshots=SNAPSHOTS,
 ) -> None:
     serve(monkeypatch, graph(weighted, snapshots))
     losses, parameters = wanted(work, weighted, snapshots)
@@ -118,15 +127,15 @@ def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("switches", [{}, {"arena": True}, {"reuse": False}], ids=name_of)
 def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
-    serve(monkeypatch, graph())
+    serve(monkeypatch, graph(snapshots=SNAPSHOTS))
     work = tiny_workload(model=model)
-    losses, _ = wanted(work, False, 13)
+    losses, _ = wanted(work, False, SNAPSHOTS)
     trainer = PipadSystem().open(work, switches=switches)
     for i, want in enumerate(losses):
         steady = i >= 2 * trainer.num_frames
         assert trainer.controller.phase is (Phase.STEADY if steady else Phase.PREPARING)
         assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
-    assert trainer.report()["s_per"] >= 1
+    assert trainer.report()["partition_size"] >= 1
     trainer.close()
 
 
@@ -268,7 +277,7 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     row = 4 * 15 * 3
     system = PipadSystem(buffer_bytes=held * row)
     switches = {"arena": arena, "pipeline": False}
-    same_training(monkeypatch, work, system, switches)
+    same_training(monkeypatch, work, system, switches, snapshots=len(data))
     trainer = system.open(work, switches=switches)
     trainer.prepare()
     trainer.meter.reset()
@@ -277,7 +286,7 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     expected, _ = epoch_bytes(data, work, on, s_per=8, cap=32, held=held)
     assert trainer.meter.counters["bytes_h2d_counted"] == expected
     assert trainer.engine.buffer.nbytes == (min(held, 3) * row if arena else 0)
-    assert trainer.report()["buffer_bytes"] == min(held, 4) * row
+    assert trainer.report()["buffer_memory"] == min(held, 4) * row
     trainer.close()
 
 
@@ -351,15 +360,15 @@ def test_the_tuner_explains_itself(monkeypatch) -> None:
     assert any("S_per" in note for note in tuned.notes)
     assert len(tuned.controller.decisions) == tuned.num_frames
     report = tuned.report()
-    assert report["s_per"] in (1, 2, 4)
-    assert report["analysis_s"] > 0
-    assert report["peak_bytes"] > 0
+    assert report["partition_size"] in (1, 2, 4)
+    assert report["analysis_time"] > 0
+    assert report["peak_memory"] > 0
     fixed = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"))
     fixed.prepare()
-    assert fixed.report()["s_per"] == 2
+    assert fixed.report()["partition_size"] == 2
     off = PipadSystem().open(tiny_workload(model="evolvegcn"), switches={"tuner": False})
     off.prepare()
-    assert off.report()["s_per"] == 4  # 8, as far as the frame allows
+    assert off.report()["partition_size"] == 4  # 8, as far as the frame allows
     assert not off.controller.decisions
 
 

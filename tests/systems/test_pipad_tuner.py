@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipad_rows import made, observation
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.pipad.checks import tuning as checks
+from dgbench.systems.pipad import claims as checks
 from dgbench.systems.pipad.experiments import fig9
 from dgbench.systems.pipad.experiments import tuning as experiment
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
@@ -237,37 +238,24 @@ def test_one_snapshot_at_a_time_needs_no_rate():
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def row(name, params, values, counters=None, *, round_=1, twin=True, device="cpu"):
-    return SimpleNamespace(
-        id=f"{name}{params}{round_}",
-        paper="pipad",
-        experiment=name,
-        params=params,
-        group="g",
-        round=round_,
-        device=device,
-        status="ok",
-        reason="",
-        instrumented=False,
-        values=values,
-        counters=counters or {},
-        phases={},
-        time=None,
-        deviation={"output": 1e-7, "loss": 1e-7},
-        data={"twin": twin},
-    )
-
-
 def gain_rows(gain, rates=(0.1, 0.9), dims=(2, 16), datasets=("hepth",)):
     """Rows of Figure 9 whose gains are `gain(dataset, rate, dim, S_per)`, five rounds."""
     points = [(rate, fig9.AT_DIM) for rate in rates] + [(fig9.AT_RATE, dim) for dim in dims]
     return [
-        row(
+        made(
             "fig9",
             {"dataset": name, "overlap_rate": rate, "dim": dim},
-            {"seconds_1": 1.0}
-            | {f"seconds_{s}": (1 + i / 1000) / gain(name, rate, dim, s) for s in fig9.SIZES},
-            round_=i,
+            [observation("operation_time", 1.0)]
+            + [
+                observation(
+                    "operation_time",
+                    (1 + i / 1000) / gain(name, rate, dim, s),
+                    snapshots_together=s,
+                )
+                for s in fig9.SIZES
+            ],
+            round=i,
+            data={"twin": True},
         )
         for name in datasets
         for rate, dim in dict.fromkeys(points)
@@ -276,18 +264,20 @@ def gain_rows(gain, rates=(0.1, 0.9), dims=(2, 16), datasets=("hepth",)):
 
 
 CLAIM = SimpleNamespace(id="a claim", value=2)
+BY_RATE = checks.CHECKS["pipad-fig9a-sper-order-vs-or"]
+BY_DIM = checks.CHECKS["pipad-fig9b-sper-order-vs-dim"]
 
 
 def test_order_kept_and_broken():
     kept = gain_rows(lambda name, rate, dim, s: s * (1 + rate))
-    for check in (checks.order_by_rate, checks.order_by_dim):
+    for check in (BY_RATE, BY_DIM):
         found = check(CLAIM, kept)
         assert found.holds is True
         assert found.evidence == "analogue"
         assert found.twin
     broken = gain_rows(lambda name, rate, dim, s: 6.0 if (s, dim) == (4, 2) else s / 2)
-    assert checks.order_by_rate(CLAIM, broken).holds is True
-    found = checks.order_by_dim(CLAIM, broken)
+    assert BY_RATE(CLAIM, broken).holds is True
+    found = BY_DIM(CLAIM, broken)
     assert found.holds is False
     assert found.direction is True  # on average 1x, 3.5x, 4x
     assert found.reason.endswith("; not HepTh, length 2")
@@ -295,7 +285,7 @@ def test_order_kept_and_broken():
 
 def test_a_point_out_of_order_is_named():
     rows = gain_rows(lambda name, rate, dim, s: 0.5 if (s, rate) == (8, 0.1) else s)
-    found = checks.order_by_rate(CLAIM, rows)
+    found = BY_RATE(CLAIM, rows)
     assert found.holds is False
     assert found.reason == "1 of 2 points keep the order; not HepTh, overlap rate 0.1"
     found = checks.rises_with_rate(CLAIM, rows)
@@ -315,15 +305,24 @@ def test_rows_of_a_device_are_measurements():
     rows = gain_rows(lambda name, rate, dim, s: s)
     for found in rows:
         found.device = "cuda"
-    assert checks.order_by_rate(CLAIM, rows).evidence == "measured"
+    assert BY_RATE(CLAIM, rows).evidence == "measured"
 
 
-def tuning_row(dataset, model, frame_bytes, vertices, decided=8):
-    counters = {"frame_bytes": frame_bytes, "vertices": vertices, "decided_frames": decided}
-    counters |= {f"option_{s}": decided for s in OPTIONS if decided}
-    values = {f"step_{s}_s": s + 1.0 for s in experiment.SIZES}
-    values |= {"step_tuned_s": 2.1, "tuned_over_best": 1.05, "best_s_per": 1.0, "s_per": 1.0}
-    return row("tuning", {"dataset": dataset, "model": model}, values, counters)
+def tuning_row(dataset, model, frame_bytes, vertices, decided=8, options=OPTIONS):
+    def weighed(of, sizes):
+        return [observation("frames", decided, of=of, snapshots_together=s) for s in sizes]
+
+    found = [
+        observation("memory", frame_bytes, of="frame"),
+        observation("vertices", vertices),
+        observation("frames", decided, of="decided"),
+        *(weighed("option", options) if decided else []),
+        *(observation("step_time", s + 1.0, snapshots_together=s) for s in experiment.SIZES),
+        observation("slowdown", 1.05),
+        observation("partition_size", 1, setting="best"),
+        observation("partition_size", 1),
+    ]
+    return made("tuning", {"dataset": dataset, "model": model}, found, data={"twin": True})
 
 
 @pytest.mark.parametrize(("gib", "fits"), [(7.9, 2), (8.1, 1), (3.9, 4), (17.0, 0)])
@@ -345,7 +344,7 @@ def test_options_are_those_that_were_weighed():
     claim = SimpleNamespace(id="a claim", value=[2, 4, 8])
     rows = [tuning_row("hepth", "evolvegcn", 1, 1000)]
     assert checks.s_per_options(claim, rows).holds is True
-    del rows[0].counters["option_4"]
+    rows = [tuning_row("hepth", "evolvegcn", 1, 1000, options=(1, 2, 8))]
     found = checks.s_per_options(claim, rows)
     assert found.holds is False
     assert found.measured == [2, 8]
@@ -354,8 +353,8 @@ def test_options_are_those_that_were_weighed():
 
 def test_without_rows_nothing_is_said():
     for check in (
-        checks.order_by_rate,
-        checks.order_by_dim,
+        BY_RATE,
+        BY_DIM,
         checks.rises_with_rate,
         checks.sper_large,
     ):

@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from msgspec import structs
+from tgcn_rows import asked, judged, made, observation, ran
 
-from dgbench.datasets.twins.limits import twin_rule
-from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide
-from dgbench.harness.store.row import Row
-from dgbench.systems.base import RunContext
-from dgbench.systems.tgcn import PAPER
-from dgbench.systems.tgcn.experiments import cited, depth, table1
-from dgbench.systems.tgcn.experiments.degrees import (
+from dgbench.lab.table import Table
+from dgbench.systems.tgcn import graph_runs
+from dgbench.systems.tgcn.degrees import (
     GRID,
     LEAST_TAIL,
     rescaled_gap,
     shares_above,
     tail_of,
 )
-
-BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in load_ledger(PAPER.ledger)}
+from dgbench.systems.tgcn.experiments import cited, depth, table1
 
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "tgcn-paper"))
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
-
-
-def row_of(experiment, params, **fields) -> Row:
-    return Row(
-        **{
-            "id": f"{experiment.name}-{'-'.join(map(str, params.values()))}", "run": "test",
-            "cell_hash": "x", "status": "ok", "paper": "tgcn", "experiment": experiment.name,
-            "params": dict(params), "group": "x", "device": "cpu", "preset": "quick", "round": 1,
-            **fields,
-        }
-    )  # fmt: skip
-
-
-def run(experiment, params, preset="smoke") -> Row:
-    cell = next(c for c in experiment.cells(preset, "cpu") if c.params == params)
-    found = experiment.run(cell, RunContext("cpu", preset, 1))
-    assert all(math.isfinite(v) for v in found.values.values()), found.values
-    return row_of(experiment, params, **structs.asdict(found))
-
-
-def judged(name, rows):
-    claim = BY_ID[name]
-    found = PAPER.checks[claim.id](claim, rows)
-    return found, decide(claim, found, twin_rule=twin_rule(claim.id))
 
 
 # Tails.
@@ -114,13 +82,7 @@ def test_numbers_round_to_printed_ones(number, printed, agrees) -> None:
 
 @pytest.fixture(scope="module")
 def machine_row():
-    experiment = table1.Table1()
-    return row_of(
-        experiment,
-        {"part": table1.MACHINE},
-        counters=table1.machine() | table1.sizes(),
-        data={"dataset": "none", "twin": False, "scale": 1.0, "note": ""},
-    )
+    return made("table1", {"part": table1.MACHINE}, [*graph_runs.machine(), *graph_runs.sizes()])
 
 
 def test_sizes_against_the_table(machine_row) -> None:
@@ -140,8 +102,9 @@ def test_sizes_against_the_table(machine_row) -> None:
 
 
 def test_halving_of_a_twin_gives_no_verdict(machine_row) -> None:
-    row = run(table1.Table1(), {"dataset": "lastfm"})
-    assert row.counters["kept"] == pytest.approx(row.counters["edges"] / 2, rel=0.05)
+    row = ran("table1", {"dataset": "lastfm"})
+    edges = Table.of([row]).where("edges").numbers("of")
+    assert edges["sampled"] == pytest.approx(edges[None] / 2, rel=0.05)
     assert set(table1.sides_of(row)) == {"sources", "destinations"}
     verdict = judged("s61-power-law", [row])[1]
     assert verdict.verdict == "not run here"
@@ -151,22 +114,27 @@ def test_halving_of_a_twin_gives_no_verdict(machine_row) -> None:
     assert table1.Table1().answer([row])
 
 
-def real_row(**values):
-    named = {f"all {key.replace('_', ' ')}": value for key, value in values.items()}
-    return row_of(
-        table1.Table1(), {"dataset": "enron"}, values=named,
-        data={"dataset": "enron", "twin": False, "scale": 1.0, "note": ""},
-    )  # fmt: skip
+def real_row(*, z, gap=0.01):
+    """A graph whose exponent moves by one percent."""
+    about = {"of": "all", "setting": graph_runs.WHOLE}
+    found = [
+        observation("likelihood_z", z, **about),
+        observation("degree", 8.0, method="tail", **about),
+        observation("tail_exponent", 2.0, **about),
+        observation("tail_exponent", 2.02, of="all", setting=graph_runs.HALF),
+        observation("distribution_gap", gap, of="all", method="halved"),
+        observation("distribution_gap", 0.01, of="all", method="halved tail"),
+    ]
+    return made("table1", {"dataset": "enron"}, found, data={"dataset": "enron", "twin": False})
 
 
 def test_tails_of_real_graphs() -> None:
-    base = {"gap": 0.01, "tail_gap": 0.01, "tail": 8.0, "exponent": 2.0, "exponent_after": 2.02}
-    found, verdict = judged("s61-power-law", [real_row(z=5.0, **base)])
+    found, verdict = judged("s61-power-law", [real_row(z=5.0)])
     assert (found.holds, verdict.verdict) == (True, "direction only")
-    assert judged("s61-power-law", [real_row(z=-5.0, **base)])[1].other_way
-    assert judged("s61-power-law", [real_row(z=0.5, **base)])[0].undecided
-    assert judged("s61-sampling-keeps-degree-dist", [real_row(z=5.0, **base)])[0].holds
-    moved = real_row(z=5.0, **{**base, "gap": 0.3})
+    assert judged("s61-power-law", [real_row(z=-5.0)])[1].other_way
+    assert asked("s61-power-law", [real_row(z=0.5)]).undecided
+    assert asked("s61-sampling-keeps-degree-dist", [real_row(z=5.0)]).holds
+    moved = real_row(z=5.0, gap=0.3)
     assert judged("s61-sampling-keeps-degree-dist", [moved])[1].other_way
 
 
@@ -174,7 +142,7 @@ def test_tails_of_real_graphs() -> None:
 
 
 def test_printed_numbers_against_each_other() -> None:
-    row = run(cited.Cited(), {"what": "arithmetic"})
+    row = ran("cited", {"what": "arithmetic"})
     found, verdict = judged("s24-marius-throughput", [row])
     assert (found.measured, verdict.verdict) == ("115.9K", "reproduced")
     assert judged("s24-marius-epoch-time", [row])[1].verdict == "not run here"
@@ -186,9 +154,12 @@ def test_printed_numbers_against_each_other() -> None:
 
 def test_depth_by_hand() -> None:
     def row(node, layer):
-        values = {f"node {k}": v for k, v in enumerate(node, 1)}
-        values |= {f"layer {k}": v for k, v in enumerate(layer, 1)}
-        return row_of(depth.Depth(), {"dataset": "flickr"}, values=values, data={"twin": True})
+        found = [
+            observation("degree", edges, method=method, layer=number)
+            for method, drawn in (("node", node), ("layer", layer))
+            for number, edges in enumerate(drawn, 1)
+        ]
+        return made("depth", {"dataset": "flickr"}, found, data={"twin": True})
 
     grown = [4.0**k for k in range(1, depth.LAYERS + 1)]
     flat = [256.0] * depth.LAYERS

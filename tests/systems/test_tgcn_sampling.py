@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from msgspec import structs
+from tgcn_rows import asked, judged, made, observation, ran
 
-from dgbench.datasets.twins.limits import twin_rule
-from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
-from dgbench.systems.base import Finding, RunContext
-from dgbench.systems.tgcn import PAPER
-from dgbench.systems.tgcn.checks import draws
-from dgbench.systems.tgcn.experiments import (
-    depth,
-    fig7,
-    fig8,
-    frontier,
-    sampling_tasks,
-    single_draws,
-)
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.lab.table import Table
+from dgbench.systems.base import Finding
+from dgbench.systems.tgcn import frontier, sampling_tasks, single_draws
+from dgbench.systems.tgcn.experiments import depth, fig7, fig8
+from dgbench.systems.tgcn.findings.draws import per_decade
+from dgbench.systems.tgcn.methods import (
     ITS,
     LINEAR,
     TITLES,
@@ -33,7 +22,6 @@ from dgbench.systems.tgcn.experiments.methods import (
     timed,
 )
 
-BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in load_ledger(PAPER.ledger)}
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 
@@ -43,30 +31,6 @@ def private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
     yield
     frontier.ring_of.cache_clear()
-
-
-def row_of(experiment, params, **fields) -> Row:
-    return Row(
-        **{
-            "id": f"{experiment.name}-{'-'.join(map(str, params.values()))}", "run": "test",
-            "cell_hash": "x", "status": "ok", "paper": "tgcn", "experiment": experiment.name,
-            "params": dict(params), "group": "x", "device": "cpu", "preset": "quick", "round": 1,
-            **fields,
-        }
-    )  # fmt: skip
-
-
-def run(experiment, params) -> Row:
-    cell = next(c for c in experiment.cells("smoke", "cpu") if c.params == params)
-    found = experiment.run(cell, RunContext("cpu", "smoke", 1))
-    assert all(math.isfinite(v) for v in found.values.values()), found.values
-    return row_of(experiment, params, **structs.asdict(found))
-
-
-def judged(name, rows):
-    claim = BY_ID[name]
-    found = PAPER.checks[claim.id](claim, rows)
-    return found, decide(claim, found, twin_rule=twin_rule(claim.id))
 
 
 def test_methods_have_names() -> None:
@@ -95,7 +59,7 @@ def small_fig8():
         patch.setattr(single_draws, "DRAWS", 2_000)
         patch.setattr(frontier, "READ", 100_000)
         patch.setattr(frontier, "STEPS", 500)
-        return run(fig8.Fig8(), {"weights": "equal"})
+        return ran("fig8", {"weights": "equal"})
 
 
 def test_counts_of_draws(small_fig8) -> None:
@@ -129,14 +93,15 @@ def test_half_of_a_large_set_is_left_out(small_fig8) -> None:
 
 def grown(**factors) -> Row:
     """A row of figure 8 by the growth of its forms for ten times the set."""
-    values = {f"sis ready {n}": 1e-7 for n in SIZES}
+    found = [
+        observation("sampling_time", 1e-7, method="sis", setting="ready", size=n) for n in SIZES
+    ]
     for name, factor in factors.items():
-        for n in SIZES[1:]:
-            values[f"gain growth {name.replace('__', ' ')} {n}"] = factor
-    return row_of(
-        fig8.Fig8(), {"weights": "equal"}, values=values, deviation={"repeats": 0.0},
-        data={"twin": False},
-    )  # fmt: skip
+        method, setting = name.split("__")
+        found += [
+            observation("growth", factor, method=method, setting=setting, size=n) for n in SIZES[1:]
+        ]
+    return made("fig8", {"weights": "equal"}, found, deviation={"repeats": 0.0})
 
 
 LINEARLY = {
@@ -159,7 +124,7 @@ def test_growth_of_draws() -> None:
     assert judged("fig8-order", [row])[1].verdict == "reproduced"
     steep = grown(sis__ready=4.0, sis__half=1.3, **LINEARLY)
     assert judged("fig8-sis-flat", [steep])[0].direction is False
-    assert draws.per_decade({}) is None
+    assert per_decade({}) is None
 
 
 # Figure 7.
@@ -170,7 +135,7 @@ def small_fig7():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sampling_tasks.STEPS, "smoke", 20)
         patch.setitem(sampling_tasks.READ, "smoke", 1e6)
-        return run(fig7.Fig7(), {"dataset": "lastfm"})
+        return ran("fig7", {"dataset": "lastfm"})
 
 
 def test_sampling_is_raced(small_fig7) -> None:
@@ -180,55 +145,67 @@ def test_sampling_is_raced(small_fig7) -> None:
         for way in ways[1:]:
             raced = fig7.gain(row, task, way) is not None
             assert raced != bool(fig7.left_out(row, task, way)), (task, way)
-    assert row.counters["subgraph 10^4 frontier"] == 10_000  # more than there are vertices
+    slots = Table.of([row]).where("vertices", setting="subgraph 10^4", of="frontier")
+    assert slots.get() == 10_000  # more than there are vertices
     for figure in fig7.Fig7().figures():
         points = figure.points([row])
         assert len(points) == len({(p["panel"], p["row"]) for p in points})
     assert fig7.Fig7().answer([row])
     for name in fig7.Fig7().claims:
-        claim = BY_ID[name.removeprefix("tgcn-")]
-        assert isinstance(PAPER.checks[claim.id](claim, [row]), Finding)
+        assert isinstance(asked(name.removeprefix("tgcn-"), [row]), Finding)
 
 
-def raced(dataset, gains, edges=1000, vertices=100, twin=True, **values) -> Row:
-    spread = {f"gain {name}": g for name, g in gains.items()}
-    spread |= {f"low {name}": g * 0.9 for name, g in gains.items()}
-    spread |= {f"high {name}": g * 1.1 for name, g in gains.items()}
-    return row_of(
-        fig7.Fig7(), {"dataset": dataset}, values=spread | values,
-        counters={"edges": edges, "vertices": vertices, "met": vertices, "node 2 mean pool": 500,
-                  "subgraph 10^4 frontier": 10_000, "subgraph 10^4 draws": 1_000},
-        deviation={"sizes": 0.0}, data={"twin": twin},
-    )  # fmt: skip
+FIRST = "subgraph 10^4"
+
+
+def raced(dataset, task="", gains=None, edges=1000, seconds=None) -> Row:
+    """A row of figure 7 by the gains of SIS over other ways, and the seconds of a call."""
+    found = [
+        observation("edges", edges),
+        observation("vertices", 100),
+        observation("edges", 500, setting="node 2", of="pool", method="mean"),
+        observation("vertices", 10_000, setting=FIRST, of="frontier"),
+        observation("draw_work", 1_000, setting=FIRST, of="draws"),
+    ]
+    found += [
+        observation("speedup", g, low=g * 0.9, high=g * 1.1, setting=task, baseline=way)
+        for way, g in (gains or {}).items()
+    ]
+    found += [
+        observation("sampling_time", s, setting=FIRST, method=way)
+        for way, s in (seconds or {}).items()
+    ]
+    return made("fig7", {"dataset": dataset}, found, data={"twin": True})
 
 
 def test_gains_by_form() -> None:
-    gains = {f"node 2 {way}": g for way, g in zip(ITS, (8.0, 0.7, 6.0, 9.0), strict=True)}
-    rows = [raced("lastfm", gains), raced("wikipedia", {**gains, "node 2 its_linear": 80.0})]
+    gains = dict(zip(ITS, (8.0, 0.7, 6.0, 9.0), strict=True))
+    rows = [
+        raced("lastfm", "node 2", gains),
+        raced("wikipedia", "node 2", {**gains, "its_linear": 80.0}),
+    ]
     found, verdict = judged("fig7-nodewise-2layer", rows)
     assert found.measured["ITS scan"] == "8x"
     assert found.measured["ITS bitmap"] == "0.7x"
     assert "ahead of ITS scan, ITS list, ITS rebuild" in found.reason
     assert "real graphs: ITS scan 80x" in found.reason
     assert verdict.verdict == "direction only"
-    behind = [raced("lastfm", dict.fromkeys(gains, 0.5))]
+    behind = [raced("lastfm", "node 2", dict.fromkeys(gains, 0.5))]
     assert judged("fig7-nodewise-2layer", behind)[1].other_way
-    same = [raced("lastfm", dict.fromkeys(gains, 1.02))]
-    assert judged("fig7-nodewise-2layer", same)[0].undecided
+    same = [raced("lastfm", "node 2", dict.fromkeys(gains, 1.02))]
+    assert asked("fig7-nodewise-2layer", same).undecided
 
 
 def test_the_largest_gain() -> None:
     rows = [
-        raced("lastfm", {"subgraph 10^4 brs": 60.0, "subgraph 10^4 brs rest": 30.0}),
-        raced("wikipedia", {"subgraph 10^4 brs": 90.0}),
+        raced("lastfm", FIRST, {"brs": 60.0, "brs rest": 30.0}),
+        raced("wikipedia", FIRST, {"brs": 90.0}),
     ]
     found, verdict = judged("abs-sampling-max-speedup", rows)
     assert (found.measured, found.target) == (pytest.approx(60.0), 38.8)
     assert "BRS half 30x" in found.reason
     assert verdict.verdict == "direction only"
-    row = raced(
-        "twitter", {}, **{f"subgraph 10^4 {w} s": 3.7e-3 for w in ("brs", "brs rest", "sis")}
-    )
+    row = raced("twitter", seconds=dict.fromkeys(("brs", "brs rest", "sis"), 3.7e-3))
     found, verdict = judged("s1-brs-twitter-time", [row])
     assert found.measured == pytest.approx(1.5, abs=0.01)
     assert verdict.glyph == "p"
@@ -237,12 +214,12 @@ def test_the_largest_gain() -> None:
 def test_degrees_and_gains() -> None:
     def rows(dense, sparse):
         return [
-            raced("lastfm", {f"node 2 {way}": dense for way in ITS}, edges=10_000),
-            raced("flickr", {f"node 2 {way}": sparse for way in ITS}, edges=200),
+            raced("lastfm", "node 2", dict.fromkeys(ITS, dense), edges=10_000),
+            raced("flickr", "node 2", dict.fromkeys(ITS, sparse), edges=200),
         ]
 
-    assert judged("fig7-degree-trend", rows(9.0, 3.0))[0].holds
-    assert judged("fig7-degree-trend", rows(3.0, 9.0))[0].holds is False
+    assert asked("fig7-degree-trend", rows(9.0, 3.0)).holds
+    assert asked("fig7-degree-trend", rows(3.0, 9.0)).holds is False
     assert judged("fig7-degree-trend", rows(3.0, 9.0)[:1])[1].verdict == "not run here"
 
 

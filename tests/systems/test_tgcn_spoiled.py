@@ -20,10 +20,10 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import PAPER, program
-from dgbench.systems.tgcn.experiments import depth, fig7, races, scaling_runs
-from dgbench.systems.tgcn.experiments.single_draws import SegmentTree
+from dgbench.systems.tgcn import PAPER, program, races, scaling_runs
+from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
+from dgbench.systems.tgcn.single_draws import SegmentTree
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 KEPT = Path(__file__).parents[2] / "results/reference/amd-epyc-2-cores/tgcn/rows.jsonl.gz"
@@ -149,11 +149,13 @@ def test_a_sample_that_lacks_an_edge_or_takes_another_fails(monkeypatch):
 
 
 def test_bytes_that_are_off_by_one_fail(monkeypatch):
-    for kind, name in ((TgcnTrainer, "R1 state bytes"), (BaselineTrainer, "planned_bytes")):
-        right = kind.report
-        monkeypatch.setattr(
-            kind, "report", lambda self, right=right, name=name: right(self) | {name: 1.0}
-        )
+    regions, report = TgcnTrainer.region_bytes.fget, BaselineTrainer.report
+    monkeypatch.setattr(
+        TgcnTrainer, "region_bytes", property(lambda self: regions(self) | {"R1 state": 1})
+    )
+    monkeypatch.setattr(
+        BaselineTrainer, "report", lambda self: report(self) | {"planned_bytes": 1.0}
+    )
     for system in ("tgcn", "dygnn", "jodie"):
         assert "bytes" in failed("table3", dataset="lastfm", system=system)
 
@@ -223,11 +225,11 @@ def test_schedules_and_volumes_that_are_off_fail(monkeypatch):
 
 
 def test_loads_of_a_projection_that_are_off_by_one_fail(monkeypatch):
-    from dgbench.systems.tgcn.experiments import fig10
+    from dgbench.systems.tgcn import scaling_cells
 
-    monkeypatch.setitem(fig10.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(fig10, "CHECKED", (120, 3))
-    monkeypatch.setattr(fig10, "PROJECTED", (1, 4))
+    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
+    monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
     right = scaling_runs.load_of
 
     def load_of(trainer):
@@ -240,10 +242,10 @@ def test_loads_of_a_projection_that_are_off_by_one_fail(monkeypatch):
 
 
 def test_ranks_that_train_on_other_scores_fail(monkeypatch):
-    from dgbench.systems.tgcn.experiments import fig10
+    from dgbench.systems.tgcn import scaling_cells
 
-    monkeypatch.setitem(fig10.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(fig10, "CHECKED", (120, 3))
+    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
     params = {"kind": "ranks", "dataset": "reddit", "ranks": 1}
     assert not failed("fig10", **params)
     spoil_steps(monkeypatch, TgcnTrainer, one_gradient_off)

@@ -66,9 +66,9 @@ class Pattern:
         if match is None:
             return None
         texts = match.groupdict()
-        return {key: metrics.dimension(key).type(text) for key, text in texts.items()} | dict(
-            self.dims
-        )
+        return {
+            key: _value(metrics.dimension(key).type, text) for key, text in texts.items()
+        } | dict(self.dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,14 @@ def observations(
     return _with_samples(found, names.samples, list(samples))
 
 
+def known(one: Observation) -> Observation:
+    """An observation as it is; of a metric that nobody registered, under its name as an old one."""
+    if one.metric in metrics.METRICS:
+        return one
+    dims = {**one.dims, "old_name": one.metric}
+    return Observation(metric="unnamed_number", value=one.value, dims=dims)
+
+
 def unread_names(
     paper: str, experiment: str, sources: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
@@ -128,15 +136,16 @@ def unread_names(
 def _observed(
     pattern: Pattern, dims: dict[str, Any], value: float, numbers: Mapping[str, float]
 ) -> Observation:
-    ends = {
-        end: numbers.get(_filled(name, dims))
-        for end, name in (("low", pattern.low), ("high", pattern.high))
-        if name
-    }
-    if pattern.scale is not None:
-        value = value * pattern.scale
-        ends = {end: one if one is None else one * pattern.scale for end, one in ends.items()}
-    return Observation(metric=pattern.metric, value=value, dims=dims, **ends)
+    def scaled(number: float | None) -> float | None:
+        return number if number is None or pattern.scale is None else number * pattern.scale
+
+    return Observation(
+        metric=pattern.metric,
+        value=value if pattern.scale is None else value * pattern.scale,
+        dims=dims,
+        low=scaled(numbers.get(_filled(pattern.low, dims))) if pattern.low else None,
+        high=scaled(numbers.get(_filled(pattern.high, dims))) if pattern.high else None,
+    )
 
 
 def _with_samples(found: list[Observation], metric: str, samples: list[float]) -> list[Observation]:
@@ -148,6 +157,10 @@ def _with_samples(found: list[Observation], metric: str, samples: list[float]) -
             found[number] = Observation(metric=metric, value=one.value, samples=samples)
             return found
     return [*found, Observation(metric=metric, value=median(samples), samples=samples)]
+
+
+def _value(wanted: type, text: str) -> Any:
+    return text == "True" if wanted is bool else wanted(text)
 
 
 def _filled(name: str, dims: Mapping[str, Any]) -> str:
@@ -200,7 +213,7 @@ def _experiment(plain: Mapping[str, Any], shared: Mapping[str, Any]) -> Names:
 
 def _patterns(text: str, meaning: Any) -> list[Pattern]:
     """The pattern of a name, and those of the ends of its interval."""
-    options = {"metric": meaning} if isinstance(meaning, str) else dict(meaning)
+    options: dict[str, Any] = {"metric": meaning} if isinstance(meaning, str) else dict(meaning)
     if unknown := set(options) - {"metric", "dims", "low", "high", "scale"}:
         raise InvalidInputError(f"pattern '{text}' has unknown keys: {', '.join(sorted(unknown))}")
     metrics.metric(options["metric"])

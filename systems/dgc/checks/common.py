@@ -4,30 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgbench.lab.evidence import (
-    finding,
-    from_ratio,
-    ids,
-    missing,
-    some,
-    strength,
-    uses_twin,
-)
 from dgbench.systems.base import Check
 from dgbench.systems.dgc.experiments.settings import GRAPHS
-
-__all__ = [
-    "NEEDS_CUDA",
-    "any_graph",
-    "finding",
-    "from_ratio",
-    "ids",
-    "missing",
-    "of_the_paper",
-    "some",
-    "strength",
-    "uses_twin",
-]
 
 NEEDS_CUDA = "needs CUDA devices: nox -s reproduce -- dgc --device cuda"
 

@@ -9,62 +9,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import (
-    NEEDS_CUDA,
-    any_graph,
-    finding,
-    missing,
-    some,
-    strength,
+from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED
+from dgbench.systems.dgc.checks.common import NEEDS_CUDA, any_graph
+from dgbench.systems.dgc.experiments.common import number
+from dgbench.systems.dgc.experiments.fig15 import (
+    LOADED,
+    bytes_spared,
+    fused_gain,
+    loading_rows,
+    reduction,
+    use_rows,
 )
-from dgbench.systems.dgc.experiments.fig15 import fused_gain, loading_rows, reduction, use_rows
 from dgbench.systems.dgc.experiments.fusion_ablation import ablation_rows
-from dgbench.systems.dgc.experiments.loading import OFF, ON, TEMPORAL
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     DATASET_OF,
     MODEL_OF,
     MODEL_TITLES,
 )
+from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
+
+Rows = Sequence[Any]
+Said = dict[str, Any]
 
 NEAR = 0.05
 """Change of a chunk's memory up to which it is nearly the same."""
 EQUAL = 1e-6
 """Relative deviation up to which float32 results count as equal."""
+MEMORY = ("memory", "memory_later")
+"""Changes of a chunk's memory, from the first and from the second epoch on."""
 NO_ABLATION = "chunk fusion was not tried in this run"
 
 
 @any_graph
-def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
+@asking(lambda rows: Table.of(ablation_rows(rows)).where(of=MEMORY), NO_ABLATION)
+def memory_stable(claim: Claim, found: Table) -> Said:
     """The largest change of any chunk's memory from the first epoch on."""
-    found = [row for row in ablation_rows(rows) if "memory change" in row.values]
-    if not found:
-        return missing(NO_ABLATION)
-    change = max(row.values["memory change"] for row in found)
-    later = max(row.values["memory change later"] for row in found)
-    chunks = sum(row.counters["chunks of memory"] for row in found)
-    epochs = min(row.counters["epochs of memory"] for row in found)
-    return finding(
-        found,
-        evidence=strength(found),
-        measured={"largest change of a chunk, %": round(100 * change, 2)},
-        holds=change <= NEAR,
-        reason=(
-            f"{some(chunks, 'chunk')} in {some(epochs, 'epoch')}, what autograd keeps of each; "
-            f"from the second epoch on {100 * later:.2g} %"
-        ),
-    )
+    change, later = (max(found.where("deviation", of=of).values) for of in MEMORY)
+    chunks, epochs = sum(found.where("chunks").values), min(found.where("epochs").values)
+    return {
+        "measured": {"largest change of a chunk, %": round(100 * change, 2)},
+        "holds": change <= NEAR,
+        "reason": f"{some(int(chunks), 'chunk')} in {some(int(epochs), 'epoch')}, what autograd "
+        f"keeps of each; from the second epoch on {100 * later:.2g} %",
+    }
 
 
-def mask_correct(claim: Claim, rows: Sequence[Any]) -> Finding:
+def mask_correct(claim: Claim, rows: Rows) -> Finding:
     """Packed rows against rows padded by chunk, outputs and gradients of all three models."""
     found = ablation_rows(rows)
-    apart: dict[str, float] = {}
-    for row in found:
-        model = row.params["model"]
-        both = (row.values[f"{way} {TEMPORAL}"] for way in ("forward", "backward"))
-        apart[model] = max(apart.get(model, 0.0), *both)
+    gaps = Table.of(found).where("deviation", setting=TEMPORAL).by("model")
+    apart = {model: max(of.values) for model, of in gaps.items()}
     lacking = [name for name in claim.workload["model"] if MODEL_OF[name] not in apart]
     if lacking:
         return missing(f"not compared in this run: {', '.join(lacking)}")
@@ -77,35 +76,34 @@ def mask_correct(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
 
 
-def redundant_load(claim: Claim, rows: Sequence[Any]) -> Finding:
+@asking(
+    lambda rows: [row for row in ablation_rows(rows) if number(row, "boundary_rows")],
+    NO_ABLATION,
+    evidence="counted",
+)
+def redundant_load(claim: Claim, found: Rows) -> Said:
     """Loads of a row that another chunk of its worker hears, before and after fusion."""
-    found = [row for row in ablation_rows(rows) if row.counters["boundary rows"]]
-    if not found:
-        return missing(NO_ABLATION)
-    names = ("boundary rows", "boundary loads", "boundary loads, fused")
-    edge, before, after = (sum(row.counters[name] for row in found) for name in names)
-    least = min(row.counters["least loads"] for row in found)
-    most = max(row.counters["most loads"] for row in found)
-    return finding(
-        found,
-        evidence="counted",
-        measured={"unfused": round(before / edge, 2), "fused": round(after / edge, 2)},
-        holds=least == 2 and after == edge,
-        reason=(
-            f"mean loads of {some(edge, 'row')} that another chunk of the worker hears: twice "
-            f"where one other does, up to {most} times where several do; memory without a limit"
-        ),
-    )
+    table = Table.of(found)
+    edge = sum(table.where("boundary_rows").values)
+    loads = table.where("rows_loaded").by("of")
+    before, after = (sum(loads["boundary"].where(format=f).values) for f in (UNFUSED, FUSED))
+    least, most = min(loads["least"].values), max(loads["most"].values)
+    return {
+        "measured": {"unfused": round(before / edge, 2), "fused": round(after / edge, 2)},
+        "holds": least == 2 and after == edge,
+        "reason": f"mean loads of {some(int(edge), 'row')} that another chunk of the worker hears: "
+        f"twice where one other does, up to {most} times where several do; memory without a limit",
+    }
 
 
-def loading(claim: Claim, rows: Sequence[Any]) -> Finding:
+def loading(claim: Claim, rows: Rows) -> Finding:
     """Less time of loading on each of the paper's graphs, percent."""
     found = loading_rows(rows)
     if not found:
         return missing("no loading was timed in this run")
     by_title = {BY_NAME[row.params["dataset"]].title: fused_gain(row, rows) for row in found}
     sides = {title: gain.side for title, gain in by_title.items()}
-    bytes_less = [1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"] for row in found]
+    bytes_less = [bytes_spared(row) for row in found]
     open_ones = [title for title, side in sides.items() if side == 0]
     return finding(
         found,
@@ -120,7 +118,7 @@ def loading(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
 
 
-def stack_highest(claim: Claim, rows: Sequence[Any]) -> Finding:
+def stack_highest(claim: Claim, rows: Rows) -> Finding:
     """Whose loading costs most without fusion, and who gains least by it."""
     found = {BY_NAME[row.params["dataset"]].title: row for row in loading_rows(rows)}
     if set(found) != set(DATASET_OF):
@@ -148,34 +146,19 @@ def stack_highest(claim: Claim, rows: Sequence[Any]) -> Finding:
 def _full_size(row: Any) -> float:
     """Bytes of loading without fusion, for as many vertex-steps as the paper's graph has."""
     printed = BY_NAME[row.params["dataset"]].printed["vertices"]
-    return row.counters[f"bytes {OFF}"] * printed / row.counters["vertex-steps"]
+    return number(row, LOADED, setting=OFF) * printed / number(row, "vertex_steps")
 
 
-def utilisation(claim: Claim, rows: Sequence[Any]) -> Finding:
+@asking(use_rows, NEEDS_CUDA)
+def utilisation(claim: Claim, found: Rows) -> Said:
     """How much busier the device is with fusion, in points."""
-    found = use_rows(rows)
-    if not found:
-        return missing(NEEDS_CUDA)
-    more = [row.values[f"busy {ON}"] - row.values[f"busy {OFF}"] for row in found]
-    held = [row.values[f"memory {ON}"] - row.values[f"memory {OFF}"] for row in found]
-    return finding(
-        found,
-        evidence=strength(found),
-        measured={"low": round(min(more), 1), "high": round(max(more), 1)},
-        holds=min(more) >= claim.value["low"] and max(more) <= claim.value["high"],
-        direction=min(more) > 0,
-        reason=(
-            "points of time in which the device works, read as 20 to 95 points more; memory in use "
-            f"{min(held):+.2g} to {max(held):+.2g} points"
-        ),
-    )
-
-
-CHECKS: dict[str, Check] = {
-    "dgc-s511-memory-stable": memory_stable,
-    "dgc-s511-redundant-load": redundant_load,
-    "dgc-s512-mask-correct": mask_correct,
-    "dgc-fig15a-loading": loading,
-    "dgc-fig15a-stack-highest": stack_highest,
-    "dgc-fig15b-gpu-util": utilisation,
-}
+    tables = (Table.of([row]).where("utilisation") for row in found)
+    used = [table.numbers("setting", "of") for table in tables]
+    more, held = ([100 * (by[ON, of] - by[OFF, of]) for by in used] for of in (None, "memory"))
+    return {
+        "measured": {"low": round(min(more), 1), "high": round(max(more), 1)},
+        "holds": min(more) >= claim.value["low"] and max(more) <= claim.value["high"],
+        "direction": min(more) > 0,
+        "reason": "points of time in which the device works, read as 20 to 95 points more; memory "
+        f"in use {min(held):+.2g} to {max(held):+.2g} points",
+    }

@@ -31,5 +31,7 @@ def in_order(one: Race) -> str:
 
 def sent_words(one: Race) -> str:
     """Counted megabytes of the baselines in words."""
-    sent = ", ".join(f"{TITLES[b]} {one.count('bytes', b) / 1e6:.2g} MB" for b in BASELINE_NAMES)
+    sent = ", ".join(
+        f"{TITLES[b]} {one.number('exchanged', b) / 1e6:.2g} MB" for b in BASELINE_NAMES
+    )
     return f"counted on {dataset_title(one.dataset)}: {sent}"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import (
-    any_graph,
-    finding,
-    missing,
-    of_the_paper,
-    some,
-    strength,
-)
-from dgbench.systems.dgc.experiments.fig5 import of_quarters, spans
-from dgbench.systems.dgc.experiments.race_runs import races
+from dgbench.lab.evidence import finding, missing, some
+from dgbench.lab.paper import Evidence
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.checks.common import any_graph, of_the_paper
+from dgbench.systems.dgc.experiments.common import number
+from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
+from dgbench.systems.dgc.experiments.race_runs import Race, races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF
-from dgbench.systems.dgc.experiments.table1 import RULE_TITLES, agrees, same_printed
+from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees, same_printed
+
+Rows = Sequence[Any]
+Said = dict[str, Any]
 
 WIDE = 2.0
 """Largest over smallest from which on we call numbers widely different."""
@@ -26,150 +26,8 @@ SPREAD = 0.2
 """Gini index from which on: that of numbers spread evenly between half and twice some number."""
 
 
-def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Every printed number of one graph, at its printed digits, by some rule of presence."""
-    found = select(rows, experiment="table1", dataset=DATASET_OF[claim.workload["datasets"][0]])
-    if not found:
-        return missing("the graph was not opened in this run")
-    row = found[-1]
-    same = agrees(row)
-    differ = [key for key, value in same.items() if not value]
-    words = f"differs in {', '.join(differ)}" if differ else "equal at the printed digits"
-    printed = BY_NAME[row.params["dataset"]].printed["vertices"]
-    rules = [r for r in RULE_TITLES if same_printed(row.counters[f"vertices {r}"], printed)]
-    rule = f", vertices present {RULE_TITLES[rules[0]]}" if rules else ""
-    keys = ("snapshots", "events", "edges", *(f"vertices {rule}" for rule in RULE_TITLES))
-    return finding(
-        [row],
-        evidence="counted",
-        measured={key: row.counters[key] for key in keys},
-        holds=not differ,
-        reason=words + rule,
-    )
-
-
-def windows(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Lengths of windows, where the data has real time stamps."""
-    found = [r for r in select(rows, experiment="table1") if "window" in r.values]
-    if not found:
-        return missing("no graph of the paper was opened in this run")
-    lengths = {BY_NAME[r.params["dataset"]].title: r.values["window"] for r in found}
-    # Half a day around a printed whole number of days, 2 % around a month: T is rounded as well.
-    holds = all(
-        abs(lengths[name] - claim.value[name]) <= max(0.5, 0.02 * claim.value[name])
-        for name in lengths
-    ) and len(lengths) == len(DATASET_OF)
-    return finding(
-        found,
-        evidence="counted",
-        measured={name: round(length, 2) for name, length in lengths.items()},
-        holds=holds,
-        reason="a timeline over its number of snapshots, days",
-    )
-
-
-def protocol(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """How the main race is timed: epochs, workers, and what lies inside the time."""
-    timed = races(rows, "fig12")
-    if not timed:
-        return missing("no epoch of Figure 12 was timed in this run")
-    used = list({one.row.id: one.row for one in timed}.values())
-    epochs = min(len(one.turns(name)) for one in timed for name in one.names)
-    ranks = max(int(row.params.get("ranks", 1)) for row in used)
-    device = used[0].device
-    return finding(
-        used,
-        evidence=strength(used),
-        measured={"epochs": epochs, "gpus": ranks if device == "cuda" else 0},
-        holds=epochs >= claim.value["epochs"] and ranks >= 8 and device == "cuda",
-        reason=(
-            f"medians of at least {some(epochs, 'epoch')} on up to {some(ranks, 'rank')} "
-            f"({device}); loading, communication and update lie in the time, partitioning does not"
-        ),
-    )
-
-
-@any_graph
-def nonuniform(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Both distributions are wide on every graph: Gini index and largest over median."""
-    found = _real_first(select(rows, experiment="fig3"))
-    if not found:
-        return missing("no graph was counted in this run")
-    indices = {kind: [r.values[f"{kind} gini"] for r in found] for kind in ("edges", "lengths")}
-    narrow = [
-        BY_NAME[r.params["dataset"]].title
-        for r in found
-        if min(r.values["edges gini"], r.values["lengths gini"]) < SPREAD
-        or r.values["edges max over median"] < WIDE
-    ]
-    measured = {f"Gini of {kind}, smallest": min(found) for kind, found in indices.items()}
-    said = f"not wide: {', '.join(narrow)}" if narrow else f"Gini index at least {SPREAD} in both"
-    return finding(
-        found,
-        evidence=_evidence(found),
-        measured={key: round(value, 3) for key, value in measured.items()},
-        holds=not narrow,
-        reason=f"{said}; {_graphs(found)}",
-    )
-
-
-def quarters_vertices(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Figure 5(a): vertices of Movie's last quarter over its first."""
-    found = select(rows, experiment="fig5", dataset="movie")
-    if not found:
-        return missing("Movie was not counted in this run")
-    first, *_, last = of_quarters(found[-1], "vertices span")
-    if not first:
-        return missing("no vertex is present in the first quarter")
-    tail = of_quarters(found[-1], "vertices tail")
-    return finding(
-        found[-1:],
-        evidence="counted",
-        measured=last / first,
-        direction=last > first,
-        target=float(claim.value),
-        reason=f"from first to last edge; {tail[-1] / tail[0]:.2f} where vertices stay to the end",
-    )
-
-
-def quarters_edges(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Figure 5(b): the first quarter of Movie has most edges, and half the last one's vertices."""
-    found = select(rows, experiment="fig5", dataset="movie")
-    if not found:
-        return missing("Movie was not counted in this run")
-    edges = of_quarters(found[-1], "edges")
-    first, *_, last = of_quarters(found[-1], "vertices span")
-    ratio = first / last if last else 0.0
-    return finding(
-        found[-1:],
-        evidence="counted",
-        measured={"quarter with most edges": 1 + edges.index(max(edges)), "vertices": ratio},
-        holds=edges[0] == max(edges) and 0.4 <= ratio <= 0.6,
-        reason="vertices of the first quarter over those of the last, from first to last edge",
-    )
-
-
-@any_graph
-def others_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """The quarters of every other graph differ as well."""
-    found = _real_first(
-        [r for r in select(rows, experiment="fig5") if r.params["dataset"] != "movie"]
-    )
-    if not found:
-        return missing("no graph but Movie was counted in this run")
-    apart = {
-        BY_NAME[r.params["dataset"]].title: max(spans(r, "vertices span"), spans(r, "edges"))
-        for r in found
-    }
-    alike = [name for name, factor in apart.items() if factor < WIDE]
-    said = f"hardly differs: {', '.join(alike)}" if alike else f"at least {WIDE:g}x on every graph"
-    return finding(
-        found,
-        evidence=_evidence(found),
-        measured={name: round(factor, 2) for name, factor in apart.items()},
-        holds=not alike,
-        reason=f"fullest over emptiest quarter, {said}; {_graphs(found)}",
-    )
+def _last(experiment: str, dataset: str) -> Callable[[Rows], list[Any]]:
+    return lambda rows: rows_of(rows, experiment=experiment, dataset=dataset)[-1:]
 
 
 def _real_first(rows: list[Any]) -> list[Any]:
@@ -178,22 +36,152 @@ def _real_first(rows: list[Any]) -> list[Any]:
     return [row for row in real if of_the_paper(row)] or real or rows
 
 
-def _evidence(rows: Sequence[Any]) -> str:
+def _evidence(rows: Rows) -> Evidence:
     """Counts of other graphs stand for the paper's as an analogue."""
     return "counted" if all(map(of_the_paper, rows)) else "analogue"
 
 
-def _graphs(rows: Sequence[Any]) -> str:
+def _graphs(rows: Rows) -> str:
     names = ", ".join(BY_NAME[row.params["dataset"]].title for row in rows)
     return names if all(map(of_the_paper, rows)) else f"{names} stand for the paper's graphs"
 
 
-CHECKS: dict[str, Check] = {
-    **{f"dgc-tab1-{title.lower()}": table1 for title in DATASET_OF},
-    "dgc-s71-windows": windows,
-    "dgc-s71-protocol": protocol,
-    "dgc-fig3-nonuniform": nonuniform,
-    "dgc-fig5a-vertices-parts": quarters_vertices,
-    "dgc-fig5b-edges-parts": quarters_edges,
-    "dgc-s22-others-same": others_alike,
-}
+def table1(claim: Claim, rows: Rows) -> Finding:
+    """Every printed number of one graph, at its printed digits, by some rule of presence."""
+    found = _last("table1", DATASET_OF[claim.workload["datasets"][0]])(rows)
+    if not found:
+        return missing("the graph was not opened in this run")
+    (row,) = found
+    differ = [key for key, same in agrees(row).items() if not same]
+    words = f"differs in {', '.join(differ)}" if differ else "equal at the printed digits"
+    printed = BY_NAME[row.params["dataset"]].printed["vertices"]
+    vertices = Table.of([row]).where("vertex_steps").numbers("presence")
+    rules = [r for r in RULE_TITLES if same_printed(vertices[r], printed)]
+    rule = f", vertices present {RULE_TITLES[rules[0]]}" if rules else ""
+    return finding(
+        [row],
+        evidence="counted",
+        measured={
+            "snapshots": number(row, "snapshots"),
+            "events": number(row, "edges", of="events"),
+            "edges": number(row, "edges"),
+            **{f"vertices {rule}": vertices[rule] for rule in RULE_TITLES},
+        },
+        holds=not differ,
+        reason=words + rule,
+    )
+
+
+@asking(
+    lambda rows: Table.of(rows, experiment="table1").where("window"),
+    "no graph of the paper was opened in this run",
+    evidence="counted",
+)
+def windows(claim: Claim, found: Table) -> Said:
+    """Lengths of windows, where the data has real time stamps."""
+    lengths = {BY_NAME[one["dataset"]].title: one.value / DAY for one in found}
+    # Half a day around a printed whole number of days, 2 % around a month: T is rounded as well.
+    alike = [
+        abs(length - claim.value[name]) <= max(0.5, 0.02 * claim.value[name])
+        for name, length in lengths.items()
+    ]
+    return {
+        "measured": {name: round(length, 2) for name, length in lengths.items()},
+        "holds": all(alike) and len(lengths) == len(DATASET_OF),
+        "reason": "a timeline over its number of snapshots, days",
+    }
+
+
+@asking(lambda rows: races(rows, "fig12"), "no epoch of Figure 12 was timed in this run")
+def protocol(claim: Claim, found: Sequence[Race]) -> Said:
+    """How the main race is timed: epochs, workers, and what lies inside the time."""
+    epochs = min(len(one.turns(name)) for one in found for name in one.names)
+    ranks, device = max(one.ranks for one in found), found[0].row.device
+    return {
+        "measured": {"epochs": epochs, "gpus": ranks if device == "cuda" else 0},
+        "holds": epochs >= claim.value["epochs"] and ranks >= 8 and device == "cuda",
+        "reason": f"medians of at least {some(epochs, 'epoch')} on up to {some(ranks, 'rank')} "
+        f"({device}); loading, communication and update lie in the time, partitioning does not",
+    }
+
+
+@any_graph
+@asking(
+    lambda rows: _real_first(rows_of(rows, experiment="fig3")),
+    "no graph was counted in this run",
+)
+def nonuniform(claim: Claim, found: list[Any]) -> Said:
+    """Both distributions are wide on every graph: Gini index and largest over median."""
+    narrow = [
+        BY_NAME[row.params["dataset"]].title
+        for row in found
+        if min(Table.of([row]).where("gini_index").values) < SPREAD
+        or number(row, "quantile_ratio", of="edges", quantile=1.0) < WIDE
+    ]
+    said = f"not wide: {', '.join(narrow)}" if narrow else f"Gini index at least {SPREAD} in both"
+    indices = Table.of(found).where("gini_index").by("of")
+    return {
+        "evidence": _evidence(found),
+        "measured": {
+            f"Gini of {kind}, smallest": round(min(indices[kind].values), 3)
+            for kind in ("edges", "lengths")
+        },
+        "holds": not narrow,
+        "reason": f"{said}; {_graphs(found)}",
+    }
+
+
+NO_MOVIE = "Movie was not counted in this run"
+
+
+def quarters_vertices(claim: Claim, rows: Rows) -> Finding:
+    """Figure 5(a): vertices of Movie's last quarter over its first."""
+    found = _last("fig5", "movie")(rows)
+    if not found:
+        return missing(NO_MOVIE)
+    first, *_, last = of_quarters(found[0], SPAN)
+    if not first:
+        return missing("no vertex is present in the first quarter")
+    tail = of_quarters(found[0], TAIL)
+    return finding(
+        found,
+        evidence="counted",
+        measured=last / first,
+        direction=last > first,
+        target=float(claim.value),
+        reason=f"from first to last edge; {tail[-1] / tail[0]:.2f} where vertices stay to the end",
+    )
+
+
+@asking(_last("fig5", "movie"), NO_MOVIE, evidence="counted")
+def quarters_edges(claim: Claim, found: Rows) -> Said:
+    """Figure 5(b): the first quarter of Movie has most edges, and half the last one's vertices."""
+    edges = of_quarters(found[0], EDGES)
+    first, *_, last = of_quarters(found[0], SPAN)
+    ratio = first / last if last else 0.0
+    return {
+        "measured": {"quarter with most edges": 1 + edges.index(max(edges)), "vertices": ratio},
+        "holds": edges[0] == max(edges) and 0.4 <= ratio <= 0.6,
+        "reason": "vertices of the first quarter over those of the last, from first to last edge",
+    }
+
+
+@any_graph
+@asking(
+    lambda rows: _real_first(rows_of(rows, experiment="fig5", dataset=lambda n: n != "movie")),
+    "no graph but Movie was counted in this run",
+)
+def others_alike(claim: Claim, found: list[Any]) -> Said:
+    """The quarters of every other graph differ as well."""
+    apart = {
+        BY_NAME[row.params["dataset"]].title: max(spans(row, SPAN), spans(row, EDGES))
+        for row in found
+    }
+    alike = [name for name, factor in apart.items() if factor < WIDE]
+    said = f"hardly differs: {', '.join(alike)}" if alike else f"at least {WIDE:g}x on every graph"
+    return {
+        "evidence": _evidence(found),
+        "measured": {name: round(factor, 2) for name, factor in apart.items()},
+        "holds": not alike,
+        "reason": f"fullest over emptiest quarter, {said}; {_graphs(found)}",
+    }

@@ -11,14 +11,19 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dgbench.lab.compare import select
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some
-from dgbench.systems.dgc.experiments.fig11 import end, epochs_of, found_graphs
+from dgbench.lab.evidence import finding, missing, some
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.checks.common import any_graph
+from dgbench.systems.dgc.experiments.common import by_row
+from dgbench.systems.dgc.experiments.fig11 import medians
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES
 from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
 
 Rows = Sequence[Any]
+Said = dict[str, Any]
 
 WITHIN_POINTS: Final = 2.0
 """How far a loss of accuracy may lie from a printed one, in points."""
@@ -27,6 +32,7 @@ WITHIN_SAVED: Final = 5.0
 FIXED: Final = {"0.1D": 0.1, "0.3D": 0.3, "0.5D": 0.5, "0.7D": 0.7, "0.9D": 0.9}
 PLAIN: Final = {"0": "without"}
 """Our names of columns that have another one in the ledger."""
+MEMORY: Final = ("copies", "formula", "received")
 SIZES: Final = "nox -s reproduce -- dgc --preset full trains the paper's graphs (as twins)"
 
 
@@ -38,6 +44,11 @@ def _runs(
         select(rows, experiment=experiment),
         where=lambda d, m, s: d in datasets and model in (None, m),
     )
+
+
+def _held(rows: Rows, experiment: str, *settings: str) -> list[Point]:
+    """Runs of some settings on held graphs."""
+    return [run for run in _runs(rows, experiment, HELD_NAMES) if run.setting in settings]
 
 
 def _rows_of(runs: Sequence[Point]) -> list[Any]:
@@ -111,15 +122,15 @@ def share_below(claim: Claim, rows: Rows) -> Finding:
         int(claim.workload.get("epoch", 100)),
         float(claim.workload.get("threshold", 0.3)),
     )
-    name = f"{dataset} epoch {epoch} below {limit:g}"
-    found = [row for row in select(rows, experiment="fig11") if name in row.values]
+    shares = Table.of(rows, experiment="fig11").where("cumulative_share", dataset=dataset)
+    found = shares.where(epoch=epoch, limit=limit)
     if not found:
         return missing(f"no run of fig11 on {BY_NAME[dataset].title} kept epoch {epoch}; {SIZES}")
-    share = 100 * found[0].values[name]
+    share = 100 * found[0].value
     bound = claim.value["low"] if isinstance(claim.value, Mapping) else claim.value
     low = isinstance(claim.value, Mapping)
     return finding(
-        found,
+        found.rows,
         evidence="analogue",
         measured=share,
         holds=share >= bound if low else abs(share - bound) <= WITHIN_SAVED,
@@ -131,14 +142,13 @@ def share_below(claim: Claim, rows: Rows) -> Finding:
 @any_graph
 def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
     """The median move of embeddings falls from the first epoch kept to the last, on every graph."""
-    found = [(row, name) for row, name in found_graphs(rows) if name in HELD_NAMES]
-    pairs = [(name, end(row, name, False), end(row, name, True)) for row, name in found
-             if len(epochs_of(row, name)) > 1]  # fmt: skip
+    found = [one for one in medians(rows) if one[1] in HELD_NAMES]
+    pairs = [(name, median[0], median[-1]) for _, name, median in found if len(median) > 1]
     if not pairs:
         return missing("the experiment 'fig11' did not run on held graphs")
     falls = [late[1] < early[1] for _, early, late in pairs]
     return finding(
-        list({row.id: row for row, _ in found}.values()),
+        list({row.id: row for row, *_ in found}.values()),
         evidence="analogue",
         measured="; ".join(
             f"{BY_NAME[name].title} {early[1]:.2g} to {late[1]:.2g}" for name, early, late in pairs
@@ -151,33 +161,30 @@ def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
 
 
 @any_graph
-def cache_memory(claim: Claim, rows: Rows) -> Finding:
+@asking(
+    lambda rows: Table.of(rows, experiment="stale_ablation").where("memory", of=MEMORY),
+    "the experiment 'stale_ablation' did not run",
+    evidence="counted",
+)
+def cache_memory(claim: Claim, found: Table) -> Said:
     """Bytes of copies on senders against four per float of each row that others read."""
-    found = select(rows, experiment="stale_ablation")
-    ranks = [(row, name.removesuffix(" cache_bytes")) for row in found for name in row.counters
-             if name.startswith("ranks ") and name.endswith(" cache_bytes")]  # fmt: skip
-    runs = [(row, name.removesuffix(" cache_bytes")) for row in found for name in row.counters
-            if name.endswith(" cache_bytes")]  # fmt: skip
-    if not runs:
-        return missing("the experiment 'stale_ablation' did not run")
-    same = [row.counters[f"{n} cache_bytes"] == row.counters[f"{n} cache_formula"]
-            for row, n in runs]  # fmt: skip
-    took = [row.counters[f"{n} cache_bytes"] for row, n in runs]
+    runs = [
+        run.numbers("of")
+        for mine in by_row(found)
+        for run in mine.by("dataset", "model", "setting", "method").values()
+    ]
+    ranks = [of for of in runs if "received" in of]
+    took = [of["copies"] for of in runs]
     words = ""
     if ranks:
-        kept = [
-            row.counters[f"{n} received_bytes"] / max(1, row.counters[f"{n} cache_bytes"])
-            for row, n in ranks
-        ]
+        kept = [of["received"] / max(1, of["copies"]) for of in ranks]
         words = f"; receivers keep copies, too, {min(kept):.2g} to {max(kept):.2g} times as much"
-    return finding(
-        list({row.id: row for row, _ in runs}.values()),
-        evidence="counted",
-        measured=f"one copy of each boundary row and exchange, {min(took)} to {max(took)} bytes",
-        holds=all(same),
-        reason=f"{some(len(runs), 'run')}, {some(len(ranks), 'of ranks', 'of ranks')}: measured "
+    return {
+        "measured": f"one copy of each boundary row and exchange, {min(took)} to {max(took)} bytes",
+        "holds": all(of["copies"] == of["formula"] for of in runs),
+        "reason": f"{some(len(runs), 'run')}, {some(len(ranks), 'of ranks', 'of ranks')}: measured "
         f"bytes are 4 times the floats of the rows that others read{words}",
-    )
+    }
 
 
 def stack_03(claim: Claim, rows: Rows) -> Finding:
@@ -216,7 +223,7 @@ def movie_05(claim: Claim, rows: Rows) -> Finding:
 @any_graph
 def monotone(claim: Claim, rows: Rows) -> Finding:
     """A larger threshold saves more and costs accuracy, on every held graph."""
-    runs = [run for run in _runs(rows, "table2", HELD_NAMES) if run.setting in FIXED]
+    runs = _held(rows, "table2", *FIXED)
     graphs = {run.dataset for run in runs}
     if not any(sum(run.dataset == name for run in runs) > 1 for name in graphs):
         return missing("the experiment 'table2' did not run on held graphs")
@@ -242,70 +249,68 @@ def monotone(claim: Claim, rows: Rows) -> Finding:
     )
 
 
+def _thresholds(rows: Rows) -> Table:
+    """First and last thresholds, where both signs of equation 6 ran."""
+    found = Table.of(rows, experiment="stale_ablation").where("threshold", of=("first", "last"))
+    settings = found.by("setting")
+    return found if "printed" in settings and len(settings) > 1 else Table()
+
+
 @any_graph
-def eq6_direction(claim: Claim, rows: Rows) -> Finding:
+@asking(_thresholds, "the experiment 'stale_ablation' did not run", evidence="counted")
+def eq6_direction(claim: Claim, found: Table) -> Said:
     """Whether the printed formula grows as the loss falls, as the text says it should."""
-    found, printed, corrected = [], [], []
-    for row in select(rows, experiment="stale_ablation"):
-        for name, first in row.values.items():
-            if not name.endswith(" first share"):
-                continue
-            start = name.removesuffix(" first share")
-            change = row.values[f"{start} last share"] - first
-            (printed if start.endswith("printed") else corrected).append(change)
-            found.append(row)
-    if not printed or not corrected:
-        return missing("the experiment 'stale_ablation' did not run")
-    return finding(
-        list({row.id: row for row in found}.values()),
-        evidence="counted",
-        measured=f"theta / D changes by {min(printed):+.2f} to {max(printed):+.2f} as printed",
-        holds=min(printed) > 0,
-        direction=min(printed) > 0,
-        reason=f"with exp(-norm), which is the default here, it changes by {min(corrected):+.2f} "
-        f"to {max(corrected):+.2f}; it starts from 0.5 in either case",
-    )
+    changes: dict[bool, list[float]] = {True: [], False: []}
+    for first, last in zip(found.where(of="first"), found.where(of="last"), strict=True):
+        changes[first["setting"] == "printed"].append(last.value - first.value)
+    (low, high), (least, most) = ((min(c), max(c)) for c in (changes[True], changes[False]))
+    return {
+        "measured": f"theta / D changes by {low:+.2f} to {high:+.2f} as printed",
+        "holds": low > 0,
+        "direction": low > 0,
+        "reason": f"with exp(-norm), which is the default here, it changes by {least:+.2f} to "
+        f"{most:+.2f}; it starts from 0.5 in either case",
+    }
 
 
 @any_graph
-def saved_range(claim: Claim, rows: Rows) -> Finding:
+@asking(
+    lambda rows: _held(rows, "table3", "0.3D", "0.5D", "0.7D", "adaptive"),
+    "the experiment 'table3' did not run on held graphs",
+    evidence="analogue",
+)
+def saved_range(claim: Claim, runs: Sequence[Point]) -> Said:
     """Least and most traffic saved by thresholds of Table 3, over models and held graphs."""
-    names = {"0.3D", "0.5D", "0.7D", "adaptive"}
-    runs = [run for run in _runs(rows, "table3", HELD_NAMES) if run.setting in names]
-    if not runs:
-        return missing("the experiment 'table3' did not run on held graphs")
     low, high = min(r.saved_rows for r in runs), max(r.saved_rows for r in runs)
-    return finding(
-        _rows_of(runs),
-        evidence="analogue",
-        measured={"low": round(low, 2), "high": round(high, 2)},
-        holds=abs(low - claim.value["low"]) <= WITHIN_SAVED
+    return {
+        "measured": {"low": round(low, 2), "high": round(high, 2)},
+        "holds": abs(low - claim.value["low"]) <= WITHIN_SAVED
         and abs(high - claim.value["high"]) <= WITHIN_SAVED,
-        direction=low > 0,
-        reason=_held_words(runs),
-    )
+        "direction": low > 0,
+        "reason": _held_words(runs),
+    }
 
 
 @any_graph
-def adaptive_mean(claim: Claim, rows: Rows) -> Finding:
+@asking(
+    lambda rows: _held(rows, "table3", "adaptive"),
+    "the experiment 'table3' did not run on held graphs",
+    evidence="analogue",
+)
+def adaptive_mean(claim: Claim, runs: Sequence[Point]) -> Said:
     """Mean loss and saving of the adaptive threshold, over models and held graphs."""
-    runs = [run for run in _runs(rows, "table3", HELD_NAMES) if run.setting == "adaptive"]
-    if not runs:
-        return missing("the experiment 'table3' did not run on held graphs")
     found = mean(runs)
     saved, drop = float(claim.value["traffic_saved"]), float(claim.value["accuracy_drop"])
     enough = found.saved_rows >= saved - WITHIN_SAVED
-    return finding(
-        _rows_of(runs),
-        evidence="analogue",
-        measured={
+    return {
+        "measured": {
             "accuracy_drop": round(found.drop, 2),
             "traffic_saved": round(found.saved_rows, 2),
         },
-        holds=enough and found.drop <= drop + WITHIN_POINTS,
-        direction=found.saved_rows > 50 and found.drop <= drop + WITHIN_POINTS,
-        reason=f"{found.saved_bytes:.1f} % of the bytes; {_held_words(runs)}",
-    )
+        "holds": enough and found.drop <= drop + WITHIN_POINTS,
+        "direction": found.saved_rows > 50 and found.drop <= drop + WITHIN_POINTS,
+        "reason": f"{found.saved_bytes:.1f} % of the bytes; {_held_words(runs)}",
+    }
 
 
 def static_spread(claim: Claim, rows: Rows) -> Finding:
@@ -351,28 +356,3 @@ def _held_words(runs: Sequence[Point]) -> str:
     graphs = list(dict.fromkeys(BY_NAME[run.dataset].title for run in runs))
     models = list(dict.fromkeys(MODEL_TITLES[run.model] for run in runs))
     return f"{', '.join(models)} on {', '.join(graphs)}, not on the paper's graphs"
-
-
-_GRAPHS: Final = ("amazon", "epinion", "movie", "stack")
-_MODELS: Final = ("t-gcn", "dysat", "mpnn-lstm")
-
-CHECKS: dict[str, Check] = {
-    "dgc-fig11-movie-10": share_below,
-    "dgc-fig11-stack-10": share_below,
-    "dgc-fig11-movie-100": share_below,
-    "dgc-s52-distance-shrinks": distance_shrinks,
-    "dgc-s52-cache-memory": cache_memory,
-    "dgc-s52-stack-03d": stack_03,
-    "dgc-s52-movie-05d": movie_05,
-    "dgc-s52-theta-monotone": monotone,
-    "dgc-s52-eq6-direction": eq6_direction,
-    "dgc-s733-comm-range": saved_range,
-    "dgc-s733-adaptive-mean": adaptive_mean,
-    "dgc-s733-static-spread": static_spread,
-    "dgc-s733-static-epinion": static_epinion,
-    **{f"dgc-tab2-acc-{graph}": table_accuracy for graph in _GRAPHS},
-    **{f"dgc-tab2-comm-{graph}": table_traffic for graph in _GRAPHS},
-    **{f"dgc-tab3-acc-{g}-{m}": table_accuracy for g in _GRAPHS for m in _MODELS},
-    **{f"dgc-tab3-comm-{g}-{m}": table_traffic for g in _GRAPHS for m in _MODELS},
-}
-"""Claims that this module answers."""

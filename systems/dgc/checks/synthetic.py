@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import finding, missing, strength
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.experiments.fig14 import (
     CHUNKS,
     DESCRIBED,
@@ -20,42 +22,36 @@ from dgbench.systems.dgc.experiments.fig14 import (
     traffic_rows,
 )
 from dgbench.systems.dgc.experiments.race_runs import PLAIN
-from dgbench.systems.dgc.experiments.synthetic import EDGES, ENDS, STEPS, VERTICES
+from dgbench.systems.dgc.synthetic import EDGES, ENDS, STEPS, VERTICES
 
+TOTALS = {"vertices": ("vertex_steps", VERTICES), "edges": ("edges", EDGES)}
 CLOSE = 0.05
 """Share by which sums over snapshots may miss their totals: a few draws repeat, and a few vertices
 have no edge where they enter or leave."""
 
 
-def sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
+@asking(traffic_rows, "no synthetic graph was made in this run", evidence="counted")
+def sizes(claim: Claim, found: Sequence[Any]) -> dict[str, Any]:
     """Vertices, edges and snapshots of every graph that was made, at the scale of the run."""
-    found = traffic_rows(rows)
-    if not found:
-        return missing("no synthetic graph was made in this run")
-    off: list[float] = []
-    steps = set()
-    largest = {"vertices": 0, "edges": 0}
-    for row in found:
-        scale = float(row.data["scale"])
-        for ends in ENDS:
-            for level in levels_of(row):
-                for kind, total in (("vertices", VERTICES), ("edges", EDGES)):
-                    number = row.counters[f"{kind} {ends} {level:g}"]
-                    off.append(abs(number / (scale * total) - 1))
-                    largest[kind] = max(largest[kind], number)
-                steps.add(row.counters[f"snapshots {ends} {level:g}"])
+    made = Table.of(found)
+    numbers = {kind: made.where(metric) for kind, (metric, _) in TOTALS.items()}
+    off = [
+        abs(one.value / (float(one.row.data["scale"]) * total) - 1)
+        for kind, (_, total) in TOTALS.items()
+        for one in numbers[kind]
+    ]
+    largest = {kind: max(of.values) for kind, of in numbers.items()}
+    steps = set(made.where("snapshots").values)
     scale = float(found[0].data["scale"])
-    return finding(
-        found,
-        evidence="counted",
-        measured={
+    return {
+        "measured": {
             **largest,
             "snapshots": max(steps),
             "mean_edges": round(largest["edges"] / max(steps)),
         },
-        holds=max(off) <= CLOSE and steps == {STEPS},
-        reason=f"made at {scale:g} of the paper's totals; the furthest is {max(off):.1%} off",
-    )
+        "holds": max(off) <= CLOSE and steps == {STEPS},
+        "reason": f"made at {scale:g} of the paper's totals; the furthest is {max(off):.1%} off",
+    }
 
 
 def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -107,9 +103,3 @@ def _series(timed: Sequence[Timed]) -> dict[str, list[Timed]]:
     for one in timed:
         found.setdefault(f"epochs, {one.family}, {one.ends}", []).append(one)
     return found
-
-
-CHECKS: dict[str, Check] = {
-    "dgc-s731-synthetic": sizes,
-    "dgc-fig14-nonuniform-trend": trend,
-}

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some, strength
+from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.checks.common import any_graph
+from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig7 import spreads
 from dgbench.systems.dgc.experiments.fig16 import (
     ENCODER_TITLES,
-    MEASURED,
-    datasets_of,
+    divergences,
+    error_of,
     mean_divergence,
     rows_of,
 )
@@ -21,12 +24,13 @@ NO_TRAINING = "no predictor was trained in this run: the experiment 'fig16' did 
 MLP = "mlp"
 
 Rows = Sequence[Any]
+Said = dict[str, Any]
 
 
 @any_graph
 def time_gap(claim: Claim, rows: Rows) -> Finding:
     """Slowest over fastest of four chunks of equally many vertices, sequences padded as unfused."""
-    every = spreads(rows, " padded")
+    every = spreads(rows, "padded")
     found = {key: ratio for key, ratio in every.items() if not ratio.twin} or every
     if not found:
         return missing("no chunks of equal size were timed in this run")
@@ -52,7 +56,7 @@ def time_gap(claim: Claim, rows: Rows) -> Finding:
 
 def _chunks(row: Any) -> int:
     """Chunks that a row's perceptrons were trained on; older rows counted them."""
-    return int(row.values.get(MEASURED, row.counters.get("trained", 0)))
+    return int(number(row, "training_chunks", number(row, "chunks", 0, of="trained")))
 
 
 def training(claim: Claim, rows: Rows) -> Finding:
@@ -62,10 +66,10 @@ def training(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_TRAINING)
     row = max(found, key=_chunks)
     measured = {
-        "hidden_layers": row.counters["hidden_layers"],
-        "hidden_units": row.counters["hidden_units"],
+        "hidden_layers": number(row, "hidden_size", of="layers"),
+        "hidden_units": number(row, "hidden_size", of="units"),
         "chunks": _chunks(row),
-        "epochs": row.counters["epochs"],
+        "epochs": number(row, "epochs"),
     }
     wanted = {**claim.value, "hidden_layers": 3}  # printed as a word
     net = all(measured[key] == wanted[key] for key in measured if key != "chunks")
@@ -84,70 +88,46 @@ def training(claim: Claim, rows: Rows) -> Finding:
 
 
 @any_graph
-def error(claim: Claim, rows: Rows) -> Finding:
+@asking(rows_of, NO_TRAINING)
+def error(claim: Claim, found: Rows) -> Said:
     """The largest error of the workload, both encoders together, over the models."""
-    found = rows_of(rows)
-    if not found:
-        return missing(NO_TRAINING)
-    worst = max(found, key=lambda row: row.values[f"error both {MLP}"])
-    value, low, high = (100 * worst.values[f"{key} both {MLP}"] for key in ("error", "low", "high"))
+    worst = max(found, key=lambda row: error_of(row, MLP).value)
+    whole = error_of(worst, MLP)
+    value, low, high = (100 * end for end in (whole.value, whole.low, whole.high))
     bound = float(claim.value["high"])
     parts = ", ".join(
-        f"{title} {100 * worst.values[f'error {encoder} {MLP}']:.1f} %"
+        f"{title} {100 * error_of(worst, MLP, encoder).value:.1f} %"
         for encoder, title in ENCODER_TITLES.items()
         if encoder != "both"
     )
-    made = finding(
-        found,
-        evidence=strength(found),
-        measured=value,
-        holds=value < bound,
-        undecided=low < bound <= high,
-        reason=(
-            f"{MODEL_TITLES[worst.params['model']]}, {worst.counters['tested']} unseen chunks; "
-            f"{parts}; measured again they change by {100 * worst.values['again both']:.1f} %"
+    return {
+        "measured": value,
+        "low": low,
+        "high": high,
+        "holds": value < bound,
+        "undecided": low < bound <= high,
+        "reason": (
+            f"{MODEL_TITLES[worst.params['model']]}, {number(worst, 'chunks', of='tested')} unseen "
+            f"chunks; {parts}; measured again they change by "
+            f"{100 * error_of(worst, 'measured').value:.1f} %"
         ),
-    )
-    made.low, made.high = low, high
-    return made
+    }
 
 
 @any_graph
-def divergence(claim: Claim, rows: Rows) -> Finding:
+@asking(rows_of, NO_TRAINING)
+def divergence(claim: Claim, found: Rows) -> Said:
     """Mean Tmax/Tmin by one workload model; the paper has perceptrons below vertices."""
-    found = rows_of(rows)
-    if not found:
-        return missing(NO_TRAINING)
     name = MLP if claim.id.endswith("mlp") else "vertices"
     mean = {key: mean_divergence(found, key) for key in (MLP, "vertices")}
-    worse = sorted(
-        {
-            BY_NAME[dataset].title
-            for row in found
-            for dataset in datasets_of(row)
-            if row.values[f"divergence {MLP} {dataset}"]
-            >= row.values[f"divergence vertices {dataset}"]
-        }
-    )
-    graphs = sorted({dataset for row in found for dataset in datasets_of(row)})
+    pairs = list(zip(divergences(found, MLP), divergences(found, "vertices"), strict=True))
+    worse = sorted({BY_NAME[a["dataset"]].title for a, b in pairs if a.value >= b.value})
+    graphs = sorted({one["dataset"] for one, _ in pairs})
     said = f"not below vertex count on {', '.join(worse)}" if worse else "below it on every graph"
-    return finding(
-        found,
-        evidence=strength(found),
-        measured=mean[name],
-        direction=mean[MLP] < mean["vertices"],
-        target=float(claim.value["mean"]),
-        reason=(
-            f"measured chunk times added up by worker on {some(len(graphs), 'graph')}; "
-            f"perceptrons {mean[MLP]:.2f}, vertex count {mean['vertices']:.2f}, {said}"
-        ),
-    )
-
-
-CHECKS: dict[str, Check] = {
-    "dgc-fig7-chunk-time-gap": time_gap,
-    "dgc-s64-mlp-training": training,
-    "dgc-fig16-mlp-error": error,
-    "dgc-fig16-divergence-mlp": divergence,
-    "dgc-fig16-divergence-vertices": divergence,
-}
+    return {
+        "measured": mean[name],
+        "direction": mean[MLP] < mean["vertices"],
+        "target": float(claim.value["mean"]),
+        "reason": f"measured chunk times added up by worker on {some(len(graphs), 'graph')}; "
+        f"perceptrons {mean[MLP]:.2f}, vertex count {mean['vertices']:.2f}, {said}",
+    }

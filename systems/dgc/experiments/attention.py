@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from statistics import median
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.attention import packed_attention
-from dgbench.lab.compare import paired, select
+from dgbench.lab.compare import ratio
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, deviations
+from dgbench.lab.table import Table
 from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.conditioning import LEAST as TOLERANCE
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
@@ -27,8 +30,6 @@ MASK, ZEROS, NESTED, VARLEN = "SDPA, mask", "SDPA, zeros", "SDPA, nested", "varl
 HALF_TOLERANCE: Final = 1e-2
 """For contenders that know no float32: bfloat16 keeps eight bits. Inputs are rounded alike."""
 ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
-QUICK: Final = {"smoke": 1, "quick": 1}
-"""Cases of a short preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +272,7 @@ def compared(
     ]
 
 
-class Attention(Experiment):
+class Attention(Grid):
     paper = "dgc"
     name = NAME
     title = "Attention over sequences of different lengths"
@@ -285,19 +286,13 @@ class Attention(Experiment):
         "the timed passes; making a layout is not timed."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"case": case.name, "contender": name},
-                group=case.name,
-                repeats=ROUNDS[preset],
-                timeout_s=60 if preset in QUICK else 120,
-            )
-            for case in CASES[: QUICK.get(preset)]
-            for name in CONTENDERS
-        ]
+    axes: ClassVar = {
+        "case": {"smoke": (CASES[0].name,), "quick": (CASES[0].name,), None: tuple(BY_NAME)},
+        "contender": tuple(CONTENDERS),
+    }
+    group = "{case}"
+    repeats: ClassVar = ROUNDS
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         packed = draw_steps(BY_NAME[str(cell.params["case"])], context.device)
@@ -310,19 +305,19 @@ class Attention(Experiment):
         name = str(cell.params["contender"])
         worst, checks = compared(contender, packed, name) if first else (0.0, [])
         half = contender.tolerance > TOLERANCE
-        return Measurement(
-            counters={
-                "steps": packed.steps[0].shape[0],
-                "pairs": int(packed.lengths.square().sum()),
-            },
-            samples=steady.samples,
+        found = Measurement(
             warmup=steady.warmup,
             checks=checks,
             deviation={"output": worst} if first and not half else {},
-            values={"deviation in bfloat16": worst} if first and half else {},
             data={"dataset": "drawn sequences", "twin": True},
             notes=["computes in bfloat16, the others in float32"] if half else [],
         )
+        found.observe("pass_time", median(steady.samples), samples=steady.samples)
+        found.observe("vertex_steps", packed.steps[0].shape[0])
+        found.observe("vertex_steps", int(packed.lengths.square().sum()), of="pairs")
+        if first and half:
+            found.observe("deviation", worst)
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -359,17 +354,17 @@ def attention_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             point: dict[str, Any] = {
                 "panel": case, "row": name, "system": OURS, "baseline": name
             }  # fmt: skip
-            where = {"case": case}
-            ratio = paired(mine, {"contender": name, **where}, {"contender": OURS, **where})
+            times = Table.of(mine, case=case).where("pass_time")
+            found = ratio(*(times.where(contender=who) for who in (name, OURS)))
             bad = lost.get((case, name)) or lost.get((case, OURS))
-            if ratio is not None:
+            if found is not None:
                 point |= {
-                    "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
-                    "twin": ratio.twin, "row_ids": ratio.rows, "deviation": ratio.deviation,
+                    "value": found.value, "low": found.low, "high": found.high, "n": found.n,
+                    "twin": found.twin, "row_ids": found.rows, "deviation": found.deviation,
                 }  # fmt: skip
             elif bad is not None:
                 point |= {"failed": failed(bad), "failed_system": bad.params["contender"]}
-            elif select(mine, case=case, contender=OURS):
+            elif times.where(contender=OURS):
                 point["failed"] = "skipped: not run"
             else:
                 continue

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from msgspec.structs import replace
 
+from dgbench.lab.compare import Ratio, ratio_of, rounds_of
+from dgbench.lab.experiment import Measurement
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.runtime.statistics import geometric_mean
+from dgbench.lab.table import Entry, Table
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.statistics import geometric_mean, paired_ratio
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 
 PARTITION_TITLES = {
@@ -33,6 +37,43 @@ def panel(row: Any) -> str:
 def model_title(row: Any) -> str:
     """A model's title as a figure shows it."""
     return MODEL_TITLES[row.params["model"]]
+
+
+def number(row: Any, metric: str, default: Any = None, **dims: Any) -> Any:
+    """The number that a row observed of a metric with exactly these dimensions, or `default`."""
+    found = (o.value for o in row.observations if o.metric == metric and o.dims == dims)
+    return next(found, default)
+
+
+def by_row(found: Table) -> list[Table]:
+    """The entries of each row, apart."""
+    mine: dict[str, list[Entry]] = {}
+    for one in found:
+        mine.setdefault(one.row.id, []).append(one)
+    return [Table(entries) for entries in mine.values()]
+
+
+def observe_gains(
+    found: Measurement, seconds: Mapping[str, Sequence[float]], baseline: str, key: str = "setting"
+) -> None:
+    """Observe by how much each contender is faster than the baseline, from paired turns.
+
+    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
+    have no interval. `key` is the dimension that tells contenders apart.
+    """
+    for name in seconds:
+        if name != baseline:
+            ratio = paired_ratio(seconds[baseline], seconds[name], method="sign")
+            dims = {key: name, "baseline": baseline}
+            found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, **dims)
+
+
+def gain_over_rounds(row: Any, rows: Sequence[Any], setting: str) -> Ratio:
+    """The gain of a setting over the rounds of a row's cell; of one round over its turns."""
+    ratio = ratio_of(Table.of(rounds_of(row, rows)).where("speedup", setting=setting))
+    if ratio is None:
+        raise InvalidInputError(f"row '{row.id}' has no speedup of '{setting}'")
+    return ratio
 
 
 def over_rounds(values: Sequence[float]) -> dict[str, float]:

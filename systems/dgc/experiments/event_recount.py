@@ -8,7 +8,7 @@ import numpy as np
 
 from dgbench.datasets.transforms import equal_windows
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.dgc.experiments.recount import AGAINST, drawn
+from dgbench.systems.dgc.recount import AGAINST, drawn
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
-from dgbench.lab.compare import select
 from dgbench.lab.experiment import Cell
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES, StaleTable, missing_points
@@ -53,12 +54,12 @@ class Fig11(StaleTable):
         found, runs = self.train(cell, context)
         for job, outcome in runs:
             for epoch, distance in outcome.changes.items():
-                start = f"{job.dataset} epoch {epoch}"
-                found.values[f"{start} median"] = float(distance.median())
-                found.values[f"{start} largest"] = float(distance.max())
+                observe = partial(found.observe, dataset=job.dataset, epoch=epoch)
+                observe("distance", float(distance.median()), quantile=0.5)
+                observe("distance", float(distance.max()), quantile=1.0)
                 for limit in GRID:
                     share = float((distance < limit).double().mean())
-                    found.values[f"{start} below {limit:g}"] = share
+                    observe("cumulative_share", share, limit=limit)
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -80,8 +81,8 @@ class Fig11(StaleTable):
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []
-        for row, name in found_graphs(rows):
-            early, late = (end(row, name, last) for last in (False, True))
+        for row, name, median in medians(rows):
+            early, late = median[0], median[-1]
             words.append(
                 f"{BY_NAME[name].title}{' (twin)' if row.data.get('twin') else ''} "
                 f"{early[1]:.2g} in epoch {early[0]}, {late[1]:.2g} in epoch {late[0]}"
@@ -89,45 +90,34 @@ class Fig11(StaleTable):
         return f"The median move: {'; '.join(words)}." if words else ""
 
 
-def found_graphs(rows: Sequence[Any]) -> list[tuple[Any, str]]:
-    """(row, graph) of all that ran."""
-    return [
-        (row, name)
-        for row in select(rows, experiment="fig11")
-        for name in str(row.params["graphs"]).split()
-        if epochs_of(row, name)
-    ]
-
-
-def epochs_of(row: Any, name: str) -> list[int]:
-    """Epochs whose changes a row keeps of a graph, ascending."""
-    start = f"{name} epoch "
-    return sorted(
-        int(key.removeprefix(start).split()[0])
-        for key in row.values
-        if key.startswith(start) and key.endswith(" median")
-    )
-
-
-def end(row: Any, name: str, last: bool) -> tuple[int, float]:
-    """The first or last epoch that was kept, and its median distance."""
-    epoch = epochs_of(row, name)[-1 if last else 0]
-    return epoch, row.values[f"{name} epoch {epoch} median"]
+def medians(rows: Sequence[Any]) -> list[tuple[Any, str, list[tuple[int, float]]]]:
+    """(row, graph, (epoch, median distance) of all epochs that were kept, ascending)."""
+    found = []
+    for row in rows_of(rows, experiment="fig11"):
+        distances = Table.of([row]).where("distance", quantile=0.5)
+        by_graph = {name: mine.numbers("epoch") for name, mine in distances.by("dataset").items()}
+        found += [
+            (row, name, sorted(by_graph[name].items()))
+            for name in str(row.params["graphs"]).split()
+            if name in by_graph
+        ]
+    return found
 
 
 def cdf_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: a panel for each graph, a line for each epoch."""
     found: list[dict[str, Any]] = []
-    for row, name in found_graphs(rows):
+    for row, name, median in medians(rows):
         twin = bool(row.data.get("twin"))
-        for epoch in epochs_of(row, name):
-            for limit in GRID:
+        for epoch, _ in median:
+            shares = Table.of([row]).where("cumulative_share", dataset=name, epoch=epoch)
+            for limit, share in shares.numbers("limit").items():
                 found.append(
                     {
                         "panel": BY_NAME[name].title + (" (twin)" if twin else ""),
                         "series": f"epoch {epoch}",
                         "x": limit,
-                        "y": 100 * row.values[f"{name} epoch {epoch} below {limit:g}"],
+                        "y": 100 * share,
                         "row_ids": [row.id],
                     }
                 )

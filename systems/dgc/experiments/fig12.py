@@ -18,7 +18,6 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
     projected_gain,
     projected_ids,
 )
-from dgbench.systems.dgc.experiments.projection import WORKERS
 from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -49,6 +48,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     MODELS,
 )
+from dgbench.systems.dgc.projection import WORKERS
 
 FAIR_IN_QUICK: Final = ("dysat", (FUSED[PTS], CONTIGUOUS))
 """Where there is no time for all: the model that runs along, and the baselines with chunk fusion
@@ -408,7 +408,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
             **_base(one),
             "system": _system(name),
             "phase": phase,
-            "seconds": one.value(phase, name),
+            "seconds": one.spent(phase, name),
             "total": one.epoch(name),
         }
         for one in races(rows, NAME)
@@ -449,7 +449,7 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
 
 def _points_of(one: Race, before: str, name: str) -> str:
     """Test accuracy of the last turn against the contender before, in words."""
-    gained = 100 * (one.value("accuracy", name) - one.value("accuracy", before))
+    gained = 100 * (one.number("accuracy", name) - one.number("accuracy", before))
     return f"{gained + 0.0:+.1f} points of accuracy"
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
+from dgbench.lab.table import Table
 from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.dgc.experiments.projection import LINKS, Epoch, with_share
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -21,6 +21,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     real,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
+from dgbench.systems.dgc.projection import PROJECTED, Epoch, with_share
 
 NAME: Final = "fig12"
 
@@ -108,19 +109,10 @@ def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, Epoch]]:
     """
     found: dict[tuple[str, str, str], dict[str, Epoch]] = {}
     shares = sent_shares(rows)
-    for row in select(rows, experiment=NAME, part="projected"):
-        for key in row.values:
-            dataset, _, rest = key.partition("/")
-            model, _, what = rest.partition("/")
-            links, _, what = what.partition(" ")
-            part, _, name = what.partition(" ")
-            if links not in LINKS or part != "compute_s":
-                continue
-            head = f"{dataset}/{model}/{links}"
-            parts = ("compute_s", "load_s", "communicate_s")
-            found.setdefault((dataset, model, links), {})[name] = Epoch(
-                *(row.values[f"{head} {part} {name}"] for part in parts)
-            )
+    parts = Table.of(rows, experiment=NAME, part="projected").where("projected_time")
+    for (*key, name), mine in parts.by("dataset", "model", "link", "setting").items():
+        seconds = mine.numbers("phase")
+        found.setdefault(tuple(key), {})[name] = Epoch(*(seconds[phase] for phase in PROJECTED))
     for (_, model, _), epochs in found.items():
         if model in shares and EXACT in epochs:
             epochs[DGC] = with_share(epochs[EXACT], shares[model])
@@ -131,8 +123,8 @@ def sent_shares(rows: Rows) -> dict[str, float]:
     """By model: mean share of rows that travel with stale rows, over races on real data."""
     shares: dict[str, list[float]] = {}
     for one in real(races(rows, NAME)):
-        if one.has("sent", DGC):
-            shares.setdefault(one.model, []).append(one.value("sent", DGC))
+        if one.has("row_share", DGC):
+            shares.setdefault(one.model, []).append(one.number("row_share", DGC))
     return {model: fmean(values) for model, values in shares.items()}
 
 
@@ -145,8 +137,5 @@ def projected_gain(epochs: Mapping[str, Epoch], name: str) -> float | None:
 
 def projected_ids(rows: Rows) -> dict[str, str]:
     """Dataset -> id of the row that projects it."""
-    return {
-        key.partition("/")[0]: row.id
-        for row in select(rows, experiment=NAME, part="projected")
-        for key in row.counters
-    }
+    counted = Table.of(rows, experiment=NAME, part="projected").where("vertex_steps")
+    return {one["dataset"]: one.row.id for one in counted}

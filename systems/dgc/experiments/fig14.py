@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,19 +13,25 @@ import numpy as np
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import PARTITION_TITLES, failed, failures, one_thread
+from dgbench.systems.dgc.experiments.common import (
+    PARTITION_TITLES,
+    failed,
+    failures,
+    number,
+    one_thread,
+)
 from dgbench.systems.dgc.experiments.lifetimes import gini
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race
-from dgbench.systems.dgc.experiments.recount import (
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
+from dgbench.systems.dgc.recount import (
     EdgeRecount,
-    computed,
-    counted,
     drawn,
+    recounted,
     unevenness,
 )
-from dgbench.systems.dgc.experiments.synthetic import ENDS, FAMILIES, Synthetic
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER
+from dgbench.systems.dgc.synthetic import ENDS, FAMILIES, Synthetic
 
 LEVELS = {"spatial": (0.0, 0.25, 0.5, 1.0), "temporal": (0.0, 0.02, 0.05, 0.1, 0.2)}
 """Standard deviation over mean; of vertices less is enough, as each change ends sequences."""
@@ -191,8 +198,7 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
     shape = shape_of(
         build_model(cell.params["model"], feature_dim=2, hidden_dim=32, task="class", classes=2)
     )
-    values: dict[str, float] = {}
-    counters: dict[str, int] = {}
+    found = Measurement()
     checks: list[ResultCheck] = []
     made = None
     levels = FEW if context.preset in ("smoke", "quick") else LEVELS
@@ -205,54 +211,48 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
         )
         data = made.snapshots()
         graph = _graph(data.topology[:], shape.counts())
-        key = f"{ends} {level:g}"
+        at: dict[str, Any] = {"ends": ends, "level": level}
         lengths = np.diff(graph.start.numpy())
         edges = np.array(data.num_edges)
-        counters[f"vertices {key}"] = graph.num_vertices
-        counters[f"edges {key}"] = int(edges.sum())
-        counters[f"snapshots {key}"] = len(data)
-        values[f"gini lengths {key}"] = gini(lengths[lengths > 0])
-        values[f"gini edges {key}"] = gini(edges)
+        found.observe("vertex_steps", graph.num_vertices, **at)
+        found.observe("edges", int(edges.sum()), **at)
+        found.observe("snapshots", len(data), **at)
+        found.observe("gini_index", gini(lengths[lengths > 0]), of="lengths", **at)
+        found.observe("gini_index", gini(edges), of="edges", **at)
         hears, recount = hearing(data, graph), EdgeRecount(data, len(data))
-        sizes = {f"vertices {key}": recount.entity.size, f"edges {key}": recount.reader.size}
-        uneven = {
-            f"gini lengths {key}": unevenness(np.unique(recount.entity, return_counts=True)[1]),
-            f"gini edges {key}": unevenness(recount.per_step()),
-        }
-        checks += [recount.vertex_steps(graph), counted(counters, sizes), computed(values, uneven)]
-        recounted = drawn((*SHOWN,), 1)
+        wanted, counts = recount.sizes(**at), np.unique(recount.entity, return_counts=True)[1]
+        wanted.observe("gini_index", unevenness(counts), of="lengths", **at)
+        wanted.observe("gini_index", unevenness(recount.per_step()), of="edges", **at)
+        (chosen,) = drawn((*SHOWN,), 1)
         for name, placement in _placements(graph, shape, workers):
-            counters[f"bytes {key} {name}"] = traffic_of(graph, hears, placement, shape).bytes()
-            counters[f"stages {key} {name}"], values[f"span {key} {name}"] = critical_path(
-                graph, placement
-            )
+            observe = partial(_observe, method=name, **at)
             loads = placement.loads().double()
-            values[f"load {key} {name}"] = float((loads.amax(1) / loads.mean(1)).max())
+            load = float((loads.amax(1) / loads.mean(1)).max())
+            sent = traffic_of(graph, hears, placement, shape).bytes()
+            observe(found, sent, critical_path(graph, placement), load)
             checks.append(recount.partition(placement, name))
-            if name in recounted:
-                which = f"{key} {name}"
-                stages, span = recount.span(placement)
-                sent = sum(recount.bytes(placement, shape).values())
+            if name == chosen:
                 work = recount.work(placement)
                 load = max(float(work[of].max() / work[of].mean()) for of in ("vertices", "rows"))
-                checks += [
-                    counted(counters, {f"bytes {which}": sent, f"stages {which}": stages}),
-                    computed(values, {f"span {which}": span, f"load {which}": load}),
-                ]
-    return Measurement(
-        values=values,
-        units={
-            **{k: "max over mean" for k in values if k.startswith("load")},
-            **{k: "of an even share" for k in values if k.startswith("span")},
-        },
-        counters=counters,
-        data=made.described() if made else {},
-        notes=[
-            f"'load' counts vertex-steps of the fuller encoder of {workers} workers, 'span' those "
-            "that recurrences run one after another"
-        ],
-        checks=checks,
-    )
+                sent = sum(recount.bytes(placement, shape).values())
+                observe(wanted, sent, recount.span(placement), load)
+        checks += [recount.vertex_steps(graph), *recounted(found, wanted)]
+    found.data, found.checks = made.described() if made else {}, checks
+    found.notes = [
+        f"'load' counts vertex-steps of the fuller encoder of {workers} workers, 'span' those "
+        "that recurrences run one after another"
+    ]
+    return found
+
+
+def _observe(
+    found: Measurement, sent: int, path: tuple[int, float], load: float, **dims: Any
+) -> None:
+    """Bytes of an epoch, stages and span of the recurrence, and balance under a partition."""
+    found.observe("exchanged", sent, **dims)
+    found.observe("stages", path[0], **dims)
+    found.observe("span", path[1], **dims)
+    found.observe("imbalance", load, **dims)
 
 
 def _graph(topology: Sequence[Any], counts: Any) -> Supergraph:
@@ -293,7 +293,8 @@ def _time(cell: Cell, context: RunContext) -> Measurement:
             steps=TIMED[context.preset][1],
         )
         task = SequenceWorkload(dataset=made.name, model=cell.params["model"])  # type: ignore[arg-type]
-        jobs.append(Job(f"{made.name}#{ends} {level:g}", task, made.snapshots(), chosen))
+        part = {"ends": ends, "level": level}
+        jobs.append(Job(made.name, task, made.snapshots(), chosen, part))
     found = race(
         jobs,
         int(cell.params["ranks"]),  # type: ignore[arg-type]
@@ -327,16 +328,10 @@ class Timed:
 
 def timed_races(rows: Sequence[Any]) -> list[Timed]:
     """All timed graphs, by family, ends and level."""
-    found = []
-    names = (*BASELINE_NAMES, PLAIN)
-    for row in select(rows, experiment="fig14", kind="time"):
-        for key in row.counters:
-            dataset, _, rest = key.partition("/")
-            if rest != f"{row.params['model']}/steps":
-                continue
-            ends, level = dataset.partition("#")[2].split()
-            one = Race(row, dataset, row.params["model"], names)
-            found.append(Timed(one, family_of(row), ends, float(level)))
+    found = [
+        Timed(one, family_of(one.row), one.part["ends"], one.part["level"])
+        for one in races(rows, "fig14", kind="time")
+    ]
     return sorted(found, key=lambda one: (one.family, one.ends, one.level))
 
 
@@ -347,18 +342,17 @@ def family_of(row: Any) -> str:
 
 def levels_of(row: Any) -> list[float]:
     """Levels that a row of traffic holds, ascending."""
-    parts = (key.split() for key in row.counters)
-    return sorted({float(part[2]) for part in parts if part[:2] == ["vertices", ENDS[0]]})
+    return sorted(Table.of([row]).where("vertex_steps", ends=ENDS[0]).by("level"))
 
 
 def traffic(row: Any, ends: str, level: float, partition: str) -> int:
     """Bytes of an epoch under a partition."""
-    return row.counters[f"bytes {ends} {level:g} {partition}"]
+    return number(row, "exchanged", ends=ends, level=level, method=partition)
 
 
 def span(row: Any, ends: str, level: float, partition: str) -> float:
     """Vertex-steps that a recurrence runs one after another, in even shares of the workers."""
-    return row.values[f"span {ends} {level:g} {partition}"]
+    return number(row, "span", ends=ends, level=level, method=partition)
 
 
 def against_best(row: Any, ends: str, level: float, ours: str = CHUNKS) -> float:
@@ -375,7 +369,7 @@ def uneven_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "panel": f"varied: {VARIED[family_of(row)]}",
             "series": title,
             "x": level,
-            "y": row.values[f"gini {kind} {ENDS[0]} {level:g}"],
+            "y": number(row, "gini_index", of=kind, ends=ENDS[0], level=level),
             "counted": True,
             "row_ids": [row.id],
         }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from dgbench.lab.compare import Ratio, gain_of, gains, rounds_of, select
+from dgbench.lab.compare import Ratio, rounds_of, select
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
@@ -22,12 +22,16 @@ from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
     failed,
     failures,
+    gain_over_rounds,
+    number,
+    observe_gains,
     one_thread,
     over_rounds,
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.loading import (
+from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
@@ -38,11 +42,11 @@ from dgbench.systems.dgc.experiments.loading import (
     in_turns,
     plans_of,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
-from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 NAME: Final = "fig15"
+LOADED: Final = "host_to_device"
 MODEL: Final = "mpnn_lstm_bare"
 WORKERS: Final = 8
 LOADING, USE = "loading", "utilisation"
@@ -139,8 +143,7 @@ class Fig15(Experiment):
         if not found:
             return ""
         less = [reduction(fused_gain(row, rows).value) for row in found]
-        bytes_less = [100 * (1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"])
-                      for row in found]  # fmt: skip
+        bytes_less = [100 * bytes_spared(row) for row in found]
         words = (
             f"Chunk fusion takes {between(less, '.0f')} % off the time of loading and "
             f"{between(bytes_less, '.0f')} % off its bytes, over {len(found)} "
@@ -158,54 +161,45 @@ def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
     shape = shape_of(sequence_model(task))
     dealt = dealt_out(task, data, WORKERS, context.device)
     plans = plans_of(data, dealt, norm=task.norm)
-    counters: dict[str, int] = {
-        "turns": 0,
-        "vertex-steps": dealt.graph.num_vertices,
-        "of the worker": plans[ON].structure.rows.numel(),
-    }
+    found = Measurement(data=describe(data), notes=list(dealt.notes))
+    found.observe("vertex_steps", dealt.graph.num_vertices)
+    found.observe("vertex_steps", plans[ON].structure.rows.numel(), of="worker")
     for name, plan in plans.items():
         loads = count_loads(plan, shape)
-        counters |= {
-            f"groups {name}": loads.groups,
-            f"runs {name}": loads.runs,
-            f"rows {name}": loads.rows,
-            f"zeros {name}": loads.zeros,
-            f"bytes {name}": loads.bytes,
-        }
+        found.observe("chunks", loads.runs, of="time", setting=name)
+        _observe(found, name, loads.groups, loads.rows, loads.zeros, loads.bytes)
     loaders = {name: Loader(plan, shape, context.device) for name, plan in plans.items()}
     seconds = in_turns(loaders, TURNS[context.preset], SECONDS[context.preset])
-    counters["turns"] = len(seconds[OFF])
-    values = {f"seconds {name}": median(times) for name, times in seconds.items()}
-    for name in SETTINGS:
-        if name != OFF:
-            values |= gains(name, seconds[OFF], seconds[name])
-    return Measurement(
-        values=values,
-        units={f"seconds {name}": "s" for name in SETTINGS},
-        counters=counters,
-        deviation={"loads": max(loader.gap() for loader in loaders.values())},
-        checks=[
-            *(loader.check(name) for name, loader in loaders.items()),
-            *(
-                [counted(counters, _recounted(data, dealt, plans, loaders))]
-                if context.round == 1
-                else []
-            ),
-        ],
-        data=describe(data),
-        notes=list(dealt.notes),
-    )
+    found.observe("turns", len(seconds[OFF]))
+    for name, times in seconds.items():
+        found.observe("phase_time", median(times), phase="loading", setting=name)
+    observe_gains(found, seconds, OFF)
+    found.deviation = {"loads": max(loader.gap() for loader in loaders.values())}
+    found.checks = [loader.check(name) for name, loader in loaders.items()]
+    if context.round == 1:
+        found.checks += recounted(found, _recount(data, dealt, plans, loaders))
+    return found
 
 
-def _recounted(
+def _observe(found: Measurement, name: str, groups: int, rows: int, zeros: int, size: int) -> None:
+    """Groups, rows, zeros between sequences and bytes that an epoch loads."""
+    found.observe("chunks", groups, of="structure", setting=name)
+    found.observe("rows_loaded", rows, setting=name)
+    found.observe("padding", zeros, setting=name)
+    found.observe("host_to_device", size, setting=name)
+
+
+def _recount(
     data: Any, dealt: Any, plans: dict[str, Any], loaders: dict[str, Loader]
-) -> dict[str, int]:
-    """Counters of a row: rows edge by edge, bytes from the tensors that were loaded."""
+) -> Measurement:
+    """What a row counts: rows edge by edge, bytes from the tensors that were loaded."""
     edges, placement = EdgeRecount(data), dealt.placement
     unit, worker = placement.unit.numpy(), placement.structure.numpy()
     mine = int(np.bincount(placement.structure.numpy(), minlength=placement.workers).argmax())
     own = worker == mine
-    found = {"vertex-steps": edges.entity.size, "of the worker": int(own.sum())}
+    found = Measurement()
+    found.observe("vertex_steps", edges.entity.size)
+    found.observe("vertex_steps", int(own.sum()), of="worker")
     reads = own[edges.reader]
     for name, plan in plans.items():
         whole = SETTINGS[name][0] == "whole"
@@ -214,12 +208,10 @@ def _recounted(
         pairs = np.stack([edges.heard[apart], part[edges.reader[apart]]])
         runs = [run for stage in plan.time.stages for run in stage.groups]
         empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
-        found |= {
-            f"groups {name}": 1 if whole else np.unique(unit[own]).size,
-            f"rows {name}": int(own.sum()) + np.unique(pairs, axis=1).shape[1],
-            f"zeros {name}": empty * loaders[name].spatial_dim,
-            f"bytes {name}": loaders[name].nbytes,
-        }
+        rows = int(own.sum()) + np.unique(pairs, axis=1).shape[1]
+        zeros = empty * loaders[name].spatial_dim
+        groups = 1 if whole else np.unique(unit[own]).size
+        _observe(found, name, groups, rows, zeros, loaders[name].nbytes)
     return found
 
 
@@ -235,7 +227,7 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     alone = torch.zeros_like(dealt.placement.structure)
     placement = replace(dealt.placement, workers=1, structure=alone, time=alone)
     seconds = max(1.0, SECONDS[context.preset])
-    values: dict[str, float] = {}
+    found = Measurement(data=describe(data), notes=list(dealt.notes))
     checks: list[ResultCheck] = []
     oracle = SequenceOracle(task, data, context.device)
     for name in (OFF, ON):
@@ -255,15 +247,13 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
             trainer.train_epoch()
         samples, epochs = _sampled(busy, trainer.train_epoch, seconds)
         total = torch.cuda.mem_get_info(device)[1]
-        values |= {
-            f"busy {name}": mean(samples),
-            f"memory {name}": 100 * torch.cuda.max_memory_allocated(device) / total,
-            f"seconds {name}": seconds / max(1, epochs),
-        }
+        held = torch.cuda.max_memory_allocated(device) / total
+        found.observe("utilisation", mean(samples) / 100, setting=name)
+        found.observe("utilisation", held, setting=name, of="memory")
+        found.observe("epoch_time", seconds / max(1, epochs), setting=name)
         checks += oracle.check_used({name: trainer})
-    return Measurement(
-        values=values, data=describe(data), notes=list(dealt.notes), checks=summarised(checks)
-    )
+    found.checks = summarised(checks)
+    return found
 
 
 def _counter(device: torch.device) -> Callable[[], float]:
@@ -312,7 +302,12 @@ def loading_rows(rows: Rows) -> list[Any]:
 
 def fused_gain(row: Any, rows: Rows) -> Ratio:
     """Loading without fusion over loading with it, over the rounds of the row's cell."""
-    return gain_of(rounds_of(row, rows), ON)
+    return gain_over_rounds(row, rows, ON)
+
+
+def bytes_spared(row: Any) -> float:
+    """Share of the bytes of loading that fusion spares."""
+    return 1 - number(row, LOADED, setting=ON) / number(row, LOADED, setting=OFF)
 
 
 def use_rows(rows: Rows) -> list[Any]:
@@ -323,34 +318,35 @@ def use_rows(rows: Rows) -> list[Any]:
 
 def loading_points(rows: Rows) -> list[dict[str, Any]]:
     """Milliseconds of loading by graph and setting."""
-    return _points(rows, LOADING, loading_rows(rows), "seconds", 1e3)
+    times = {"metric": "phase_time", "phase": "loading"}
+    return _points(rows, LOADING, loading_rows(rows), times, 1e3)
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Megabytes of loading by graph and setting."""
-    return _points(rows, LOADING, loading_rows(rows), "bytes", 1e-6)
+    return _points(rows, LOADING, loading_rows(rows), {"metric": LOADED}, 1e-6)
 
 
 def use_points(rows: Rows) -> list[dict[str, Any]]:
     """Percent of time in which the device worked."""
-    return _points(rows, USE, use_rows(rows), "busy", 1.0)
+    return _points(rows, USE, use_rows(rows), {"metric": "utilisation"}, 100.0)
 
 
 def _points(
-    rows: Rows, kind: str, found: Sequence[Any], quantity: str, unit: float
+    rows: Rows, kind: str, found: Sequence[Any], what: Mapping[str, str], unit: float
 ) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in found:
         mine = rounds_of(row, rows)
-        counted = quantity == "bytes"  # exactly, so that one round says it
-        known = [row.counters] if counted else [r.values for r in mine]
+        counted = what["metric"] == LOADED  # exactly, so that one round says it
         for name in SETTINGS:
-            if f"{quantity} {name}" not in known[-1]:
+            heights = [number(r, **what, setting=name) for r in ([row] if counted else mine)]
+            if heights[-1] is None:
                 continue
             point = {
                 "series": name,
                 "x": panel(row),
-                **over_rounds([unit * one[f"{quantity} {name}"] for one in known]),
+                **over_rounds([unit * height for height in heights]),
                 "counted": counted,
                 "twin": bool(row.data.get("twin")),
                 "row_ids": [r.id for r in mine],

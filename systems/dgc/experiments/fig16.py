@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Observation, Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.assignment import assign_chunks
@@ -21,13 +23,6 @@ from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import (
-    EXACT,
-    EdgeRecount,
-    check_cut,
-    computed,
-    drawn,
-)
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,
@@ -36,6 +31,13 @@ from dgbench.systems.dgc.experiments.settings import (
     workload,
 )
 from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
+from dgbench.systems.dgc.recount import (
+    EXACT,
+    EdgeRecount,
+    check_cut,
+    drawn,
+    recounted,
+)
 from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Size, Study, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of
@@ -58,8 +60,6 @@ ENCODER_TITLES: Final = {"structure": "structure encoder", "time": "time encoder
 DATASETS: Final = {"smoke": ("email-eu-core",), "quick": ("email-eu-core", "wikipedia")}
 CUTS: Final = (16, 256)
 """Chunks of a graph that the perceptrons are trained on, about; the partition itself has others."""
-MEASURED = "chunks measured"
-"""Value of a row: chunks that the perceptrons were trained on."""
 FUSED: Final = ("vertices", "linear", "mlp")
 """Workload models of which each worker is also run whole."""
 PAPER_CHUNKS: Final = 50_000
@@ -74,7 +74,7 @@ SIZES: Final = {
 }
 
 
-class Fig16(Experiment):
+class Fig16(Grid):
     paper = "dgc"
     name = "fig16"
     title = "Figure 16: predicted chunk times, even work"
@@ -99,18 +99,10 @@ class Fig16(Experiment):
         "below it."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        models = MODELS[:1] if preset in ("smoke", "quick") else MODELS
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"model": model, "ranks": WORKERS},
-                group=model,
-                timeout_s={"full": 1800, "paper": 6 * 3600}.get(preset, 90),
-            )
-            for model in models
-        ]
+    axes: ClassVar = {"model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS}}
+    fixed: ClassVar = {"ranks": WORKERS}
+    group = "{model}"
+    timeout_s: ClassVar = {"full": 1800, "paper": 6 * 3600, None: 90}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -123,14 +115,12 @@ class Fig16(Experiment):
         size = SIZES[preset]
         training = [cut for part in parts for cut in part.others()]
         found = study(model, training, size, device=context.device)
-        values, units = _errors(found)
-        values[MEASURED] = found.trained  # as many as fitted into the time, so no counter
-        counters = {
-            "hidden_layers": HIDDEN_LAYERS,
-            "hidden_units": size.units,
-            "epochs": size.epochs,
-            "tested": found.tested,
-        }
+        out = Measurement()
+        _observe_study(out, found)
+        out.observe("hidden_size", HIDDEN_LAYERS, of="layers")
+        out.observe("hidden_size", size.units, of="units")
+        out.observe("epochs", size.epochs)
+        out.observe("chunks", found.tested, of="tested")
         again = preset in ("full", "paper")
         timer = ChunkTimer(
             model_named(model, 2, HIDDEN), device=context.device, least=2, aim_s=size.aim_s
@@ -142,30 +132,26 @@ class Fig16(Experiment):
             checks += check_cut(edges, part.cut, some, chunk_cap(part.graph, WORKERS))
             chunks = [part.cut[i] for i in range(part.cut.count)]
             taken = timer.measure(chunks, passes=2 if again else 1)
-            values |= part.balances(found, taken.sum(1))
-            counters[f"chunks {part.name}"] = part.cut.count
-            values |= part.fused(found, timer, taken.sum(1))
+            part.balances(out, found, taken.sum(1))
+            out.observe("chunks", part.cut.count, dataset=part.name)
+            part.fused(out, found, timer, taken.sum(1))
             for encoder in ENCODERS:
                 checks += check_chunk(timer, chunks[some[-1]], encoder)
-            checks.append(computed(values, part.recomputed(found, taken.sum(1).tolist())))
+            checks += recounted(out, part.recomputed(found, taken.sum(1).tolist()))
         checks += check_study(found)
         described = [describe(part.data) for part in parts]
-        return Measurement(
-            values=values,
-            units=units,
-            counters=counters,
-            data={
-                "dataset": ", ".join(names),
-                "twin": any(entry["twin"] for entry in described),
-                "scale": 1.0,
-                "note": "; ".join(dict.fromkeys(e["note"] for e in described if e["note"])),
-            },
-            checks=summarised(checks),
-            notes=[
-                f"trained on {found.trained} chunks in {found.train_s:.1f} s, "
-                f"{found.rate:.0f} chunks measured in a minute"
-            ],
-        )
+        out.data = {
+            "dataset": ", ".join(names),
+            "twin": any(entry["twin"] for entry in described),
+            "scale": 1.0,
+            "note": "; ".join(dict.fromkeys(e["note"] for e in described if e["note"])),
+        }
+        out.checks = summarised(checks)
+        out.notes = [
+            f"trained on {found.trained} chunks in {found.train_s:.1f} s, "
+            f"{found.rate:.0f} chunks measured in a minute"
+        ]
+        return out
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -194,8 +180,7 @@ class Fig16(Experiment):
         found = rows_of(rows)
         if not found:
             return ""
-        errors = [row.values[f"error {WHOLE} mlp"] for row in found]
-        floors = [row.values[f"again {WHOLE}"] for row in found]
+        errors, floors = ([error_of(row, of).value for row in found] for of in ("mlp", "measured"))
         mean = {name: mean_divergence(found, name) for name in ("mlp", "vertices")}
         return (
             f"Errors of {_range(errors)} on unseen chunks (measured again: "
@@ -247,39 +232,36 @@ class _Parted:
             guess = found.workload(name, sizes, fused=fused)
         return assign_chunks(guess, self._traffic, WORKERS).worker
 
-    def balances(self, found: Study, seconds: Tensor) -> dict[str, float]:
+    def balances(self, out: Measurement, found: Study, seconds: Tensor) -> None:
         """Divergence and imbalance of the measured times by each workload model."""
-        values: dict[str, float] = {}
         for name in WORKLOADS:
             worker = self.assigned(found, seconds, name)
             loads = torch.zeros(WORKERS, dtype=torch.float64).index_add_(0, worker.long(), seconds)
-            values |= _evenness("", name, self.name, loads)
-        return values
+            _observe_evenness(out, loads, method=name, dataset=self.name)
 
-    def recomputed(self, found: Study, seconds: list[float]) -> dict[str, float]:
-        """What `balances` gives, chunk by chunk."""
-        values: dict[str, float] = {}
+    def recomputed(self, found: Study, seconds: list[float]) -> Measurement:
+        """What `balances` observes, chunk by chunk."""
+        out = Measurement()
         for name in WORKLOADS:
             loads = [0.0] * WORKERS
             worker = self.assigned(found, torch.tensor(seconds, dtype=torch.float64), name)
             for owner, spent in zip(worker.tolist(), seconds, strict=True):
                 loads[owner] += spent
-            mean = sum(loads) / WORKERS
-            values[f"divergence {name} {self.name}"] = max(loads) / max(min(loads), 1e-3 * mean)
-            values[f"imbalance {name} {self.name}"] = max(loads) / mean
-        return values
+            mean, dims = sum(loads) / WORKERS, {"method": name, "dataset": self.name}
+            out.observe("divergence", max(loads) / max(min(loads), 1e-3 * mean), **dims)
+            out.observe("imbalance", max(loads) / mean, **dims)
+        return out
 
-    def fused(self, found: Study, timer: ChunkTimer, seconds: Tensor) -> dict[str, float]:
+    def fused(self, out: Measurement, found: Study, timer: ChunkTimer, seconds: Tensor) -> None:
         """The same of workers that run all their chunks as one, as chunk fusion does."""
-        values: dict[str, float] = {}
         for name in FUSED:
             worker = self.assigned(found, seconds, name, fused=True)
             shares = [
                 self.cut.together((worker == m).nonzero().squeeze(1).tolist())
                 for m in range(WORKERS)
             ]
-            values |= _evenness("fused ", name, self.name, timer.measure(shares, passes=1).sum(1))
-        return values
+            loads = timer.measure(shares, passes=1).sum(1)
+            _observe_evenness(out, loads, method=name, dataset=self.name, format="fused")
 
 
 def check_study(found: Study) -> list[ResultCheck]:
@@ -306,35 +288,29 @@ def check_study(found: Study) -> list[ResultCheck]:
     return checks
 
 
-def _evenness(kind: str, workload_name: str, dataset: str, loads: Tensor) -> dict[str, float]:
+def _observe_evenness(out: Measurement, loads: Tensor, **dims: str) -> None:
     """Tmax/Tmin and max/mean; a worker without work counts as one of a thousandth of the mean."""
     mean = float(loads.mean())
     least = max(float(loads.min()), 1e-3 * mean)
-    return {
-        f"{kind}divergence {workload_name} {dataset}": float(loads.max()) / least,
-        f"{kind}imbalance {workload_name} {dataset}": float(loads.max()) / mean,
-    }
+    out.observe("divergence", float(loads.max()) / least, **dims)
+    out.observe("imbalance", float(loads.max()) / mean, **dims)
 
 
-def _errors(found: Study) -> tuple[dict[str, float], dict[str, str]]:
-    """Values of a row and their units: every error with its interval, and the noise."""
-    values: dict[str, float] = {}
+def _observe_study(out: Measurement, found: Study) -> None:
+    """Every error with its interval, the noise of the clock, and what was measured."""
     for (encoder, guess), error in found.errors.items():
-        values[f"error {encoder} {guess}"] = error.mean
-        values[f"low {encoder} {guess}"] = error.low
-        values[f"high {encoder} {guess}"] = error.high
+        ends = {"low": error.low, "high": error.high}
+        out.observe("prediction_error", error.mean, phase=encoder, method=guess, **ends)
     for source, error in found.by_source.items():
-        values[f"error {WHOLE} mlp on {source}"] = error.mean
+        dims = {"phase": WHOLE, "method": "mlp", "dataset": source}
+        out.observe("prediction_error", error.mean, **dims)
     for encoder, change in found.repeat.items():
-        values[f"again {encoder}"] = change
-    units = dict.fromkeys(values, "fraction")
-    values |= {
-        "chunks_per_minute": found.rate,
-        "smallest_s": found.smallest_s,
-        "largest_s": found.largest_s,
-        "train_s": found.train_s,
-    }
-    return values, units | {"smallest_s": "s", "largest_s": "s", "train_s": "s"}
+        out.observe("prediction_error", change, phase=encoder, method="measured")
+    out.observe("throughput", found.rate / 60)
+    out.observe("pass_time", found.smallest_s, of="smallest")
+    out.observe("pass_time", found.largest_s, of="largest")
+    out.observe("preparation_time", found.train_s, phase="training")
+    out.observe("training_chunks", found.trained)
 
 
 def rows_of(rows: Sequence[Any]) -> list[Any]:
@@ -344,14 +320,24 @@ def rows_of(rows: Sequence[Any]) -> list[Any]:
 
 def datasets_of(row: Any) -> list[str]:
     """The graphs whose chunks were dealt out in a row."""
-    mark = f"divergence {WORKLOADS[0]} "
-    return [key[len(mark) :] for key in row.values if key.startswith(mark)]
+    return list(Table.of([row]).where("divergence").by("dataset"))
 
 
-def mean_divergence(rows: Sequence[Any], name: str, kind: str = "divergence") -> float:
-    """Mean Tmax/Tmin (or `imbalance`) over graphs and models by a workload model."""
-    found = [row.values[f"{kind} {name} {dataset}"] for row in rows for dataset in datasets_of(row)]
+def divergences(rows: Sequence[Any], name: str, kind: str | None = None) -> Table:
+    """Tmax/Tmin of graphs and models by a workload model; `fused` for chunks run as one."""
+    return Table.of(rows).where("divergence", method=name, format=kind)
+
+
+def mean_divergence(rows: Sequence[Any], name: str) -> float:
+    """Mean Tmax/Tmin over graphs and models by a workload model."""
+    found = divergences(rows, name).values
     return sum(found) / len(found)
+
+
+def error_of(row: Any, guess: str, encoder: str = WHOLE) -> Observation:
+    """Error of a way to predict, with its interval; of `measured`, the change measured again."""
+    found = Table.of([row]).where("prediction_error", phase=encoder, method=guess)
+    return next(one.of for one in found if "dataset" not in one.of.dims)
 
 
 def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -368,11 +354,10 @@ def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             continue
         for encoder, title in ENCODER_TITLES.items():
             for guess in GUESSES:
-                point = {"y": 100 * row.values[f"error {encoder} {guess}"]}
-                for end in ("low", "high"):
-                    point[end] = 100 * row.values[f"{end} {encoder} {guess}"]
+                error = error_of(row, guess, encoder)
+                point = {"y": 100 * error.value, "low": 100 * error.low, "high": 100 * error.high}
                 found.append({**base, "series": GUESS_TITLES[guess], "x": title, **point})
-            again = 100 * row.values[f"again {encoder}"]
+            again = 100 * error_of(row, "measured", encoder).value
             found.append({**base, "series": "measured again", "x": title, "y": again})
     return found
 
@@ -382,13 +367,13 @@ def divergence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in rows_of(rows):
         title, twin = MODEL_TITLES[row.params["model"]], bool(row.data.get("twin"))
-        for kind, words, names in (("", "", WORKLOADS), ("fused ", ", workers as one", FUSED)):
+        for kind, words, names in ((None, "", WORKLOADS), ("fused", ", workers as one", FUSED)):
             for dataset in datasets_of(row):
                 for name in names:
                     point = {
                         "series": WORKLOAD_TITLES[name],
                         "x": BY_NAME[dataset].title,
-                        "y": row.values[f"{kind}divergence {name} {dataset}"],
+                        "y": divergences([row], name, kind).where(dataset=dataset)[-1].value,
                     }
                     base = {"panel": title + words, "row_ids": [row.id], "twin": twin}
                     found.append({**base, **point})

@@ -6,25 +6,28 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import torch
 
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.common import (
     failed,
     failures,
+    number,
     one_thread,
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ TIMED: Final = {"smoke": 2, "quick": 3, "full": 7, "paper": 7}
 Rows = Sequence[Any]
 
 
-class Fig17(Experiment):
+class Fig17(Grid):
     paper = "dgc"
     name = NAME
     title = "Figure 17: cost of partition and fusion"
@@ -71,17 +74,9 @@ class Fig17(Experiment):
         "runs on a CPU, and its epochs run on 8 GPUs."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL},
-                group=name,
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name in NAMES[preset]
-        ]
+    axes: ClassVar = {"dataset": NAMES}
+    fixed: ClassVar = {"model": MODEL}
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
@@ -177,33 +172,28 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
             if number == 0:
                 gap = abs(loss / oracle.losses[0] - 1)
         checks = oracle.check_used({"DGC": trainer})
-    values = {f"{name}_s": value for name, value in seconds.items()}
-    values |= {"epoch_s": median(taken[1:]), "lists_s": plans["plain"]}
-    counters = {
-        "vertex-steps": graph.num_vertices,
-        "edges": int(torch.count_nonzero(graph.directions() & 1)),
-        "chunks": made.count,
-        "partitions": len(partitions),
-        "epochs": len(taken),
-    }
+    found = Measurement(warmup=1, deviation={"loss": gap}, data=describe(data))
+    for part, spent in {**seconds, "lists": plans["plain"]}.items():
+        found.observe("preparation_time", spent, phase=part)
+    found.observe("epoch_time", median(taken[1:]), samples=taken[1:])
+    found.observe("vertex_steps", graph.num_vertices)
+    found.observe("edges", int(torch.count_nonzero(graph.directions() & 1)))
+    found.observe("chunks", made.count)
+    found.observe("partitions", len(partitions))
+    found.observe("epochs", len(taken))
     edges = EdgeRecount(data)
-    chunks = {"chunks": int(np.unique(made.chunk).size), "epochs": epochs + 1, "partitions": 1}
+    wanted = edges.sizes()
+    wanted.observe("chunks", int(np.unique(made.chunk).size))
+    wanted.observe("partitions", 1)
+    wanted.observe("epochs", epochs + 1)
     checks += [
         edges.vertex_steps(graph),
         edges.partition(made.placement),
-        counted(counters, edges.sizes() | chunks),
+        *recounted(found, wanted),
         *(planned_once(of_workers, graph.num_vertices) for of_workers in made_plans),
     ]
-    return Measurement(
-        values=values,
-        units=dict.fromkeys(values, "s"),
-        counters=counters,
-        samples=taken[1:],
-        warmup=1,
-        deviation={"loss": gap},
-        data=describe(data),
-        checks=summarised(checks),
-    )
+    found.checks = summarised(checks)
+    return found
 
 
 def planned_once(plans: Sequence[WorkerPlan], vertices: int) -> ResultCheck:
@@ -248,10 +238,13 @@ def overheads(rows: Rows) -> list[Any]:
 
 def overhead(row: Any, parts: Sequence[str] = PARTS) -> float:
     """Seconds of parts over those of all epochs and all parts together, as one training job."""
-    training = EPOCHS * row.values["epoch_s"]
-    return sum(row.values[f"{part}_s"] for part in parts) / (
-        training + sum(row.values[f"{part}_s"] for part in PARTS)
-    )
+    seconds, training = parts_of(row), EPOCHS * number(row, "epoch_time")
+    return sum(seconds[part] for part in parts) / (training + sum(seconds[p] for p in PARTS))
+
+
+def parts_of(row: Any) -> dict[str, float]:
+    """Seconds of each part."""
+    return Table.of([row]).where("preparation_time").numbers("phase")
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:

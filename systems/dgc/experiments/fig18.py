@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
@@ -22,7 +22,12 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import devices_lacking, failures, one_thread, summarised
+from dgbench.systems.dgc.experiments.common import (
+    failures,
+    number,
+    one_thread,
+    summarised,
+)
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -35,8 +40,9 @@ from dgbench.systems.dgc.experiments.race_runs import (
     replicas_equal,
     task_of,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount
+from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained
@@ -71,8 +77,7 @@ STEPS: Final[dict[Preset, dict[str, int]]] = {
 Rows = Sequence[Any]
 
 
-class Fig18(Experiment):
-    paper = "dgc"
+class Fig18(RankGrid):
     name = NAME
     title = "Figure 18: convergence"
     question = "Do all systems converge as one process does, and what do stale rows cost?"
@@ -86,20 +91,13 @@ class Fig18(Experiment):
     )
     claims = ("dgc-fig18-convergence", "dgc-s5-disable-same")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        ranks = RANKS[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": dataset, "model": model, "ranks": ranks},
-                group=f"{dataset}/{model}",
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(ranks, device),
-            )
-            for dataset in GRAPHS[preset]
-            for model in (MODELS[:1] if preset in ("smoke", "quick") else MODELS)
-        ]
+    axes: ClassVar = {
+        "dataset": GRAPHS,
+        "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
+        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+    }
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
@@ -143,20 +141,19 @@ class Fig18(Experiment):
             checks += later(found[0].later.answers[name], name)
             checks.append(replicas_equal([rank.later for rank in found], name))
             checks.append(edges.partition(dealt[name].placement, name))
-        values = {
-            f"{what} {name} {i}": v
-            for name, curve in curves.items()
-            for what, line in curve.items()
-            for i, v in enumerate(line)
-        }
-        return Measurement(
-            values=values,
-            counters={"epochs": EPOCHS[preset], "steps": len(data) - 1},
+        out = Measurement(
             deviation={"gradient": max(gaps.values())},
             data=describe(data),
             notes=[f"{ranks} processes of one machine over Gloo"],
             checks=summarised(checks),
         )
+        for name, curve in curves.items():
+            for metric, line in curve.items():
+                for epoch, value in enumerate(line):
+                    out.observe(metric, value, setting=name, epoch=epoch)
+        out.observe("epochs", EPOCHS[preset])
+        out.observe("snapshots", len(data) - 1)
+        return out
 
     def figures(self) -> list[FigureSpec]:
         alike = {
@@ -249,14 +246,14 @@ def _curve(
     trainer: SequenceTrainer, epochs: int, comm: Communicator | None = None
 ) -> tuple[dict[str, Tensor], dict[str, list[float]]]:
     """Gradients of the first step; loss before each, test accuracy after it, and its seconds."""
-    found: dict[str, list[float]] = {"loss": [], "accuracy": [], "seconds": []}
+    found: dict[str, list[float]] = {"loss": [], "accuracy": [], "epoch_time": []}
     first: dict[str, Tensor] = {}
     for _ in range(epochs):
         if comm is not None:
             comm.barrier()
         begin = time.perf_counter()
         found["loss"].append(trainer.train_epoch())
-        found["seconds"].append(time.perf_counter() - begin)
+        found["epoch_time"].append(time.perf_counter() - begin)
         first = last_gradients(trainer) if len(found["loss"]) == 1 else first
         found["accuracy"].append(trainer.accuracy())
     return first, found
@@ -283,7 +280,7 @@ class Trained:
 
     @property
     def epochs(self) -> int:
-        return self.row.counters["epochs"]
+        return number(self.row, "epochs")
 
     @property
     def title(self) -> str:
@@ -292,8 +289,8 @@ class Trained:
         return f"{model} on {dataset_title(self.row.params['dataset'], self.twin)}"
 
     def curve(self, what: str, name: str) -> list[float]:
-        """`loss`, `accuracy` or `seconds` of each epoch."""
-        return [self.row.values[f"{what} {name} {i}"] for i in range(self.epochs)]
+        """`loss`, `accuracy` or `epoch_time` of each epoch."""
+        return Table.of([self.row]).where(what, setting=name).values
 
     def accuracy(self, name: str) -> float:
         """After the last epoch."""
@@ -301,7 +298,7 @@ class Trained:
 
     def seconds(self, name: str) -> float:
         """Of all epochs, each as long as the median one."""
-        return self.epochs * median(self.curve("seconds", name))
+        return self.epochs * median(self.curve("epoch_time", name))
 
     def gaps(self, name: str) -> list[float]:
         """Relative gaps between a system's losses and those of one process, by epoch."""
@@ -312,8 +309,8 @@ class Trained:
 def trained(rows: Rows) -> list[Trained]:
     """All curves of a run."""
     return [
-        Trained(row, tuple(n for n in (ONE, *SYSTEMS) if f"loss {n} 0" in row.values))
-        for row in select(rows, experiment=NAME)
+        Trained(row, tuple(n for n in (ONE, *SYSTEMS) if n in Table.of([row]).by("setting")))
+        for row in rows_of(rows, experiment=NAME)
     ]
 
 
@@ -324,7 +321,7 @@ def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
     for one in trained(rows):
         goal = one.curve(what, ONE)[-1]
         for name in one.names:
-            spent = list(accumulate(one.curve("seconds", name)))
+            spent = list(accumulate(one.curve("epoch_time", name)))
             points += [
                 {
                     "panel": one.title,

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
-from dgbench.systems.dgc.experiments.recount import computed, unevenness
-from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME
-from dgbench.systems.dgc.experiments.table1 import SMOKE
+from dgbench.systems.dgc.experiments.settings import BY_NAME
+from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
+from dgbench.systems.dgc.recount import recounted, unevenness
 
 EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-12, 11))
 """Edges of a snapshot, in means of the graph, at which its distribution is kept."""
@@ -22,12 +22,10 @@ LENGTH_GRID = tuple(k / 20 for k in range(1, 21))
 KINDS = {"edges": "edges per snapshot", "lengths": "steps per sequence"}
 
 
-class Fig3(Experiment):
-    paper = "dgc"
+class Fig3(SizesOfGraphs):
     name = "fig3"
     title = "Figure 3: non-uniformity of the graphs"
     claims = ("dgc-fig3-nonuniform",)
-    device = "cpu"
     question = "Do snapshots differ in edges, and vertices in how long they are there?"
     reading = (
         "A sequence reaches from a vertex's first to its last edge. Edges are shown in means of "
@@ -36,37 +34,20 @@ class Fig3(Experiment):
         "it was made, so only real graphs say anything."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
-
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Lifetimes.of(BY_NAME[str(cell.params["dataset"])], context.preset)
-        values: dict[str, float] = {}
-        for kind, numbers in (("edges", found.edges), ("lengths", found.lengths)):
-            values |= {f"{kind} {key}": value for key, value in spread(numbers).items()}
-        values |= {
-            f"edges cdf {k}": value
-            for k, value in enumerate(at_most(found.edges, found.edges.mean(), EDGE_GRID))
-        }
-        values |= {
-            f"lengths cdf {k}": value
-            for k, value in enumerate(at_most(found.lengths, found.steps, LENGTH_GRID))
-        }
-        counters = {"snapshots": found.steps, "sequences": int(found.first.size)}
-        return Measurement(
-            values=values, counters=counters, data=found.data,
-            checks=[found.check(), computed(values, recomputed(found))],
-        )  # fmt: skip
+        out = Measurement(data=found.data)
+        for kind, numbers, unit, grid in (
+            ("edges", found.edges, found.edges.mean(), EDGE_GRID),
+            ("lengths", found.lengths, found.steps, LENGTH_GRID),
+        ):
+            observe_spread(out, kind, numbers)
+            for k, share in enumerate(at_most(numbers, unit, grid)):
+                out.observe("cumulative_share", share, of=kind, bin=k)
+        out.observe("snapshots", found.steps)
+        out.observe("vertices", int(found.first.size), of="present")
+        out.checks = [found.check(), *recounted(out, recomputed(found))]
+        return out
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -105,31 +86,29 @@ class Fig3(Experiment):
             return ""
         parts = []
         for kind, words in KINDS.items():
-            indices = [r.values[f"{kind} gini"] for r in found]
+            indices = [number(r, "gini_index", of=kind) for r in found]
             parts.append(f"{min(indices):.2f} to {max(indices):.2f} for {words}")
         graphs = "graph" if len(found) == 1 else "graphs"
         return f"Over {len(found)} real {graphs} the Gini index is {' and '.join(parts)}."
 
 
-def spread(numbers: np.ndarray) -> dict[str, float]:
-    """How much numbers >= 0 differ: Gini index, largest and 90th percentile over the median.
+def observe_spread(out: Measurement, kind: str, numbers: np.ndarray) -> None:
+    """How much numbers >= 0 differ: Gini index, mean, largest and 90th percentile over the median.
 
     Where the median is 0 these are multiples of 1.
     """
-    if not numbers.size:
-        return {"gini": 0.0, "max over median": 1.0, "p90 over median": 1.0, "mean": 0.0}
-    middle = max(float(np.median(numbers)), 1.0)
-    return {
-        "gini": gini(numbers),
-        "max over median": float(numbers.max()) / middle,
-        "p90 over median": float(np.quantile(numbers, 0.9)) / middle,
-        "mean": float(numbers.mean()),
-    }
+    size = numbers.size
+    out.observe("gini_index", gini(numbers) if size else 0.0, of=kind)
+    middle = max(float(np.median(numbers)), 1.0) if size else 1.0
+    for quantile in (1.0, 0.9):
+        top = float(np.quantile(numbers, quantile)) if size else 1.0
+        out.observe("quantile_ratio", top / middle, of=kind, quantile=quantile)
+    out.observe("mean_count", float(numbers.mean()) if size else 0.0, of=kind)
 
 
-def recomputed(found: Lifetimes) -> dict[str, float]:
+def recomputed(found: Lifetimes) -> Measurement:
     """What the values follow from by definition: a recount, value by value."""
-    recount, values = found.recount, {}
+    recount, out = found.recount, Measurement()
     of = {"lengths": (recount.lengths, found.steps, LENGTH_GRID)}
     if recount.all:
         of["edges"] = (recount.edges, recount.edges.sum() / found.steps, EDGE_GRID)
@@ -138,13 +117,13 @@ def recomputed(found: Lifetimes) -> dict[str, float]:
         if not ordered:
             continue
         middle = max(1.0, (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
-        values[f"{kind} gini"] = unevenness(numbers)
-        values[f"{kind} max over median"] = ordered[-1] / middle
-        values[f"{kind} mean"] = sum(ordered) / len(ordered)
+        out.observe("gini_index", unevenness(numbers), of=kind)
+        out.observe("quantile_ratio", ordered[-1] / middle, of=kind, quantile=1.0)
+        out.observe("mean_count", sum(ordered) / len(ordered), of=kind)
         for k, limit in enumerate(grid):
             below = (numbers <= limit * unit * (1 + 1e-12)).sum()
-            values[f"{kind} cdf {k}"] = int(below) / len(ordered)
-    return values
+            out.observe("cumulative_share", int(below) / len(ordered), of=kind, bin=k)
+    return out
 
 
 def at_most(numbers: np.ndarray, unit: float, grid: Sequence[float]) -> list[float]:
@@ -173,7 +152,7 @@ def _points(rows: Sequence[Any], kind: str, grid: Sequence[float]) -> list[dict[
                 "panel": "twins of the paper's graphs" if twin else "real graphs",
                 "series": BY_NAME[row.params["dataset"]].title,
                 "x": x,
-                "y": 100 * row.values[f"{kind} cdf {k}"],
+                "y": 100 * number(row, "cumulative_share", of=kind, bin=k),
                 "counted": True,
                 "twin": twin,
                 "row_ids": [row.id],

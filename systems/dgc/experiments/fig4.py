@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
@@ -18,7 +18,8 @@ from dgbench.systems.dgc.experiments.race_runs import (
     race,
     races,
 )
-from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD
+from dgbench.systems.dgc.experiments.rank_grid import RankGrid
+from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD, PRESETS
 
 NAME: Final = "fig4"
 MODEL: Final = "dysat"
@@ -48,8 +49,7 @@ def sets(preset: Preset) -> dict[str, tuple[str, ...]]:
     return {graph.name: (graph.name,) for graph in (*GRAPHS, *HELD)}
 
 
-class Fig4(Experiment):
-    paper = "dgc"
+class Fig4(RankGrid):
     name = NAME
     title = "Figure 4: three partitions on different graphs"
     question = "Which of PSS, PTS and PSS-TS trains DySAT fastest, and how even is their work?"
@@ -72,19 +72,13 @@ class Fig4(Experiment):
         "dgc-fig4b-balance-order",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        ranks = RANKS[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"graphs": name, "model": MODEL, "ranks": ranks},
-                group=name,
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(ranks, device),
-            )
-            for name in sets(preset)
-        ]
+    axes: ClassVar = {
+        "graphs": {preset: tuple(sets(preset)) for preset in PRESETS},
+        "model": (MODEL,),
+        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+    }
+    group = "{graphs}"
+    timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, graphs = context.preset, str(cell.params["graphs"])
@@ -181,7 +175,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         for name in BASELINE_NAMES
         for phase, seconds in (
             ("compute", one.computing(name)),
-            ("communicate", one.value("communicate", name)),
+            ("communicate", one.spent("communicate", name)),
         )
     ]
     points += [
@@ -208,9 +202,9 @@ def _categories(rows: Rows, value: Any, **extra: Any) -> list[dict[str, Any]]:
 
 def divergence_points(rows: Rows) -> list[dict[str, Any]]:
     """Tmax / Tmin by graph."""
-    return _categories(rows, lambda one, name: one.value("divergence", name))
+    return _categories(rows, lambda one, name: one.number("divergence", name))
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Counted megabytes by graph."""
-    return _categories(rows, lambda one, name: one.count("bytes", name) / 1e6, counted=True)
+    return _categories(rows, lambda one, name: one.number("exchanged", name) / 1e6, counted=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
+from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -21,6 +21,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     race,
     races,
 )
+from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
 
 NAME: Final = "fig5c"
@@ -43,8 +44,7 @@ TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
 Rows = Sequence[Any]
 
 
-class Fig5c(Experiment):
-    paper = "dgc"
+class Fig5c(RankGrid):
     name = NAME
     title = "Figure 5(c): three partitions on the quarters of one graph"
     question = "Does the fastest of PSS, PTS and PSS-TS change inside one graph?"
@@ -56,19 +56,12 @@ class Fig5c(Experiment):
     )
     claims = ("dgc-fig5c-part-order", "dgc-fig5c-trends")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        ranks = RANKS[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL, "ranks": ranks},
-                group=name,
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(ranks, device),
-            )
-            for name in BINS[preset]
-        ]
+    axes: ClassVar = {
+        "dataset": {preset: tuple(names) for preset, names in BINS.items()},
+        "model": (MODEL,),
+        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+    }
+    timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset = context.preset
@@ -122,7 +115,7 @@ def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
     chosen = {name: every[name] for name in BASELINE_NAMES}
     for part in range(PARTS):
         begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
-        yield Job(f"{dataset}#{part + 1}", task, data.slice(begin, end + 1), chosen)
+        yield Job(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +125,17 @@ class Quarter:
     number: int
     race: Race
 
+    @property
+    def row(self) -> Any:
+        """The row of its race."""
+        return self.race.row
+
 
 def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
     """Quarters of each graph in their order; graphs that lack one are left out."""
     found: dict[str, list[Quarter]] = {}
     for one in races(rows, NAME):
-        dataset, _, number = one.dataset.partition("#")
-        found.setdefault(dataset, []).append(Quarter(int(number), one))
+        found.setdefault(one.dataset, []).append(Quarter(one.part["quarter"], one))
     return {
         name: sorted(parts, key=lambda q: q.number)
         for name, parts in found.items()
@@ -164,7 +161,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         for name in BASELINE_NAMES
         for phase, seconds in (
             ("compute", quarter.race.computing(name)),
-            ("communicate", quarter.race.value("communicate", name)),
+            ("communicate", quarter.race.spent("communicate", name)),
         )
     ]
     points += [
@@ -188,7 +185,7 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": dataset_title(dataset, parts[0].race.twin),
             "series": TITLES[name],
             "x": quarter.number,
-            "y": quarter.race.count("bytes", name) / 1e6,
+            "y": quarter.race.number("exchanged", name) / 1e6,
             "counted": True,
             "row_ids": [quarter.race.row.id],
         }

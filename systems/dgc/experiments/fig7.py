@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median, paired_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -25,6 +26,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
     workload,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chunks
 
 WORKERS = 4
@@ -39,7 +41,7 @@ QUICK = ("sx-mathoverflow",)
 SMOKE = ("email-eu-core",)
 
 
-class Fig7(Experiment):
+class Fig7(Grid):
     paper = "dgc"
     name = "fig7"
     title = "Figure 7: times of chunks with equally many vertices"
@@ -55,19 +57,14 @@ class Fig7(Experiment):
         "a quarter of the size and two models."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        every = tuple(graph.name for graph in (*HELD, *GRAPHS))
-        names = {"smoke": SMOKE, "quick": QUICK}.get(preset, every)
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=900 if preset in ("full", "paper") else 60,
-            )
-            for name in names
-        ]
+    axes: ClassVar = {
+        "dataset": {
+            "smoke": SMOKE,
+            "quick": QUICK,
+            None: tuple(graph.name for graph in (*HELD, *GRAPHS)),
+        }
+    }
+    timeout_s: ClassVar = {"full": 900, "paper": 900, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -83,16 +80,15 @@ class Fig7(Experiment):
         cut = GraphChunks(steps, made.chunk, made.count, graph.name)
         places = four(cut.statistics, made.cap)
         chunks = [cut[place] for place in places]
-        counters = {"cap": made.cap, "chunks": made.count}
+        found = Measurement(data=describe(data))
+        found.observe("vertex_steps", made.cap, of="cap")
+        found.observe("chunks", made.count)
         sizes = cut.statistics
         for name, place in zip(CHOSEN, places, strict=True):
-            counters |= {
-                f"vertices {name}": int(sizes.vertices[place]),
-                f"edges {name}": int(sizes.edges[place]),
-                f"sequences {name}": int(sizes.sequences[place]),
-                f"longest {name}": int(sizes.longest[place]),
-            }
-        values: dict[str, float] = {}
+            found.observe("vertex_steps", int(sizes.vertices[place]), of=name)
+            found.observe("edges", int(sizes.edges[place]), of=name)
+            found.observe("vertices", int(sizes.sequences[place]), of=name)
+            found.observe("snapshots", int(sizes.longest[place]), of=name)
         checks = [*check_cut(EdgeRecount(data), cut, set(places), made.cap)]
         for model in MODELS[:2] if context.preset == "quick" else MODELS:
             net = model_named(model, task.feature_dim, task.hidden_dim)
@@ -105,18 +101,13 @@ class Fig7(Experiment):
                 packed = timers[0].measure(chunks, passes=1)
                 padded = [timers[1].once(chunk, "time") for chunk in chunks]
                 turns.append(torch.cat([packed, torch.tensor(padded).double()[:, None]], 1))
-            values |= _values(model, torch.stack(turns))
+            _observe(found, model, torch.stack(turns))
             (place,) = drawn(places, 1)
             checks += check_chunk(timers[0], cut[place], "structure")
             for timer in timers:
                 checks += check_chunk(timer, cut[place], "time")
-        return Measurement(
-            values=values,
-            units={key: "s" for key in values if key.endswith("_s")},
-            counters=counters,
-            data=describe(data),
-            checks=summarised(checks),
-        )
+        found.checks = summarised(checks)
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -134,7 +125,7 @@ class Fig7(Experiment):
         if not found:
             return ""
         (dataset, model), most = max(found.items(), key=lambda item: item[1].value)
-        padded = max(ratio.value for ratio in spreads(rows, " padded").values())
+        padded = max(ratio.value for ratio in spreads(rows, "padded").values())
         return (
             f"Up to {most.value:.3g}x ({MODEL_TITLES[model]} on {BY_NAME[dataset].title}), up to "
             f"{padded:.3g}x where sequences are padded; the paper saw up to 8x on a GPU."
@@ -155,46 +146,33 @@ def four(sizes: ChunkStatistics, cap: int) -> list[int]:
     return [int(full[place]) for place in picked]
 
 
-def _values(model: str, turns: torch.Tensor) -> dict[str, float]:
-    """Values of one model: median times of the four, and slowest over fastest with its interval.
+def _observe(found: Measurement, model: str, turns: torch.Tensor) -> None:
+    """Median times of the four chunks, and slowest over fastest with its interval.
 
     `turns` is float64[turns, 4, 3], seconds: structure, time, time with padded sequences.
     """
-    values: dict[str, float] = {}
     for i, name in enumerate(CHOSEN):
         for j, part in enumerate(PARTS):
-            values[f"{model} {name} {part}_s"] = median(turns[:, i, j].tolist())
-    for kind, last in (("", 1), (" padded", 2)):
+            seconds = median(turns[:, i, j].tolist())
+            found.observe("pass_time", seconds, model=model, of=name, phase=part)
+    for kind, last in (("packed", 1), ("padded", 2)):
         total = turns[:, :, 0] + turns[:, :, last]
         middle = [median(total[:, i].tolist()) for i in range(len(CHOSEN))]
         slow, fast = middle.index(max(middle)), middle.index(min(middle))
         ratio = paired_ratio(total[:, slow].tolist(), total[:, fast].tolist(), method="sign")
-        values[f"{model} spread{kind}"] = ratio.value
-        if ratio.low is not None and ratio.high is not None:
-            values[f"{model} spread{kind} low"] = ratio.low
-            values[f"{model} spread{kind} high"] = ratio.high
-    return values
+        found.observe(
+            "divergence", ratio.value, low=ratio.low, high=ratio.high, model=model, format=kind
+        )
 
 
-def spreads(rows: Sequence[Any], kind: str = "") -> dict[tuple[str, str], Ratio]:
+def spreads(rows: Sequence[Any], kind: str = "packed") -> dict[tuple[str, str], Ratio]:
     """(dataset, model) -> slowest over fastest of the four chunks, of the last row of a dataset.
 
-    `kind` is " padded" for sequences padded to the longest instead of packed.
+    `kind` is "padded" for sequences padded to the longest instead of packed.
     """
-    found: dict[tuple[str, str], Ratio] = {}
-    for row in select(rows, experiment="fig7"):
-        for model in MODELS:
-            name = f"{model} spread{kind}"
-            if name in row.values:
-                found[row.params["dataset"], model] = Ratio(
-                    value=row.values[name],
-                    low=row.values.get(f"{name} low"),
-                    high=row.values.get(f"{name} high"),
-                    n=1,
-                    rows=[row.id],
-                    twin=bool(row.data.get("twin")),
-                )
-    return found
+    every = Table.of(rows, experiment="fig7").where("divergence", format=kind)
+    found = {key: ratio_of(of[-1:]) for key, of in every.by("dataset", "model").items()}
+    return {key: ratio for key, ratio in found.items() if ratio is not None}
 
 
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -207,10 +185,10 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         if row.status != "ok":
             found.append({**base, "series": "all", "x": CHOSEN[0], "failed": failed(row)})
             continue
-        for model in (model for model in MODELS if f"{model} spread" in row.values):
+        for model, times in Table.of([row]).where("pass_time").by("model").items():
             for kind, part in (("", "time"), (", padded", "padded")):
                 for name in CHOSEN:
-                    seconds = [row.values[f"{model} {name} {key}_s"] for key in ("structure", part)]
+                    seconds = times.where(of=name, phase=("structure", part)).values
                     series = MODEL_TITLES[model] + kind
                     found.append({**base, "series": series, "x": name, "y": 1e3 * sum(seconds)})
     return found

@@ -10,26 +10,30 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from dgbench.lab.compare import ROUND_INTERVAL, gain_of, gains, rounds_of, select
+from dgbench.lab.compare import ROUND_INTERVAL, rounds_of, select
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.turns import turn_rounds, turns_of
-from dgbench.systems.dgc.experiments.boundary_loads import count_boundary, recounted_loads
-from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
+from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
+from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
     failed,
     failures,
+    gain_over_rounds,
     model_title,
+    number,
+    observe_gains,
     one_thread,
     over_rounds,
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.loading import (
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
@@ -38,10 +42,9 @@ from dgbench.systems.dgc.experiments.loading import (
     between,
     dealt_out,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
-from dgbench.systems.dgc.experiments.time_encoders import CONTENDERS, PADDED, time_encoders
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, time_encoders
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,10 +124,10 @@ class FusionAblation(Experiment):
             dealt = dealt_out(task, data, WORKERS[preset], context.device)
             found = _epochs(task, data, dealt, context)
             loads, fused = count_boundary(task, data, dealt)
-            found.counters |= loads
+            found.observations += loads.observations
             if context.round == 1:
                 wanted = recounted_loads(EdgeRecount(data), dealt, fused)
-                found.checks.append(counted(loads, wanted))
+                found.checks += recounted(loads, wanted)
             _memory(task, data, dealt, context, found)
             if model == MAIN:
                 _encoders(task, data, dealt, context, found)
@@ -158,11 +161,11 @@ class FusionAblation(Experiment):
         found = ablation_rows(rows)
         if not found:
             return ""
-        apart = max(row.values["fused against unfused"] for row in found)
+        apart = max(number(row, "deviation") for row in found)
         words = [f"Fused and unfused differ by {apart:.1g} at most, forward and backward."]
         for name in (SPATIAL, TEMPORAL, ON):
-            timed = [rounds_of(row, rows) for row in found if row.counters["turns"]]
-            speed = [gain_of(mine, name).value for mine in timed]
+            timed = [row for row in found if number(row, "turns")]
+            speed = [gain_over_rounds(row, rows, name).value for row in timed]
             if speed:
                 words.append(f"{name}: {between(speed, '.2g')}x an epoch")
         return " ".join((words[0], "; ".join(words[1:]) + "." if words[1:] else "")).strip()
@@ -183,58 +186,58 @@ def _epochs(
     outputs = {name: trainer.evaluate(0) for name, trainer in trainers.items()}
     slopes = {name: trainer.gradients(0) for name, trainer in trainers.items()}
     worst = max(oracle.gap(outputs[name], slopes[name]) for name in trainers)
-    values = _apart(outputs, slopes)
-    preset = context.preset
-    counters = {"turns": 0}
+    found = Measurement(deviation={"output": worst}, data=describe(data))
+    _observe_gaps(found, outputs, slopes)
+    preset, turns = context.preset, 0
     if preset not in ONE_MODEL or task.model == MAIN:
         seconds = turns_of(trainers, TURNS[preset], SECONDS[preset]).seconds
-        counters["turns"] = len(seconds[OFF])
-        values |= {f"epoch {name}": median(times) for name, times in seconds.items()}
-        for name in SETTINGS:
-            if name != OFF:
-                values |= gains(name, seconds[OFF], seconds[name])
+        turns = len(seconds[OFF])
+        for name, times in seconds.items():
+            found.observe("epoch_time", median(times), setting=name)
+        observe_gains(found, seconds, OFF)
+    found.observe("turns", turns)
     for name, trainer in trainers.items():
-        counters |= {
-            f"groups {name}": len(trainer.plan.structure.groups),
-            f"zeros {name}": trainer.plan.time.padding * trainer.model.spatial_dim,
-        }
+        found.observe("chunks", len(trainer.plan.structure.groups), of="structure", setting=name)
+        zeros = trainer.plan.time.padding * trainer.model.spatial_dim
+        found.observe("padding", zeros, setting=name)
     edges = EdgeRecount(data)
-    checks = [
+    found.checks = [
         *(oracle.check_used(trainers) if context.round == 1 else []),
         edges.vertex_steps(dealt.graph),
         edges.partition(dealt.placement),
-        counted(counters, _held(trainers, dealt)),
+        *recounted(found, _held(trainers, dealt)),
     ]
-    return Measurement(
-        values=values, counters=counters, deviation={"output": worst}, data=describe(data),
-        checks=checks,
-    )  # fmt: skip
+    return found
 
 
-def _held(trainers: Mapping[str, RankTrainer], dealt: Dealt) -> dict[str, int]:
+def _held(trainers: Mapping[str, RankTrainer], dealt: Dealt) -> Measurement:
     """Groups and zeros of each setting from its tensors; unfused, a group for each unit."""
-    wanted = {}
+    wanted = Measurement()
     for name, trainer in trainers.items():
         plan = trainer.plan.time
         runs = [run for stage in plan.stages for run in stage.groups] + list(plan.groups)
         empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
-        wanted[f"zeros {name}"] = empty * trainer.model.spatial_dim
+        wanted.observe("padding", empty * trainer.model.spatial_dim, setting=name)
         whole = SETTINGS[name][0] == "whole"
-        wanted[f"groups {name}"] = 1 if whole else np.unique(dealt.placement.unit).size
+        groups = 1 if whole else np.unique(dealt.placement.unit).size
+        wanted.observe("chunks", groups, of="structure", setting=name)
     return wanted
 
 
-def _apart(
-    outputs: Mapping[str, Tensor], slopes: Mapping[str, Mapping[str, Tensor]]
-) -> dict[str, float]:
-    """How far fused results lie from unfused ones, forward and backward."""
+def _observe_gaps(
+    found: Measurement,
+    outputs: Mapping[str, Tensor],
+    slopes: Mapping[str, Mapping[str, Tensor]],
+) -> None:
+    """How far fused results lie from unfused ones, forward and backward, and at most."""
     grads = {name: torch.cat([g.flatten() for g in of.values()]) for name, of in slopes.items()}
-    values = {}
+    worst = 0.0
     for name in (SPATIAL, TEMPORAL, ON):
-        values[f"forward {name}"] = relative(outputs[name], outputs[OFF])
-        values[f"backward {name}"] = relative(grads[name], grads[OFF])
-    values["fused against unfused"] = max(values.values())
-    return values
+        for of, made in (("forward", outputs), ("backward", grads)):
+            gap = relative(made[name], made[OFF])
+            found.observe("deviation", gap, of=of, setting=name)
+            worst = max(worst, gap)
+    found.observe("deviation", worst)
 
 
 def _trainer(
@@ -293,19 +296,18 @@ def _memory(
     guess = unit_memory(plan.csr, unit, placement.units, sum(shape.round_dims) + shape.spatial_dim)[
         units
     ]
-    found.values |= {
-        "memory change": change,
-        "memory change later": float(((kept[1:] - kept[1]).abs() / kept[1].clamp(min=1)).max()),
-        "memory by the model": float((guess / kept[0].double().clamp(min=1)).median()),
-    }
-    found.counters |= {
-        "epochs of memory": kept.shape[0],
-        "chunks of memory": kept.shape[1],
-        "bytes of memory": int(kept[0].sum()),
-        "groups in the limit": int(torch.unique(fused.group[unit]).numel()),
-        "rows in the limit": int(unit_loads(plan.csr, fused.group[unit], placement.units).sum()),
-        "rows of the worker, unfused": plan.loads,
-    }
+    later = float(((kept[1:] - kept[1]).abs() / kept[1].clamp(min=1)).max())
+    found.observe("deviation", change, of="memory")
+    found.observe("deviation", later, of="memory_later")
+    by_model = float((guess / kept[0].double().clamp(min=1)).median())
+    found.observe("predicted_memory", by_model)
+    found.observe("epochs", kept.shape[0], of="memory")
+    found.observe("chunks", kept.shape[1], of="memory")
+    found.observe("memory", int(kept[0].sum()))
+    found.observe("chunks", int(torch.unique(fused.group[unit]).numel()), of="limit")
+    rows = int(unit_loads(plan.csr, fused.group[unit], placement.units).sum())
+    found.observe("rows_loaded", rows, of="limit")
+    found.observe("rows_loaded", plan.loads, of="worker")
 
 
 def _encoders(
@@ -322,22 +324,20 @@ def _encoders(
         compare=context.round == 1,
     )  # fmt: skip
     for name, form in timed.items():
-        found.values |= {
-            f"encoder {name}": median(form.seconds),
-            f"encoder deviation {name}": form.deviation,
-        }
-        found.counters[f"encoder zeros {name}"] = form.zeros
+        found.observe("pass_time", median(form.seconds), format=name)
+        found.observe("deviation", form.deviation, format=name)
+        found.observe("padding", form.zeros, format=name)
         found.checks += form.checks
-        if name != PADDED:
-            found.values |= gains(f"encoder {name}", timed[PADDED].seconds, form.seconds)
+    seconds = {name: form.seconds for name, form in timed.items()}
+    observe_gains(found, seconds, PADDED, "format")
 
 
 def gain_points(rows: Rows) -> list[dict[str, Any]]:
     """Speed of every setting over none, by model."""
     points: list[dict[str, Any]] = []
     for row in ablation_rows(rows):
-        for name in (SPATIAL, TEMPORAL, ON) if row.counters["turns"] else ():
-            gain = gain_of(rounds_of(row, rows), name)
+        for name in (SPATIAL, TEMPORAL, ON) if number(row, "turns") else ():
+            gain = gain_over_rounds(row, rows, name)
             points.append(
                 {
                     "panel": panel(row),
@@ -363,12 +363,12 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
     for row in ablation_rows(rows):
         mine = rounds_of(row, rows)
         for name in CONTENDERS:
-            if f"encoder {name}" in row.values:
+            if number(row, "pass_time", format=name) is not None:
                 points.append(
                     {
                         "series": panel(row),
                         "x": name,
-                        **over_rounds([1e3 * r.values[f"encoder {name}"] for r in mine]),
+                        **over_rounds([1e3 * number(r, "pass_time", format=name) for r in mine]),
                         "twin": bool(row.data.get("twin")),
                         "row_ids": [r.id for r in mine],
                     }

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.common import (
     PARTITION_TITLES,
     failed,
     failures,
+    number,
     one_thread,
     panel,
 )
@@ -46,7 +49,7 @@ SLOW: Final = ("email-eu-core", "wikipedia")
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "dgc"
     name = NAME
     title = "What partitions send"
@@ -69,17 +72,8 @@ class Partition(Experiment):
         "away again. METIS cuts the same supergraph at the same work, at whatever span."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar = {"dataset": GRAPHS}
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
@@ -180,12 +174,13 @@ def compared(rows: Rows, *, real: bool | None = None) -> Iterator[Compared]:
             continue
         for model in MODELS:
             for size in WORKERS:
-                if f"bytes {model} {size} chunks" not in row.counters:
+                case = Table.of([row]).where(model=model, ranks=size)
+                sent = case.where("exchanged", of=None).numbers("method")
+                if "chunks" not in sent:
                     continue
-                sent = {name: row.counters.get(f"bytes {model} {size} {name}") for name in TITLES}
                 best = min(BASELINES, key=lambda name: sent[name])
-                key = f"{model} {size} chunks"
-                balance = row.values.get(f"measured balance {key}", row.values[f"balance {key}"])
+                chunks = case.where(method="chunks")
+                balance = chunks.where("imbalance").numbers("of")
                 yield Compared(
                     row,
                     row.params["dataset"],
@@ -193,24 +188,26 @@ def compared(rows: Rows, *, real: bool | None = None) -> Iterator[Compared]:
                     size,
                     sent["chunks"] / sent[best] if sent[best] else 1.0,
                     best,
-                    balance,
-                    row.values[f"span {key}"],
-                    (sent[ANY_SPAN] or sent["chunks"]) / sent["metis"] if sent["metis"] else None,
+                    balance.get("time", balance[None]),
+                    chunks.where("span").one().value,
+                    (sent.get(ANY_SPAN) or sent["chunks"]) / sent["metis"]
+                    if sent.get("metis")
+                    else None,
                 )
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """A dot per partition, a panel per model."""
-    return _points(rows, lambda row, key: row.counters.get(f"bytes {key}", 0) / 1e6, MODELS)
+    return _points(rows, "exchanged", 1e6, MODELS)
 
 
 def span_points(rows: Rows) -> list[dict[str, Any]]:
     """The same of spans; attention has none."""
     recurrent = tuple(model for model in MODELS if model != "dysat")
-    return _points(rows, lambda row, key: row.values.get(f"span {key}", 0), recurrent)
+    return _points(rows, "span", 1, recurrent)
 
 
-def _points(rows: Rows, value: Any, models: Sequence[str]) -> list[dict[str, Any]]:
+def _points(rows: Rows, metric: str, unit: float, models: Sequence[str]) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for model in models:
         for row in select(rows, experiment=NAME):
@@ -222,9 +219,9 @@ def _points(rows: Rows, value: Any, models: Sequence[str]) -> list[dict[str, Any
                 "counted": True,
             }
             for name in SHOWN:
-                found = value(row, f"{model} {WORKERS[-1]} {name}")
+                found = number(row, metric, 0, model=model, ranks=WORKERS[-1], method=name)
                 if found > 0:
-                    points.append({**common, "series": TITLES[name], "y": found})
+                    points.append({**common, "series": TITLES[name], "y": found / unit})
         for row in failures(rows, NAME):
             points.append(
                 {

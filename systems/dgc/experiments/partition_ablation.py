@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -13,18 +13,20 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
+from dgbench.systems.dgc.experiments.common import failed, failures, number, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
     CONTROLS,
+    observe_work,
     vertex_work,
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, computed, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -33,6 +35,7 @@ from dgbench.systems.dgc.partition import (
     partition_chunks,
     vertices_and_edges,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.supergraph import cut_weight
 from dgbench.systems.dgc.volumes import traffic_of
 
@@ -81,7 +84,7 @@ CASES["paper"] = CASES["full"]
 Rows = Sequence[Any]
 
 
-class PartitionAblation(Experiment):
+class PartitionAblation(Grid):
     paper = "dgc"
     name = NAME
     title = "Parts of the partition by chunks"
@@ -99,17 +102,11 @@ class PartitionAblation(Experiment):
         "supergraph into workers at once."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name, model in CASES[preset]
-        ]
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
+
+    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
+        return ({"dataset": name, "model": model} for name, model in CASES[preset])
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences
@@ -122,8 +119,7 @@ class PartitionAblation(Experiment):
         )
         data = load_sequences(task)
         long = context.preset in ("full", "paper")
-        counters: dict[str, int] = {}
-        values: dict[str, float] = {}
+        found = Measurement(data=describe(data))
         notes: list[str] = []
         with one_thread():
             graph, shape = weighted(data, task)
@@ -132,8 +128,8 @@ class PartitionAblation(Experiment):
             edges = EdgeRecount(data)
             checks = [edges.vertex_steps(graph)]
             known = [name for name, one in VARIANTS.items() if one.by != "kahypar" or long]
-            recounted = drawn(known, 3)
-            counters["weight"] = int(graph.edge_weight.sum(dtype=torch.int64)) // 2
+            chosen = drawn(known, 3)
+            found.observe("edge_weight", int(graph.edge_weight.sum(dtype=torch.int64)) // 2)
             for name in known:
                 settings = VARIANTS[name]
                 if context.preset == "smoke":
@@ -148,30 +144,19 @@ class PartitionAblation(Experiment):
                     continue
                 seconds = time.process_time() - begin
                 stages, span = critical_path(graph, made.placement)
-                counters |= {
-                    f"bytes {name}": traffic_of(graph, hears, made.placement, shape).bytes(),
-                    f"chunks {name}": made.count,
-                    f"inside {name}": weight_inside(graph, made.chunk),
-                    f"between {name}": cut_weight(graph, made.chunk),
-                    f"stages {name}": 1 if shape.attention else stages,
-                }
-                values |= {
-                    f"balance {name}": work_balance(graph, made.placement, work),
-                    f"span {name}": 1.0 if shape.attention else span,
-                }
+                sent = traffic_of(graph, hears, made.placement, shape).bytes()
+                inside, between = weight_inside(graph, made.chunk), cut_weight(graph, made.chunk)
+                balance = work_balance(graph, made.placement, work)
+                _observe(found, name, sent, inside, between)
+                observe_work(found, {"setting": name}, shape, balance, stages, span)
+                found.observe("chunks", made.count, setting=name)
                 checks.append(edges.partition(made.placement, name))
-                if name in (*recounted, "refined"):
-                    checks += _recounted(edges, made, shape, name, counters, values)
+                if name in (*chosen, "refined"):
+                    checks += _recounted(edges, made, shape, name, found)
                 if settings.by not in CONTROLS:  # those run in a process of their own
-                    values[f"seconds {name}"] = seconds
-        return Measurement(
-            values=values,
-            units={name: "s" for name in values if name.startswith("seconds")},
-            counters=counters,
-            data=describe(data),
-            notes=list(dict.fromkeys(notes)),
-            checks=checks,
-        )
+                    found.observe("preparation_time", seconds, setting=name)
+        found.notes, found.checks = list(dict.fromkeys(notes)), checks
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -197,47 +182,43 @@ class PartitionAblation(Experiment):
             return ""
         words = []
         for row in found:
-            sent = {name: row.counters.get(f"bytes {name}") for name in VARIANTS}
-            if not sent["paper"] or not sent["levels"]:
+            table = Table.of([row])
+            sent = table.where("exchanged").numbers("setting")
+            if not sent.get("paper") or not sent.get("levels"):
                 continue
+            spans = table.where("span").numbers("setting")
             words.append(
                 f"{MODEL_TITLES[row.params['model']]} on {panel(row)}: the paper's labels "
                 f"{sent['paper'] / 1e6:.3g} MB, levels {sent['levels'] / 1e6:.3g}, refined "
-                f"{sent['refined'] / 1e6:.3g} at a span of {row.values['span refined']:.2f}"
+                f"{sent['refined'] / 1e6:.3g} at a span of {spans['refined']:.2f}"
                 f" (any span: {sent['refined, any span'] / 1e6:.3g} at "
-                f"{row.values['span refined, any span']:.2f})"
-                + (f", METIS {sent['METIS'] / 1e6:.3g}" if sent["METIS"] else "")
+                f"{spans['refined, any span']:.2f})"
+                + (f", METIS {sent['METIS'] / 1e6:.3g}" if sent.get("METIS") else "")
             )
         return "; ".join(words) + "." if words else ""
 
 
+def _observe(found: Measurement, name: str, sent: int, inside: int, between: int) -> None:
+    """Bytes of an epoch under a variant, and weight inside its chunks and between them."""
+    found.observe("exchanged", sent, setting=name)
+    found.observe("edge_weight", inside, of="inside", setting=name)
+    found.observe("edge_weight", between, of="between", setting=name)
+
+
 def _recounted(
-    edges: EdgeRecount,
-    made: ChunkPartition,
-    shape: Shape,
-    name: str,
-    counters: Mapping[str, int],
-    values: Mapping[str, float],
+    edges: EdgeRecount, made: ChunkPartition, shape: Shape, name: str, found: Measurement
 ) -> list[ResultCheck]:
     """Checks of what a row says of one variant, against a count over all edges."""
     chunk = made.chunk.numpy()
     inside, between = edges.weight(chunk, shape)
-    stages, span = edges.span(made.placement)
-    wanted = {
-        "weight": inside + between,
-        f"inside {name}": inside,
-        f"between {name}": between,
-        f"bytes {name}": sum(edges.bytes(made.placement, shape).values()),
-        f"stages {name}": 1 if shape.attention else stages,
-    }
-    derived = {
-        f"balance {name}": edges.balance(made.placement),
-        f"span {name}": 1.0 if shape.attention else span,
-    }
+    wanted = Measurement()
+    wanted.observe("edge_weight", inside + between)
+    _observe(wanted, name, sum(edges.bytes(made.placement, shape).values()), inside, between)
+    balance = edges.balance(made.placement)
+    observe_work(wanted, {"setting": name}, shape, balance, *edges.span(made.placement))
     return [
         equal("chunks", np.clip(chunk, 0, made.count - 1), chunk, against="range of chunks"),
-        counted(counters, wanted),
-        computed(values, derived),
+        *recounted(found, wanted),
     ]
 
 
@@ -253,16 +234,16 @@ def weight_inside(graph: Supergraph, chunk: Tensor) -> int:
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """A dot per variant, a series per model and a panel per graph."""
-    return _points(rows, lambda row, name: row.counters.get(f"bytes {name}", 0) / 1e6)
+    return _points(rows, "exchanged", 1e6)
 
 
 def span_points(rows: Rows) -> list[dict[str, Any]]:
     """The same of spans; attention has none."""
     recurrent = [row for row in rows if row.params.get("model") != "dysat"]
-    return _points(recurrent, lambda row, name: row.values.get(f"span {name}", 0))
+    return _points(recurrent, "span", 1)
 
 
-def _points(rows: Rows, value: Callable[[Any, str], float]) -> list[dict[str, Any]]:
+def _points(rows: Rows, metric: str, unit: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in select(rows, experiment=NAME):
         common = {
@@ -273,9 +254,9 @@ def _points(rows: Rows, value: Callable[[Any, str], float]) -> list[dict[str, An
             "counted": True,
         }
         found += [
-            {**common, "x": name, "y": height}
+            {**common, "x": name, "y": height / unit}
             for name in VARIANTS
-            if (height := value(row, name)) > 0
+            if (height := number(row, metric, 0, setting=name)) > 0
         ]
     for row in failures(rows, NAME):
         found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.controls import timed_cut
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, computed, counted, drawn
 from dgbench.systems.dgc.partition import (
     ChunkSettings,
     critical_path,
@@ -30,6 +29,7 @@ from dgbench.systems.dgc.placement import (
     by_sequences,
     by_snapshots,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.refinement import hypergraph_of
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
@@ -98,14 +98,10 @@ def count_partitions(
     timed_balance_s: float = 0.0,
     rest: Callable[[Shape], Callable[[ChunkStatistics], Tensor]] | None = None,
 ) -> Measurement:
-    """Count every partition for every model and number of workers.
+    """Count every partition (`method`) for every model and number of workers.
 
-    Counters, each `NAME MODEL P PARTITION`: `bytes` of an epoch, of these `spatial` and
-    `temporal`, `exchanges spatial` and `exchanges temporal` of a forward pass, `most heard` (see
-    there) and `stages`. PARTITION `chunks-any-span` is there for recurrences, for comparison with
-    general partitioners. Values: `balance` by vertices and
-    edges, `span` (`partition.critical_path`), `seconds` of making it; of chunks `measured balance`
-    where it is asked for.
+    `chunks-any-span` is there for recurrences, for comparison with general partitioners. The
+    imbalance is by vertices and edges; of chunks also by time where it is asked for.
 
     Args:
         data: T snapshots and the target.
@@ -116,88 +112,94 @@ def count_partitions(
         timed_balance_s: seconds to time workers' shares for; 0: not.
         rest: a workload model for a shape; None: vertices and edges.
     """
-    counters: dict[str, int] = {"snapshots": len(data) - 1}
-    values: dict[str, float] = {}
+    found = Measurement(data=describe(data))
+    found.observe("snapshots", len(data) - 1)
     notes: list[str] = []
     checks: list[ResultCheck] = []
-    edges = EdgeRecount(data)
+    edges, longest = EdgeRecount(data), 0
     for model, task in tasks.items():
         graph, shape = weighted(data, task)
         checks.append(edges.vertex_steps(graph))
         hears, work = graph.hears(), vertex_work(graph)
-        counters |= {
-            "vertex-steps": graph.num_vertices,
-            "edges": hears.nnz,
-            f"supergraph edges {model}": graph.csr.nnz // 2,
-            "longest": int(graph.start.diff().max()) if graph.num_vertices else 0,
-        }
+        if model == next(iter(tasks)):  # the same for all
+            longest = int(graph.start.diff().max()) if graph.num_vertices else 0
+            found.observe("vertex_steps", graph.num_vertices)
+            found.observe("edges", hears.nnz)
+            found.observe("vertex_steps", longest, of="longest")
+        found.observe("edges", graph.csr.nnz // 2, of="supergraph", model=model)
         guess = rest(shape) if rest is not None else vertices_and_edges
-        recounted = drawn(workers, 1)
+        chosen = drawn(workers, 1)
         for size in workers:
             made = _placements(graph, shape, work, size, settings, controls, guess, notes)
             others = drawn([name for name in made if name != "chunks"], 1)
             for name, (placement, seconds) in made.items():
-                key = f"{model} {size} {name}"
+                dims = {"model": model, "ranks": size, "method": name}
                 sent = traffic_of(graph, hears, placement, shape)
                 forward = [flow.name for flow in sent.select(direction="forward")]
                 stages, span = critical_path(graph, placement)
-                counters |= {
-                    f"bytes {key}": sent.bytes(),
-                    f"spatial {key}": sent.spatial,
-                    f"temporal {key}": sent.temporal,
-                    f"stages {key}": 1 if shape.attention else stages,
-                    f"exchanges spatial {key}": sum(n.startswith(SPATIAL) for n in forward),
-                    f"exchanges temporal {key}": sum(n in ("state", "time") for n in forward),
-                    f"most heard {key}": most_heard(graph, placement, shape),
+                exchanges = {
+                    "spatial": sum(n.startswith(SPATIAL) for n in forward),
+                    "temporal": sum(n in ("state", "time") for n in forward),
                 }
-                values |= {
-                    f"balance {key}": work_balance(graph, placement, work),
-                    f"span {key}": 1.0 if shape.attention else span,
-                    f"seconds {key}": seconds,
-                }
+                heard = most_heard(graph, placement, shape)
+                parts = {"spatial": sent.spatial, "temporal": sent.temporal}
+                _observe(found, dims, sent.bytes(), parts, exchanges, heard)
+                observe_work(found, dims, shape, work_balance(graph, placement, work), stages, span)
+                found.observe("preparation_time", seconds, **dims)
                 checks.append(edges.partition(placement, name))
-                if size in recounted and name in ("chunks", *others):
-                    checks += _recounted(edges, placement, shape, key, counters, values)
+                if size in chosen and name in ("chunks", *others):
+                    checks += recounted(found, _recount(edges, placement, shape, dims))
                 if name == "chunks" and timed_balance_s:
-                    values[f"measured balance {key}"] = measured_balance(
-                        graph, placement, shape, timed_balance_s
-                    )
-    return Measurement(
-        values=values,
-        units={name: "s" for name in values if name.startswith("seconds")},
-        counters=counters,
-        data=describe(data),
-        notes=list(dict.fromkeys(notes)),
-        checks=[*checks, counted(counters, edges.sizes())],
-    )
+                    balance = measured_balance(graph, placement, shape, timed_balance_s)
+                    found.observe("imbalance", balance, of="time", **dims)
+    found.notes = list(dict.fromkeys(notes))
+    found.checks = [*checks, *recounted(found, edges.sizes())]
+    return found
 
 
-def _recounted(
-    edges: EdgeRecount,
-    placement: Placement,
+def _observe(
+    found: Measurement,
+    dims: Mapping[str, Any],
+    sent: int,
+    parts: Mapping[str, int],
+    exchanges: Mapping[str, int],
+    heard: int,
+) -> None:
+    """Bytes of an epoch, exchanges of a forward pass, and steps needed of other workers."""
+    found.observe("exchanged", sent, **dims)
+    for of in ("spatial", "temporal"):
+        found.observe("exchanged", parts[of], of=of, **dims)
+        found.observe("exchanges", exchanges[of], of=of, **dims)
+    found.observe("remote_steps", heard, **dims)
+
+
+def observe_work(
+    found: Measurement,
+    dims: Mapping[str, Any],
     shape: Shape,
-    key: str,
-    counters: Mapping[str, int],
-    values: Mapping[str, float],
-) -> list[ResultCheck]:
-    """Checks of what a row says of one placement, against a count over all edges."""
-    sent = edges.bytes(placement, shape)
-    spatial = sum(count for name, count in sent.items() if name.startswith(SPATIAL))
-    stages, span = edges.span(placement)
-    wanted = {
-        f"bytes {key}": sum(sent.values()),
-        f"spatial {key}": spatial,
-        f"temporal {key}": sum(sent.values()) - spatial,
-        f"stages {key}": 1 if shape.attention else stages,
-        f"exchanges spatial {key}": len(shape.round_dims),
-        f"exchanges temporal {key}": 1,
-        f"most heard {key}": edges.most_heard(placement, shape),
-    }
-    derived = {
-        f"balance {key}": edges.balance(placement),
-        f"span {key}": 1.0 if shape.attention else span,
-    }
-    return [counted(counters, wanted), computed(values, derived)]
+    balance: float,
+    stages: int,
+    span: float,
+) -> None:
+    """Balance of a placement's work, and how serial its time encoder is; attention is not."""
+    found.observe("imbalance", balance, **dims)
+    found.observe("stages", 1 if shape.attention else stages, **dims)
+    found.observe("span", 1.0 if shape.attention else span, **dims)
+
+
+def _recount(
+    edges: EdgeRecount, placement: Placement, shape: Shape, dims: Mapping[str, Any]
+) -> Measurement:
+    """What a row says of one placement, by a count over all edges."""
+    by_name, found = edges.bytes(placement, shape), Measurement()
+    sent = sum(by_name.values())
+    spatial = sum(count for name, count in by_name.items() if name.startswith(SPATIAL))
+    parts = {"spatial": spatial, "temporal": sent - spatial}
+    exchanges = {"spatial": len(shape.round_dims), "temporal": 1}
+    heard = edges.most_heard(placement, shape)
+    _observe(found, dims, sent, parts, exchanges, heard)
+    observe_work(found, dims, shape, edges.balance(placement), *edges.span(placement))
+    return found
 
 
 def most_heard(graph: Supergraph, placement: Placement, shape: Shape) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +24,19 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.projection import (
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    EXACT,
+    PLAIN,
+    TWINS,
+    task_of,
+)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.projection import (
     LINKS,
+    PROJECTED,
     WORKERS,
     Factor,
     Rates,
@@ -34,17 +46,7 @@ from dgbench.systems.dgc.experiments.projection import (
     machine,
     project,
 )
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    EXACT,
-    PLAIN,
-    TWINS,
-    task_of,
-)
-from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, drawn
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
-from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
-from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, drawn
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import Shape, hearing, shape_of
@@ -170,8 +172,9 @@ def project_all(
                 for model in MODELS
             }
         for model, one in rates.items():
-            words = ("vertex_s", "edge_s", "time_s", "unit_s", "copy_bytes_per_s")
-            found.values |= {f"{word} {model}": getattr(one, word) for word in words}
+            for of in ("vertex", "edge", "time", "unit"):
+                found.observe("pass_time", getattr(one, f"{of}_s"), model=model, of=of)
+            found.observe("throughput", one.copy_bytes_per_s, model=model, of="copied")
         said = []
         for dataset in datasets:
             said.append(_project(found, dataset, preset, rates))
@@ -216,28 +219,28 @@ def _project(
         found.checks.append(recount.vertex_steps(graph))
         printed = BY_NAME[dataset].printed
         factor = Factor(printed["vertices"] / graph.num_vertices, printed["edges"] / edges)
-        key = f"{dataset}/{model}"
-        found.counters |= {f"{key}/vertex_steps": graph.num_vertices, f"{key}/edges": edges}
+        observe = partial(found.observe, dataset=dataset, model=model)
+        observe("vertex_steps", graph.num_vertices)
+        observe("edges", edges)
         for name, placement in placements(graph, shape, WORKERS).items():
             load = load_of(graph, hears, placement, shape)
-            found.counters[f"{key}/bytes {name}"] = load.traffic.bytes()
-            found.counters[f"{key}/stages {name}"] = load.stages
+            observe("exchanged", load.traffic.bytes(), setting=name)
+            observe("stages", load.stages, setting=name)
             found.checks.append(recount.partition(placement, name))
             if (model, name) in compared:
                 wanted = recounted_load(recount, placement, shape)
                 own = {of: getattr(load, of) for of in wanted if of != "bytes"}
                 own["bytes"] = load.traffic.bytes()
                 check = equal("counters", own, wanted, against=AGAINST, system=name)
-                found.checks.append(changed(check, part=f"{key} {check.part}"))
+                found.checks.append(changed(check, part=f"{dataset}/{model} {check.part}"))
             for links in LINKS:
-                head = f"{key}/{links}"
                 for fused in (False, True) if name == PLAIN else (False,):
                     epoch = project(
                         load, shape, rates[model], machine(links), factor=factor, fused=fused
                     )
                     who = EXACT if fused else name
-                    found.values[f"{head} compute_s {who}"] = epoch.compute_s
-                    found.values[f"{head} load_s {who}"] = epoch.load_s
-                    found.values[f"{head} communicate_s {who}"] = epoch.communicate_s
+                    for phase in PROJECTED:
+                        seconds = getattr(epoch, f"{phase}_s")
+                        observe("projected_time", seconds, link=links, phase=phase, setting=who)
     assert data is not None
     return {**describe(data), "dataset": dataset}

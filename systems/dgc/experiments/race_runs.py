@@ -1,7 +1,8 @@
 """Races of ways to deal out a model's work: several of them in a cell, each on one group of ranks.
 
 A row of a race keeps the seconds of every turn, so that any two contenders can be compared turn by
-turn afterwards. Names of values begin with `<dataset>/<model>/`.
+turn afterwards. Each observation has dataset and model, and the part of a dataset where there are
+several.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -31,7 +34,6 @@ from dgbench.systems.base.sequences import (
 )
 from dgbench.systems.base.transport import Transport
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -39,6 +41,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     workload,
 )
+from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
 from dgbench.systems.dgc.turns import WARM, RankTurns, TrainedAnswers, take_rank_turns
@@ -126,24 +129,41 @@ def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> Sequence
     )
 
 
+PARTS: Final = ("quarter", "ends", "level")
+"""Dimensions that tell parts of a dataset apart."""
+
+
+def labelled(dataset: str, part: Mapping[str, Any]) -> str:
+    """A dataset, or a part of it as `movie#1`."""
+    words = (f"{v:g}" if isinstance(v, float) else str(v) for v in part.values())
+    return f"{dataset}#{' '.join(words)}" if part else dataset
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One race of a cell.
 
     Attributes:
-        dataset: the name that values carry. task, data: what all contenders train.
+        dataset: its name. task, data: what all contenders train.
         contenders: name -> settings.
+        part: dimensions among `PARTS` that tell several jobs on a dataset apart.
     """
 
     dataset: str
     task: SequenceWorkload
     data: SnapshotSequence
     contenders: Mapping[str, RankSettings]
+    part: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        """What names of its values begin with."""
-        return f"{self.dataset}/{self.task.model}"
+        """Its label in deviations, checks and notes."""
+        return f"{labelled(self.dataset, self.part)}/{self.task.model}"
+
+    @property
+    def dims(self) -> dict[str, Any]:
+        """Dimensions of its observations."""
+        return {"dataset": self.dataset, **self.part, "model": self.task.model}
 
 
 def jobs_of(
@@ -223,13 +243,14 @@ def race(
         )
         _keep(found, job, turns, oracle)
         said = describe(job.data)
-        found.data = {**said, "dataset": job.dataset} if not found.data else _joined(found, said)
+        label = labelled(job.dataset, job.part)
+        found.data = {**said, "dataset": label} if not found.data else _joined(found, said)
         wired = any(settings.wire is not None for settings in job.contenders.values())
         note = f"{ranks} processes over {turns.carrier}" + (", emulated wire" if wired else "")
         for words in (note, *(w for many in turns.notes.values() for w in many)):
             if words not in found.notes:
                 found.notes.append(words)
-    if not found.values:
+    if not found.observations:
         raise UnsupportedError("this cell has no race")
     return found
 
@@ -241,36 +262,40 @@ def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keep(found: Measurement, job: Job, turns: RankTurns, oracle: SequenceOracle) -> None:
-    """Add what a race found to a row's values, counters, deviations and checks."""
-    key, values, counters = job.key, found.values, found.counters
-    found.deviation[key] = max(
+    """Add what a race found to a row's observations, deviations and checks."""
+    found.deviation[job.key] = max(
         oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
     )
     found.checks += summarised(_checks(job, turns, oracle))
     for name, seconds in turns.seconds.items():
-        values |= {f"{key}/turn {name} {i}": s for i, s in enumerate(seconds)}
-        values |= {f"{key}/{phase} {name}": s for phase, s in turns.phases[name].items()}
-        values[f"{key}/prepare {name}"] = turns.prepare_s[name]
-        values[f"{key}/partition {name}"] = turns.partition_s[name]
-        values[f"{key}/divergence {name}"] = turns.divergence(name)
-        values[f"{key}/accuracy {name}"] = turns.accuracy[name]
-        values[f"{key}/loss {name}"] = turns.losses[name][-1]
+        observe = partial(found.observe, **job.dims, setting=name)
+        for turn, s in enumerate(seconds):
+            observe("epoch_time", s, turn=turn)
+        for phase, s in turns.phases[name].items():
+            observe("phase_time", s, phase=phase)
+        observe("preparation_time", turns.prepare_s[name])
+        observe("preparation_time", turns.partition_s[name], phase="partition")
+        observe("divergence", turns.divergence(name))
+        observe("accuracy", turns.accuracy[name])
+        observe("loss", turns.losses[name][-1])
         if turns.stale[name]:
-            values[f"{key}/sent {name}"] = _sent(turns.stale[name])
-        counters[f"{key}/stages {name}"] = turns.stages[name]
+            observe("row_share", _sent(turns.stale[name]), of="sent")
+        observe("stages", turns.stages[name])
         traffic = turns.traffic[name]
-        counters[f"{key}/bytes {name}"] = traffic.total("bytes", operation="all_to_all")
-        counters[f"{key}/messages {name}"] = traffic.total("messages", operation="all_to_all")
+        observe("exchanged", traffic.total("bytes", operation="all_to_all"))
+        observe("messages", traffic.total("messages", operation="all_to_all"))
     graph = vertex_steps(job.data, job.task)
-    counters[f"{key}/vertex_steps"] = graph.num_vertices
-    counters[f"{key}/scored"] = scored = SequenceTask(job.data, job.task, graph).count
+    scored = SequenceTask(job.data, job.task, graph).count
+    found.observe("vertex_steps", graph.num_vertices, **job.dims)
+    found.observe("scored", scored, **job.dims)
     if scored < FEWEST:
         found.notes.append(
-            f"{key}: next to nothing is scored here ({scored} vertex-steps), as hardly an edge "
+            f"{job.key}: next to nothing is scored here ({scored} vertex-steps), as hardly an edge "
             "follows; its epochs and bytes count, its loss and accuracy say nothing"
         )
-    counters[f"{key}/edges"] = sum(job.data.topology[t].nnz for t in range(graph.steps))
-    counters[f"{key}/steps"] = graph.steps
+    edges = sum(job.data.topology[t].nnz for t in range(graph.steps))
+    found.observe("edges", edges, **job.dims)
+    found.observe("snapshots", graph.steps, **job.dims)
 
 
 def _checks(job: Job, turns: RankTurns, oracle: SequenceOracle) -> list[ResultCheck]:
@@ -331,23 +356,41 @@ def _sent(history: Sequence[StaleEpoch]) -> float:
 # What rows say.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Race:
     """A race as its row keeps it.
 
     Attributes:
-        row: of the race, or the first of its rounds. dataset, model: what was trained.
+        row: of the race. dataset, part, model: what was trained, as of a `Job`.
         names: contenders.
     """
 
     row: Any
     dataset: str
+    part: Mapping[str, Any]
     model: str
     names: tuple[str, ...]
 
     @property
+    def label(self) -> str:
+        """Its dataset, or the part of it."""
+        return labelled(self.dataset, self.part)
+
+    @property
     def key(self) -> str:
-        return f"{self.dataset}/{self.model}"
+        """Of its deviation."""
+        return f"{self.label}/{self.model}"
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, str | None, str | None], list[Any]]:
+        """Numbers by metric, setting and phase; those of turns in their order."""
+        mine = {"dataset": self.dataset, **self.part, "model": self.model}.items()
+        found: dict[tuple[str, str | None, str | None], list[Any]] = {}
+        for one in self.row.observations:
+            if mine <= one.dims.items():
+                key = one.metric, one.dims.get("setting"), one.dims.get("phase")
+                found.setdefault(key, []).append(one.value)
+        return found
 
     @property
     def twin(self) -> bool:
@@ -370,30 +413,27 @@ class Race:
 
     def turns(self, name: str) -> list[float]:
         """Seconds of each turn's epoch, of the slowest rank."""
-        found: list[float] = []
-        while (key := f"{self.key}/turn {name} {len(found)}") in self.row.values:
-            found.append(self.row.values[key])
-        return found
+        return self._numbers.get(("epoch_time", name, None), [])
 
     def epoch(self, name: str) -> float:
         """Median seconds of an epoch."""
         return median(self.turns(name))
 
-    def value(self, what: str, name: str) -> float:
-        """A value of a contender: a phase's seconds, `divergence`, `prepare`; 0.0 if not there."""
-        return self.row.values.get(f"{self.key}/{what} {name}", 0.0)
+    def number(self, metric: str, name: str | None = None, phase: str | None = None) -> Any:
+        """A number of a contender, or of the race; 0 if it is not there."""
+        return self._numbers.get((metric, name, phase), [0])[-1]
 
-    def has(self, what: str, name: str) -> bool:
-        """Whether there is such a value."""
-        return f"{self.key}/{what} {name}" in self.row.values
+    def has(self, metric: str, name: str) -> bool:
+        """Whether a contender has such a number."""
+        return (metric, name, None) in self._numbers
 
-    def count(self, what: str, name: str = "") -> int:
-        """A counter: `vertex_steps`, `edges`, `steps`, or `bytes`, `stages` of a contender."""
-        return self.row.counters.get(f"{self.key}/{what}" + (f" {name}" if name else ""), 0)
+    def spent(self, phase: str, name: str) -> float:
+        """Seconds of an epoch in a phase, mean over ranks."""
+        return self.number("phase_time", name, phase)
 
     def computing(self, name: str) -> float:
         """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
-        return sum(self.value(phase, name) for phase in PHASES if phase != "communicate")
+        return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
 
     def gain(self, slow: str, fast: str) -> Ratio:
         """How many times faster one contender is than another, turn by turn."""
@@ -414,31 +454,28 @@ class Race:
 
 
 def dataset_title(dataset: str, twin: bool = False) -> str:
-    """A dataset's title, marked where it was a twin; of a part of it (`movie#1`), too."""
-    return BY_NAME[dataset.partition("#")[0]].title + (" (twin)" if twin else "")
+    """A dataset's title, marked where it was a twin."""
+    return BY_NAME[dataset].title + (" (twin)" if twin else "")
 
 
 def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
     """All races of an experiment's rows, in the order of datasets and models; of several rounds the
     last counts."""
     found: dict[tuple[Any, ...], Race] = {}
-    for row in select(rows, experiment=experiment, **params):
-        names: dict[tuple[str, str], list[str]] = {}
-        for key in row.values:
-            dataset, _, rest = key.partition("/")
-            model, _, what = rest.partition("/")
-            if what.startswith("turn ") and what.endswith(" 0"):
-                names.setdefault((dataset, model), []).append(what[5:-2])
-        for (dataset, model), mine in names.items():
-            key = dataset, model, row.params.get("ranks"), row.params.get("link")
-            found[key] = Race(row, dataset, model, tuple(mine))
+    for row in rows_of(rows, experiment=experiment, **params):
+        first = Table.of([row]).where("epoch_time", turn=0)
+        for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
+            part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
+            key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
+            names = tuple(one["setting"] for one in mine)
+            found[key] = Race(row, dataset, part, model, names)
     order = {name: i for i, name in enumerate((*BY_NAME,))}
     models = {name: i for i, name in enumerate(MODEL_TITLES)}
     return sorted(
         found.values(),
         key=lambda r: (
-            order.get(r.dataset.partition("#")[0], len(order)),
-            r.dataset,
+            order.get(r.dataset, len(order)),
+            r.label,
             models[r.model],
         ),
     )

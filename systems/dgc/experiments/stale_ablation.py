@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import close
+from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -32,10 +34,10 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     Outcome,
     place_chunks,
 )
-from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import RankTrainer
 
 _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
@@ -138,22 +140,20 @@ class StaleAblation(StaleTable):
 def _note(found: Measurement, job: Job, outcome: Outcome) -> None:
     """Add thresholds, copies and late savings of each run to a row."""
     for name, run in outcome.learned.items():
-        start = f"{job.dataset} {job.model} {name}"
         if name == "without":
             continue
+        observe = partial(found.observe, **job.dims, setting=name)
         shares = [share for share in run.shares if share]
         if name in ("adaptive", "printed") and shares:
-            found.values[f"{start} first share"] = shares[0]
-            found.values[f"{start} last share"] = shares[-1]
-            found.values |= {
-                f"{start} share {epoch}": share
-                for epoch, share in enumerate(run.shares, 1)
-                if share and epoch in _shown(len(run.shares))
-            }
-        found.values[f"{start} held late"] = sum(run.held[-LAST:]) / LAST
-        found.counters[f"{start} cache_bytes"] = run.cache_bytes
-        found.counters[f"{start} cache_formula"] = run.cache_formula
-        found.counters[f"{start} owned_bytes"] = run.owned_bytes
+            observe("threshold", shares[0], of="first")
+            observe("threshold", shares[-1], of="last")
+            for epoch, share in enumerate(run.shares, 1):
+                if share and epoch in _shown(len(run.shares)):
+                    observe("threshold", share, epoch=epoch)
+        observe("row_share", sum(run.held[-LAST:]) / LAST, of="held")
+        observe("memory", run.cache_bytes, of="copies")
+        observe("memory", run.cache_formula, of="formula")
+        observe("memory", run.owned_bytes, of="owned")
 
 
 def _shown(epochs: int) -> set[int]:
@@ -179,14 +179,15 @@ def _compare(found: Measurement, job: Job) -> None:
         SequenceOracle(task, data).check_losses(ranks[0][0][:1], name),
     ]  # fmt: skip
     history = summed([rank[1] for rank in ranks])
-    start = f"ranks {job.dataset} {job.model}"
-    found.values[f"{start} gap"] = gap
+    observe = partial(found.observe, **job.dims)
+    observe("deviation", gap, method="ranks")
     for name, epochs in (("ranks", history), ("alone", alone.history)):
-        found.counters[f"{start} sent by {name}"] = sum(epoch.sent for epoch in epochs)
-        found.counters[f"{start} index by {name}"] = sum(epoch.index_bytes for epoch in epochs)
-    found.counters[f"{start} cache_bytes"] = sum(rank[2] for rank in ranks)
-    found.counters[f"{start} received_bytes"] = sum(rank[3] for rank in ranks)
-    found.counters[f"{start} cache_formula"] = alone.cache_bytes
+        observe("rows_sent", sum(epoch.sent for epoch in epochs), method=name)
+        index = sum(epoch.index_bytes for epoch in epochs)
+        observe("exchanged", index, method=name, of="index")
+    observe("memory", sum(rank[2] for rank in ranks), method="ranks", of="copies")
+    observe("memory", sum(rank[3] for rank in ranks), method="ranks", of="received")
+    observe("memory", alone.cache_bytes, method="ranks", of="formula")
 
 
 def _be(comm: Communicator, job: Job) -> tuple[list[float], list[Any], int, int]:
@@ -224,16 +225,16 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     usable = select(rows, experiment="stale_ablation")
     for p in points(usable, where=lambda d, m, s: s in ("adaptive", "printed")):
-        start = f"{p.dataset} {p.model} {p.setting} share "
-        for name, value in p.row.values.items():
-            if name.startswith(start):
-                found.append(
-                    {
-                        "panel": f"{title(p)}, {MODEL_TITLES[p.model]}",
-                        "series": "corrected" if p.setting == "adaptive" else "as printed",
-                        "x": int(name.removeprefix(start)),
-                        "y": value,
-                        "row_ids": [p.row.id],
-                    }
-                )
+        run = {"dataset": p.dataset, "model": p.model, "setting": p.setting}
+        shares = Table.of([p.row]).where("threshold", of=None, **run)
+        found += [
+            {
+                "panel": f"{title(p)}, {MODEL_TITLES[p.model]}",
+                "series": "corrected" if p.setting == "adaptive" else "as printed",
+                "x": one["epoch"],
+                "y": one.value,
+                "row_ids": [p.row.id],
+            }
+            for one in shares
+        ]
     return found + missing_points(rows, "stale_ablation", "all graphs")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from dgbench.lab.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +47,40 @@ def points(
     """
     found = []
     for row in rows:
-        for name in row.values:
-            if not name.endswith(" accuracy"):
+        runs = Table.of([row]).where(("accuracy", "scored", "rows_sent", "exchanged"), method=None)
+        for (dataset, model), mine in runs.by("dataset", "model").items():
+            settings = mine.by("setting")
+            if "without" not in settings:
                 continue
-            dataset, model, setting = name.removesuffix(" accuracy").split(" ", 2)
-            start = f"{dataset} {model}"
-            base = row.values.get(f"{start} without accuracy")
-            if (
-                base is None
-                or setting == "without"
-                or (where and not where(dataset, model, setting))
-            ):
-                continue
-            c, share = row.counters, row.values[name]
-            tested = max(1, c[f"{start} {setting} tested"])
-            found.append(
-                Point(
-                    row=row,
-                    dataset=dataset,
-                    model=model,
-                    setting=setting,
-                    accuracy=share,
-                    drop=100 * (base - share),
-                    noise=100 * (max(base * (1 - base), 0.0) / tested) ** 0.5,
-                    saved_rows=_saved(c, start, setting, "rows"),
-                    saved_bytes=_saved(c, start, setting, "bytes"),
-                )
-            )
+            (base,) = settings.pop("without").where("accuracy", of=None).values
+            found += [
+                _point(row, dataset, model, setting, run, base)
+                for setting, run in settings.items()
+                if where is None or where(dataset, model, setting)
+            ]
     return found
 
 
-def _saved(counters: Mapping[str, int], start: str, setting: str, unit: str) -> float:
-    plain = counters[f"{start} {setting} plain_{unit}"]
-    return 100 * (1 - counters[f"{start} {setting} {unit}"] / plain) if plain else 0.0
+def _point(row: Any, dataset: str, model: str, setting: str, run: Table, base: float) -> Point:
+    (share,) = run.where("accuracy", of=None).values
+    (tested,) = run.where("scored").values
+    return Point(
+        row=row,
+        dataset=dataset,
+        model=model,
+        setting=setting,
+        accuracy=share,
+        drop=100 * (base - share),
+        noise=100 * (max(base * (1 - base), 0.0) / max(1, tested)) ** 0.5,
+        saved_rows=_saved(run.where("rows_sent")),
+        saved_bytes=_saved(run.where("exchanged")),
+    )
+
+
+def _saved(sent: Table) -> float:
+    """Percent less than what is sent plainly."""
+    by = sent.numbers("of")
+    return 100 * (1 - by[None] / by["plain"]) if by["plain"] else 0.0
 
 
 @dataclass(frozen=True, slots=True)

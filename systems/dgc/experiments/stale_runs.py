@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,14 +30,14 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
-from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
-from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
 from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.stale_audit import AuditedStaleWorkers
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ class Job:
     @property
     def length(self) -> int:
         return EPOCHS[self.preset] if self.epochs is None else self.epochs
+
+    @property
+    def dims(self) -> dict[str, str]:
+        """Dimensions of its observations."""
+        return {"dataset": self.dataset, "model": self.model}
 
     def workload(self) -> SequenceWorkload:
         """What is trained."""
@@ -372,23 +378,22 @@ def _take(comm: Communicator, jobs: tuple[Job, ...]) -> dict[int, Outcome]:
 
 
 def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
-    """All runs of a cell as one measurement, named by graph, model, setting and what it is."""
-    values: dict[str, float] = {}
-    counters: dict[str, int] = {}
-    gaps: list[float] = []
+    """All runs of a cell as one measurement."""
+    found = Measurement()
     for job, outcome in zip(jobs, outcomes, strict=True):
-        where = f"{job.dataset} {job.model}"
-        counters[f"{where} vertices"] = outcome.vertices
-        counters[f"{where} boundary"] = outcome.boundary
-        counters[f"{where} epochs"] = job.length
-        gaps.append(outcome.gap)
+        observe = partial(found.observe, **job.dims)
+        observe("vertex_steps", outcome.vertices)
+        observe("boundary_rows", outcome.boundary)
+        observe("epochs", job.length)
         for name, run in outcome.learned.items():
-            values[f"{where} {name} accuracy"] = run.accuracy
-            values[f"{where} {name} seen"] = run.seen
-            values[f"{where} {name} loss"] = run.losses[-1]
-            counters[f"{where} {name} tested"] = run.tested
-            for what in ("rows", "plain_rows", "bytes", "plain_bytes"):
-                counters[f"{where} {name} {what}"] = getattr(run, what)
+            observe("accuracy", run.accuracy, setting=name)
+            observe("accuracy", run.seen, setting=name, of="training")
+            observe("loss", run.losses[-1], setting=name)
+            observe("scored", run.tested, setting=name)
+            observe("rows_sent", run.rows, setting=name)
+            observe("rows_sent", run.plain_rows, setting=name, of="plain")
+            observe("exchanged", run.bytes, setting=name)
+            observe("exchanged", run.plain_bytes, setting=name, of="plain")
     names = [job.dataset for job in jobs]
     idle = [
         f"{job.dataset} {job.model}"
@@ -401,12 +406,8 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
     data["note"] = "; ".join(
         dict.fromkeys(outcome.data["note"] for outcome in outcomes if outcome.data["note"])
     )
-    return Measurement(
-        values=values,
-        units={name: "share of right predictions" for name in values if "accuracy" in name},
-        counters=counters,
-        deviation={"loss": max(gaps)},
-        checks=[check for outcome in outcomes for check in outcome.checks],
-        data=data,
-        notes=[f"nothing is held out for testing: {', '.join(idle)}"] if idle else [],
-    )
+    found.deviation = {"loss": max(outcome.gap for outcome in outcomes)}
+    found.checks = [check for outcome in outcomes for check in outcome.checks]
+    found.data = data
+    found.notes = [f"nothing is held out for testing: {', '.join(idle)}"] if idle else []
+    return found

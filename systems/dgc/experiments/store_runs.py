@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Final
 
 from dgbench.lab.result_checks import close
+from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator, stack
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement
@@ -36,27 +38,29 @@ class _Served:
 
 
 def compare_store(found: Measurement, job: Job) -> None:
-    """Train through the store and without it, and note both in a row.
+    """Train through the store and without it, and note both in a row (`method`).
 
-    Values are seconds per epoch (`plain`, `store`) and those in which the server moved rows
-    (`serve`); counters the bytes of an epoch, all and through the busiest process.
+    Observed are seconds of an epoch and those in which the server moved rows, and bytes of an
+    epoch, all and through the busiest process.
     """
+    observe = partial(found.observe, **job.dims)
     start = f"store {job.dataset} {job.model}"
     losses = {}
     for name, ranks in (("plain", WORKERS), ("store", WORKERS + 1)):
         parts = launch(_be, ranks, (job, name == "store"), timeout_s=300, threads=1)
         matrix = stack([part.traffic for part in parts]).matrix("bytes", operation="all_to_all")
-        found.counters[f"{start} {name} bytes"] = int(matrix.sum())
+        observe("exchanged", int(matrix.sum()), method=name)
         through = matrix.sum(0) + matrix.sum(1)
-        found.counters[f"{start} {name} busiest"] = int(through.max())
-        found.values[f"{start} {name}"] = median(max(s) for s in zip(*(p.seconds for p in parts)))  # noqa: B905
+        observe("exchanged", int(through.max()), method=name, of="busiest")
+        slowest = [max(s) for s in zip(*(p.seconds for p in parts))]  # noqa: B905
+        observe("epoch_time", median(slowest), method=name)
         losses[name] = parts[0].losses
         if name == "store":
-            found.values[f"{start} serve"] = parts[-1].serve_s
-            found.counters[f"{start} pushed"] = sum(part.pushed for part in parts)
-            found.counters[f"{start} pulled"] = parts[-1].pulled
+            observe("phase_time", parts[-1].serve_s, phase="serve")
+            observe("rows_sent", sum(part.pushed for part in parts), method=name, of="pushed")
+            observe("rows_sent", parts[-1].pulled, method=name, of="pulled")
     gap = max(abs(a / b - 1) for a, b in zip(losses["store"], losses["plain"], strict=True))
-    found.values[f"{start} gap"] = gap
+    observe("deviation", gap, method="store")
     through = {"against": "direct exchange", "system": "store", "part": start}
     task = job.workload()
     oracle = SequenceOracle(task, load_sequences(task), label=start)
@@ -97,19 +101,16 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
 def store_words(row: object) -> list[str]:
     """What each comparison of a row says, in words."""
     words = []
-    for name in row.values:  # type: ignore[attr-defined]
-        if not (name.startswith("store ") and name.endswith(" serve")):
-            continue
-        start = name.removesuffix(" serve")
-        c, v = row.counters, row.values  # type: ignore[attr-defined]
-        dataset, model = start.split()[1:]
+    compared = Table.of([row]).where(("exchanged", "epoch_time"), method=("store", "plain"))
+    for (dataset, model), mine in compared.by("dataset", "model").items():
+        sent = mine.where("exchanged").numbers("method", "of")
         total, busiest = (
-            c[f"{start} store {what}"] / max(1, c[f"{start} plain {what}"])
-            for what in ("bytes", "busiest")
+            sent["store", what] / max(1, sent["plain", what]) for what in (None, "busiest")
         )
+        seconds = mine.where("epoch_time").numbers("method")
         words.append(
             f"{model} on {dataset}: {total:.2f} times the bytes, {busiest:.1f} times as many "
-            f"through the busiest process, {v[f'{start} store'] / v[f'{start} plain']:.2f} times "
+            f"through the busiest process, {seconds['store'] / seconds['plain']:.2f} times "
             "the epoch"
         )
     return words

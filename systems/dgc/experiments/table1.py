@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from dgbench import datasets
 from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
-from dgbench.systems.dgc.experiments.recount import computed, counted
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
+from dgbench.systems.dgc.recount import recounted
 
 SMOKE = ("amazon", "movie", "email-eu-core")
 RULE_TITLES = {
@@ -20,12 +22,21 @@ RULE_TITLES = {
     "tail": "first edge to the end",
     "all": "always",
 }
-DAY = {"s": 86_400.0, "day": 1.0}
-"""Units of time in a day; other data has steps without a length."""
+DAY = 86_400.0
+SECONDS = {"s": 1.0, "day": DAY}
+"""Seconds of a unit of time; other data has steps without a length."""
 
 
-class Table1(Experiment):
+class SizesOfGraphs(Grid):
+    """An experiment that counts each graph in a cell of its own."""
+
     paper = "dgc"
+    device = "cpu"
+    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: tuple(graph.name for graph in ALL)}}
+    timeout_s: ClassVar = {"paper": 1800, None: 120}
+
+
+class Table1(SizesOfGraphs):
     name = "table1"
     title = "Table 1: the graphs"
     claims = (
@@ -35,7 +46,6 @@ class Table1(Experiment):
         "dgc-tab1-stack",
         "dgc-s71-windows",
     )
-    device = "cpu"
     question = "Are the graphs the ones that the paper describes, and when is a vertex present?"
     reading = (
         "The paper sums vertices over snapshots and does not say when one is present. We count by "
@@ -45,56 +55,30 @@ class Table1(Experiment):
         "nothing; its vertices by a rule follow from lifetimes that were assumed."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
-
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Lifetimes.of(graph, context.preset)
-        counters = {
-            "snapshots": found.steps,
-            "nodes": found.nodes,
-            "events": found.events,
-            "edges": int(found.edges.sum()),
-            "pairs": found.pairs,
-            **{f"vertices {rule}": found.vertices(rule) for rule in RULES},
-            "vertices all": found.nodes * found.steps,
-        }
-        values, units = {}, {}
-        day = DAY.get(datasets.card(graph.name).time_unit or "")
-        if day:
-            values["window"] = found.window / day
-            units["window"] = "days"
+        second = SECONDS.get(datasets.card(graph.name).time_unit or "")
+        edges = int(found.edges.sum())
+        out = _sizes(found, found.events, found.window, second)
+        out.observe("edges", edges)
+        out.observe("edges", found.pairs, of="pairs")
         for rule in RULES:
-            values[f"edges per vertex {rule}"] = (
-                counters["edges"] / counters[f"vertices {rule}"] if found.events else 0.0
-            )
-        wanted = {"snapshots": found.steps, "nodes": found.nodes, "events": found.recount.events}
-        if found.recount.all:
-            wanted |= {"edges": int(found.recount.edges.sum()), "pairs": found.recount.pairs}
+            vertices = found.vertices(rule)
+            out.observe("vertex_steps", vertices, presence=rule)
+            mean = edges / vertices if found.events else 0.0
+            out.observe("mean_count", mean, of="edges", presence=rule)
+        out.observe("vertex_steps", found.nodes * found.steps, presence="all")
+        recount = found.recount
+        wanted = _sizes(found, recount.events, recount.window, second)
+        if recount.all:
+            wanted.observe("edges", int(recount.edges.sum()))
+            wanted.observe("edges", recount.pairs, of="pairs")
         for rule in RULES:
-            if found.recount.all or rule != "edges":
-                wanted[f"vertices {rule}"] = int(found.recount.present(rule).sum())
-        checks = [found.check(), counted(counters, wanted)]
-        if day:
-            checks.append(computed(values, {"window": found.recount.window / day}))
-        return Measurement(
-            values=values,
-            units=units,
-            counters=counters,
-            data=found.data,
-            checks=checks,
-        )
+            if recount.all or rule != "edges":
+                wanted.observe("vertex_steps", int(recount.present(rule).sum()), presence=rule)
+        out.data, out.checks = found.data, [found.check(), *recounted(out, wanted)]
+        return out
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -125,10 +109,21 @@ class Table1(Experiment):
         )
 
 
+def _sizes(found: Lifetimes, events: int, window: float, second: float | None) -> Measurement:
+    """Snapshots, vertices and events of a graph, and its window in seconds where it has some."""
+    out = Measurement()
+    out.observe("snapshots", found.steps)
+    out.observe("vertices", found.nodes)
+    out.observe("edges", events, of="events")
+    if second:
+        out.observe("window", window * second)
+    return out
+
+
 def share(row: Any, rule: str) -> float:
     """Vertices present in a mean snapshot by a rule, of all vertices."""
-    everyone = row.counters["vertices all"]
-    return row.counters[f"vertices {rule}"] / everyone if everyone else 0.0
+    present, everyone = (number(row, "vertex_steps", presence=of) for of in (rule, "all"))
+    return present / everyone if everyone else 0.0
 
 
 def printed_share(name: str) -> float | None:
@@ -170,11 +165,11 @@ def same_printed(counted: int, printed: int) -> bool:
 
 def agrees(row: Any) -> dict[str, bool]:
     """Which printed numbers a counted row has: by its best rule and way to count edges."""
-    printed = BY_NAME[row.params["dataset"]].printed
+    printed, found = BY_NAME[row.params["dataset"]].printed, Table.of([row])
     counted = {
-        "snapshots": [row.counters["snapshots"]],
-        "vertices": [row.counters[f"vertices {rule}"] for rule in (*RULES, "all")],
-        "edges": [row.counters[key] for key in ("events", "edges", "pairs")],
+        "snapshots": found.where("snapshots").values,
+        "vertices": found.where("vertex_steps").values,
+        "edges": found.where("edges").values,
     }
     return {
         key: any(same_printed(number, printed[key]) for number in counted[key]) for key in printed

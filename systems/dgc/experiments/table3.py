@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dgbench.lab.compare import select
+from dgbench.lab.table import Table
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.experiments.stale_base import (
@@ -132,12 +133,7 @@ class Table3(StaleTable):
             words.append(f"{subject} saves {text}: {_verdict(m)}.")
         if not words:
             return ""
-        epochs = max(
-            value
-            for row in found
-            for name, value in row.counters.items()
-            if name.endswith(" epochs")
-        )
+        epochs = max(Table.of(found).where("epochs").values)
         runs = mean(of_held(found, self.name, "adaptive")).runs
         return (
             f"Asked for is {_BAR_SAVED:.0f} % of the traffic, by rows as the paper counts, at "

@@ -5,33 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, gain_of, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, turns_gain
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing, strength
-from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, slower
-from dgbench.systems.esdg.experiments.settings import BY_NAME, GRAPHS, MODEL_TITLES
+from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, peak
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 NONE: Final = "the experiment 'memory' did not run"
+WAYS: Final = ("ours", "paper")
 WITHIN: Final = 0.1
 """How far a measured peak may lie from its plan."""
 
 
 def _sizes(rows: Sequence[Any]) -> list[Any]:
-    return select(rows, experiment="memory", part="sizes")
+    return rows_of(rows, experiment="memory", part="sizes")
 
 
 def _swept(rows: Sequence[Any]) -> list[Any]:
-    return select(rows, experiment="memory", part="sweep")
+    return rows_of(rows, experiment="memory", part="sweep")
 
 
-def least_devices(rows: Sequence[Any], cost: str, what: str) -> dict[str, int | None]:
+def least_devices(rows: Sequence[Any], method: str, of: str) -> dict[str, int | None]:
     """The fewest GPUs of each configuration, `whole` or in blocks (`best`); None: not on 128."""
     return {
-        f"{MODEL_TITLES[row.params['model']]} {graph.title}": least_ranks(
-            row, graph.name, cost, what
-        )
+        f"{MODEL_TITLES[row.params['model']]} {title}": ranks
         for row in rows
-        for graph in GRAPHS
+        for title, ranks in least_ranks(row, method, of).items()
     }
 
 
@@ -108,11 +109,12 @@ def block_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing(NONE)
     gaps, ratios = [], []
     for row in found:
-        for n in block_counts(row):
-            for name in (f"{n}", f"paper {n}"):
-                peak = row.counters[f"peak {name}"]
-                gaps.append(abs(peak / row.values[f"planned {name}"] - 1))
-        ratios.append(row.counters["peak layout"] / row.values["formula layout"])
+        for where in [{"setting": s, "blocks": n} for n in block_counts(row) for s in WAYS]:
+            planned = number(row, "estimate", of="memory", method="planned", **where)
+            gaps.append(abs(peak(row, **where) / planned - 1))
+        layout = {"of": "memory", "setting": "layout", "method": "formula"}
+        top = number(row, "memory", of="peak", setting="layout")
+        ratios.append(top / number(row, "estimate", **layout))
     return finding(
         found,
         evidence="counted",
@@ -130,9 +132,13 @@ def fewer_blocks(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = _swept(rows)
     if not found:
         return missing(NONE)
-    ratios = [(row, n, slower([row], f"paper {n}")) for row in found for n in block_counts(row)[1:]]
+    ratios = [
+        (f"{_name(row)} {n} blocks", turns_gain([row], baseline="paper", blocks=n), row)
+        for row in found
+        for n in block_counts(row)[1:]
+    ]
     return _all_above(
-        [(f"{_name(row)} {n} blocks", ratio, row) for row, n, ratio in ratios],
+        ratios,
         lacking="no row has several numbers of blocks",
         reason="epoch over that with one block, every block run twice",
     )
@@ -143,22 +149,20 @@ def transfer_twice(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = _swept(rows)
     if not found:
         return missing(NONE)
-    times = {
-        row.counters[f"brought paper {n}"] / row.counters["steps"]
-        for row in found
-        for n in block_counts(row)
-    }
-    lean = [
-        row.counters[f"brought {n}"] / row.counters["steps"]
-        for row in found
-        for n in block_counts(row)
-    ]
-    same = times == {float(claim.value)}
+    times, lean = (
+        [
+            number(row, "snapshots", of="brought", setting=way, blocks=n) / number(row, "snapshots")
+            for row in found
+            for n in block_counts(row)
+        ]
+        for way in ("paper", "ours")
+    )
+    each = set(times)
     return finding(
         found,
         evidence="counted",
-        measured=max(times) if len(times) == 1 else sorted(times),
-        holds=same,
+        measured=max(each) if len(each) == 1 else sorted(each),
+        holds=each == {float(claim.value)},
         target=float(claim.value),
         direction=min(times) > 1,
         reason=(
@@ -170,19 +174,17 @@ def transfer_twice(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def blocks_tuned(claim: Claim, rows: Sequence[Any]) -> Finding:
     """The fewest blocks that a budget allows are taken, and the budget is kept."""
-    found = select(rows, experiment="memory", part="budget")
+    found = rows_of(rows, experiment="memory", part="budget")
     if not found:
         return missing(NONE)
     shown, right = [], True
     for row in found:
-        c = row.counters
         for share in SHARES:
-            name = f"{share:g}"
-            budget = c[f"budget {name}"]
-            fits = c[f"planned {name}"] <= budget and c[f"peak {name}"] <= (1 + WITHIN) * budget
-            fewest = c.get(f"fewer {name}", budget + 1) > budget
-            right = right and fits and fewest
-            shown.append(c[f"blocks {name}"])
+            sizes = Table.of([row]).where("memory", budget_share=share).numbers("of")
+            budget = sizes["budget"]
+            fits = sizes["planned"] <= budget and sizes["peak"] <= (1 + WITHIN) * budget
+            right = right and fits and sizes.get("fewer", budget + 1) > budget
+            shown.append(number(row, "timeline_blocks", budget_share=share))
     return finding(
         found,
         evidence="counted",
@@ -194,11 +196,11 @@ def blocks_tuned(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def precompute(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Epoch with the first aggregation in it over that without, of every model."""
-    found = select(rows, experiment="ablation", kind="precompute")
+    found = rows_of(rows, experiment="ablation", kind="precompute")
     ratios = [
-        (f"{_name(row)}{words}", gain_of([row], gain), row)
+        (f"{_name(row)}{words}", turns_gain([row], setting=setting), row)
         for row in found
-        for gain, words in (("precompute", ""), ("plain, precompute", ", all else off"))
+        for setting, words in (("precompute", ""), ("plain, precompute", ", all else off"))
     ]
     return _all_above(
         ratios,

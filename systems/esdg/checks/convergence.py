@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import number
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing
 from dgbench.systems.esdg.experiments.fig6 import (
     APART,
+    FLOAT64,
     PARTITIONS,
+    PLAIN,
     apart,
     curve,
     fluctuation,
@@ -38,13 +42,17 @@ Rows = Sequence[Any]
 
 def _between(row: Any) -> tuple[list[float], float]:
     """Gaps of the losses of both partitions by epoch, and the largest one of their accuracies."""
-    points = zip(*(curve(row, f"accuracy {p}") for p in PARTITIONS), strict=True)
+    points = zip(*(curve(row, "accuracy", p) for p in PARTITIONS), strict=True)
     return gaps(row, *PARTITIONS), max(abs(a - b) for a, b in points)
 
 
 def _one(claim: Claim, rows: Rows, model: str) -> Any:
     found = trained(rows, model=model)
-    return max(found, key=lambda r: r.counters["epochs"]) if found else None
+    return max(found, key=_epochs) if found else None
+
+
+def _epochs(row: Any) -> int:
+    return number(row, "epochs")
 
 
 def tmgcn(claim: Claim, rows: Rows) -> Finding:
@@ -58,7 +66,7 @@ def tmgcn(claim: Claim, rows: Rows) -> Finding:
         evidence="analogue",
         measured=_shown(losses, points),
         holds=max(losses) <= COINCIDE and points <= SAME_POINTS,
-        reason=f"{row.counters['epochs']} epochs on {row.params['ranks']} processes",
+        reason=f"{_epochs(row)} epochs on {row.params['ranks']} processes",
     )
 
 
@@ -77,7 +85,7 @@ def cdgcn(claim: Claim, rows: Rows) -> Finding:
         holds=max(losses) <= MILD and late,
         direction=max(losses) <= MILD,
         reason=f"the gap is {max(losses[:half]):.1e} in the first half of "
-        f"{row.counters['epochs']} epochs and {max(losses[half:]):.1e} in the second",
+        f"{_epochs(row)} epochs and {max(losses[half:]):.1e} in the second",
     )
 
 
@@ -108,8 +116,8 @@ def equivalence(claim: Claim, rows: Rows) -> Finding:
     found = trained(rows)
     if {r.params["model"] for r in found} != set(MODEL_TITLES):
         return missing(NONE + " for all three models")
-    first = max(gaps(r, p, "plain")[0] for r in found for p in PARTITIONS)
-    exact = max(max(gaps(r, p, "plain", "loss64")) for r in found for p in PARTITIONS)
+    first = max(gaps(r, p, PLAIN)[0] for r in found for p in PARTITIONS)
+    exact = max(max(gaps(r, p, PLAIN, FLOAT64)) for r in found for p in PARTITIONS)
     words = []
     for row in found:
         at = [e for p in PARTITIONS if (e := apart(row, p)) is not None]
@@ -132,22 +140,21 @@ def theta(claim: Claim, rows: Rows) -> Finding:
     found = trained(rows)
     if not found:
         return missing(NONE)
-    total = {
-        k: sum(r.counters[k] for r in found)
-        for k in ("edges", "positives", "negatives", "rounded_up")
-    }
-    if not total["edges"]:
+    drawn = Table.of(found)
+    edges = sum(drawn.where("edges").values)
+    if not edges:
         raise InvalidInputError("no edges were there to draw from")
-    share = total["positives"] / total["edges"]
+    positives, negatives, rounded_up = (
+        sum(drawn.where("pairs", of=of).values) for of in ("positives", "negatives", "rounded_up")
+    )
     return finding(
         found,
         evidence="counted",
-        measured=share,
+        measured=positives / edges,
         target=claim.value,
         # A step draws a whole number of edges, so each may add one.
-        holds=total["negatives"] == total["positives"]
-        and 0 <= total["positives"] - claim.value * total["edges"] <= total["rounded_up"],
-        reason=f"{total['positives']} edges and {total['negatives']} random pairs",
+        holds=negatives == positives and 0 <= positives - claim.value * edges <= rounded_up,
+        reason=f"{positives} edges and {negatives} random pairs",
     )
 
 

@@ -12,7 +12,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import (
     NEEDS_CUDA,
@@ -28,9 +30,11 @@ from dgbench.systems.esdg.experiments.fig4 import (
     GD,
     byte_rows,
     gain_of_bytes,
+    gain_of_rank,
     noise,
     timed_gains,
     timed_rows,
+    transfer_share,
 )
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
@@ -66,7 +70,7 @@ def transfer(claim: Claim, rows: Sequence[Any]) -> Finding:
     value = gain_of_bytes(row, model)
     reason = (
         f"bytes of the matrices, {_where(row.params['dataset'], model)}; with the features beside "
-        f"them {gain_of_bytes(row, model, kind='rank'):.2g}x"
+        f"them {gain_of_rank(row, model):.2g}x"
     )
     if timed:
         low, high = (pick(ratio.value for ratio in timed.values()) for pick in (min, max))
@@ -83,11 +87,11 @@ def overall(claim: Claim, rows: Sequence[Any]) -> Finding:
     Undecided where it may be noise: within that of equal inputs, or while the transfer of the same
     epochs was not shorter.
     """
-    found = {k: r for k, r in timed_gains(rows, "epoch").items() if k[1] in SMOOTHED}
+    found = {k: r for k, r in timed_gains(rows).items() if k[1] in SMOOTHED}
     if not found:
         return missing(NO_TIMES)
     (name, model), best = max((_on_cuda(rows, found) or found).items(), key=lambda x: x[1].value)
-    apart = noise(rows, "epoch")
+    apart = noise(rows)
     shorter = timed_gains(rows, "transfer")[name, model].side > 0
     within = apart is not None and best.value - 1 <= apart
     open_ = best.side == 0 or (best.side > 0 and (within or not shorter))
@@ -106,18 +110,17 @@ def overall(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Bytes of everything that was encoded against 16 (a + r) + 4 n and 20 n."""
-    encoded = select(rows, experiment="encoding")
-    made = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
+    encoded, made = rows_of(rows, experiment="encoding"), _smoothed(rows)
     if not encoded and not made:
         return missing("nothing was encoded in this run")
-    wrong = [r for r in encoded if r.counters["sent_bytes"] != r.counters["formula_bytes"]]
+    wrong = [row for row in encoded if _sent(row, format="sent") != _sent(row, format="formula")]
     for row in made:
-        life = row.counters["made_life"]
-        pairs = (("made_sent", f"sent {life}"), ("made_forced", f"forced {life}"))
-        if any(row.counters[one] != row.counters[two] for one, two in pairs):
+        life = number(row, "smoothing_length", of="made")
+        formats = ("sent", "forced")
+        if any(_sent(row, format=f, of="made") != _sent(row, format=f, life=life) for f in formats):
             wrong.append(row)
-    snapshots = sum(r.counters.get("snapshots", 1) for r in encoded)
-    snapshots += sum(r.counters["made_snapshots"] for r in made)
+    snapshots = sum(number(row, "snapshots", 1) for row in encoded)
+    snapshots += sum(number(row, "snapshots", of="made") for row in made)
     return finding(
         [*encoded, *made],
         evidence="counted",
@@ -128,6 +131,15 @@ def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
     )  # fmt: skip
 
 
+def _sent(row: Any, **dims: Any) -> int:
+    return number(row, "topology_sent", **dims)
+
+
+def _smoothed(rows: Sequence[Any]) -> list[Any]:
+    """Rows of the sweep of lengths with one that was made."""
+    return Table.of(rows, experiment="smoothing").where("smoothing_length", of="made").rows
+
+
 def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Snapshots that can go as a difference, counted for every number of blocks and ranks."""
     counted = _real_first(byte_rows(rows))
@@ -135,16 +147,17 @@ def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing(NO_BYTES)
     holds = True
     for row in counted:
-        steps = row.counters["steps"]
+        steps = number(row, "snapshots")
         for blocks in BLOCKS:
             sizes = [len(block) for block in block_ranges(steps, blocks)]
             for ranks in RANKS:
                 wanted = sum(max(0, bsize - ranks) for bsize in sizes)
-                holds &= row.counters.get(f"kept {blocks} {ranks}") == wanted
-    engine = [r for r in _real_first(timed_rows(rows)) if r.counters[f"differences {GD}"]]
+                kept = number(row, "snapshots", None, of="kept", blocks=blocks, ranks=ranks)
+                holds &= kept == wanted
+    engine = [r for r in _real_first(timed_rows(rows)) if _differences(r)]
     for row in engine:  # twice an epoch; snapshots that would be larger went plain
-        most = 2 * (row.counters["steps"] - row.counters["blocks"])
-        holds &= row.counters[f"differences {GD}"] <= most
+        most = 2 * (number(row, "snapshots") - number(row, "timeline_blocks"))
+        holds &= _differences(row) <= most
     blocks = " and ".join(map(str, BLOCKS))
     shown = f"P = 1 to {RANKS[-1]}, {blocks} blocks, {some(len(counted), 'graph')}"
     return finding(
@@ -154,6 +167,11 @@ def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
         holds=holds,
         reason=shown,
     )
+
+
+def _differences(row: Any) -> int:
+    """Snapshots that a timed epoch of the difference sent as such."""
+    return number(row, "snapshots", setting=GD, format="difference")
 
 
 def gains_shrink(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -186,7 +204,7 @@ def cdgcn(claim: Claim, rows: Sequence[Any]) -> Finding:
     timed = {k: r for k, r in timed_gains(rows, "transfer").items() if k[1] in RAW and not r.twin}
     on_cuda = _on_cuda(rows, timed)
     value = max(gain_of_bytes(row, "cd_gcn") for row in counted)
-    always = max(gain_of_bytes(row, "cd_gcn", kind="forced") for row in counted)
+    always = max(gain_of_bytes(row, "cd_gcn", format_="forced") for row in counted)
     reason = (
         f"raw snapshots of {', '.join(BY_NAME[r.params['dataset']].title for r in counted)} gain "
         f"{value:.2g}x; always sent as differences, {always:.2g}x at most"
@@ -245,10 +263,7 @@ def components(claim: Claim, rows: Sequence[Any]) -> Finding:
     apart = noise(rows, "transfer") or 0.0
     ahead = [r for r in smoothed.values() if r.side > 0 and r.value - 1 > apart]
     behind = [r for r in smoothed.values() if r.side < 0 and 1 / r.value - 1 > apart]
-    shares = {
-        name: median(row.values[f"transfer {name}"] / row.values[f"epoch {name}"] for row in used)
-        for name in (BASE, GD)
-    }
+    shares = {name: median(transfer_share(row, name) for row in used) for name in (BASE, GD)}
     return finding(
         used,
         evidence=strength(used),
@@ -265,7 +280,7 @@ def transfer_matters(claim: Claim, rows: Sequence[Any]) -> Finding:
     used = timed_rows(rows)
     if not used:
         return missing(NO_TIMES)
-    shares = [row.values[f"transfer {BASE}"] / row.values[f"epoch {BASE}"] for row in used]
+    shares = [transfer_share(row, BASE) for row in used]
     return finding(
         used,
         evidence=strength(used),
@@ -277,12 +292,12 @@ def transfer_matters(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def smoothings_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Entries of an edge life and of a window of the same length."""
-    found = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
-    found = _real_first(found)
+    found = _real_first(_smoothed(rows))
     if not found:
         return missing("no smoothed snapshots were made in this run")
-    same = all(row.counters["same_entries"] == row.counters["made_snapshots"] for row in found)
-    gap = max(row.values["normalised_gap"] for row in found)
+    same = all(number(r, "snapshots", of="equal") == number(r, "snapshots", of="made")
+               for r in found)  # fmt: skip
+    gap = max(number(row, "relative_error", of="normalised") for row in found)
     return finding(
         found,
         evidence="counted",

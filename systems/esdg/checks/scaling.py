@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
 from dgbench.systems.esdg.experiments import fig5_curves, fig7
@@ -145,11 +146,11 @@ def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing(NONE5)
     said, fine, open_ = {}, [], []
     for row in found:
-        values = row.values
-        sizes = [p for p in (2, 4, 8, 16) if f"gain {p}" in values]
-        size = max(sizes)
-        gain, ideal = values[f"gain {size}"], values[f"ideal {size}"]
-        low, high = values.get(f"low {size}", gain), values.get(f"high {size}", gain)
+        gains = Table.of([row]).where("speedup", ranks=(2, 4, 8, 16))
+        best = max(gains, key=lambda one: one["ranks"])
+        size, gain = best["ranks"], best.value
+        ideal = number(row, "estimate", of="speedup", ranks=size)
+        low, high = (gain if end is None else end for end in (best.of.low, best.of.high))
         name = _name(row.params["dataset"], row.params["model"])
         said[name] = f"{gain:.1f}x at {size} ranks, {ideal:.1f}x would be perfect"
         fine.append(gain >= WELL * ideal)
@@ -177,8 +178,8 @@ def inter_node(claim: Claim, rows: Sequence[Any]) -> Finding:
     if row is None:
         return missing("nothing was counted: the experiment 'fig5' did not run")
     said, exact = {}, True
-    for size in sorted(int(k.split("_")[1]) for k in row.counters if k.startswith("inside_")):
-        inside, between, kept = (row.counters[f"{w}_{size}"] for w in ("inside", "between", "kept"))
+    for size, floats in sorted(Table.of([row]).where("floats").by("ranks").items()):
+        inside, between, kept = map(floats.numbers("of").__getitem__, ("inside", "between", "kept"))
         nodes = size // GPUS_PER_NODE
         whole = inside + between + kept
         exact &= (inside + kept) * nodes == whole and between * nodes == whole * (nodes - 1)
@@ -191,10 +192,10 @@ def idle(claim: Claim, rows: Sequence[Any]) -> Finding:
     row = _counted(rows)
     if row is None:
         return missing("nothing was counted: the experiment 'fig5' did not run")
-    steps = row.counters["T"]
-    sizes = sorted(int(k.split("_")[1]) for k in row.counters if k.startswith("idle_"))
-    found = {p: row.counters[f"idle_{p}"] for p in sizes}
-    fewer = [p for p in sizes if p > steps]
+    steps = number(row, "snapshots")
+    idle_ranks = Table.of([row]).where("processes", of="idle").numbers("ranks")
+    found = dict(sorted(idle_ranks.items()))
+    fewer = [p for p in found if p > steps]
     holds = bool(fewer) and all(n == max(0, p - steps) for p, n in found.items())
     return finding(
         [row],
@@ -241,13 +242,13 @@ def weak(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def _launches(rows: Sequence[Any]) -> str:
-    found = select(rows, experiment=fig7.NAME, part="launch")
+    found = Table.of(rows, experiment=fig7.NAME, part="launch").where("speedup")
     if not found:
         return ""
-    row = found[-1]
+    many, few = (number(found[-1].row, "snapshots", setting=name) for name in ("many", "few"))
     return (
-        f"; measured here, {row.counters['many']} small snapshots take {row.values['gain']:.2f}x "
-        f"as long as {row.counters['few']} large ones with as many edges"
+        f"; measured here, {many} small snapshots take {found[-1].value:.2f}x "
+        f"as long as {few} large ones with as many edges"
     )
 
 
@@ -279,8 +280,7 @@ def weak_sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
     row = _sizes(rows)
     if row is None:
         return missing("no random graph was drawn: the experiment 'fig7' did not run")
-    c = row.counters
-    low, high = c["first_edges"], c["last_edges"]
+    low, high = (number(row, "edges", of=of) for of in ("first", "last"))
     # 16.8 M is printed as 16M: cut, not rounded (or counted in units of 2^20).
     holds = low // 10**6 == int(str(claim.value["low"]).rstrip("M")) and as_printed(
         high, claim.value["high"]
@@ -291,7 +291,8 @@ def weak_sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
         measured={"low": low, "high": high},
         holds=holds,
         reason=f"N T (3 + 1) with N = 2^14 and 2^21, the first printed without its decimals; drawn "
-        f"were {c['first_stored']} different ones. A window of 2 would make {c['first_window_2']}",
+        f"were {number(row, 'edges', of='first_stored')} different ones. A window of 2 would make "
+        f"{number(row, 'edges', of='first', life=2)}",
     )
 
 
@@ -300,15 +301,15 @@ def weak_nodes(claim: Claim, rows: Sequence[Any]) -> Finding:
     row = _sizes(rows)
     if row is None:
         return missing("no random graph was drawn: the experiment 'fig7' did not run")
-    c = row.counters
+    first, last = (number(row, "vertices", of=of) for of in ("first", "last"))
     base, power = map(int, str(claim.value["start"]).split("^"))
-    start = c["first_nodes"] == base**power
     return finding(
         [row],
         evidence="counted",
-        measured={"start": c["first_nodes"], "end": c["last_nodes"]},
-        holds=start and as_printed(c["last_nodes"], claim.value["end"]),
-        reason=f"{c['doublings']} doublings; the printed edges need as many vertices, too",
+        measured={"start": first, "end": last},
+        holds=first == base**power and as_printed(last, claim.value["end"]),
+        reason=f"{number(row, 'processes', of='doublings')} doublings; the printed edges need as "
+        "many vertices, too",
     )
 
 
@@ -420,7 +421,7 @@ def _judge(
 
 def _projection(used: Sequence[Any], rows: Sequence[Any], measured: Any, **fields: Any) -> Finding:
     """A projected finding, with the error of the model of links in its reason."""
-    error, typical = fig5_curves.model_error(rows), fig5_curves.model_typical(rows)
+    error, typical = fig5_curves.link_errors(rows)
     off = ""
     if error is not None and typical is not None:
         off = f"; all-to-alls here are {typical:.0%} off such a model (median, at most {error:.0%})"
@@ -463,12 +464,12 @@ def _from_to(*sizes: int) -> Callable[[Line], str]:
 
 
 def _counted(rows: Sequence[Any]) -> Any | None:
-    found = select(rows, experiment=fig5_curves.NAME, part="counted")
+    found = rows_of(rows, experiment=fig5_curves.NAME, part="counted")
     return found[-1] if found else None
 
 
 def _sizes(rows: Sequence[Any]) -> Any | None:
-    found = select(rows, experiment=fig7.NAME, part="sizes")
+    found = rows_of(rows, experiment=fig7.NAME, part="sizes")
     return found[-1] if found else None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing
 from dgbench.systems.esdg.experiments.fig4 import timed_rows
-from dgbench.systems.esdg.experiments.table1 import agrees
+from dgbench.systems.esdg.experiments.table1 import counted, printed, same_printed
 
 TABLE1 = {
     "esdg-tab1-epinions": "epinions",
@@ -21,20 +22,20 @@ TABLE1 = {
 
 def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Every printed number of one graph, at its printed digits."""
-    found = select(rows, experiment="table1", dataset=TABLE1[claim.id])
+    found = rows_of(rows, experiment="table1", dataset=TABLE1[claim.id])
     if not found:
         return missing("the graph was not opened in this run")
     row = found[-1]
-    same = agrees(row)
-    differ = [key for key, value in same.items() if not value]
+    sizes, said = counted(row), printed(row)
+    differ = [key for key in sizes if not same_printed(sizes[key], said[key])]
     words = f"differs in {', '.join(differ)}" if differ else "equal at the printed digits"
-    lives = f"with l = {row.counters['l']} and w = {row.counters['w']}, fitted to the ratios"
+    l, w = (number(row, "smoothing_length", smoothing=s) for s in ("edge_life", "m_transform"))  # noqa: E741
     return finding(
         [row],
         evidence="counted",
-        measured={key: row.counters[key] for key in same},
+        measured=sizes,
         holds=not differ,
-        reason=f"{words}; {lives}",
+        reason=f"{words}; with l = {l} and w = {w}, fitted to the ratios",
     )
 
 
@@ -44,10 +45,13 @@ def settings(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing("no epoch of Figure 4 was timed in this run")
     found = [row for row in found if not row.data.get("twin")] or found
+    asked = {
+        "intermediate_features": ("columns", {"of": "hidden"}),
+        "classes": ("columns", {"of": "classes"}),
+        "epochs_averaged": ("turns", {}),
+    }
     measured = {
-        "intermediate_features": {row.counters["hidden"] for row in found},
-        "classes": {row.counters["classes"] for row in found},
-        "epochs_averaged": {row.counters["turns"] for row in found},
+        key: {number(row, metric, **dims) for row in found} for key, (metric, dims) in asked.items()
     }
     epochs = min(measured["epochs_averaged"])
     holds = epochs >= claim.value["epochs_averaged"] and all(

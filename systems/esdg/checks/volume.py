@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing, strength
-from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, slowdown
+from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2 import (
+    billions,
+    floats,
     on_sockets,
     parted,
     ratios,
+    remote_parts,
     remote_per_vertex_step,
     rounds_to,
     standing_for_paper,
@@ -44,7 +48,7 @@ def _model(claim: Claim) -> str:
 
 def _trained(rows: Rows) -> list[Any]:
     """Rows of trained epochs, whose exchanges were counted."""
-    return select(rows, experiment="table2", part="time")
+    return rows_of(rows, experiment="table2", part="time")
 
 
 def volume(claim: Claim, rows: Rows) -> Finding:
@@ -57,10 +61,10 @@ def volume(claim: Claim, rows: Rows) -> Finding:
     return finding(
         found,
         evidence="counted",
-        measured={str(r.params["ranks"]): r.counters["floats"] / 1e9 for r in found},
+        measured={str(r.params["ranks"]): floats(r) / 1e9 for r in found},
         holds=all(
-            rounds_to(r.counters["floats"], printed[r.params["ranks"]])
-            and r.counters["floats"] == r.counters["formula"]
+            rounds_to(floats(r), printed[r.params["ranks"]])
+            and floats(r) == floats(r, method="formula")
             for r in found
         ),
         reason="T = 192, N = 1 M, three passes; every message counted",
@@ -69,7 +73,7 @@ def volume(claim: Claim, rows: Rows) -> Finding:
 
 def volume_factor(claim: Claim, rows: Rows) -> Finding:
     """T N (P - 1) / P, to the float."""
-    found = [r for r in walked(rows) if r.counters["width"] and not _uneven(r)]
+    found = [r for r in walked(rows) if _width(r) and not _uneven(r)]
     ranks = sorted({r.params["ranks"] for r in found})
     if len(ranks) < 2:
         return missing(f"{NONE} for several numbers of ranks")
@@ -84,39 +88,48 @@ def volume_factor(claim: Claim, rows: Rows) -> Finding:
     )
 
 
+def _width(row: Any) -> int:
+    """Floats of a vertex and step that a pass redistributes."""
+    return number(row, "columns", of="redistributed")
+
+
+def _vertex_steps(row: Any) -> int:
+    """T N of the paper's size, or those that were trained."""
+    if row.params["part"] == "walk":
+        return number(row, "snapshots") * number(row, "vertices")
+    return number(row, "vertices", of="steps")
+
+
+def _bound(row: Any) -> int:
+    """What ranks send at most, however many they are."""
+    return PASSES * _width(row) * _vertex_steps(row)
+
+
 def _uneven(row: Any) -> bool:
     """Whether ranks have shares of different sizes, of steps and of vertices."""
     ranks = row.params["ranks"]
-    return bool(row.counters["T"] % ranks and row.counters["N"] % ranks)
+    return bool(number(row, "snapshots") % ranks and number(row, "vertices") % ranks)
 
 
 def _exact(row: Any) -> bool:
-    c, ranks = row.counters, row.params["ranks"]
-    return c["floats"] * ranks == PASSES * c["width"] * c["T"] * c["N"] * (ranks - 1)
+    ranks = row.params["ranks"]
+    return floats(row) * ranks == _bound(row) * (ranks - 1)
 
 
 def volume_constant(claim: Claim, rows: Rows) -> Finding:
     """Floats per vertex and step stay below the same bound for every P and every graph."""
-    walks = [r for r in walked(rows) if r.counters["width"]]
-    trained = [r for r in _trained(rows) if r.counters["width"]]
-    densities = {round(r.counters["edges"] / r.counters["vertex_steps"], 3) for r in trained}
+    walks = [r for r in walked(rows) if _width(r)]
+    trained = [r for r in _trained(rows) if _width(r)]
+    densities = {round(number(r, "edges") / _vertex_steps(r), 3) for r in trained}
     if len({r.params["ranks"] for r in walks}) < 2 or not trained:
         return missing(NONE)
-    bounded = all(
-        r.counters["floats"] <= PASSES * r.counters["width"] * r.counters["T"] * r.counters["N"]
-        for r in walks
-    ) and all(
-        r.counters["sent_snapshot"] <= PASSES * r.counters["width"] * r.counters["vertex_steps"]
-        for r in trained
+    bounded = all(floats(r) <= _bound(r) for r in walks) and all(
+        floats(r, setting="snapshot") <= _bound(r) for r in trained
     )
-    same = all(r.counters["sent_snapshot"] == r.counters["formula_snapshot"] for r in trained)
+    same = all(_as_formula(r, "snapshot") for r in trained)
     shown: dict[str, str] = {}
     for model in dict.fromkeys(r.params["model"] for r in walks):
-        per = [
-            r.counters["floats"] / (r.counters["T"] * r.counters["N"])
-            for r in walks
-            if r.params["model"] == model
-        ]
+        per = [floats(r) / _vertex_steps(r) for r in walks if r.params["model"] == model]
         shown[MODEL_TITLES[model]] = f"{min(per):.3g} to {max(per):.3g} floats per vertex-step"
     return finding(
         [*walks, *trained],
@@ -132,11 +145,13 @@ def volume_constant(claim: Claim, rows: Rows) -> Finding:
 
 def redistributions(claim: Claim, rows: Rows) -> Finding:
     """All-to-alls of a pass per layer with a temporal half that needs them."""
-    found = [r for r in walked(rows) if r.counters["layers"]]
+    found = [r for r in walked(rows) if number(r, "exchanges", of="layers")]
     if not found:
         return missing(NONE)
     counted = {
-        phase: {r.counters[f"exchanges_{phase}"] / r.counters["layers"] for r in found}
+        phase: {
+            number(r, "exchanges", phase=phase) / number(r, "exchanges", of="layers") for r in found
+        }
         for phase in ("forward", "backward")
     }
     return finding(
@@ -156,16 +171,14 @@ def evolvegcn(claim: Claim, rows: Rows) -> Finding:
         return missing(NONE)
     once = all(
         # One ring of all gradients and one of the loss.
-        r.counters["reduced_snapshot"]
-        == 2 * (r.params["ranks"] - 1) * (r.counters["parameters"] + 1)
+        floats(r, setting="snapshot", of="reduced")
+        == 2 * (r.params["ranks"] - 1) * (number(r, "parameters") + 1)
         for r in trained
     )
-    silent = all(r.counters["floats"] == 0 for r in walks) and all(
-        r.counters["sent_snapshot"] == 0 for r in trained
-    )
+    silent = not any(map(floats, walks)) and not any(floats(r, setting="snapshot") for r in trained)
     others = {r.params["ranks"]: r for r in walked(rows, model="tm_gcn")}
     shares = [
-        r.counters["gradients"] / others[r.params["ranks"]].counters["floats"]
+        floats(r, of="gradients") / floats(others[r.params["ranks"]])
         for r in walks
         if r.params["ranks"] in others
     ]
@@ -185,22 +198,23 @@ def vertex_volume(claim: Claim, rows: Rows) -> Finding:
     found = _trained(rows)
     if not found:
         return missing(NONE)
+    right = [_as_formula(row, "vertex") for row in found]
     return finding(
         found,
         evidence="counted",
-        measured=f"equal to the float in {sum(map(_as_formula, found))} of {len(found)} epochs",
-        holds=all(map(_as_formula, found)),
+        measured=f"equal to the float in {sum(right)} of {len(found)} epochs",
+        holds=all(right),
         reason="lambda without the owner; hidden features of the second layer, three passes",
     )
 
 
-def _as_formula(row: Any) -> bool:
-    return row.counters["sent_vertex"] == row.counters["formula_vertex"]
+def _as_formula(row: Any, setting: str) -> bool:
+    return floats(row, setting=setting) == floats(row, setting=setting, method="formula")
 
 
 def vertex_grows(claim: Claim, rows: Rows) -> Finding:
     """More parts and more edges per vertex, more remote readers; planted blocks beside it."""
-    planted = select(rows, experiment="table2", part="mixing")
+    planted = rows_of(rows, experiment="table2", part="mixing")
     real = [r for r in parted(rows) if not r.data.get("twin")]
     found = real or planted
     if not found:
@@ -211,7 +225,7 @@ def vertex_grows(claim: Claim, rows: Rows) -> Finding:
         for cut in ("own", "dense")
     }
     denser = all(
-        thick.values[f"remote_{p}"] > thin.values[f"remote_{p}"]
+        remote_parts(thick, p) > remote_parts(thin, p)
         for thick in cuts["dense"]
         for thin in cuts["own"]
         for p in RANKS
@@ -229,13 +243,12 @@ def vertex_grows(claim: Claim, rows: Rows) -> Finding:
 
 
 def _grows(row: Any) -> bool:
-    return all(
-        row.counters[f"remote_{a}"] < row.counters[f"remote_{b}"] for a, b in pairwise(RANKS)
-    )
+    reads = [number(row, "remote_reads", ranks=p) for p in RANKS]
+    return all(a < b for a, b in pairwise(reads))
 
 
 def _span(rows: Rows) -> str:
-    factors = [r.values[f"remote_{RANKS[-1]}"] / r.values[f"remote_{RANKS[0]}"] for r in rows]
+    factors = [remote_parts(r, RANKS[-1]) / remote_parts(r, RANKS[0]) for r in rows]
     return f"{min(factors):.2g}x to {max(factors):.2g}x"
 
 
@@ -245,6 +258,11 @@ def _sample(rows: Rows, model: str) -> list[Any]:
     return [] if row is None or row.data.get("twin") or row.params["cut"] != "dense" else [row]
 
 
+def _density(row: Any) -> float:
+    """Edges of a vertex and step."""
+    return number(row, "density", of="edges")
+
+
 def hyper_volume(claim: Claim, rows: Rows) -> Finding:
     """Remote readers of a real sample as dense as the paper's graph, scaled to its size."""
     model = _model(claim)
@@ -252,9 +270,9 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NO_SAMPLE)
     row = found[0]
-    counted = {p: row.values[f"billions_{p}"] for p in RANKS}
+    counted = {p: billions(row, ranks=p) for p in RANKS}
     printed = PRINTED["vertex"][model]
-    per = ", ".join(f"{row.values[f'remote_{p}']:.2g}" for p in RANKS)
+    per = ", ".join(f"{remote_parts(row, p):.2g}" for p in RANKS)
     wanted = ", ".join(
         f"{printed[p] / (HYPER_FLOATS * 0.192):.2g}" if p in printed else "-" for p in RANKS
     )
@@ -264,7 +282,7 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
         measured={str(p): value for p, value in counted.items()},
         direction=_grows(row),
         reason=f"{SMALL}; {per} remote parts per vertex-step against {wanted} of the paper, with "
-        f"{row.values['edges per vertex-step']:.2g} edges per vertex-step; {row.notes[0]}",
+        f"{_density(row):.2g} edges per vertex-step; {row.notes[0]}",
     )
 
 
@@ -275,7 +293,7 @@ def cross(claim: Claim, rows: Rows) -> Finding:
     walks = {r.params["ranks"]: r for r in walked(rows, model=model)}
     if not found or not set(RANKS) <= set(walks):
         return missing(NO_SAMPLE if not found else NONE)
-    share = {p: found[0].values[f"billions_{p}"] / walks[p].values["billions"] for p in RANKS}
+    share = {p: billions(found[0], ranks=p) / billions(walks[p]) for p in RANKS}
     if model == "tm_gcn":
         as_said = share[4] < 1 and abs(share[16] - 1) <= ALIKE and share[64] > 1
     else:
@@ -285,8 +303,7 @@ def cross(claim: Claim, rows: Rows) -> Finding:
         evidence="analogue",
         measured={str(p): f"{value:.2g} of the snapshot volume" for p, value in share.items()},
         holds=as_said,
-        reason=f"{SMALL}, with {found[0].values['edges per vertex-step']:.2g} edges per "
-        f"vertex-step; {found[0].notes[0]}",
+        reason=f"{SMALL}, with {_density(found[0]):.2g} edges per vertex-step; {found[0].notes[0]}",
     )
 
 
@@ -299,9 +316,9 @@ def egcn_superior(claim: Claim, rows: Rows) -> Finding:
     return finding(
         [*walks, *found],
         evidence="counted",
-        measured=f"0 against {found[0].values['billions_4']:.2g} to "
-        f"{found[0].values['billions_64']:.2g} billion floats",
-        holds=all(r.counters["floats"] == 0 for r in walks) and remote > 0,
+        measured=f"0 against {billions(found[0], ranks=4):.2g} to "
+        f"{billions(found[0], ranks=64):.2g} billion floats",
+        holds=not any(map(floats, walks)) and remote > 0,
         reason=SMALL,
     )
 
@@ -358,6 +375,10 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
             continue
         found = prepared(rows, method=method)
         hyper = method == "kahypar"
+        longest = {
+            setting: max(seconds_of(row, setting) for row in found)
+            for setting in ("snapshots", "vertices")
+        }
         return finding(
             found,
             # The paper parts on a CPU, too; METIS stands for a hypergraph partitioner.
@@ -365,8 +386,8 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
             measured=f"{ratio.value:.2g} times as long",
             holds=ratio.value > MUCH and (ratio.low is None or ratio.low > 1),
             direction=ratio.value > 1,
-            reason=f"{TITLES[method]}: {max(r.values['vertices_s'] for r in found):.2g} s against "
-            f"{max(r.values['snapshots_s'] for r in found) * 1e6:.2g} microseconds",
+            reason=f"{TITLES[method]}: {longest['vertices']:.2g} s against "
+            f"{longest['snapshots'] * 1e6:.2g} microseconds",
         )
     return missing("needs a partitioner: pip install pymetis, or kahypar")
 

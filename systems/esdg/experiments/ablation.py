@@ -13,8 +13,10 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, gain_of, gains, select
+from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, observe_speedup, turns_gain
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -25,6 +27,7 @@ from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
+    agree,
     epoch_traffic,
     redistributed,
 )
@@ -154,19 +157,20 @@ class Ablation(Experiment):
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
-        found = select(rows, experiment=self.name, kind="ladder")
-        steps = [
-            (gain_of([row], step).value, step, row) for row in found for step in LADDER
-        ]  # fmt: skip
+        ladder = Table.of(rows, experiment=self.name, kind="ladder")
+        steps = [one for step in LADDER for one in ladder.where("speedup", setting=step)]
         if steps:
-            value, step, row = max(steps, key=lambda item: item[0])
-            parts.append(f"the largest single step is {step}: {value:.2g}x ({_panel(row)})")
-        for row in select(rows, experiment=self.name, kind="removed")[:1]:
-            saved = row.counters["bytes difference"] / max(1, row.counters[f"bytes {ON}"])
+            best = max(steps, key=lambda one: one.value)
+            step, panel = best["setting"], _panel(best.row)
+            parts.append(f"the largest single step is {step}: {best.value:.2g}x ({panel})")
+        for row in rows_of(rows, experiment=self.name, kind="removed")[:1]:
+            saved = _bytes(row, "difference") / max(1, _bytes(row, ON))
             parts.append(f"without the graph difference {saved:.2g} times the bytes travel")
-        shares = [row.counters["floats reused"] / row.counters["floats repeated"]
-                  for row in select(rows, experiment=self.name, kind="reuse")
-                  if row.counters["floats repeated"]]  # fmt: skip
+        shares = [
+            number(one.row, "floats", setting="reused") / one.value
+            for one in Table.of(rows, experiment=self.name).where("floats", setting="repeated")
+            if one.value
+        ]
         if shares:
             parts.append(f"kept activations leave {100 * max(shares):.0f} % of the volume on ranks")
         text = "; ".join(parts)
@@ -239,7 +243,7 @@ def _turns(
     oracle = TimelineOracle(task, data, device=context.device)
     arena = {"arena": True} if context.device == "cpu" else {}
     opened: dict[str, EsdgTrainer] = {}
-    planned, traffic = {}, {}
+    wanted, row = Measurement(), Measurement(data=describe(data))
     with ExitStack() as stack:
         for name, (switches, blocks) in chosen.items():
             trainer = EsdgTrainer(
@@ -254,40 +258,34 @@ def _turns(
             trainer.prepare()
             count = len(trainer.blocks)
             sent = epoch_traffic(data, task.model, task.window, trainer.on, count)
-            traffic[f"bytes {name}"] = sent["bytes"]
-            opened[name], planned[name] = trainer, int(trainer.planned_bytes())
+            wanted.observe("host_to_device", sent["bytes"], setting=name)
+            row.observe("memory", int(trainer.planned_bytes()), of="planned", setting=name)
+            opened[name] = trainer
         before = oracle.first_results(opened)
         found = turns_of(
             opened, TURNS[context.preset], max(context.budget_s, SECONDS[context.preset])
         )
         checks = oracle.checks_of(opened, before)
-    counted = {f"bytes {name}": count for name, count in found.sent.items()}
-    checks.append(equal("counters", counted, traffic, against="arrays of the snapshots"))
+    for name, count in found.sent.items():
+        row.observe("host_to_device", count, setting=name)
+    row.checks = [*checks, agree(row, wanted, against="arrays of the snapshots")]
     seconds = found.seconds
-    values = {f"epoch {name}": median(times) for name, times in seconds.items()}
-    for name, parts in found.parts.items():
-        for part in ("copy_busy", "copy_wait"):
-            values[f"{part} {name}"] = median(parts.get(part) or [0.0])
+    for name, times in seconds.items():
+        row.observe("epoch_time", median(times), setting=name)
+        for phase in ("copy_busy", "copy_wait"):
+            spent = median(found.parts[name].get(phase) or [0.0])
+            row.observe("phase_time", spent, phase=phase, setting=name)
     for name, (slow, fast) in ratios_of(kind).items():
         base: Sequence[float] = seconds[fast]
         if kind == "removed" and name != AGAIN:  # both of the equal settings stand for it
             base = [sqrt(a * b) for a, b in zip(seconds[ON], seconds[AGAIN], strict=True)]
-        values |= gains(name, seconds[slow], base)
+        observe_speedup(row, seconds[slow], base, setting=name)
     main = seconds[ON if ON in seconds else OFF]
-    return Measurement(
-        values=values,
-        units={key: "s" for key in values if key.startswith(("epoch", "copy"))},
-        counters={
-            "turns": len(main),
-            **counted,
-            **{f"planned {name}": count for name, count in planned.items()},
-        },
-        samples=main,
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=["planned bytes are the plan's, see the experiment 'memory' for measured peaks"],
-        checks=checks,
-    )
+    row.observe("epoch_time", median(main), samples=main)
+    row.observe("turns", len(main))
+    row.deviation = {"output": largest_gap(row.checks, "outputs", "gradients")}
+    row.notes = ["planned bytes are the plan's, see the experiment 'memory' for measured peaks"]
+    return row
 
 
 def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measurement:
@@ -320,24 +318,29 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
         for reuse in floats
     }
     checks = summary([*checks, equal("counters", floats, wanted, against=OVER_PAIRS)])
-    return Measurement(
-        values={
-            "epoch repeated": median(times[False]),
-            "epoch reused": median(times[True]),
-            "gain reuse": paired_ratio(times[False], times[True], method="sign").value,
-        },
-        units={"epoch repeated": "s", "epoch reused": "s"},
-        counters={"floats repeated": floats[False], "floats reused": floats[True], "ranks": 2},
-        samples=times[True],
-        deviation={"loss": max(gaps)},
-        data=describe(data),
-        checks=checks,
-    )
+    row = Measurement(data=describe(data), checks=checks, deviation={"loss": max(gaps)})
+    for reuse, setting in ((False, "repeated"), (True, "reused")):
+        row.observe("epoch_time", median(times[reuse]), setting=setting)
+        row.observe("floats", floats[reuse], setting=setting)
+    gain = paired_ratio(times[False], times[True], method="sign").value
+    row.observe("speedup", gain, setting="reuse")
+    row.observe("epoch_time", median(times[True]), samples=times[True])
+    row.observe("processes", 2)
+    return row
 
 
 def without(row: Any) -> dict[str, Ratio]:
     """Epoch without a technique or in another form over everything on, of a `removed` row."""
-    return {name: gain_of([row], name) for name in ratios_of("removed")}
+    found = Table.of([row]).where("speedup").by("setting")
+    return {name: ratio_of(found[name]) for name in ratios_of("removed")}
+
+
+def _bytes(row: Any, setting: str) -> int:
+    return number(row, "host_to_device", setting=setting)
+
+
+def _epoch(row: Any, setting: str) -> float:
+    return number(row, "epoch_time", setting=setting)
 
 
 def _panel(row: Any) -> str:
@@ -349,7 +352,7 @@ def _panel(row: Any) -> str:
 def _rows(rows: Sequence[Any], kind: str) -> tuple[list[Any], list[Any]]:
     """Rows of a kind that ran, and those that did not."""
     mine = [r for r in rows if r.experiment == "ablation" and r.params.get("kind") == kind]
-    return select(mine), [row for row in mine if row.status != "ok"]
+    return rows_of(mine), [row for row in mine if row.status != "ok"]
 
 
 def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -371,15 +374,15 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "deviation": row.deviation["output"],
             "row_ids": [row.id],
         }
-        points.append({**base, "step": 0, "technique": "", "seconds": row.values[f"epoch {OFF}"]})
+        points.append({**base, "step": 0, "technique": "", "seconds": _epoch(row, OFF)})
         left_out = removed.get((row.params["dataset"], row.params["model"]), {})
         for step, name in enumerate(LADDER, 1):
-            gain = gain_of([row], name)
+            gain = turns_gain([row], setting=name)
             point = {
                 **base,
                 "step": step,
                 "technique": name,
-                "seconds": row.values[f"epoch {name}"],
+                "seconds": _epoch(row, name),
                 "gain": gain.value,
                 "gain_low": gain.low,
                 "gain_high": gain.high,
@@ -422,14 +425,14 @@ def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "series": "esdg",
             "panel": _panel(row),
             "x": _shown(name),
-            "y": row.counters[f"bytes {name}"] / row.counters[f"bytes {ON}"],
+            "y": _bytes(row, name) / _bytes(row, ON),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
         for row in _rows(rows, "removed")[0]
         for name in ratios_of("removed")
-        if name != AGAIN and row.counters[f"bytes {ON}"]
+        if name != AGAIN and _bytes(row, ON)
     ]
 
 

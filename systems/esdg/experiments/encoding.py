@@ -21,12 +21,14 @@ from dgbench.kernels_cuda.difference import (
     plain_bytes,
     rebuild,
 )
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import equal
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.esdg.experiments.common import Occurrences, one_thread
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
+    agree,
     entry_bytes,
     entry_keys,
     sequence_bytes,
@@ -101,13 +103,11 @@ class Encoding(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="encoding", part="pair")
+        found = rows_of(rows, experiment="encoding", part="pair")
         if not found:
             return ""
-        keys = [row.values["keys_per_s"] for row in found]
-        shares = [
-            row.values["rebuild_bytes_per_s"] / row.values["copy_bytes_per_s"] for row in found
-        ]
+        keys = Table.of(found).where("throughput", of="keys").values
+        shares = [_bandwidth(row, "rebuild") / _bandwidth(row, "copy") for row in found]
         met = "reached" if min(keys) >= BAR_KEYS else "not reached"
         return (
             f"One core compares {min(keys) / 1e6:.0f} M to {max(keys) / 1e6:.0f} M keys a second "
@@ -156,14 +156,13 @@ def _pair(name: str, context: RunContext) -> Measurement:
     old, new = made_pair(graph.printed["N"] // part, entries, 2 / graph.edge_life)
     sent = encode(old, new, threads=1)
     removed, added = count_changes(old, new)
-    counters = {
-        "entries": new.nnz,
-        "removed": removed,
-        "added": added,
-        "sent_bytes": sent.nbytes,
-        "formula_bytes": difference_bytes(added, removed, new.nnz),
-        "plain_bytes": plain_bytes(new.nnz),
+    counted = _counts([new.nnz], removed=removed, added=added)
+    formats = {
+        "sent": sent.nbytes,
+        "formula": difference_bytes(added, removed, new.nnz),
+        "plain": plain_bytes(new.nnz),
     }
+    _observe_formats(counted, formats)
     here = torch.device(context.device)
     base, arrived = _to(old, here), sent.with_tensors([t.to(here) for t in sent.tensors])
     moved = rebuild_bytes(old, new, sent)
@@ -178,37 +177,43 @@ def _pair(name: str, context: RunContext) -> Measurement:
         context.device,
     )
     changes = sequence_changes([old, new])
-    wanted = {
-        "entries": int(changes.entries[1]),
-        "removed": int(changes.removed[1]),
-        "added": int(changes.added[1]),
-        "sent_bytes": sequence_bytes(changes)[1],
-        "formula_bytes": sequence_bytes(changes, fallback=False)[1],
-        "plain_bytes": entry_bytes(int(changes.entries[1])),
+    wanted = _counts(
+        [int(changes.entries[1])], removed=int(changes.removed[1]), added=int(changes.added[1])
+    )
+    again = {
+        "sent": sequence_bytes(changes)[1],
+        "formula": sequence_bytes(changes, fallback=False)[1],
+        "plain": entry_bytes(int(changes.entries[1])),
     }
+    _observe_formats(wanted, again)
     rebuilt = rebuild(base, arrived)  # after the timed runs
-    checks = [
-        equal("counters", counters, wanted, against=OVER_EDGES),
+    counted.checks = [
+        agree(counted, wanted, against=OVER_EDGES),
         equal("bytes", sent.nbytes, _array_bytes([sent]), against=ARRAYS),
         equal("entries", entry_keys(rebuilt), entry_keys(new), against=ENCODED),
     ]
     seconds = {job: median(times) for job, times in taken.items()}
-    values = {
-        "encode_s": seconds["encode"],
-        "rebuild_s": seconds["rebuild"],
-        "keys_per_s": (old.nnz + new.nnz) / seconds["encode"],
-        "rebuild_bytes_per_s": moved / seconds["rebuild"],
-        "copy_bytes_per_s": 2 * (moved // 2) / seconds["copy"],
-    }
-    return Measurement(
-        values=values,
-        units={"encode_s": "s", "rebuild_s": "s", "keys_per_s": "1/s",
-               "rebuild_bytes_per_s": "B/s", "copy_bytes_per_s": "B/s"},
-        counters=counters,
-        samples=taken["encode"],
-        data={"dataset": name, "twin": True, "scale": 1 / part, "note": "random edges"},
-        checks=checks,
-    )  # fmt: skip
+    counted.observe("operation_time", seconds["encode"], samples=taken["encode"])
+    counted.observe("operation_time", seconds["rebuild"], of="rebuild")
+    counted.observe("throughput", (old.nnz + new.nnz) / seconds["encode"], of="keys")
+    counted.observe("bandwidth", moved / seconds["rebuild"], of="rebuild")
+    counted.observe("bandwidth", 2 * (moved // 2) / seconds["copy"], of="copy")
+    counted.data = {"dataset": name, "twin": True, "scale": 1 / part, "note": "random edges"}
+    return counted
+
+
+def _counts(entries: Sequence[int], **changed: int) -> Measurement:
+    """Entries of snapshots, and those that came and went."""
+    found = Measurement()
+    found.observe("edges", sum(entries))
+    for of, count in changed.items():
+        found.observe("changed_edges", count, of=of)
+    return found
+
+
+def _observe_formats(found: Measurement, formats: Mapping[str, int]) -> None:
+    for format_, count in formats.items():
+        found.observe("topology_sent", count, format=format_)
 
 
 def _sequence(name: str, context: RunContext) -> Measurement:
@@ -232,37 +237,32 @@ def _sequence(name: str, context: RunContext) -> Measurement:
         built = rebuild(built, difference, check=False)
         made.append(built)
     rebuild_s = time.process_time() - start
-    counters = {
-        "snapshots": len(raw),
-        "entries": sum(csr.nnz for csr in raw),
-        "plain_snapshots": sum(d.plain for d in sent),
-        "sent_bytes": sum(d.nbytes for d in sent),
-        "formula_bytes": expected,
-        "plain_bytes": sum(plain_bytes(csr.nnz) for csr in raw),
+    counted = _counts([csr.nnz for csr in raw])
+    counted.observe("snapshots", len(raw))
+    counted.observe("snapshots", sum(d.plain for d in sent), format="plain")
+    formats = {
+        "sent": sum(d.nbytes for d in sent),
+        "formula": expected,
+        "plain": sum(plain_bytes(csr.nnz) for csr in raw),
     }
+    _observe_formats(counted, formats)
     recounted = sequence_changes(raw)
     changed, each = recounted.added + recounted.removed, sequence_bytes(recounted)
     whole = [entry_bytes(n) for n in recounted.entries.tolist()]
-    wanted = {
-        "snapshots": len(whole),
-        "entries": int(recounted.entries.sum()),
-        "plain_snapshots": 1 + int((changed > recounted.entries)[1:].sum()),
-        "sent_bytes": sum(each),
-        "formula_bytes": sum(each),
-        "plain_bytes": sum(whole),
-    }
+    wanted = _counts(recounted.entries.tolist())
+    wanted.observe("snapshots", len(whole))
+    wanted.observe("snapshots", 1 + int((changed > recounted.entries)[1:].sum()), format="plain")
+    _observe_formats(wanted, {"sent": sum(each), "formula": sum(each), "plain": sum(whole)})
     rebuilt, encoded = ({str(t): entry_keys(csr) for t, csr in enumerate(of)} for of in (made, raw))
-    return Measurement(
-        values={"prepare_s": prepare_s, "rebuild_s": rebuild_s},
-        units={"prepare_s": "s", "rebuild_s": "s"},
-        counters=counters,
-        data=found.data,
-        checks=[
-            equal("counters", counters, wanted, against=OVER_EDGES),
-            equal("bytes", counters["sent_bytes"], _array_bytes(sent), against=ARRAYS),
-            equal("entries", rebuilt, encoded, against=ENCODED),
-        ],
-    )
+    counted.observe("preparation_time", prepare_s)
+    counted.observe("operation_time", rebuild_s, of="rebuild")
+    counted.data = found.data
+    counted.checks = [
+        agree(counted, wanted, against=OVER_EDGES),
+        equal("bytes", formats["sent"], _array_bytes(sent), against=ARRAYS),
+        equal("entries", rebuilt, encoded, against=ENCODED),
+    ]
+    return counted
 
 
 def _array_bytes(differences: Sequence[Difference]) -> int:
@@ -298,6 +298,10 @@ def _turns(
     return taken
 
 
+def _bandwidth(row: Any, of: str) -> float:
+    return number(row, "bandwidth", of=of)
+
+
 def bandwidth_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Applying a difference against the copy bandwidth of the same process."""
     points: list[dict[str, Any]] = []
@@ -306,12 +310,12 @@ def bandwidth_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         title = BY_NAME[row.params["dataset"]].title
         if row.status != "ok":
             points.append({"row": title, "failed": f"{row.status}: {row.reason}"})
-    for row in select(mine):
+    for row in rows_of(mine):
         points.append(
             {
                 "row": f"{BY_NAME[row.params['dataset']].title}, random edges",
-                "value": row.values["rebuild_bytes_per_s"] / 1e9,
-                "limit": row.values["copy_bytes_per_s"] / 1e9,
+                "value": _bandwidth(row, "rebuild") / 1e9,
+                "limit": _bandwidth(row, "copy") / 1e9,
                 "limit_name": "copy bandwidth",
                 "unit": "GB/s",
                 "row_ids": [row.id],

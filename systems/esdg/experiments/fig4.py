@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, gain_of, gains, select
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, observe_speedup
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -29,6 +31,7 @@ from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
+    agree,
     entry_bytes,
     parted,
     sequence_bytes,
@@ -197,7 +200,7 @@ class Fig4(Experiment):
             if SMOOTHING[model] != "none"
         ]
         if counted:
-            raw = [gain_of_bytes(row, "cd_gcn", kind="forced") for row in byte_rows(rows)]
+            raw = [gain_of_bytes(row, "cd_gcn", format_="forced") for row in byte_rows(rows)]
             parts.append(
                 f"Of smoothed snapshots a difference sends {min(counted):.2g} to "
                 f"{max(counted):.2g} times fewer bytes on one rank; of raw ones (CD-GCN) it would "
@@ -207,8 +210,8 @@ class Fig4(Experiment):
                     else f"send {min(raw):.2g} to {max(raw):.2g} times fewer"
                 )
             )
-        for kind in ("transfer", "epoch"):
-            found = timed_gains(rows, kind)
+        for kind, phase in (("transfer", "transfer"), ("epoch", None)):
+            found = timed_gains(rows, phase)
             if found:
                 sides = [sum(r.side == side for r in found.values()) for side in (1, 0, -1)]
                 low, high = (pick(r.value for r in found.values()) for pick in (min, max))
@@ -239,69 +242,87 @@ def runs_of(steps: int, blocks: int, ranks: int) -> list[list[range]]:
 def count_bytes(graph: Graph, preset: Preset) -> Measurement:
     """Bytes that one epoch brings in both its passes, for all models, blocks and ranks.
 
-    Counters, of matrices unless said otherwise: `steps`; `features`, the bytes of all inputs;
-    `base MODEL`; `gd MODEL BLOCKS RANKS` (plain where that is less) and `forced ...` (differences
-    always); `rank_base ...` and `rank_gd ...`, matrices and inputs of the rank that brings most;
-    `kept BLOCKS RANKS`, snapshots of a pass that are not the first of a run.
+    Matrices (`topology_sent`) are plain, as differences (`forced`), or as whichever is less
+    (`sent`); `host_to_device` adds inputs and is that of the rank that brings most. Snapshots
+    `kept` are those of a pass that are not the first of a run.
     """
     found = Occurrences.of(graph, preset)
     lives, nodes = found.lives(), found.events.num_nodes
     steps = found.steps - 1  # the last snapshot is only predicted
     row = 4 * FLOATS * nodes
-    counters = {"N": nodes, "steps": steps, "features": PASSES * steps * row}
+    counted = _sizes(nodes, steps, PASSES * steps * row)
     blocks = [count for count in BLOCKS if count <= steps]
     for count in blocks:
         for ranks in RANKS:
             runs = sum(bool(run) for own in runs_of(steps, count, ranks) for run in own)
-            counters[f"kept {count} {ranks}"] = steps - runs
+            counted.observe("snapshots", steps - runs, of="kept", blocks=count, ranks=ranks)
     for model in MODELS:
         changes = Changes.of(lives, smoothing_length(graph, model)).first(steps)
-        counters[f"base {model}"] = PASSES * changes.plain()
+        counted.observe("topology_sent", PASSES * changes.plain(), model=model, format="plain")
         for count in blocks:
             for ranks in RANKS:
                 runs = runs_of(steps, count, ranks)
-                for name, sent in _by_ranks(changes, runs, row).items():
-                    counters[f"{name} {model} {count} {ranks}"] = PASSES * sent
-    return Measurement(
-        counters=counters,
-        data=found.data,
-        checks=[
-            equal("counters", counters, _recounted(found, graph, blocks, row), against=OVER_EDGES)
-        ],
-    )
+                where = {"model": model, "blocks": count, "ranks": ranks}
+                _observe_ranks(counted, *_by_ranks(changes, runs, row), **where)
+    counted.data = found.data
+    counted.checks = [agree(counted, _recounted(found, graph, blocks, row), against=OVER_EDGES)]
+    return counted
 
 
-def _recounted(found: Occurrences, graph: Graph, blocks: list[int], row: int) -> dict[str, int]:
-    """The counters again: edges of a window that slides, each rank's snapshots one by one."""
+def _sizes(nodes: int, steps: int, features: int) -> Measurement:
+    found = Measurement()
+    found.observe("vertices", nodes)
+    found.observe("snapshots", steps)
+    found.observe("features_sent", features)
+    return found
+
+
+def _observe_ranks(
+    found: Measurement, matrices: dict[str, int], busiest: dict[str, int], **where: Any
+) -> None:
+    """Bytes of one pass by format, of all matrices and of all that the busiest rank brings."""
+    for format_, count in matrices.items():
+        found.observe("topology_sent", PASSES * count, format=format_, **where)
+    for format_, count in busiest.items():
+        dims = {"of": "busiest_rank", "format": format_}
+        found.observe("host_to_device", PASSES * count, **dims, **where)
+
+
+def _recounted(found: Occurrences, graph: Graph, blocks: list[int], row: int) -> Measurement:
+    """The counts again: edges of a window that slides, each rank's snapshots one by one."""
     edges, steps = RawEdges(found), len(range(1, found.steps))
-    wanted = {"N": row // 8, "steps": steps, "features": 2 * steps * row}
+    wanted = _sizes(row // 8, steps, 2 * steps * row)
     for model in MODELS:
         changes = edges.changes(smoothing_length(graph, model)).first(steps)
         whole = [entry_bytes(n) for n in changes.entries.tolist()]
-        wanted[f"base {model}"] = 2 * sum(whole)
+        wanted.observe("topology_sent", 2 * sum(whole), model=model, format="plain")
         for count in blocks:
             for ranks in RANKS:
                 # own[rank]: its snapshots, block by block.
                 shares = [parted(block, ranks) for block in parted(range(steps), count)]
                 own = [[block[rank] for block in shares] for rank in range(ranks)]
                 starts = {part[0] for parts in own for part in parts if part}
-                end = f"{model} {count} {ranks}"
-                wanted[f"kept {count} {ranks}"] = steps - len(starts)
                 sent = sequence_bytes(changes, starts=starts)
                 forced = sequence_bytes(changes, starts=starts, fallback=False)
-                for kind, each in (("gd", sent), ("forced", forced)):
-                    wanted[f"{kind} {end}"] = 2 * sum(each)
-                for kind, each in (("rank_base", whole), ("rank_gd", sent)):
-                    loads = [sum(each[t] + row for part in parts for t in part) for parts in own]
-                    wanted[f"{kind} {end}"] = 2 * max(loads)
+                matrices = {"sent": sum(sent), "forced": sum(forced)}
+                busiest = {
+                    name: max(sum(each[t] + row for part in parts for t in part) for parts in own)
+                    for name, each in (("plain", whole), ("sent", sent))
+                }
+                where = {"blocks": count, "ranks": ranks}
+                _observe_ranks(wanted, matrices, busiest, model=model, **where)
+                if model == MODELS[0]:
+                    wanted.observe("snapshots", steps - len(starts), of="kept", **where)
     return wanted
 
 
-def _by_ranks(changes: Changes, runs: Sequence[Sequence[range]], row: int) -> dict[str, int]:
-    """Bytes of one pass, see `count_bytes`; `row` are those of a snapshot's inputs."""
+def _by_ranks(
+    changes: Changes, runs: Sequence[Sequence[range]], row: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes of one pass, see `_observe_ranks`; `row` are those of a snapshot's inputs."""
     plain = changes.each_plain()
     starts = [run.start for own in runs for run in own if run]
-    sent = {"gd": changes.each(), "forced": changes.each(fallback=False)}
+    sent = {"sent": changes.each(), "forced": changes.each(fallback=False)}
     for each in sent.values():
         each[starts] = plain[starts]
 
@@ -311,11 +332,8 @@ def _by_ranks(changes: Changes, runs: Sequence[Sequence[range]], row: int) -> di
             for own in runs
         )
 
-    return {
-        **{kind: int(each.sum()) for kind, each in sent.items()},
-        "rank_base": busiest(plain),
-        "rank_gd": busiest(sent["gd"]),
-    }
+    matrices = {name: int(each.sum()) for name, each in sent.items()}
+    return matrices, {"plain": busiest(plain), "sent": busiest(sent["sent"])}
 
 
 def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
@@ -347,83 +365,99 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             context.budget_s * BUDGETS[context.preset],
             most=10 * TURNS[context.preset],
         )
-        each = {"matrices": "bytes_topology", "differences": "snapshots_difference"}
-        counted = {
-            f"{key} {name}": trainer.meter.counters[counter] // len(found.seconds[name])
-            for key, counter in each.items()
-            for name, trainer in trainers.items()
-        }
-        notes = [note for trainer in trainers.values() for note in trainer.notes]
-        checks = oracle.checks_of(trainers, before)
-    counted |= {f"bytes {name}": count for name, count in found.sent.items()}
-    checks.append(_traffic_check(data, counted))
-    values: dict[str, float] = {}
-    kinds = {
-        "epoch": found.seconds,
-        "transfer": {name: found.parts[name]["transfer"] for name in trainers},
-        "copy": {name: found.parts[name]["copy_busy"] for name in trainers},
-    }
-    for kind, taken in kinds.items():
-        values |= {f"{kind} {name}": median(seconds) for name, seconds in taken.items()}
-        values |= gains(kind, taken[BASE], taken[GD])
-    return Measurement(
-        values=values,
-        units={f"{kind} {name}": "s" for kind in kinds for name in trainers},
-        counters={
-            "turns": len(found.seconds[GD]),
-            "hidden": task.hidden_dim,
-            "classes": task.classes,
-            "steps": len(data) - 1,
-            "blocks": TIMED_BLOCKS,
-            **counted,
-        },
-        samples=found.seconds[GD],
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=list(dict.fromkeys(notes)),
-        checks=checks,
-    )
+        timed = Measurement(data=describe(data))
+        for name, trainer in trainers.items():
+            count, epochs = trainer.meter.counters, len(found.seconds[name])
+            _observe_traffic(
+                timed,
+                name,
+                matrices=count["bytes_topology"] // epochs,
+                differences=count["snapshots_difference"] // epochs,
+                everything=found.sent[name],
+            )
+            timed.notes += [note for note in trainer.notes if note not in timed.notes]
+        timed.checks = oracle.checks_of(trainers, before)
+    timed.checks.append(_traffic_check(data, timed))
+    for name in trainers:
+        timed.observe("epoch_time", median(found.seconds[name]), setting=name)
+    observe_speedup(timed, found.seconds[BASE], found.seconds[GD], setting=GD, baseline=BASE)
+    for phase, part in (("transfer", "transfer"), ("copy", "copy_busy")):
+        taken = {name: found.parts[name][part] for name in trainers}
+        for name, seconds in taken.items():
+            timed.observe("phase_time", median(seconds), setting=name, phase=phase)
+        observe_speedup(timed, taken[BASE], taken[GD], setting=GD, baseline=BASE, phase=phase)
+    timed.observe("epoch_time", median(found.seconds[GD]), samples=found.seconds[GD])
+    timed.observe("turns", len(found.seconds[GD]))
+    timed.observe("columns", task.hidden_dim, of="hidden")
+    timed.observe("columns", task.classes, of="classes")
+    timed.observe("snapshots", len(data) - 1)
+    timed.observe("timeline_blocks", TIMED_BLOCKS)
+    timed.deviation = {"output": largest_gap(timed.checks, "outputs", "gradients")}
+    return timed
 
 
-def _traffic_check(data: SnapshotSequence, counted: dict[str, int]) -> ResultCheck:
+def _observe_traffic(
+    found: Measurement, setting: str, *, matrices: int, differences: int, everything: int
+) -> None:
+    found.observe("topology_sent", matrices, setting=setting)
+    found.observe("snapshots", differences, setting=setting, format="difference")
+    found.observe("host_to_device", everything, setting=setting)
+
+
+def _traffic_check(data: SnapshotSequence, counted: Measurement) -> ResultCheck:
     """Bytes that the trainers' links counted against those of the snapshots, each brought twice."""
     steps = range(len(data) - 1)
     changes = sequence_changes([data.topology[t] for t in steps])
     starts = {block[0] for block in parted(steps, TIMED_BLOCKS)}
-    whole = [entry_bytes(n) for n in changes.entries.tolist()]
-    different = sequence_bytes(changes, starts=starts)
     less = (changes.added + changes.removed <= changes.entries).tolist()
     inputs = sum(torch.as_tensor(data.features[t]).numpy().nbytes for t in steps)
-    wanted = {
-        f"matrices {BASE}": 2 * sum(whole),
-        f"matrices {GD}": 2 * sum(different),
-        f"differences {BASE}": 0,
-        f"differences {GD}": 2 * sum(less[t] for t in steps if t not in starts),
-        f"bytes {BASE}": 2 * (sum(whole) + inputs),
-        f"bytes {GD}": 2 * (sum(different) + inputs),
-    }
-    return equal("counters", counted, wanted, against="arrays of the snapshots")
+    wanted = Measurement()
+    for name, sent, differences in (
+        (BASE, [entry_bytes(n) for n in changes.entries.tolist()], 0),
+        (
+            GD,
+            sequence_bytes(changes, starts=starts),
+            sum(less[t] for t in steps if t not in starts),
+        ),
+    ):
+        _observe_traffic(
+            wanted,
+            name,
+            matrices=2 * sum(sent),
+            differences=2 * differences,
+            everything=2 * (sum(sent) + inputs),
+        )
+    return agree(counted, wanted, against="arrays of the snapshots")
 
 
 def byte_rows(rows: Sequence[Any]) -> list[Any]:
     """Rows of counted bytes."""
-    return select(rows, experiment="fig4", part="bytes")
+    return rows_of(rows, experiment="fig4", part="bytes")
 
 
 def timed_rows(rows: Sequence[Any]) -> list[Any]:
     """Rows of timed epochs."""
-    return select(rows, experiment="fig4", part="timed")
+    return rows_of(rows, experiment="fig4", part="timed")
 
 
 def gain_of_bytes(
-    row: Any, model: str, ranks: int = 1, blocks: int = 1, *, kind: str = "gd"
+    row: Any, model: str, ranks: int = 1, blocks: int = 1, *, format_: str = "sent"
 ) -> float:
-    """Bytes of Base over bytes by difference: of matrices, or with `kind="forced"` without
-    falling back, or with `kind="rank"` matrices and inputs of the busiest rank."""
-    if kind == "rank":
-        top = row.counters[f"rank_base {model} {blocks} {ranks}"]
-        return top / row.counters[f"rank_gd {model} {blocks} {ranks}"]
-    return row.counters[f"base {model}"] / row.counters[f"{kind} {model} {blocks} {ranks}"]
+    """Bytes of the matrices as Base sends them over those by difference (`forced`: always)."""
+    where = {"model": model, "blocks": blocks, "ranks": ranks}
+    plain = number(row, "topology_sent", model=model, format="plain")
+    return plain / number(row, "topology_sent", format=format_, **where)
+
+
+def rank_bytes(row: Any, model: str, format_: str, ranks: int = 1, blocks: int = 1) -> int:
+    """Bytes of all that the busiest rank brings in an epoch, `plain` or as `sent` by difference."""
+    where = {"model": model, "blocks": blocks, "ranks": ranks}
+    return number(row, "host_to_device", of="busiest_rank", format=format_, **where)
+
+
+def gain_of_rank(row: Any, model: str) -> float:
+    """The same for matrices and inputs, on one rank and in one block."""
+    return rank_bytes(row, model, "plain") / rank_bytes(row, model, "sent")
 
 
 def projected_s(row: Any, model: str, name: str, ranks: int = 1, blocks: int = 1) -> float:
@@ -432,28 +466,31 @@ def projected_s(row: Any, model: str, name: str, ranks: int = 1, blocks: int = 1
     Args:
         name: `Base` or `GD`.
     """
-    kind = "rank_base" if name == BASE else "rank_gd"
-    return row.counters[f"{kind} {model} {blocks} {ranks}"] / PCIE3
+    return rank_bytes(row, model, "plain" if name == BASE else "sent", ranks, blocks) / PCIE3
 
 
-def timed_gains(rows: Sequence[Any], kind: str) -> dict[tuple[str, str], Ratio]:
-    """Base over difference of `transfer`, `epoch` or `copy` times, by graph and model."""
-    found: dict[tuple[str, str], list[Any]] = {}
-    for row in timed_rows(rows):
-        found.setdefault((row.params["dataset"], row.params["model"]), []).append(row)
-    return {key: gain_of(mine, kind) for key, mine in found.items()}
+def timed_gains(rows: Sequence[Any], phase: str | None = None) -> dict[tuple[str, str], Ratio]:
+    """Base over difference by graph and model: of an epoch, or of its `transfer` or `copy`."""
+    found = Table.of(timed_rows(rows)).where("speedup", phase=phase).by("dataset", "model")
+    return {key: ratio_of(table) for key, table in found.items()}
 
 
-def noise(rows: Sequence[Any], kind: str) -> float | None:
+def transfer_share(row: Any, name: str) -> float:
+    """Part of an epoch that is transfer."""
+    transfer = number(row, "phase_time", setting=name, phase="transfer")
+    return transfer / number(row, "epoch_time", setting=name)
+
+
+def noise(rows: Sequence[Any], phase: str | None = None) -> float | None:
     """How far apart times of equal inputs came out at most, as a fraction; None without such.
 
     Args:
-        kind: `transfer`, `epoch` or `copy`.
+        phase: `transfer`, `copy` or, as None, the epoch.
     """
     same = [
-        row.values[f"gain {kind}"]
+        number(row, "speedup", **({"phase": phase} if phase else {}), setting=GD, baseline=BASE)
         for row in timed_rows(rows)
-        if row.counters[f"matrices {BASE}"] == row.counters[f"matrices {GD}"]
+        if len({number(row, "topology_sent", setting=name) for name in (BASE, GD)}) == 1
     ]
     return max((max(value, 1 / value) - 1 for value in same), default=None)
 
@@ -488,7 +525,8 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     for row in timed_rows(rows):
         model = row.params["model"]
         for name in (BASE, GD):
-            total, transfer = row.values[f"epoch {name}"], row.values[f"transfer {name}"]
+            total = number(row, "epoch_time", setting=name)
+            transfer = number(row, "phase_time", setting=name, phase="transfer")
             base = {
                 "panel": MODEL_TITLES[model],
                 "row": panel(row),
@@ -530,9 +568,9 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Gain in transfer and epoch time on one rank, and of the transfer projected from bytes."""
     points: list[dict[str, Any]] = []
     rests = {r.params["dataset"]: r for r in timed_rows(rows)}
-    turns = {r.id: r.counters["turns"] for r in timed_rows(rows)}
-    for kind, title in (("transfer", "transfer"), ("epoch", "epoch")):
-        for (name, model), ratio in timed_gains(rows, kind).items():
+    turns = {r.id: number(r, "turns") for r in timed_rows(rows)}
+    for title, phase in (("transfer", "transfer"), ("epoch", None)):
+        for (name, model), ratio in timed_gains(rows, phase).items():
             points.append(
                 {
                     "panel": f"{title}, measured",
@@ -555,7 +593,7 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     "row": f"{MODEL_TITLES[model]}, {panel(row)}",
                     "system": "esdg",
                     "baseline": BASE,
-                    "value": gain_of_bytes(row, model, kind="rank"),
+                    "value": gain_of_rank(row, model),
                     "projected": True,
                     "row_ids": [row.id],
                 }

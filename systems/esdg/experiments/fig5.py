@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of
-from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.verbs import number
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.esdg.experiments.common import devices_lacking
-from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked_rows
+from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked
 from dgbench.systems.esdg.experiments.fig5_points import (
     measured_split,
     node_points,
@@ -23,18 +24,18 @@ from dgbench.systems.esdg.experiments.fig5_points import (
     split_points,
 )
 from dgbench.systems.esdg.experiments.parts import (
-    COSTS,
     TURNS,
-    cost_values,
     counted,
     in_turns,
     links,
+    observe_costs,
     share_checks,
     snapshot_bytes,
 )
 from dgbench.systems.esdg.experiments.projection import BAND, CLUSTER, ITEM, speedups
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
+    agree,
     entry_bytes,
     sequence_bytes,
     sequence_changes,
@@ -229,9 +230,8 @@ class Fig5(Experiment):
                 )
         here = [
             f"{MODEL_TITLES[model]} {ratio.value:.1f}x"
-            for (_, model, p), mine in ranked_rows(rows).items()
-            if p == 2 <= mine[0].values["cores"]
-            for ratio in [gain_of(mine, "speed-up")]
+            for (_, model, p), gains in ranked(rows).items()
+            if p == 2 <= number(gains[0].row, "cores") and (ratio := ratio_of(gains))
         ]
         measured = f"Measured on 2 ranks: {', '.join(here)}. " if here else ""
         return f"{measured}Projected to 128 V100 on 16 nodes: {'; '.join(parts)}."
@@ -263,50 +263,39 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
     data = [load_timeline(task) for task in tasks]
     wanted = [(data[0], p) for p in LARGE[size]] + [(data[1], p) for p in SMALL[size]]
     taken = take_shares(tasks[0], wanted, turns=TURNS[size])
-    values = cost_values(taken)
+    found = Measurement(data=describe(data[0]))
+    observe_costs(found, taken)
     first = taken[0]
     for share in taken[1 : len(LARGE[size])]:
         ratio = paired_ratio(first.samples, share.samples)
-        values |= {f"gain {share.size}": ratio.value}
-        if ratio.low is not None and ratio.high is not None:
-            values |= {f"low {share.size}": ratio.low, f"high {share.size}": ratio.high}
-        values[f"ideal {share.size}"] = first.steps / share.steps
+        found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, ranks=share.size)
+        found.observe("estimate", first.steps / share.steps, of="speedup", ranks=share.size)
     plain, different = snapshot_bytes(data[0])
     entries = graph.printed.get(PRINTED[model])
     steps = graph.printed.get("T", len(data[0]))
-    at_size = ITEM * 5 * entries / steps if entries else plain
-    values |= {
-        "copy_bytes_per_s": copy_rate(),
-        "difference_share": different / plain,
-        "plain_bytes": at_size,
-    }
-    counters = {
-        "T": steps,
-        "N": graph.printed.get("N", data[0].num_nodes),
-        "window": graph.window,
-        "measured_nodes": data[0].num_nodes,
-        "measured_steps": len(data[0]) - 1,
-        "measured_entries": sum(data[0].num_edges),
-    }
-    return Measurement(
-        values=values,
-        units=dict.fromkeys(COSTS, "s"),
-        counters=counters,
-        data=describe(data[0]),
-        notes=["one thread; what other ranks would send is zeros"],
-        checks=[*share_checks(taken, values), *_byte_checks(data[0], graph, model, values)],
-    )
+    found.observe("estimate", ITEM * 5 * entries / steps if entries else plain, of="snapshot")
+    found.observe("portion", different / plain, of="differences")
+    found.observe("bandwidth", copy_rate(), of="copy")
+    found.observe("snapshots", steps)
+    found.observe("vertices", graph.printed.get("N", data[0].num_nodes))
+    found.observe("smoothing_length", graph.window)
+    found.observe("vertices", data[0].num_nodes, of="measured")
+    found.observe("snapshots", len(data[0]) - 1, of="measured")
+    found.observe("edges", sum(data[0].num_edges), of="measured")
+    found.notes = ["one thread; what other ranks would send is zeros"]
+    found.checks = [*share_checks(taken, found), _byte_check(data[0], graph, model, found)]
+    return found
 
 
-def _byte_checks(
-    data: SnapshotSequence, graph: Graph, model: str, values: dict[str, float]
-) -> list[ResultCheck]:
+def _byte_check(data: SnapshotSequence, graph: Graph, model: str, own: Measurement) -> ResultCheck:
     """Bytes of a snapshot at the printed size, and the part of them that a difference takes."""
     changes = sequence_changes([data.topology[t] for t in range(len(data))])
     whole = [entry_bytes(n) for n in changes.entries.tolist()][1:]
-    wanted = {"difference_share": (sum(sequence_bytes(changes)[1:]) or 1) / (sum(whole) or 1)}
-    wanted["plain_bytes"] = sum(whole) / len(whole)
+    wanted = Measurement()
+    part = (sum(sequence_bytes(changes)[1:]) or 1) / (sum(whole) or 1)
+    wanted.observe("portion", part, of="differences")
+    mean = sum(whole) / len(whole)
     if graph.printed:
-        wanted["plain_bytes"] = 20 * graph.printed[PRINTED[model]] / graph.printed["T"]
-    own = {key: values[key] for key in wanted}
-    return [close("volumes", own, wanted, 1e-9, against=OVER_EDGES)]
+        mean = 20 * graph.printed[PRINTED[model]] / graph.printed["T"]
+    wanted.observe("estimate", mean, of="snapshot")
+    return agree(own, wanted, against=OVER_EDGES, of="volumes", tolerance=1e-9)

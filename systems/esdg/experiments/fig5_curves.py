@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.esdg.experiments.parts import costs_of
 from dgbench.systems.esdg.experiments.projection import (
@@ -27,16 +28,15 @@ NAME = "fig5"
 
 def job_of(row: Any, **fields: Any) -> Job:
     """What a row of `shares` projects: its graph at the size of Table 1."""
-    values, counters = row.values, row.counters
-    costs = costs_of(values)
+    plain = number(row, "estimate", of="snapshot")
     job = Job(
         model=str(row.params["model"]),
-        steps=counters["T"],
-        nodes=counters["N"],
-        costs=costs,
-        plain_bytes=values["plain_bytes"],
-        difference_bytes=values["plain_bytes"] * values["difference_share"],
-        window=counters["window"],
+        steps=number(row, "snapshots"),
+        nodes=number(row, "vertices"),
+        costs=costs_of(row),
+        plain_bytes=plain,
+        difference_bytes=plain * number(row, "portion", of="differences"),
+        window=number(row, "smoothing_length"),
     )
     return replace(job, **fields)
 
@@ -45,31 +45,27 @@ def share_rows(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
     """The last row of shares by (dataset, model)."""
     return {
         (r.params["dataset"], r.params["model"]): r
-        for r in select(rows, experiment=NAME, part="shares")
+        for r in rows_of(rows, experiment=NAME, part="shares")
     }
 
 
-def ranked_rows(rows: Sequence[Any]) -> dict[tuple[str, str, int], list[Any]]:
-    """Rows of ranks of this machine by dataset, model and P, P rising."""
-    found: dict[tuple[str, str, int], list[Any]] = {}
-    ranked = select(rows, experiment=NAME, part="ranks")
-    for row in sorted(ranked, key=lambda r: r.params["ranks"]):
-        key = row.params["dataset"], row.params["model"], row.params["ranks"]
-        if "gain speed-up" in row.values:  # rows of older runs have no pairs
-            found.setdefault(key, []).append(row)
-    return found
+def ranked(rows: Sequence[Any]) -> dict[tuple[str, str, int], Table]:
+    """Speed-ups on ranks of this machine by dataset, model and P, P rising."""
+    found = Table.of(rows, experiment=NAME, part="ranks").where("speedup")
+    by_ranks = sorted(found, key=lambda one: one["ranks"])
+    return Table(by_ranks).by("dataset", "model", "ranks")
 
 
-def model_error(rows: Sequence[Any]) -> float | None:
-    """Largest error of the topology model, on this machine's links."""
-    found = select(rows, experiment=NAME, part="links")
-    return found[-1].values["model_error"] if found else None
+def link_error(rows: Sequence[Any], statistic: str) -> float | None:
+    """Largest or median error of the topology model, on this machine's links."""
+    where = {"of": "links", "statistic": statistic, "link": None}
+    found = Table.of(rows, experiment=NAME, part="links").where("relative_error", **where)
+    return found[-1].value if found else None
 
 
-def model_typical(rows: Sequence[Any]) -> float | None:
-    """Median error of the topology model, on this machine's links."""
-    found = select(rows, experiment=NAME, part="links")
-    return found[-1].values.get("model_typical") if found else None
+def link_errors(rows: Sequence[Any]) -> tuple[float | None, float | None]:
+    """Both of them, the largest first."""
+    return link_error(rows, "largest"), link_error(rows, "median")
 
 
 def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
@@ -77,7 +73,7 @@ def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
     found = share_rows(rows)
     if not found:
         return {}
-    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
+    rate = copied(found.values())
     models = dict.fromkeys(model for _, model in found)
     by_reading = {"bandwidth": dict.fromkeys(models, V100_BYTES_PER_S / rate)}
     for model in models:
@@ -86,6 +82,11 @@ def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
         if printed is not None:
             by_reading.setdefault("printed", {})[model] = printed
     return by_reading
+
+
+def copied(rows: Iterable[Any]) -> float:
+    """Bytes that a thread here copies in a second, the median over rows of shares."""
+    return median(number(row, "bandwidth", of="copy") for row in rows)
 
 
 Curves = dict[str, dict[tuple[str, str], dict[int, Epoch]]]
@@ -99,7 +100,7 @@ def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
         network: bytes per second of a node; None: the paper's.
     """
     found: Curves = {}
-    error = model_error(rows)
+    error = link_error(rows, "largest")
     for reading, by_model in speeds(rows).items():
         for key, row in share_rows(rows).items():
             if key[1] in by_model:

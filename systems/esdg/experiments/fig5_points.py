@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.lab.compare import gain_of
+from dgbench.lab.compare import ratio_of
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import number
 from dgbench.systems.esdg.experiments.fig5_curves import (
     NAME,
     curves,
     job_of,
-    model_error,
-    model_typical,
-    ranked_rows,
+    link_errors,
+    ranked,
     share_rows,
     speeds,
 )
@@ -36,11 +37,12 @@ def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `scaling`: measured on cores of their own, and projected to 128; a panel for each
     model and graph."""
     points: list[dict[str, Any]] = []
-    for (dataset, model, p), mine in ranked_rows(rows).items():
-        if p > mine[0].values["cores"]:
+    for (dataset, model, p), gains in ranked(rows).items():
+        row = gains[0].row
+        if p > number(row, "cores"):
             continue
-        ratio = gain_of(mine, "speed-up")
-        common = {"panel": _shown(dataset, model, mine[0]), "series": "esdg", "row_ids": ratio.rows}
+        ratio = ratio_of(gains)
+        common = {"panel": _shown(dataset, model, row), "series": "esdg", "row_ids": ratio.rows}
         if not any(q["panel"] == common["panel"] for q in points):
             points.append({**common, "x": 1, "y": 1.0})
         points.append({**common, "x": p, "y": ratio.value, "low": ratio.low, "high": ratio.high})
@@ -49,8 +51,7 @@ def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         lines = {name: line[dataset, model] for name, line in found.items()
                  if (dataset, model) in line}  # fmt: skip
         common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
-        links = model_error(rows), model_typical(rows)
-        points += scaled_points(lines, speedups, costs_of(row.values), links, common)
+        points += scaled_points(lines, speedups, costs_of(row), link_errors(rows), common)
     return points + [
         {"panel": _shown(row.params["dataset"], row.params["model"], row), "series": "esdg",
          "x": row.params.get("ranks", 1), "failed": f"{row.status}: {row.reason}"}
@@ -93,14 +94,16 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Bars of the ranks of this machine; more ranks than cores say so."""
     points, alone = [], set()
-    for (dataset, model, p), mine in ranked_rows(rows).items():
-        row = mine[-1]
+    for (dataset, model, p), gains in ranked(rows).items():
+        row = gains[-1].row
         panel = f"{MODEL_TITLES[model]}, {_panel(dataset, row)}"
-        crowded = f", {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
-        bars = {f"P = {p}{crowded}": (row.values["epoch_s"], row.phases)}
+        cores = number(row, "cores")
+        crowded = f", {cores:.0f} cores" if p > cores else ""
+        spent = Table.of([row]).where("phase_time").by("setting")
+        together, one = (spent[setting].numbers("phase") for setting in (None, "alone"))
+        bars = {f"P = {p}{crowded}": (number(row, "epoch_time"), together)}
         if panel not in alone:
-            one = {phase: row.values[f"alone {phase}"] for phase in row.phases}
-            bars = {"P = 1": (row.values["alone_s"], one), **bars}
+            bars = {"P = 1": (number(row, "epoch_time", setting="alone"), one), **bars}
             alone.add(panel)
         for name, (total, phases) in bars.items():
             for phase, seconds in phases.items():
@@ -123,7 +126,7 @@ def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `scaling`: one node of the paper's V100 and one of H200, over one V100."""
     points: list[dict[str, Any]] = []
     by_model = speeds(rows).get("bandwidth", {})
-    links = model_error(rows), model_typical(rows)
+    links = link_errors(rows)
     for (dataset, model), row in share_rows(rows).items():
         if dataset != "amlsim":
             continue
@@ -138,5 +141,5 @@ def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             return {p: one / epoch.seconds for p, epoch in epochs.items()}
 
         common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
-        points += scaled_points(nodes, over_one, costs_of(row.values), links, common)
+        points += scaled_points(nodes, over_one, costs_of(row), links, common)
     return points

@@ -14,8 +14,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -28,7 +28,7 @@ from dgbench.systems.base.timeline import (
     load_timeline,
 )
 from dgbench.systems.esdg.experiments.common import devices_lacking, failures
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, common, distinct, entry_keys
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, common, distinct, entry_keys
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
 from dgbench.systems.esdg.oracle import (
@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 PARTITIONS: Final = ("snapshot", "vertex")
+PLAIN: Final = "plain"
+"""One process without any of the techniques."""
+
+FLOAT64: Final = "float64"
+Curves = dict[tuple[str, str, str], list[float]]
+"""(metric, setting, `FLOAT64` or "") -> values by epoch."""
 LR: Final = 0.05
 """Not printed; large enough that 20 epochs lead somewhere."""
 
@@ -120,24 +126,26 @@ class Fig6(Experiment):
             threads=1,
             seed=task.seed,
         )
-        curves: dict[str, list[float]] = {}
+        curves: Curves = {}
         for rank in found:
             curves |= rank.curves
-        counters = _drawn(task, data)
+        counted = _drawn(task, data)
         checks = _compared(oracle, found[0], curves)
         gap = largest_gap([check for check in checks if check.tolerance > EXACT], "gradients")
-        checks += [
-            *_sample_checks(task, data, counters),
+        counted.checks = [
+            *checks,
+            *_sample_checks(task, data, counted),
             *_accuracy_checks(oracle, task, data, found[0].states, curves),
         ]
-        return Measurement(
-            values={f"{name} {i}": v for name, vs in curves.items() for i, v in enumerate(vs)},
-            counters=counters | {"epochs": EPOCHS[preset]},
-            deviation={"gradient": gap},
-            data=describe(data),
-            notes=[f"vertices parted by {parts.method}", f"{ranks} processes of one machine"],
-            checks=checks,
-        )
+        for (metric, setting, mark), values in curves.items():
+            where = {"setting": setting} | ({"dtype": mark} if mark else {})
+            for epoch, value in enumerate(values):
+                counted.observe(metric, value, epoch=epoch, **where)
+        counted.observe("epochs", EPOCHS[preset])
+        counted.deviation = {"gradient": gap}
+        counted.data = describe(data)
+        counted.notes = [f"vertices parted by {parts.method}", f"{ranks} processes of one machine"]
+        return counted
 
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epoch", "xlog": False}
@@ -177,7 +185,7 @@ class Fig6(Experiment):
             return ""
         parts = []
         for row in found:
-            gap = max(gaps(row, p, "plain")[-1] for p in PARTITIONS)
+            gap = max(gaps(row, p, PLAIN)[-1] for p in PARTITIONS)
             at = min((e for p in PARTITIONS if (e := apart(row, p)) is not None), default=None)
             words = f"within {APART:g} throughout" if at is None else f"apart from epoch {at} on"
             parts.append(f"{MODEL_TITLES[row.params['model']]} {words}, {gap:.1e} at the end")
@@ -189,12 +197,12 @@ class _Found:
     """What one rank tells, by partition (`snapshot64` in float64).
 
     Attributes:
-        curves: by what they are of and by trainer.
+        curves: of what it trained.
         before, after: results of untrained and of trained models.
         states: parameters in the end.
     """
 
-    curves: dict[str, list[float]]
+    curves: Curves
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
     states: dict[str, dict[str, Tensor]]
@@ -227,33 +235,34 @@ def _train(
             if comm.rank == 0:
                 found.before[name + mark], found.after[name + mark] = before, after
                 found.states[name + mark] = trainer.state()
-                found.curves |= {f"{what}{mark} {name}": curve for what, curve in curves.items()}
-    jobs = [("plain", task, torch.float32), ("plain", task, torch.float64)]
+                dtype_name = FLOAT64 if mark else ""
+                found.curves |= {(what, name, dtype_name): c for what, c in curves.items()}
+    jobs = [(PLAIN, task, torch.float32), (PLAIN, task, torch.float64)]
     jobs += [
         (f"seed{seed}", msgspec.structs.replace(task, seed=seed), torch.float32)
         for seed in range(SEED + 1, SEED + 1 + seeds)
     ]
     for name, mine, dtype in jobs[comm.rank :: comm.size]:
-        mark = "" if dtype == torch.float32 else "64"
+        dtype_name = "" if dtype == torch.float32 else FLOAT64
         plain = PlainTimeline(mine, data, dtype=dtype)
-        judge = None if mark else RankTrainer(LocalCommunicator(), mine, data)
+        judge = None if dtype_name else RankTrainer(LocalCommunicator(), mine, data)
         curves = _curves(plain, judge, epochs)
-        found.curves |= {f"{what}{mark} {name}": curve for what, curve in curves.items()}
+        found.curves |= {(what, name, dtype_name): c for what, c in curves.items()}
     return found
 
 
 def _curves(
     trainer: TimelineTrainer, judge: RankTrainer | None, epochs: int
 ) -> dict[str, list[float]]:
-    """Loss before each step, its seconds and, where a judge is given, test accuracy after it.
+    """Loss before each step, its time and, where a judge is given, test accuracy after it.
 
     The judge scores what the trainer has learnt, so that all are tested on the same pairs.
     """
-    found: dict[str, list[float]] = {"loss": [], "seconds": []}
+    found: dict[str, list[float]] = {"loss": [], "epoch_time": []}
     for _ in range(epochs):
         begin = time.perf_counter()
         found["loss"].append(trainer.train_epoch())
-        found["seconds"].append(time.perf_counter() - begin)
+        found["epoch_time"].append(time.perf_counter() - begin)
         if judge is not None:
             if judge is not trainer:
                 judge.model.load_state_dict(trainer.model.state_dict())
@@ -261,17 +270,16 @@ def _curves(
     return found
 
 
-def _compared(
-    oracle: TimelineOracle, found: _Found, curves: dict[str, list[float]]
-) -> list[ResultCheck]:
+def _compared(oracle: TimelineOracle, found: _Found, curves: Curves) -> list[ResultCheck]:
     """Results and first losses of both partitions, in both precisions; float64 leaves no room."""
     checks = []
     for mark, exact in (("", False), ("64", True)):
         names = [name + mark for name in PARTITIONS]
         for when, results in (("before training", found.before), ("after training", found.after)):
             checks += oracle.checks({name: results[name] for name in names}, when, exact=exact)
-        trained = PARTITIONS if exact else (*PARTITIONS, "plain")
-        losses = {f"{name}{mark}": curves[f"loss{mark} {name}"] for name in trained}
+        trained = PARTITIONS if exact else (*PARTITIONS, PLAIN)
+        dtype = FLOAT64 if exact else ""
+        losses = {f"{name}{mark}": curves["loss", name, dtype] for name in trained}
         checks += oracle.loss_checks(losses, exact=exact)
     return [
         *summary([check for check in checks if check.tolerance != EXACT]),
@@ -280,11 +288,11 @@ def _compared(
 
 
 def _sample_checks(
-    task: TimelineWorkload, data: SnapshotSequence, counters: dict[str, int]
+    task: TimelineWorkload, data: SnapshotSequence, own: Measurement
 ) -> list[ResultCheck]:
     """Positives are so many distinct edges of the next snapshot, and negatives as many."""
     todo = TimelineTask(data, task)
-    wanted = {"edges": 0, "positives": 0, "negatives": 0, "rounded_up": 0}
+    total = dict.fromkeys(DRAWN, 0)
     strangers = pairs_seen = 0
     for t in range(todo.steps):
         keys = entry_keys(data.topology[t + 1])
@@ -293,10 +301,10 @@ def _sample_checks(
         strangers += len(source) - common(drawn, keys)
         pairs_seen += len(source)
         share = math.ceil(task.theta * len(keys))
-        for name, count in zip(wanted, (len(keys), share, share, len(keys) > 0), strict=True):
-            wanted[name] += count
+        for name, count in zip(DRAWN, (len(keys), share, share, len(keys) > 0), strict=True):
+            total[name] += count
     return [
-        equal("counters", counters, wanted, against=OVER_EDGES),
+        agree(own, _observed(total), against=OVER_EDGES),
         at_most(
             "samples", strangers / max(1, pairs_seen), 0.0, against="edges", compared=pairs_seen
         ),
@@ -308,7 +316,7 @@ def _accuracy_checks(
     task: TimelineWorkload,
     data: SnapshotSequence,
     states: dict[str, dict[str, Tensor]],
-    curves: dict[str, list[float]],
+    curves: Curves,
 ) -> list[ResultCheck]:
     """The last accuracies, from float64 outputs, on edges that the loss has not seen."""
     judge = RankTrainer(LocalCommunicator(), task, data)
@@ -325,22 +333,34 @@ def _accuracy_checks(
         load_parameters(plain, states[name])
         scores = plain.model.head(plain.outputs()[step], pairs)
         right = int((scores.argmax(-1) == label).sum()) / len(label)
-        gap = abs(curves[f"accuracy {name}"][-1] - right)
+        gap = abs(curves["accuracy", name, ""][-1] - right)
         # A few pairs may lie where both classes are equally likely.
         found.append(at_most("accuracies", gap, 1e-3, against=AGAINST, compared=1, part=name))
     return summary(found)
 
 
-def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> dict[str, int]:
+DRAWN: Final = ("edges", "positives", "negatives", "rounded_up")
+"""What is counted of the pairs that a loss scores."""
+
+
+def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> Measurement:
     """How many edges there are at the target snapshots, and how many pairs are scored."""
     todo = TimelineTask(data, task)
-    found = {"edges": 0, "positives": 0, "negatives": 0, "rounded_up": 0}
+    total = dict.fromkeys(DRAWN, 0)
     for t in range(todo.steps):
         label, edges = todo.pairs(t)[1], data.topology[t + 1].nnz
-        found["edges"] += edges
-        found["positives"] += int((label == 1).sum())
-        found["negatives"] += int((label == 0).sum())
-        found["rounded_up"] += edges > 0  # a share of a step's edges is a whole number of them
+        total["edges"] += edges
+        total["positives"] += int((label == 1).sum())
+        total["negatives"] += int((label == 0).sum())
+        total["rounded_up"] += edges > 0  # a share of a step's edges is a whole number of them
+    return _observed(total)
+
+
+def _observed(drawn: dict[str, int]) -> Measurement:
+    found = Measurement()
+    found.observe("edges", drawn["edges"])
+    for of in DRAWN[1:]:
+        found.observe("pairs", drawn[of], of=of)
     return found
 
 
@@ -349,42 +369,40 @@ def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> dict[str, int]:
 
 def trained(rows: Sequence[Any], **params: Any) -> list[Any]:
     """Rows of this experiment."""
-    return select(rows, experiment="fig6", **params)
+    return rows_of(rows, experiment="fig6", **params)
 
 
-def curve(row: Any, what: str) -> list[float]:
-    """A curve of a row by name, such as `loss snapshot` or `accuracy plain`; [] if not there."""
-    found = []
-    while f"{what} {len(found)}" in row.values:
-        found.append(row.values[f"{what} {len(found)}"])
-    return found
+def curve(row: Any, metric: str, setting: str, dtype: str | None = None) -> list[float]:
+    """Loss, accuracy or seconds by epoch; [] where there is none."""
+    found = Table.of([row]).where(metric, setting=setting, dtype=dtype).numbers("epoch")
+    return [found[epoch] for epoch in sorted(found)]
 
 
-def gaps(row: Any, one: str, other: str, what: str = "loss") -> list[float]:
-    """Relative gaps of two losses by epoch; `loss64` for what float64 gave."""
-    pairs = zip(curve(row, f"{what} {one}"), curve(row, f"{what} {other}"), strict=True)
+def gaps(row: Any, one: str, other: str, dtype: str | None = None) -> list[float]:
+    """Relative gaps of two losses by epoch."""
+    pairs = zip(*(curve(row, "loss", name, dtype) for name in (one, other)), strict=True)
     return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
 
 
-def apart(row: Any, partition: str, what: str = "loss") -> int | None:
+def apart(row: Any, partition: str) -> int | None:
     """First epoch, counted from 1, whose loss is more than `APART` off the sequential run's."""
-    found = (i + 1 for i, gap in enumerate(gaps(row, partition, "plain", what)) if gap > APART)
+    found = (i + 1 for i, gap in enumerate(gaps(row, partition, PLAIN)) if gap > APART)
     return next(found, None)
 
 
 def fluctuation(row: Any) -> tuple[float, float]:
     """Of sequential runs: share of epochs whose loss rises, and mean change of accuracy."""
-    names = ["plain", *(f"seed{s}" for s in range(2, 100) if f"loss seed{s} 0" in row.values)]
+    alone = Table.of([row]).where(setting=lambda name: name not in (*PARTITIONS, None), dtype=None)
     rises, jumps = [], []
-    for name in names:
-        losses, right = curve(row, f"loss {name}"), curve(row, f"accuracy {name}")
+    for of_run in alone.by("setting").values():
+        losses, right = (of_run.where(metric).values for metric in ("loss", "accuracy"))
         rises += [b > a for a, b in pairwise(losses)]
         jumps += [abs(b - a) for a, b in pairwise(right)]
     return fmean(rises), fmean(jumps)
 
 
 SERIES: Final = {
-    "plain": "one process",
+    PLAIN: "one process",
     "snapshot": "snapshot partition",
     "vertex": "vertex partition",
 }
@@ -396,18 +414,18 @@ def curve_points(rows: Sequence[Any], what: str) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in trained(rows):
         for name, title in SERIES.items():
-            spent = list(accumulate(curve(row, f"seconds {name}")))
+            spent = list(accumulate(curve(row, "epoch_time", name)))
             points += [
                 {
                     "panel": MODEL_TITLES[row.params["model"]],
-                    "series": title if name == "plain" else f"esdg, {title}",
+                    "series": title if name == PLAIN else f"esdg, {title}",
                     "x": epoch + 1,
                     "y": y,
                     "row_ids": [row.id],
                 }
-                | ({"reference": True} if name == "plain" else {})
+                | ({"reference": True} if name == PLAIN else {})
                 | ({"seconds": spent[epoch]} if spent else {})
-                for epoch, y in enumerate(curve(row, f"{what} {name}"))
+                for epoch, y in enumerate(curve(row, what, name))
             ]
     return points + [
         {"panel": MODEL_TITLES[row.params["model"]], "series": f"esdg, {SERIES['snapshot']}",
@@ -420,7 +438,7 @@ def gap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Relative gaps by epoch in both precisions; equal losses stand at the unit of rounding."""
     points = []
     for row in trained(rows):
-        for what, unit, words in (("loss", 2.0**-24, "float32"), ("loss64", 2.0**-53, "float64")):
+        for dtype, unit, words in ((None, 2.0**-24, "float32"), (FLOAT64, 2.0**-53, FLOAT64)):
             for name in PARTITIONS:
                 points += [
                     {
@@ -430,6 +448,6 @@ def gap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                         "y": max(gap, unit),
                         "row_ids": [row.id],
                     }
-                    for epoch, gap in enumerate(gaps(row, name, "plain", what))
+                    for epoch, gap in enumerate(gaps(row, name, PLAIN, dtype))
                 ]
     return points

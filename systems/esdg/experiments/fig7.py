@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
-from dgbench.lab.compare import paired, select
-from dgbench.lab.result_checks import ResultCheck, close, equal
+from dgbench.lab.compare import ratio
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -21,12 +22,11 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5, fig5_curves
 from dgbench.systems.esdg.experiments.common import devices_lacking
-from dgbench.systems.esdg.experiments.fig5_curves import model_error, model_typical
+from dgbench.systems.esdg.experiments.fig5_curves import link_error, link_errors
 from dgbench.systems.esdg.experiments.parts import (
-    COSTS,
     TURNS,
-    cost_values,
     costs_of,
+    observe_costs,
     on_ranks,
     share_checks,
 )
@@ -50,7 +50,7 @@ from dgbench.systems.esdg.experiments.random_graphs import (
     paper_edges,
     random_graphs,
 )
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, distinct
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, distinct
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 from dgbench.systems.esdg.oracle import summary
@@ -122,8 +122,8 @@ class Fig7(Experiment):
             self._cell({"part": "shares", "dataset": DATASET, "model": m}, f"shares/{m}", slow)
             for m in fig5.models(preset)
         ]
-        for number, model in enumerate(fig5.models(preset)):
-            rounds = (FEWER if number else ROUNDS)[size]
+        for place, model in enumerate(fig5.models(preset)):
+            rounds = (FEWER if place else ROUNDS)[size]
             for ranks in MEASURED[size]:
                 params = {"part": "ranks", "dataset": DATASET, "model": model, "ranks": ranks}
                 why = devices_lacking(ranks, device)
@@ -165,10 +165,9 @@ class Fig7(Experiment):
             ranks = int(cell.params["ranks"])
             # One more snapshot, which is only a target.
             data = random_graphs(nodes * ranks, steps=steps + 1)
-            found = on_ranks(task_of(model), ranks, context, cell.timeout_s, data)
             loops = steps * data.num_nodes
-            found.counters["edges"] = found.counters.pop("entries") + loops
-            found.values["edges_per_s"] = found.counters["edges"] / found.values["epoch_s"]
+            found = on_ranks(task_of(model), ranks, context, cell.timeout_s, data, loops)
+            found.observe("throughput", number(found, "edges") / number(found, "epoch_time"))
             return found
         raise UnsupportedError(f"fig7 has no part '{part}'")
 
@@ -213,27 +212,39 @@ def sizes(sample: int) -> Measurement:
     nodes = FIRST_NODES * WIDEST
     large = [draw(nodes, DENSITY, rng).nnz for _ in range(sample)]
     both = np.unique(np.concatenate([_keys(csr) for csr in small[:2]]))
-    counters = {
-        "first_nodes": FIRST_NODES,
-        "last_nodes": nodes,
-        "doublings": round(math.log2(WIDEST)),
-        "first_edges": paper_edges(1),
-        "last_edges": paper_edges(WIDEST),
-        "first_stored": sum(csr.nnz for csr in small) + STEPS * FIRST_NODES,
-        "first_window_2": STEPS * (len(both) + FIRST_NODES),
-    }
-    values = {"last_stored_share": float(np.mean(large)) / (DENSITY * nodes)}
-    return Measurement(
-        counters=counters,
-        values=values,
-        checks=_size_checks(sample, counters, values),
-        data={"dataset": DATASET, "twin": False, "scale": 1.0, "note": ""},
+    found = Measurement(data={"dataset": DATASET, "twin": False, "scale": 1.0, "note": ""})
+    _observe_sizes(
+        found,
+        vertices=(FIRST_NODES, nodes),
+        edges=(paper_edges(1), paper_edges(WIDEST)),
+        doublings=round(math.log2(WIDEST)),
+        stored=sum(csr.nnz for csr in small) + STEPS * FIRST_NODES,
+        window=STEPS * (len(both) + FIRST_NODES),
     )
+    found.observe("portion", float(np.mean(large)) / (DENSITY * nodes), of="stored")
+    found.checks = _size_checks(sample, found)
+    return found
 
 
-def _size_checks(
-    sample: int, counters: dict[str, int], values: dict[str, float]
-) -> list[ResultCheck]:
+def _observe_sizes(
+    found: Measurement,
+    *,
+    vertices: tuple[int, int],
+    edges: tuple[int, int],
+    doublings: int,
+    stored: int,
+    window: int,
+) -> None:
+    """Sizes at both ends; edges at the first that are stored, and that a window of 2 would make."""
+    for of, nodes, count in zip(("first", "last"), vertices, edges, strict=True):
+        found.observe("vertices", nodes, of=of)
+        found.observe("edges", count, of=of)
+    found.observe("processes", doublings, of="doublings")
+    found.observe("edges", stored, of="first_stored")
+    found.observe("edges", window, of="first", life=2)
+
+
+def _size_checks(sample: int, own: Measurement) -> list[ResultCheck]:
     """The recipe again: distinct pairs of two ends, without loops, of the same draws."""
     rng = np.random.default_rng(1)
 
@@ -244,19 +255,19 @@ def _size_checks(
     first, last = 2**14, 2**14 * 2**7
     small = [pairs(first) for _ in range(256)]
     stored = sum(len(pairs(last)) for _ in range(sample)) / sample
-    wanted = {
-        "first_nodes": first,
-        "last_nodes": last,
-        "doublings": 7,
-        "first_edges": 256 * (3 * first + first),
-        "last_edges": 256 * (3 * last + last),
-        "first_stored": sum(map(len, small)) + 256 * first,
-        "first_window_2": 256 * (len({*small[0].tolist(), *small[1].tolist()}) + first),
-    }
-    own = {"last_stored_share": values["last_stored_share"]}
+    wanted, shares = Measurement(), Measurement()
+    _observe_sizes(
+        wanted,
+        vertices=(first, last),
+        edges=(256 * (3 * first + first), 256 * (3 * last + last)),
+        doublings=7,
+        stored=sum(map(len, small)) + 256 * first,
+        window=256 * (len({*small[0].tolist(), *small[1].tolist()}) + first),
+    )
+    shares.observe("portion", stored / (3 * last), of="stored")
     return [
-        equal("counters", counters, wanted, against=OVER_EDGES),
-        close("shares", own, {"last_stored_share": stored / (3 * last)}, 1e-9, against=OVER_EDGES),
+        agree(own, wanted, against=OVER_EDGES),
+        agree(own, shares, against=OVER_EDGES, of="shares", tolerance=1e-9),
     ]
 
 
@@ -272,15 +283,14 @@ def shares(model: str, size: str) -> Measurement:
         data = random_graphs(nodes, steps=SHARE_STEPS[size] + 1)
         wanted += [(data, p) for p in ranks]
     taken = take_shares(task_of(model), wanted, turns=TURNS[size])
-    values = cost_values(taken)
-    return Measurement(
-        values=values | {"copy_bytes_per_s": copy_rate()},
-        units=dict.fromkeys(COSTS, "s"),
-        counters={"measured_nodes": wanted[0][0].num_nodes, "measured_steps": SHARE_STEPS[size]},
-        data=describe(wanted[0][0]),
-        notes=["one thread; what other ranks would send is zeros"],
-        checks=share_checks(taken, values),
-    )
+    found = Measurement(data=describe(wanted[0][0]))
+    observe_costs(found, taken)
+    found.observe("bandwidth", copy_rate(), of="copy")
+    found.observe("vertices", wanted[0][0].num_nodes, of="measured")
+    found.observe("snapshots", SHARE_STEPS[size], of="measured")
+    found.notes = ["one thread; what other ranks would send is zeros"]
+    found.checks = share_checks(taken, found)
+    return found
 
 
 def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
@@ -294,17 +304,16 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
     small = random_graphs(nodes, steps=many + 1)
     large = random_graphs(nodes * many // few, steps=few + 1)
     taken = take_shares(task, [(small, 1), (large, 1)], turns=turns)
-    ratio = paired_ratio(taken[0].samples, taken[1].samples)
-    values = {"many_s": taken[0].seconds, "few_s": taken[1].seconds, "gain": ratio.value}
-    if ratio.low is not None and ratio.high is not None:
-        values |= {"low": ratio.low, "high": ratio.high}
-    return Measurement(
-        values=values,
-        units={"many_s": "s", "few_s": "s"},
-        counters={"many": many, "few": few, "nodes": nodes},
-        data=describe(small),
-        checks=summary([check for share in taken for check in share.checks]),
-    )
+    slow = paired_ratio(taken[0].samples, taken[1].samples)
+    found = Measurement(data=describe(small))
+    for setting, share, steps in zip(("many", "few"), taken, (many, few), strict=True):
+        found.observe("epoch_time", share.seconds, setting=setting)
+        found.observe("snapshots", steps, setting=setting)
+    ends = {"low": slow.low, "high": slow.high}
+    found.observe("speedup", slow.value, **ends, setting="few", baseline="many")
+    found.observe("vertices", nodes)
+    found.checks = summary([check for share in taken for check in share.checks])
+    return found
 
 
 # What follows from it.
@@ -312,15 +321,13 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
 
 def job_of(row: Any, ranks: int) -> Job:
     """The paper's weak-scaling run on so many GPUs; independent snapshots share no edges."""
-    values = row.values
-    costs = costs_of(values)
     nodes = FIRST_NODES * ranks
     plain = 5.0 * ITEM * DENSITY * nodes
     return Job(
         model=str(row.params["model"]),
         steps=STEPS,
         nodes=nodes,
-        costs=costs,
+        costs=costs_of(row),
         plain_bytes=plain,
         difference_bytes=plain,
     )
@@ -328,7 +335,7 @@ def job_of(row: Any, ranks: int) -> Job:
 
 def share_rows(rows: Sequence[Any]) -> dict[str, Any]:
     """The last row of shares by model."""
-    return {r.params["model"]: r for r in select(rows, experiment=NAME, part="shares")}
+    return {r.params["model"]: r for r in rows_of(rows, experiment=NAME, part="shares")}
 
 
 def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
@@ -337,7 +344,7 @@ def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
     found = share_rows(rows)
     if not found:
         return {}
-    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
+    rate = fig5_curves.copied(found.values())
     same = {"bandwidth": dict.fromkeys(found, V100_BYTES_PER_S / rate)}
     printed = fig5_curves.speeds(rows).get("printed")
     return {**same, "printed": printed} if printed else same
@@ -347,7 +354,7 @@ def curves(
     rows: Sequence[Any], *, network: float | None = None
 ) -> dict[str, dict[str, dict[int, Epoch]]]:
     """Projected epochs by reading, model and P; the graph grows with P."""
-    error = model_error(rows)
+    error = link_error(rows, "largest")
     return {
         reading: {
             model: project(row, by_model[model], network=network, error=error)
@@ -381,32 +388,31 @@ def gains(epochs: dict[int, Epoch]) -> dict[int, float]:
 def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `scaling`: throughput on ranks of this machine, projected to 128, and printed."""
     points: list[dict[str, Any]] = []
-    ranked = select(rows, experiment=NAME, part="ranks")
-    for model in dict.fromkeys(r.params["model"] for r in ranked):
-        for p in sorted({r.params["ranks"] for r in select(ranked, model=model)}):
-            at = select(ranked, model=model, ranks=p)
-            if p > at[0].values["cores"]:
+    rates = Table.of(rows, experiment=NAME, part="ranks").where("throughput")
+    for model, of_model in rates.by("model").items():
+        by_ranks = of_model.by("ranks")
+        for p, at in sorted(by_ranks.items()):
+            if p > number(at[0].row, "cores"):
                 continue
-            where = ({"model": model, "ranks": p}, {"model": model, "ranks": 1})
-            ratio = paired(ranked, *where, value="edges_per_s")
-            if ratio is None and p > 1:
+            gain = ratio(at, by_ranks[1]) if p > 1 and 1 in by_ranks else None
+            if gain is None and p > 1:
                 continue
             points.append(
                 {
                     "panel": MODEL_TITLES[model],
                     "series": "esdg",
                     "x": p,
-                    "y": 1.0 if p == 1 else ratio.value,
-                    "low": None if p == 1 else ratio.low,
-                    "high": None if p == 1 else ratio.high,
-                    "row_ids": [r.id for r in at],
+                    "y": 1.0 if gain is None else gain.value,
+                    "low": gain and gain.low,
+                    "high": gain and gain.high,
+                    "row_ids": [row.id for row in at.rows],
                 }
             )
-    found, links = curves(rows), (model_error(rows), model_typical(rows))
+    found, links = curves(rows), link_errors(rows)
     for model, row in share_rows(rows).items():
         lines = {name: line[model] for name, line in found.items() if model in line}
         common = {"panel": MODEL_TITLES[model], "row_ids": [row.id]}
-        points += scaled_points(lines, gains, costs_of(row.values), links, common)
+        points += scaled_points(lines, gains, costs_of(row), links, common)
         points.append(
             {**common, "series": "esdg", "x": WIDEST, "y": PRINTED[model], "paper": True}
         )  # fmt: skip

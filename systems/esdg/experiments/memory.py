@@ -7,13 +7,14 @@ the paper's figures give it, for this implementation, and with what torch's LSTM
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, gain_of, gains, select
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, observe_speedup, turns_gain
 from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -27,7 +28,7 @@ from dgbench.systems.esdg.experiments.memory_points import (
     time_points,
 )
 from dgbench.systems.esdg.experiments.random_graphs import DATASET, random_graphs
-from dgbench.systems.esdg.experiments.recount import Widths, epoch_traffic
+from dgbench.systems.esdg.experiments.recount import Widths, agree, epoch_traffic
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -132,8 +133,7 @@ class Memory(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part, model = str(cell.params["part"]), str(cell.params["model"])
         if part == "sizes":
-            counters = sizes(model)
-            return Measurement(counters=counters, checks=_size_checks(model, counters))
+            return sizes(model)
         graph = BY_NAME[str(cell.params["dataset"])]
         task = _task(graph, model, context.preset)
         return (_sweep if part == "sweep" else _budgets)(task, context)
@@ -185,21 +185,22 @@ class Memory(Experiment):
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
-        found = select(rows, experiment=self.name, part="sweep")
+        found = rows_of(rows, experiment=self.name, part="sweep")
         if found:
-            most = str(max(block_counts(found[0])))
-            saved = [row.counters["peak 1"] / row.counters[f"peak {most}"] for row in found]
-            slower = [gain_of([row], f"paper {most}").value for row in found]
+            most = max(block_counts(found[0]))
+            saved = [peak(row, "ours", 1) / peak(row, "ours", most) for row in found]
+            slower = [
+                ratio.value
+                for row in found
+                if (ratio := turns_gain([row], baseline="paper", blocks=most))
+            ]
             parts.append(
                 f"{most} blocks take {min(saved):.2g} to {max(saved):.2g} times less memory than "
                 f"one at {min(slower):.2g} to {max(slower):.2g} times its epoch (the paper's way)"
             )
-        counted = select(rows, experiment=self.name, part="sizes")
+        counted = rows_of(rows, experiment=self.name, part="sizes")
         if counted:
-            least = [
-                least_ranks(row, graph.name, "formula", "whole") for row in counted
-                for graph in GRAPHS
-            ]  # fmt: skip
+            least = [p for row in counted for p in least_ranks(row, "formula", "whole").values()]
             fit = sum(p is not None and p < 8 for p in least)
             parts.append(
                 f"counted by the paper's figures, {fit} of {len(least)} configurations fit on "
@@ -232,173 +233,175 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
     data = load_timeline(task)
     oracle = TimelineOracle(task, data, device=context.device)
     steps = len(data) - 1
-    counts = [n for n in BLOCKS[context.preset] if n <= steps]
-    values: dict[str, float] = {}
-    counters: dict[str, int] = {}
+    found = Measurement(data=describe(data))
+
+    def weigh(trainer: EsdgTrainer, **where: Any) -> None:
+        """Peak, plan and formula, before anything is trained: what a link has taken it keeps."""
+        found.observe("memory", trainer.measure_peak(), of="peak", **where)
+        for method, size in (
+            ("planned", trainer.planned_bytes()), ("formula", trainer.paper_bytes())
+        ):  # fmt: skip
+            found.observe("estimate", size, of="memory", method=method, **where)
+
     with ExitStack() as stack:
         opened: dict[str, EsdgTrainer] = {}
-
-        def begin(name: str, switches: dict[str, bool], **more: Any) -> None:
-            trainer = _open(task, data, context, switches, **more)
-            stack.callback(trainer.close)
-            # Before anything is trained: what a link has taken it keeps.
-            counters[f"peak {name}"] = trainer.measure_peak()
-            values[f"planned {name}"] = trainer.planned_bytes()
-            values[f"formula {name}"] = trainer.paper_bytes()
-            opened[name] = trainer
-
-        for n in counts:
-            begin(f"paper {n}", PAPERS_WAY, nb=n)
-            begin(str(n), {}, nb=n)
+        ways: dict[str, dict[str, Any]] = {}
+        for n in (n for n in BLOCKS[context.preset] if n <= steps):
+            for setting, switches in (("paper", PAPERS_WAY), ("ours", {})):
+                trainer = _open(task, data, context, switches, nb=n)
+                stack.callback(trainer.close)
+                name = f"{setting} {n}"
+                opened[name], ways[name] = trainer, {"setting": setting, "blocks": n}
+                weigh(trainer, **ways[name])
         layout = _open(task, data, context, {"paper_layout": True, "prefetch": False}, nb=1)
-        counters["peak layout"] = layout.measure_peak()
-        values["formula layout"] = layout.paper_bytes()
-        values["planned layout"] = layout.planned_bytes()
+        weigh(layout, setting="layout")
         checks = oracle.checks({"layout": TimelineResult.of(layout, oracle.request)}, "")
         layout.close()
         before = oracle.first_results(opened)
         seconds, sent = take_turns(opened, TURNS[context.preset], context.budget_s)
+        wanted = Measurement()
         for name, trainer in opened.items():
             trainer.meter.reset()
             trainer.train_epoch()
             came = trainer.meter.counters
-            counters[f"brought {name}"] = came["snapshots_plain"] + came["snapshots_difference"]
-            counters[f"bytes {name}"] = sent[name]
+            brought = came["snapshots_plain"] + came["snapshots_difference"]
+            _observe_traffic(found, {"brought": brought, "bytes": sent[name]}, **ways[name])
         checks += oracle.checks_of(opened, before)
-        traffic: dict[str, int] = {}
         for name, trainer in opened.items():
             count = len(trainer.blocks)
-            wanted = epoch_traffic(data, task.model, task.window, trainer.on, count)
-            traffic |= {f"{key} {name}": value for key, value in wanted.items()}
-    own = {key: counters[key] for key in traffic}
-    checks.append(equal("counters", own, traffic, against="arrays of the snapshots"))
+            traffic = epoch_traffic(data, task.model, task.window, trainer.on, count)
+            _observe_traffic(wanted, traffic, **ways[name])
+    checks.append(agree(found, wanted, against="arrays of the snapshots"))
     for name, times in seconds.items():
-        values[f"epoch {name}"] = median(times)
-        base = "paper 1" if name.startswith("paper") else "1"
-        if name != base:
-            values |= gains(name, times, seconds[base])
-    return Measurement(
-        values=values,
-        units={name: "s" if name.startswith("epoch") else "B" for name in values
-               if not name.startswith(("gain", "low", "high"))},
-        counters={"steps": steps, "turns": len(seconds["1"]), **counters},
-        samples=seconds["1"],
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        checks=summary(checks),
-    )  # fmt: skip
+        setting, blocks = ways[name].values()
+        found.observe("epoch_time", median(times), **ways[name])
+        if blocks > 1:  # how much longer it takes than in one block
+            one = seconds[f"{setting} 1"]
+            observe_speedup(found, times, one, baseline=setting, blocks=blocks)
+    found.observe("epoch_time", median(seconds["ours 1"]), samples=seconds["ours 1"])
+    found.observe("snapshots", steps)
+    found.observe("turns", len(seconds["ours 1"]))
+    found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+    found.checks = summary(checks)
+    return found
+
+
+def _observe_traffic(found: Measurement, traffic: Mapping[str, int], **where: Any) -> None:
+    """Matrices and bytes that an epoch brings, see `epoch_traffic`."""
+    found.observe("snapshots", traffic["brought"], of="brought", **where)
+    found.observe("host_to_device", traffic["bytes"], **where)
 
 
 def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     """Which number of blocks a budget gets, and whether it is kept."""
     data = load_timeline(task)
-    whole = _open(task, data, context, {}, nb=1)
     steps = len(data) - 1
-    most, least = whole.bytes_with(1), min(whole.bytes_with(n) for n in range(1, steps + 1))
-    least_blocks = {n: whole.bytes_with(n) for n in range(1, steps + 1)}
+    whole = _open(task, data, context, {}, nb=1)
+    needs = {n: whole.bytes_with(n) for n in range(1, steps + 1)}
     whole.close()
+    most, least = needs[1], min(needs.values())
     oracle = TimelineOracle(task, data, device=context.device)
     checks = []
-    counters: dict[str, int] = {"steps": steps, "whole": int(most), "least": int(least)}
-    notes = []
+    found = Measurement(data=describe(data))
+    found.observe("snapshots", steps)
+    found.observe("memory", int(most), of="whole")
+    found.observe("memory", int(least), of="least")
     for share in SHARES:
         budget = int(least + share * (most - least))
         trainer = _open(task, data, context, {}, memory_bytes=budget)
         blocks = len(trainer.blocks)
-        name = f"{share:g}"
-        counters |= {
-            f"budget {name}": budget,
-            f"blocks {name}": blocks,
-            f"prefetching {name}": int(trainer.prefetching),
-            f"interleaving {name}": int(trainer.interleaving),
-            f"peak {name}": trainer.measure_peak(),
-            f"planned {name}": int(trainer.planned_bytes()),
+        sizes_of = {
+            "budget": budget,
+            "peak": trainer.measure_peak(),
+            "planned": int(trainer.planned_bytes()),
         }
         if blocks > 1:
-            counters[f"fewer {name}"] = int(trainer.bytes_with(blocks - 1))
-        notes += [note for note in trainer.notes if note not in notes]
+            sizes_of["fewer"] = int(trainer.bytes_with(blocks - 1))
+        for of, count in sizes_of.items():
+            found.observe("memory", count, of=of, budget_share=share)
+        found.observe("timeline_blocks", blocks, budget_share=share)
+        for of in ("prefetching", "interleaving"):
+            found.observe("switches", int(getattr(trainer, of)), of=of, budget_share=share)
+        found.notes += [note for note in trainer.notes if note not in found.notes]
+        name = f"{share:g}"
         before = {name: TimelineResult.of(trainer, oracle.request)}
         trainer.train_epoch()
         trainer.train_epoch()
         checks += oracle.checks_of({name: trainer}, before)
         # One of the numbers of blocks that fit, and the first of them.
-        fits = [n for n, need in least_blocks.items() if need <= budget]
+        fits = [n for n, need in needs.items() if need <= budget]
         wanted = {"blocks": fits[0], "steps": sum(len(block) for block in trainer.blocks)}
-        found = {"blocks": counters[f"blocks {name}"], "steps": steps}
-        checks.append(equal("counters", found, wanted, against="all numbers of blocks"))
+        own = {"blocks": blocks, "steps": steps}
+        checks.append(equal("counters", own, wanted, against="all numbers of blocks"))
         trainer.close()
-    return Measurement(
-        counters=counters,
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=notes,
-        checks=summary(checks),
-    )
+    found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+    found.checks = summary(checks)
+    return found
 
 
-def sizes(model_name: str) -> dict[str, int]:
-    """Bytes on each of P devices at the sizes of Table 1, without checkpoint and with the best nb.
+def sizes(model_name: str) -> Measurement:
+    """Bytes on each of P devices at the sizes of Table 1, by each way to count them (`COSTS`).
 
-    Counters `<cost> <dataset> <P> whole`, `... best` and `... blocks`, the last being the nb of
-    least memory, and `... fewest`: the smallest nb that fits into 32 GiB, 0 where none does.
+    Memory is that of the `whole` timeline without checkpoint, and that of the `best` number of
+    blocks; `fewest` blocks are the smallest number that fits into 32 GiB, 0 where none does.
     """
-    found: dict[str, int] = {}
+    found = Measurement()
     for graph in GRAPHS:
         model = build_model(
             model_name, feature_dim=2, hidden_dim=6, task="link", window=graph.window
         )
         n, t = graph.printed["N"], graph.printed["T"]
         entries = graph.printed[SPARSE[model_name]]
-        for name in COSTS:
-            cost = cost_of(name, model)
+        for method in COSTS:
+            cost = cost_of(method, model)
             for ranks in RANKS:
-                key = f"{name} {graph.name} {ranks}"
+                where = {"method": method, "dataset": graph.name, "ranks": ranks}
                 whole = need(cost, model, n, t, entries, 1, ranks, checkpoint=False)
                 needs = {nb: need(cost, model, n, t, entries, nb, ranks) for nb in range(1, t + 1)}
                 best = min(needs, key=lambda nb: (needs[nb], nb))
                 fitting = [nb for nb, count in needs.items() if count <= DEVICE_BYTES]
-                found[f"{key} whole"] = int(whole)
-                found[f"{key} best"] = int(needs[best])
-                found[f"{key} blocks"] = best
-                found[f"{key} fewest"] = min(fitting, default=0)
+                found.observe("memory", int(whole), of="whole", **where)
+                found.observe("memory", int(needs[best]), of="best", **where)
+                found.observe("timeline_blocks", best, of="best", **where)
+                found.observe("timeline_blocks", min(fitting, default=0), of="fewest", **where)
+    found.checks = _size_checks(model_name, found)
     return found
 
 
-def _size_checks(model: str, counters: dict[str, int]) -> list[ResultCheck]:
+def _size_checks(model: str, own: Measurement) -> list[ResultCheck]:
     """Bytes by the paper's figures again, from widths of real tensors.
 
     What this implementation and torch hold has no such formula: their plans are compared with
     peaks that are measured on a small graph.
     """
-    wanted, numbers, fitting = {}, {}, {}
+    numbers, gaps, fitting = Measurement(), [], {}
     for graph in GRAPHS:
         n, t = graph.printed["N"], graph.printed["T"]
         widths = Widths.of(model, window=graph.window)
         step = 20 * graph.printed[SPARSE[model]] / t + 4 * n * widths.activations
         for ranks in RANKS:
-            key = f"formula {graph.name} {ranks}"
+            where = {"method": "formula", "dataset": graph.name, "ranks": ranks}
             needs = []
             for blocks in range(1, t + 1):
                 longest = math.ceil(math.ceil(t / blocks) / ranks)
                 needs.append(longest * step + blocks * 4 * n * widths.border / ranks)
-            wanted[f"{key} whole"] = math.ceil(t / ranks) * step
-            wanted[f"{key} best"] = min(needs)
-            numbers[f"{key} blocks"] = needs.index(min(needs)) + 1
+            for of, value in (("whole", math.ceil(t / ranks) * step), ("best", min(needs))):
+                gaps.append(abs(number(own, "memory", of=of, **where) - value))
             fits = [b for b, need in enumerate(needs, 1) if need <= 32 * 2**30]
-            numbers[f"{key} fewest"] = fits[0] if fits else 0
+            best = needs.index(min(needs)) + 1
+            numbers.observe("timeline_blocks", best, of="best", **where)
+            numbers.observe("timeline_blocks", fits[0] if fits else 0, of="fewest", **where)
             for cost in COSTS:
-                here = f"{cost} {graph.name} {ranks}"
+                here = {**where, "method": cost}
                 # Some number of blocks fits exactly where the best one does.
-                fitting[here] = (counters[f"{here} best"] <= 32 * 2**30) == (
-                    counters[f"{here} fewest"] > 0
-                )
-    # Bytes are cut to whole numbers.
-    off = max(abs(counters[key] - value) for key, value in wanted.items())
-    own = {key: counters[key] for key in numbers}
+                fitting[f"{cost} {graph.name} {ranks}"] = (
+                    number(own, "memory", of="best", **here) <= 32 * 2**30
+                ) == (number(own, "timeline_blocks", of="fewest", **here) > 0)
     yes = dict.fromkeys(fitting, True)
     return [
-        at_most("bytes", off, 1.01, against="widths of tensors", compared=len(wanted)),
-        equal("counters", own, numbers, against="widths of tensors"),
+        # Bytes are cut to whole numbers.
+        at_most("bytes", max(gaps), 1.01, against="widths of tensors", compared=len(gaps)),
+        agree(own, numbers, against="widths of tensors"),
         equal("counters", fitting, yes, against="limit of the device"),
         *_peak_checks(model),
     ]
@@ -469,31 +472,37 @@ def need(
     return held + (once + (blocks * each if checkpoint else 0)) / ranks
 
 
-def least_ranks(row: Any, dataset: str, cost: str, what: str) -> int | None:
-    """The fewest ranks (of `RANKS`) that hold a configuration `whole` or in blocks (`best`)."""
-    fits = (p for p in RANKS if row.counters[f"{cost} {dataset} {p} {what}"] <= DEVICE_BYTES)
-    return next(fits, None)
+def least_ranks(row: Any, method: str, of: str) -> dict[str, int | None]:
+    """The fewest ranks (of `RANKS`) that hold each graph `whole` or in blocks (`best`)."""
+    found = Table.of([row]).where("memory", method=method, of=of).numbers("dataset", "ranks")
+    return {
+        graph.title: next((p for p in RANKS if found[graph.name, p] <= DEVICE_BYTES), None)
+        for graph in GRAPHS
+    }
 
 
-def slower(rows: Sequence[Any], name: str) -> Ratio:
-    """Epoch with these blocks (`paper 16`, `16`) over that with one block."""
-    return gain_of(rows, name)
+def peak(row: Any, setting: str, blocks: int) -> int:
+    """Bytes of all tensors at their peak."""
+    return number(row, "memory", of="peak", setting=setting, blocks=blocks)
 
 
 def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Bytes per device without checkpoint by the number of devices, one panel per reading."""
-    return [
-        {
-            "series": graph.title,
-            "panel": f"{MODEL_TITLES[row.params['model']]}, {COST_TITLES[cost]}",
-            "x": ranks,
-            "y": row.counters[f"{cost} {graph.name} {ranks} whole"],
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for row in select(rows, experiment="memory", part="sizes")
-        for cost in COSTS
-        if cost != "torch" or row.params["model"] == "cd_gcn"
-        for graph in GRAPHS
-        for ranks in RANKS
-    ]
+    points = []
+    for row in rows_of(rows, experiment="memory", part="sizes"):
+        found = Table.of([row]).where("memory", of="whole").numbers("method", "dataset", "ranks")
+        points += [
+            {
+                "series": graph.title,
+                "panel": f"{MODEL_TITLES[row.params['model']]}, {COST_TITLES[cost]}",
+                "x": ranks,
+                "y": found[cost, graph.name, ranks],
+                "counted": True,
+                "row_ids": [row.id],
+            }
+            for cost in COSTS
+            if cost != "torch" or row.params["model"] == "cd_gcn"
+            for graph in GRAPHS
+            for ranks in RANKS
+        ]
+    return points

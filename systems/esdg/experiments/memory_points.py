@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import gain_of, select
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, turns_gain
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
-WAYS = (("the paper's way", "paper "), ("ours", ""))
+WAYS = (("the paper's way", "paper"), ("ours", "ours"))
 
 
 def block_counts(row: Any) -> list[int]:
     """Numbers of blocks that a sweep's row has."""
-    return sorted(int(key.split()[1]) for key in row.counters
-                  if key.startswith("peak ") and key.split()[1].isdigit())  # fmt: skip
+    return sorted({one["blocks"] for one in Table.of([row]).where("memory", setting="ours")})
 
 
 def _panel(row: Any) -> str:
@@ -34,20 +34,21 @@ def _failed(rows: Sequence[Any], part: str) -> list[dict[str, Any]]:
 def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Peak, plan and formula by the number of blocks; without checkpoint it is one block's."""
     points = _failed(rows, "sweep")
-    for row in select(rows, experiment="memory", part="sweep"):
-        series = {
-            "measured": ("peak {}", row.counters),
-            "planned": ("planned {}", row.values),
-            "measured, the paper's way": ("peak paper {}", row.counters),
-            "20 nnz + 4 N (widths)": ("formula {}", row.values),
-        }
-        for name, (key, where) in series.items():
+    memory = {"of": "memory", "setting": "ours"}
+    series: dict[str, tuple[str, dict[str, str]]] = {
+        "measured": ("memory", {"of": "peak", "setting": "ours"}),
+        "planned": ("estimate", {**memory, "method": "planned"}),
+        "measured, the paper's way": ("memory", {"of": "peak", "setting": "paper"}),
+        "20 nnz + 4 N (widths)": ("estimate", {**memory, "method": "formula"}),
+    }
+    for row in rows_of(rows, experiment="memory", part="sweep"):
+        for name, (metric, where) in series.items():
             points += [
                 {
                     "series": name,
                     "panel": _panel(row),
                     "x": n,
-                    "y": where[key.format(n)],
+                    "y": number(row, metric, **where, blocks=n),
                     "counted": True,
                     "row_ids": [row.id],
                 }
@@ -59,10 +60,10 @@ def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Epoch by the number of blocks over that with one, turn by turn."""
     points = _failed(rows, "sweep")
-    for row in select(rows, experiment="memory", part="sweep"):
-        for series, prefix in WAYS:
+    for row in rows_of(rows, experiment="memory", part="sweep"):
+        for series, way in WAYS:
             for n in block_counts(row)[1:]:
-                ratio = gain_of([row], f"{prefix}{n}")
+                ratio = turns_gain([row], baseline=way, blocks=n)
                 points.append(
                     {
                         "series": series,
@@ -80,19 +81,19 @@ def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Peak memory and snapshots a second by the number of blocks; one block is the base."""
     points = [{**point, "series": "esdg", "setting": "blocks"} for point in _failed(rows, "sweep")]
-    for row in select(rows, experiment="memory", part="sweep"):
+    for row in rows_of(rows, experiment="memory", part="sweep"):
         points += [
             {
                 "series": "esdg" if series == "ours" else series,
                 "panel": _panel(row),
                 "setting": "1 block" if n == 1 else f"{n} blocks",
-                "memory": row.counters[f"peak {prefix}{n}"],
-                "rate": row.counters["steps"] / row.values[f"epoch {prefix}{n}"],
+                "memory": number(row, "memory", of="peak", setting=way, blocks=n),
+                "rate": number(row, "snapshots") / number(row, "epoch_time", setting=way, blocks=n),
                 "base": n == 1,
                 "twin": bool(row.data.get("twin")),
                 "row_ids": [row.id],
             }
-            for series, prefix in WAYS
+            for series, way in WAYS
             for n in block_counts(row)
         ]
     return points

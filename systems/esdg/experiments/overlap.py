@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gains, select
+from dgbench.lab.compare import TURN_INTERVAL
 from dgbench.lab.result_checks import equal
+from dgbench.lab.table import Entry, Table
+from dgbench.lab.verbs import number, observe_speedup
 from dgbench.runtime.statistics import median_interval
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -105,26 +107,18 @@ class Overlap(Experiment):
         sent = int(redistributed(dims, len(data) - 1, data.num_nodes, ranks, forward=1).sum())
         wanted = dict.fromkeys(found.floats, sent)
         checks.append(equal("counters", found.floats, wanted, against=OVER_PAIRS))
-        values = values_of(found)
-        notes = [
+        row = observed(found, media)
+        row.observe("cores", cores)
+        row.notes = [
             f"{ranks} processes with one thread each; wires are emulated, their seconds are those "
             "of each rank's processor and of waiting",
         ]
         if ranks > cores:
-            notes.append(f"real links left out: {ranks} ranks have {cores} cores")
-        return Measurement(
-            values=values | {"cores": cores},
-            units={name: "B/s" for name in values if name.startswith("bandwidth")}
-            | {name: "s" for name in values if "_s " in name or name.endswith("_s")},
-            counters={f"messages {k}": n for k, n in found.messages.items()}
-            | {"floats": found.floats[1], "bytes_of_a_rank": found.sent_bytes}
-            | {f"turns {m.name}": len(found.turns[m.name, 1]) for m in media},
-            samples=[turn.seconds for turn in found.turns[media[0].name, 1]],
-            deviation={"gradient": largest_gap(checks, "gradients")},
-            data=describe(data),
-            notes=notes,
-            checks=checks,
-        )
+            row.notes.append(f"real links left out: {ranks} ranks have {cores} cores")
+        row.deviation = {"gradient": largest_gap(checks, "gradients")}
+        row.data = describe(data)
+        row.checks = checks
+        return row
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -166,36 +160,34 @@ class Overlap(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        said, shares, gained = [], [], []
-        for row in select(rows, experiment=NAME):
-            k = max(pieces_of(row))
-            share = row.values.get(f"hidden_share {WIRE.name} {k}")
-            if share is None:
-                continue
-            shares.append(share)
+        said, reached, gained = [], [], []
+        for row in Table.of(rows, experiment=NAME).rows:
+            found = Table.of([row])
             name = f"{MODEL_TITLES[row.params['model']]} on {row.params['ranks']} ranks"
-            said.append(f"{name} {share:.2f} of it in {k} pieces")
-            for medium in media_of(row):
-                if f"gain {medium} {k}" not in row.values:  # an older run
-                    continue
-                gain = row.values[f"gain {medium} {k}"]
-                end = f"{1e3 * row.values[f'epoch_s {medium} 1']:.1f} to "
-                end += f"{1e3 * row.values[f'epoch_s {medium} {k}']:.1f} ms"
-                gained.append((gain, row.values.get(f"low {medium} {k}"), name, medium, end))
+            most = max(one["pieces"] for one in found.where("phase_time", link=WIRE.name))
+            for share in found.where("portion", of="hidden", link=WIRE.name, pieces=most):
+                reached.append(share.value >= HALF)
+                said.append(f"{name} {share.value:.2f} of it in {most} pieces")
+                for gain in found.where("speedup", pieces=most):
+                    link = gain["link"]
+                    one, many = (
+                        1e3 * number(row, "epoch_time", link=link, pieces=k) for k in (1, most)
+                    )
+                    end = f"{one:.1f} to {many:.1f} ms"
+                    gained.append((gain.value, gain.of.low, name, link, end))
         if not said:
             return ""
-        reached = sum(share >= HALF for share in shares)
-        found = (
-            f"On an emulated wire as slow as the convolutions, {reached} of {len(shares)} cases "
-            f"hide at least half of the hideable: {'; '.join(said)}."
+        answer = (
+            f"On an emulated wire as slow as the convolutions, {sum(reached)} of {len(reached)} "
+            f"cases hide at least half of the hideable: {'; '.join(said)}."
         )
         sure = [g for g in gained if g[1] is not None and g[1] > 1]
         if not sure:
-            return f"{found} No epoch became shorter beyond doubt."
-        _, _, name, medium, end = max(sure)
+            return f"{answer} No epoch became shorter beyond doubt."
+        _, _, name, link, end = max(sure)
         return (
-            f"{found} Epochs became shorter in {len(sure)} of {len(gained)} cases, most with "
-            f"{name} on {_link(medium)}: {end}."
+            f"{answer} Epochs became shorter in {len(sure)} of {len(gained)} cases, most with "
+            f"{name} on {_link(link)}: {end}."
         )
 
 
@@ -208,44 +200,47 @@ def media_for(preset: Preset, model: str, *, own_cores: bool) -> tuple[Medium, .
     return (*wires, *real) if own_cores else wires
 
 
-def values_of(found: OverlapTurns) -> dict[str, float]:
-    """Named values of a row; per medium and pieces, medians over the turns.
+def observed(found: OverlapTurns, media: Sequence[Medium]) -> Measurement:
+    """Observations of a row; by link and pieces, medians over the turns.
 
-    `epoch_s`, `exposed_s`; against one piece in the same turn `hidden_s` (exposed) and `saved_s`
-    (epoch); `hideable_s`; `hidden_share` and `saved_share` of it, `hidden_low` and `hidden_high`
-    bounding the first; `gain`, `low` and `high`, the epoch in one piece over that in k. Per medium
-    `bandwidth`.
+    Of an epoch its time, the part `exposed` and, against one piece in the same turn, the parts
+    `hidden` (of what was exposed) and `saved` (of the epoch); both also as portions of what is
+    `hideable`.
     """
-    values = {"convolve_s": found.convolve_s, "compute_s": found.compute_s}
-    values |= {
-        f"bandwidth {name}": min(w.bytes_per_second, 1e15) for name, w in found.wires.items()
-    }
-    for (medium, k), turns in found.turns.items():
-        plain, end = found.turns[medium, 1], f"{medium} {k}"
-        values[f"epoch_s {end}"] = median(turn.seconds for turn in turns)
-        values[f"exposed_s {end}"] = median(turn.exposed for turn in turns)
+    row = Measurement()
+    row.observe("operation_time", found.convolve_s, of="convolve")
+    row.observe("operation_time", found.compute_s, of="compute")
+    for link, wire in found.wires.items():
+        row.observe("bandwidth", min(wire.bytes_per_second, 1e15), link=link)
+    for (link, k), turns in found.turns.items():
+        where = {"link": link, "pieces": k}
+        plain = found.turns[link, 1]
+        row.observe("epoch_time", median(turn.seconds for turn in turns), **where)
+        row.observe("phase_time", median(turn.exposed for turn in turns), phase="exposed", **where)
         if k == 1:
             continue
         pairs = list(zip(plain, turns, strict=True))
-        hidden, *bounds = median_interval([one.exposed - many.exposed for one, many in pairs])
-        values |= gains(end, [t.seconds for t in plain], [t.seconds for t in turns])
+        hidden, low, high = median_interval([one.exposed - many.exposed for one, many in pairs])
+        observe_speedup(row, [t.seconds for t in plain], [t.seconds for t in turns], **where)
         saved = median(one.seconds - many.seconds for one, many in pairs)
         exposed = median(turn.exposed for turn in plain)
         hideable = hideable_seconds(exposed, found.convolve_s, k)
-        values |= {
-            f"hidden_s {end}": hidden,
-            f"saved_s {end}": saved,
-            f"hideable_s {end}": hideable,
-        }
+        for phase, seconds in (("hidden", hidden), ("saved", saved), ("hideable", hideable)):
+            row.observe("phase_time", seconds, phase=phase, **where)
         if hideable > 0:
-            values |= {
-                f"hidden_share {end}": hidden / hideable,
-                f"saved_share {end}": saved / hideable,
-            }
-            if None not in bounds:
-                ends = zip(("hidden_low", "hidden_high"), bounds, strict=True)
-                values |= {f"{name} {end}": bound / hideable for name, bound in ends}
-    return values
+            bounded = low is not None and high is not None
+            ends = {"low": low / hideable, "high": high / hideable} if bounded else {}
+            row.observe("portion", hidden / hideable, **ends, of="hidden", **where)
+            row.observe("portion", saved / hideable, of="saved", **where)
+    for pieces, count in found.messages.items():
+        row.observe("messages", count, pieces=pieces)
+    row.observe("floats", found.floats[1])
+    row.observe("exchanged", found.sent_bytes)
+    for medium in media:
+        row.observe("turns", len(found.turns[medium.name, 1]), link=medium.name)
+    samples = [turn.seconds for turn in found.turns[media[0].name, 1]]
+    row.observe("epoch_time", median(samples), samples=samples)
+    return row
 
 
 def hideable_seconds(exposed_s: float, convolve_s: float, pieces: int) -> float:
@@ -253,49 +248,39 @@ def hideable_seconds(exposed_s: float, convolve_s: float, pieces: int) -> float:
     return min(exposed_s, convolve_s) * (pieces - 1) / pieces
 
 
-def media_of(row: Any) -> list[str]:
-    """Names of the links of a row, in order."""
-    start = "exposed_s "
-    return [n[len(start) : -2] for n in row.values if n.startswith(start) and n.endswith(" 1")]
-
-
-def pieces_of(row: Any) -> list[int]:
-    """Numbers of pieces of a row, in order."""
-    start = f"exposed_s {WIRE.name} "
-    return [int(n[len(start) :]) for n in row.values if n.startswith(start)]
-
-
 def _link(medium: str) -> str:
     return f"emulated {medium}" if medium.startswith("wire") else medium
 
 
-def _panel(row: Any, medium: str) -> str:
-    return f"{MODEL_TITLES[row.params['model']]}, {_link(medium)}"
+def _panel(one: Entry) -> str:
+    return f"{MODEL_TITLES[one['model']]}, {_link(one['link'])}"
+
+
+def _found(rows: Sequence[Any], metric: str, **where: Any) -> Table:
+    return Table.of(rows, experiment=NAME).where(metric, **where)
 
 
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """A bar for each number of pieces: computing, and standing still in exchanges."""
     points = []
-    for row in select(rows, experiment=NAME):
-        for medium in media_of(row):
-            for k in pieces_of(row):
-                total = row.values[f"epoch_s {medium} {k}"]
-                exposed = row.values[f"exposed_s {medium} {k}"]
-                phases = {"compute": max(0.0, total - exposed), "communicate": exposed}
-                for phase, seconds in phases.items():
-                    points.append(
-                        {
-                            "panel": _panel(row, medium),
-                            "row": f"P = {row.params['ranks']}, {k} piece{'s' * (k > 1)}",
-                            "system": "esdg",
-                            "phase": phase,
-                            "seconds": seconds,
-                            "total": total,
-                            "twin": bool(row.data.get("twin")),
-                            "deviation": row.deviation.get("gradient"),
-                            "row_ids": [row.id],
-                        }
-                    )
+    for exposed in _found(rows, "phase_time", phase="exposed"):
+        k = exposed["pieces"]
+        total = number(exposed.row, "epoch_time", link=exposed["link"], pieces=k)
+        phases = {"compute": max(0.0, total - exposed.value), "communicate": exposed.value}
+        points += [
+            {
+                "panel": _panel(exposed),
+                "row": f"P = {exposed['ranks']}, {k} piece{'s' * (k > 1)}",
+                "system": "esdg",
+                "phase": phase,
+                "seconds": seconds,
+                "total": total,
+                "twin": bool(exposed.row.data.get("twin")),
+                "deviation": exposed.row.deviation.get("gradient"),
+                "row_ids": [exposed.row.id],
+            }
+            for phase, seconds in phases.items()
+        ]
     return points
 
 
@@ -304,21 +289,18 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
             # Ranks stand in the panel, for not every link is there for every number of them.
-            "panel": f"{_panel(row, medium)}, P = {row.params['ranks']}",
-            "row": f"{k} pieces",
+            "panel": f"{_panel(gain)}, P = {gain['ranks']}",
+            "row": f"{gain['pieces']} pieces",
             "system": "esdg",
             "baseline": "one piece",
-            "value": row.values[f"gain {medium} {k}"],
-            "low": row.values.get(f"low {medium} {k}"),
-            "high": row.values.get(f"high {medium} {k}"),
-            "n": row.counters[f"turns {medium}"],
-            "deviation": row.deviation.get("gradient"),
-            "row_ids": [row.id],
+            "value": gain.value,
+            "low": gain.of.low,
+            "high": gain.of.high,
+            "n": number(gain.row, "turns", link=gain["link"]),
+            "deviation": gain.row.deviation.get("gradient"),
+            "row_ids": [gain.row.id],
         }
-        for row in select(rows, experiment=NAME)
-        for medium in media_of(row)
-        for k in pieces_of(row)
-        if f"gain {medium} {k}" in row.values
+        for gain in _found(rows, "speedup")
     ]
 
 
@@ -326,17 +308,14 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Hidden share by pieces."""
     return [
         {
-            "panel": _panel(row, medium),
-            "series": f"P = {row.params['ranks']}",
-            "x": k,
-            "y": row.values[f"hidden_share {medium} {k}"],
-            "low": row.values.get(f"hidden_low {medium} {k}"),
-            "high": row.values.get(f"hidden_high {medium} {k}"),
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
+            "panel": _panel(share),
+            "series": f"P = {share['ranks']}",
+            "x": share["pieces"],
+            "y": share.value,
+            "low": share.of.low,
+            "high": share.of.high,
+            "twin": bool(share.row.data.get("twin")),
+            "row_ids": [share.row.id],
         }
-        for row in select(rows, experiment=NAME)
-        for medium in media_of(row)
-        for k in pieces_of(row)
-        if f"hidden_share {medium} {k}" in row.values
+        for share in _found(rows, "portion", of="hidden")
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import gains
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.verbs import number, observe_speedup
 from dgbench.runtime.collectives import GroupCommunicator, TrafficMatrix
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.ranks import launch
@@ -30,14 +30,15 @@ from dgbench.systems.esdg.experiments.projection import (
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
+    agree,
     parted,
     redistributed,
 )
-from dgbench.systems.esdg.experiments.scaling_turns import take_scaling_turns
+from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import Share
 from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
 from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.ranked import RankSettings, train_ranked
+from dgbench.systems.esdg.ranked import RankedRun, RankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
 
 if TYPE_CHECKING:
@@ -54,27 +55,31 @@ SENT = "bytes that were sent"
 FITTED = 1e-8
 """Largest relative slope of the error where costs are fitted."""
 
-LINKS: Mapping[Method, str] = {"shared": "", "collective": "gloo_"}
-"""How ranks exchange when links are fitted, and what names of values have before the ranks."""
-
-COSTS = ("epoch_s", "partner_s", "step_s", "vertex_step_s")
+LINKS: Mapping[str, Method] = {"shared": "shared", "gloo": "collective"}
+"""How ranks exchange when links are fitted, by the name of the link."""
 
 
-def costs_of(values: Mapping[str, float]) -> Costs:
-    """The costs that a row of shares holds."""
-    return Costs(*(values[name] for name in (*COSTS, "cost_error", "cost_typical")))
-
-
-def share_checks(taken: Sequence[Share], values: Mapping[str, float]) -> list[ResultCheck]:
-    """Checks of the shares, and of costs that are fitted to them as `cost_values` names them."""
-    table = [(1.0, s.size, s.steps, s.steps * s.nodes) for s in taken]
-    gap = least_squares_gap(
-        table, [median(s.samples) for s in taken], [values[name] for name in COSTS]
+def costs_of(row: Any) -> Costs:
+    """The costs that a row of shares holds, or a measurement of them."""
+    return Costs(
+        number(row, "epoch_time"),
+        *(number(row, "operation_time", of=of) for of in ("partner", "step", "vertex_step")),
+        *(
+            number(row, "relative_error", of="costs", statistic=statistic)
+            for statistic in ("largest", "median")
+        ),
     )
-    found = [check for share in taken for check in share.checks]
+
+
+def share_checks(taken: Sequence[Share], found: Measurement) -> list[ResultCheck]:
+    """Checks of the shares, and of costs that are fitted to them as `observe_costs` adds them."""
+    table = [(1.0, s.size, s.steps, s.steps * s.nodes) for s in taken]
+    costs = costs_of(found)
+    fitted = [costs.epoch_s, costs.partner_s, costs.step_s, costs.vertex_step_s]
+    gap = least_squares_gap(table, [median(s.samples) for s in taken], fitted)
     return [
-        *summary(found),
-        at_most("costs", gap, FITTED, against="least squares", compared=len(COSTS)),
+        *summary([check for share in taken for check in share.checks]),
+        at_most("costs", gap, FITTED, against="least squares", compared=len(fitted)),
     ]
 
 
@@ -95,15 +100,18 @@ def least_squares_gap(
     )
 
 
-def cost_values(taken: Sequence[Share]) -> dict[str, float]:
-    """The fitted costs of shares, as values of a row, with the seconds of each."""
+def observe_costs(found: Measurement, taken: Sequence[Share]) -> None:
+    """Add the fitted costs of shares, with the seconds of each."""
     costs = fit_costs(taken)
-    values = {f"share {s.size} of {s.nodes}": s.seconds for s in taken}
-    return values | {
-        **{name: getattr(costs, name) for name in COSTS},
-        "cost_error": costs.error,
-        "cost_typical": costs.typical,
-    }
+    for share in taken:
+        where = {"ranks": share.size, "size": share.nodes}
+        found.observe("epoch_time", share.seconds, of="share", **where)
+    found.observe("epoch_time", costs.epoch_s)
+    found.observe("operation_time", costs.partner_s, of="partner")
+    found.observe("operation_time", costs.step_s, of="step")
+    found.observe("operation_time", costs.vertex_step_s, of="vertex_step")
+    found.observe("relative_error", costs.error, of="costs", statistic="largest")
+    found.observe("relative_error", costs.typical, of="costs", statistic="median")
 
 
 def snapshot_bytes(data: SnapshotSequence) -> tuple[float, float]:
@@ -125,8 +133,13 @@ def on_ranks(
     context: RunContext,
     timeout_s: float,
     data: SnapshotSequence | None = None,
+    loops: int = 0,
 ) -> Measurement:
-    """Train on ranks of this machine; the first round is compared with the oracle."""
+    """Train on ranks of this machine; the first round is compared with the oracle.
+
+    Args:
+        loops: edges that are trained on beside those of the data.
+    """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task) if data is None else data
     # Rounds of one cell stand for each other.
@@ -141,33 +154,17 @@ def on_ranks(
         data=data,
         compared=None if oracle is None else oracle.request,
     )
-    counters = {
-        "floats_sent": run.traffic.total("floats"),
-        "messages_sent": run.traffic.total("messages"),
-        "entries": sum(data.num_edges[: len(data) - 1]),
-    }
     checks = [] if oracle is None else run.checks(oracle, f"{ranks} ranks")
-    checks = summary([*checks, _traffic_check(task, data, ranks, counters)])
-    cores = len(os.sched_getaffinity(0))
+    found = _trained(data, ranks, run, loops)
+    found.checks = summary([*checks, _traffic_check(task, data, ranks, found, loops)])
+    found.observe("epoch_time", median(run.samples), samples=run.samples)
     names = {"exchange": "communicate"}
-    phases = {
-        names.get(name, name): fmean(rank[name] for rank in run.phases) for name in run.phases[0]
-    }
-    notes = list(run.notes)
-    if ranks > cores:
-        notes.append(f"{ranks} ranks take turns on {cores} cores")
-    return Measurement(
-        values={"epoch_s": median(run.samples), "cores": float(cores), "prepare_s": run.prepare_s},
-        units={"epoch_s": "s", "prepare_s": "s"},
-        counters=counters,
-        phases=phases,
-        samples=run.samples,
-        warmup=run.warmup,
-        deviation={"loss": largest_gap(checks, "losses")} if oracle is not None else {},
-        data=describe(data),
-        notes=notes,
-        checks=checks,
-    )
+    for phase in run.phases[0]:
+        seconds = fmean(rank[phase] for rank in run.phases)
+        found.observe("phase_time", seconds, phase=names.get(phase, phase))
+    found.warmup = run.warmup
+    found.deviation = {"loss": largest_gap(checks, "losses")} if oracle is not None else {}
+    return found
 
 
 def in_turns(
@@ -175,8 +172,8 @@ def in_turns(
 ) -> Measurement:
     """One rank and several in turns; both are compared with the oracle in the first round.
 
-    Values: `epoch_s` and `alone_s`, medians; `gain speed-up` with `low` and `high`, the median of
-    the pairs' ratios; `alone PHASE`, seconds of one rank's epoch, as `phases` are of P ranks'.
+    Observations of the setting `alone` are of one rank, all others of P ranks; the speed-up is the
+    median of the pairs' ratios.
     """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task)
@@ -191,90 +188,88 @@ def in_turns(
         device=context.device,
         request=None if oracle is None else oracle.request,
     )
-    counters = {
-        "floats_sent": run.traffic.total("floats"),
-        "messages_sent": run.traffic.total("messages"),
-        "entries": sum(data.num_edges[: len(data) - 1]),
-    }
-    checks = [] if oracle is None else oracle.trained_checks(run.before, run.after, run.losses)
-    checks.append(_traffic_check(task, data, ranks, counters))
-    cores = len(os.sched_getaffinity(0))
-    middle = {side: median(seconds) for side, seconds in run.seconds.items()}
-    phases = {
-        side: {phase: share * middle[side] for phase, share in shares.items()}
-        for side, shares in run.shares.items()
-    }
-    notes = list(run.notes)
-    if ranks > cores:
-        notes.append(f"{ranks} ranks take turns on {cores} cores")
-    return Measurement(
-        values={
-            "epoch_s": middle["together"],
-            "alone_s": middle["alone"],
-            "cores": float(cores),
-            "prepare_s": run.prepare_s,
-            **{f"alone {phase}": seconds for phase, seconds in phases["alone"].items()},
-            **gains("speed-up", run.seconds["alone"], run.seconds["together"]),
-        },
-        units=dict.fromkeys(("epoch_s", "alone_s", "prepare_s"), "s"),
-        counters={"turns": len(run.seconds["together"]), **counters},
-        phases=phases["together"],
-        samples=run.seconds["together"],
-        deviation={"loss": largest_gap(checks, "losses")} if oracle is not None else {},
-        data=describe(data),
-        notes=notes,
-        checks=checks,
+    found = _trained(data, ranks, run)
+    found.checks = (
+        [] if oracle is None else oracle.trained_checks(run.before, run.after, run.losses)
     )
+    if oracle is not None:
+        found.deviation = {"loss": largest_gap(found.checks, "losses")}
+    found.checks.append(_traffic_check(task, data, ranks, found))
+    for side, where in (("alone", {"setting": "alone"}), ("together", {})):
+        seconds = run.seconds[side]
+        samples = seconds if side == "together" else []
+        found.observe("epoch_time", median(seconds), samples=samples, **where)
+        for phase, share in run.shares[side].items():
+            found.observe("phase_time", share * median(seconds), phase=phase, **where)
+    observe_speedup(found, run.seconds["alone"], run.seconds["together"])
+    found.observe("turns", len(run.seconds["together"]))
+    return found
+
+
+def _trained(
+    data: SnapshotSequence, ranks: int, run: ScalingTurns | RankedRun, loops: int = 0
+) -> Measurement:
+    """What ranks sent and where they ran."""
+    cores = len(os.sched_getaffinity(0))
+    found = Measurement(data=describe(data), notes=list(run.notes))
+    if ranks > cores:
+        found.notes.append(f"{ranks} ranks take turns on {cores} cores")
+    found.observe("floats", run.traffic.total("floats"))
+    found.observe("messages", run.traffic.total("messages"))
+    found.observe("edges", sum(data.num_edges[: len(data) - 1]) + loops)
+    found.observe("cores", cores)
+    found.observe("preparation_time", run.prepare_s)
+    return found
 
 
 def _traffic_check(
-    task: TimelineWorkload, data: SnapshotSequence, ranks: int, counters: Mapping[str, int]
+    task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement, loops: int = 0
 ) -> ResultCheck:
     """What ranks sent in an epoch, pair by pair, and the rings that add up gradients and loss."""
     steps, widths = len(data) - 1, Widths.of(task.model, window=task.window)
-    moved = redistributed(widths.redistributed, steps, data.num_nodes, ranks)
-    # There and back in each of three passes, between ranks that have something to send.
-    exchanges = 3 * 2 * len(widths.redistributed) * ranks * (ranks - 1)
-    wanted = {
-        "floats_sent": int(moved.sum()) + 2 * (ranks - 1) * (widths.parameters + 1),
-        "entries": sum(data.topology[t].indices.numel() for t in range(steps)),
-    }
+    moved = int(redistributed(widths.redistributed, steps, data.num_nodes, ranks).sum())
+    wanted = Measurement()
+    wanted.observe("floats", moved + 2 * (ranks - 1) * (widths.parameters + 1))
+    wanted.observe("edges", sum(data.topology[t].indices.numel() for t in range(steps)) + loops)
     if steps >= ranks:
-        # Rings of P chunks of gradients, and of the one number that is the loss.
-        wanted["messages_sent"] = exchanges + 2 * (ranks + 1) * (ranks - 1)
-    return equal("counters", {k: counters[k] for k in wanted}, wanted, against=OVER_PAIRS)
+        # There and back in each of three passes, between ranks that have something to send; and
+        # rings of P chunks of gradients, and of the one number that is the loss.
+        exchanges = 3 * 2 * len(widths.redistributed) * ranks * (ranks - 1)
+        wanted.observe("messages", exchanges + 2 * (ranks + 1) * (ranks - 1))
+    return agree(own, wanted, against=OVER_PAIRS)
 
 
 def counted(sizes: Iterable[int]) -> Measurement:
     """Traffic inside and between nodes, and ranks without a snapshot; exact."""
     model = timeline("tm_gcn")
-    counters: dict[str, int] = {}
-    wanted: dict[str, int] = {}
+    found, wanted = Measurement(), Measurement()
     checks: list[ResultCheck] = []
     for size in sizes:
-        found = count_snapshot("tm_gcn", size=size, steps=COUNTED_STEPS, num_nodes=COUNTED_NODES)
-        floats = found.matrix("floats")
+        walked = count_snapshot("tm_gcn", size=size, steps=COUNTED_STEPS, num_nodes=COUNTED_NODES)
+        floats = walked.matrix("floats")
         closed = redistribution(model, COUNTED_STEPS, COUNTED_NODES, size)
-        checks += _counted_checks(size, found, closed)
+        checks += _counted_checks(size, walked, closed)
         node = np.arange(size) // GPUS_PER_NODE
         inside = node[:, None] == node[None, :]
         held = Shares(range(COUNTED_STEPS), COUNTED_NODES, size)
         kept = sum(len(s[0]) * len(v) for s, v in zip(held.steps, held.vertices, strict=True))
         width = 3 * sum(map(sum, model.redistributed_dims))
-        counters |= {
-            f"inside_{size}": int(floats[inside].sum()),
-            f"between_{size}": int(floats[~inside].sum()),
-            f"kept_{size}": width * kept,
-        }
-        wanted |= _placed(size)
+        found.observe("floats", int(floats[inside].sum()), of="inside", ranks=size)
+        found.observe("floats", int(floats[~inside].sum()), of="between", ranks=size)
+        found.observe("floats", width * kept, of="kept", ranks=size)
+        for of, count in _placed(size).items():
+            wanted.observe("floats", count, of=of, ranks=size)
     for size in IDLE_RANKS:
         held = Shares(range(IDLE_STEPS), COUNTED_NODES, size)
-        counters[f"idle_{size}"] = sum(len(pieces[0]) == 0 for pieces in held.steps)
-        wanted[f"idle_{size}"] = sum(not part for part in parted(range(IDLE_STEPS), size))
-    counters |= {"T": IDLE_STEPS, "counted_T": COUNTED_STEPS, "counted_N": COUNTED_NODES}
-    own = {key: counters[key] for key in wanted}
-    checks.append(equal("counters", own, wanted, against=OVER_PAIRS))
-    return Measurement(counters=counters, checks=summary(checks))
+        idle = sum(len(pieces[0]) == 0 for pieces in held.steps)
+        found.observe("processes", idle, of="idle", ranks=size)
+        without = sum(not part for part in parted(range(IDLE_STEPS), size))
+        wanted.observe("processes", without, of="idle", ranks=size)
+    found.observe("snapshots", IDLE_STEPS)
+    found.observe("snapshots", COUNTED_STEPS, of="counted")
+    found.observe("vertices", COUNTED_NODES, of="counted")
+    found.checks = summary([*checks, agree(found, wanted, against=OVER_PAIRS)])
+    return found
 
 
 def _counted_checks(
@@ -296,14 +291,13 @@ def _placed(size: int) -> dict[str, int]:
     """Floats inside nodes, between them, and those that stay where they are."""
     dims = Widths.of("tm_gcn", task="class").redistributed
     floats = redistributed(dims, COUNTED_STEPS, COUNTED_NODES, size)
-    found = {f"inside_{size}": 0, f"between_{size}": 0}
+    found = {"inside": 0, "between": 0}
     for p in range(size):
         for q in range(size):
-            where = "inside" if p // 8 == q // 8 else "between"
-            found[f"{where}_{size}"] += int(floats[p, q])
+            found["inside" if p // 8 == q // 8 else "between"] += int(floats[p, q])
     steps, nodes = (parted(range(n), size) for n in (COUNTED_STEPS, COUNTED_NODES))
     stay = sum(len(s) * len(v) for s, v in zip(steps, nodes, strict=True))
-    return found | {f"kept_{size}": 3 * sum(map(sum, dims)) * stay}
+    return found | {"kept": 3 * sum(map(sum, dims)) * stay}
 
 
 def exchange_points(
@@ -334,47 +328,41 @@ def exchange_points(
 
 
 def links(*, short: bool = False) -> Measurement:
-    """Alpha and beta of an all-to-all here, and how far they are off on sizes held out.
+    """Latency and bandwidth of an all-to-all here, and how far they are off on sizes held out.
 
-    Values end in the number of ranks, each of which has a core (2 at least); those of Gloo have
-    its name before it, the others are of memory that ranks share. `model_error` and
-    `model_typical` are the largest and the median relative error on sizes held out, in shared
-    memory, of the most ranks.
+    By link and number of ranks, each of which has a core (2 at least). Errors without these are
+    those in shared memory of the most ranks.
     """
-    values: dict[str, float] = {}
+    found = Measurement()
     checks: list[ResultCheck] = []
     sizes = [round(2 ** (k / 2)) for k in range(20, 30 if short else 43)]
     passes = 1 if short else 3
     cores = len(os.sched_getaffinity(0))
     groups = [ranks for ranks in (2, 4) if ranks <= max(2, cores)]
-    for method, name in LINKS.items():
+    for link, method in LINKS.items():
         for ranks in groups:
             told = launch(
                 exchange_points, ranks, (sizes, 3, passes, method), timeout_s=30, threads=1
             )
             points = told[0][0]
             checks += [equal("exchanges", own, sent, against=SENT) for _, own, sent in told]
-            found = fit(points[::2])
-            checks.append(_fit_check(points[::2], found, f"{method}, {ranks} ranks"))
-            errors = [abs(found.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
-            values |= {
-                f"alpha_us_{name}{ranks}": 1e6 * found.alpha_s,
-                f"bytes_per_s_{name}{ranks}": min(found.bandwidth, 1e15),
-                f"heldout_error_{name}{ranks}": max(errors),
-                f"heldout_typical_{name}{ranks}": median(errors),
-            }
-    values["model_error"] = values[f"heldout_error_{groups[-1]}"]
-    values["model_typical"] = values[f"heldout_typical_{groups[-1]}"]
-    units = {"alpha": "us", "bytes": "B/s"}
-    return Measurement(
-        values=values,
-        units={n: units[kind] for n in values if (kind := n.split("_")[0]) in units},
-        notes=[
-            f"all-to-alls in shared memory and over Gloo on {cores} cores; every second size was "
-            "held out"
-        ],
-        checks=summary(checks),
-    )
+            line = fit(points[::2])
+            checks.append(_fit_check(points[::2], line, f"{method}, {ranks} ranks"))
+            errors = [abs(line.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
+            where = {"link": link, "ranks": ranks}
+            found.observe("operation_time", line.alpha_s, of="message", **where)
+            found.observe("bandwidth", min(line.bandwidth, 1e15), **where)
+            stands = [where, {}] if where == {"link": "shared", "ranks": groups[-1]} else [where]
+            for place in stands:
+                for statistic, error in (("largest", max(errors)), ("median", median(errors))):
+                    dims = {"of": "links", "statistic": statistic, **place}
+                    found.observe("relative_error", error, **dims)
+    found.notes = [
+        f"all-to-alls in shared memory and over Gloo on {cores} cores; every second size was "
+        "held out"
+    ]
+    found.checks = summary(checks)
+    return found
 
 
 def _fit_check(points: Sequence[Point], found: AlphaBeta, part: str) -> ResultCheck:

@@ -11,12 +11,14 @@ from typing import Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.compare import Ratio, gain_of, gains, select
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.compare import Ratio
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import number, observe_speedup, turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, partition_check
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.partition import Shares
@@ -78,10 +80,9 @@ class Preparation(Experiment):
         task = workload(BY_NAME[dataset], "tm_gcn", context.preset, **fields)
         data = load_timeline(task)
         steps = [data.topology[t] for t in range(len(data))]
-        counters = {"steps": len(steps), "vertices": data.num_nodes, "ranks": ranks}
-
         made: list[VertexParts] = []
         shares: list[Shares] = []
+        received: list[int] = []
 
         def by_snapshots() -> None:
             shares[:] = [Shares(range(len(steps)), data.num_nodes, ranks)]
@@ -93,7 +94,7 @@ class Preparation(Experiment):
             taken = time.perf_counter() - start
             # Every rank makes its own lists, at the same time as the others.
             listed = [StepPlan.build(*coordinates(csr), parts, 0) for csr in steps]
-            counters["rows_received"] = sum(sum(plan.receive) for plan in listed)
+            received[:] = [sum(sum(plan.receive) for plan in listed)]
             made.append(parts)
             return taken
 
@@ -104,19 +105,14 @@ class Preparation(Experiment):
             start = time.perf_counter()
             search.append(by_vertices())
             slow.append(time.perf_counter() - start)
-        return Measurement(
-            values={
-                "snapshots_s": median(fast),
-                "vertices_s": median(slow),
-                "parts_s": median(search),
-                **gains("preparation", slow, fast),
-            },
-            units={"snapshots_s": "s", "vertices_s": "s", "parts_s": "s"},
-            counters=counters,
-            deviation={"output": 0.0},  # nothing is computed
-            data=describe(data),
-            checks=_checks(steps, shares[0], made[-1], counters),
-        )
+        found = _sizes(len(steps), data.num_nodes, ranks, received[0])
+        for setting, seconds in (("snapshots", fast), ("vertices", slow), ("parts", search)):
+            found.observe("preparation_time", median(seconds), setting=setting)
+        observe_speedup(found, slow, fast, setting="snapshots", baseline="vertices")
+        found.data = describe(data)
+        found.checks = _checks(steps, shares[0], made[-1], found)
+        found.deviation = {"output": 0.0}  # nothing is computed
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -133,17 +129,27 @@ class Preparation(Experiment):
         found = prepared(rows)
         if not found:
             return ""
-        worst = max(found, key=lambda r: r.values["vertices_s"])
+        worst = max(found, key=lambda row: seconds_of(row, "vertices"))
         return (
-            f"Shares of the snapshots are there after {worst.values['snapshots_s'] * 1e6:.0f} "
+            f"Shares of the snapshots are there after {seconds_of(worst, 'snapshots') * 1e6:.0f} "
             f"microseconds; {TITLES[worst.params['method']]} and their lists take "
-            f"{worst.values['vertices_s']:.2g} s on {BY_NAME[worst.params['dataset']].title} "
+            f"{seconds_of(worst, 'vertices'):.2g} s on {BY_NAME[worst.params['dataset']].title} "
             f"({worst.params['ranks']} ranks)."
         )
 
 
+def _sizes(steps: int, vertices: int, ranks: int, received: int) -> Measurement:
+    """What is dealt out, and the rows that rank 0 receives."""
+    found = Measurement()
+    found.observe("snapshots", steps)
+    found.observe("vertices", vertices)
+    found.observe("processes", ranks)
+    found.observe("remote_reads", received, of="first_rank")
+    return found
+
+
 def _checks(
-    steps: Sequence[Csr], shares: Shares, parts: VertexParts, counters: dict[str, int]
+    steps: Sequence[Csr], shares: Shares, parts: VertexParts, own: Measurement
 ) -> list[ResultCheck]:
     """Everything has one owner, and rank 0 receives what its vertices read of others'."""
     received = 0
@@ -152,17 +158,12 @@ def _checks(
         mine = csr.indices.long()[parts.owner[rows] == 0]
         received += int((parts.owner[mine.unique()] != 0).sum())
     nodes = len(parts.owner)
-    wanted = {
-        "steps": len(steps),
-        "vertices": steps[0].indptr.numel() - 1,
-        "ranks": parts.size,
-        "rows_received": received,
-    }
+    wanted = _sizes(len(steps), steps[0].indptr.numel() - 1, parts.size, received)
     return [
-        partition_check([s for own in shares.steps for s in own], len(steps), "steps"),
+        partition_check([s for held in shares.steps for s in held], len(steps), "steps"),
         partition_check(shares.vertices, nodes, "vertices of shares"),
         partition_check([parts.vertices(p) for p in range(parts.size)], nodes, "vertices of parts"),
-        equal("counters", counters, wanted, against=OVER_EDGES),
+        agree(own, wanted, against=OVER_EDGES),
     ]
 
 
@@ -176,13 +177,17 @@ def _seconds(function: Callable[[], None], times: int = 20) -> float:
 
 def prepared(rows: Sequence[Any], **params: Any) -> list[Any]:
     """Rows of this experiment."""
-    return select(rows, experiment="preparation", **params)
+    return rows_of(rows, experiment="preparation", **params)
 
 
 def slowdown(rows: Sequence[Any], method: str) -> Ratio | None:
     """Seconds by vertices over seconds by snapshots, pooled over datasets and ranks."""
-    found = prepared(rows, method=method)
-    return gain_of(found, "preparation") if found else None
+    return turns_gain(prepared(rows, method=method))
+
+
+def seconds_of(row: Any, setting: str) -> float:
+    """Median seconds to deal out by `snapshots` or by `vertices`."""
+    return number(row, "preparation_time", setting=setting)
 
 
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -201,6 +206,8 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             found.append({**point, "failed": f"{row.status}: {row.reason}"})
             continue
         if row.params["method"] == "ranges":
-            found.append({**point, "series": TITLES["snapshots"], "y": row.values["snapshots_s"]})
-        found.append({**point, "y": row.values["vertices_s"]})
+            found.append(
+                {**point, "series": TITLES["snapshots"], "y": seconds_of(row, "snapshots")}
+            )
+        found.append({**point, "y": seconds_of(row, "vertices")})
     return found

@@ -103,7 +103,8 @@ def fit_costs(shares: Sequence[Share]) -> Costs:
         keep = np.arange(len(shares)) != i
         found = _solve(rows[keep], seconds[keep])
         errors.append(abs(float(rows[i] @ found) / seconds[i] - 1))
-    return Costs(*map(float, _solve(rows, seconds)), max(errors), float(np.median(errors)))
+    ends = float(max(errors)), float(np.median(errors))
+    return Costs(*map(float, _solve(rows, seconds)), *ends)
 
 
 def _solve(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:

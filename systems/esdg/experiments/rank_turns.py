@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base import Measurement
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
@@ -57,6 +59,20 @@ class RankTurns:
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
     carrier: str
+
+    def observe_times(self, found: Measurement, dimension: str, of: type = str) -> None:
+        """Add seconds of an epoch and of its phases, by contender in this dimension.
+
+        Args:
+            found: what they are added to.
+            dimension: that tells contenders apart.
+            of: type of its values.
+        """
+        for name, seconds in self.seconds.items():
+            where = {dimension: of(name)}
+            found.observe("epoch_time", median(seconds), **where)
+            for phase, spent in self.phases[name].items():
+                found.observe("phase_time", spent, phase=phase, **where)
 
     def checks(self, oracle: TimelineOracle) -> list[ResultCheck]:
         """Comparisons of all contenders with the oracle."""

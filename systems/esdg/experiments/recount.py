@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.models import build_model
+from dgbench.systems.base import Measurement
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 
 if TYPE_CHECKING:
@@ -28,6 +29,25 @@ VALUE_BYTES = 4
 OVER_EDGES = "count over all edges"
 OVER_PAIRS = "count over all pairs of ranks"
 EACH_ONCE = "list with each of them once"
+
+
+def agree(
+    own: Measurement,
+    wanted: Measurement,
+    *,
+    against: str,
+    of: str = "counters",
+    tolerance: float = 0.0,
+) -> ResultCheck:
+    """A check that all observations of `wanted` are those of `own`; equal, or up to `tolerance`."""
+    there, asked = (
+        {f"{one.metric} {sorted(one.dims.items())}": one.value for one in side.observations}
+        for side in (own, wanted)
+    )
+    there = {name: value for name, value in there.items() if name in asked}
+    if tolerance:
+        return close(of, there, asked, tolerance, against=against)
+    return equal(of, there, asked, against=against)
 
 
 class RawEdges:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
@@ -27,6 +27,7 @@ from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
+    agree,
     parted,
     remote_ends,
     remote_readers,
@@ -122,16 +123,16 @@ class Sec65(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="sec65", part="split")
+        found = rows_of(rows, experiment="sec65", part="split")
         if not found:
             return ""
         row = found[0]
+        largest, budget = (number(row, "memory", of=of) for of in ("largest", "budget"))
         return (
-            f"A snapshot of {row.counters['largest_bytes'] / 1e6:.2g} MB, more than the "
-            f"{row.counters['budget_bytes'] / 1e6:.2g} MB of one rank, is trained on by two, equal "
-            f"to one process up to {row.deviation['output']:.1e}; accuracy "
-            f"{row.values['accuracy']:.0%} after {row.counters['epochs']} epochs on this small "
-            f"graph."
+            f"A snapshot of {largest / 1e6:.2g} MB, more than the {budget / 1e6:.2g} MB of one "
+            f"rank, is trained on by two, equal to one process up to "
+            f"{row.deviation['output']:.1e}; accuracy {number(row, 'accuracy'):.0%} after "
+            f"{number(row, 'epochs')} epochs on this small graph."
         )
 
 
@@ -161,27 +162,28 @@ def _split(
     plain = PlainTimeline(task, data)
     wanted = [plain.train_epoch() for _ in range(epochs)]
     gaps = [abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True)]
-    counters = {
-        "epochs": epochs,
-        "group": group,
-        "largest_bytes": whole,
-        "part_bytes": most_bytes(steps, row_blocks(steps, data.num_nodes, group, BALANCE)),
-        "budget_bytes": budget,
-        "edges": sum(csr.nnz for csr in steps),
-    }
-    checks.append(_bytes_check(steps, counters))
-    return Measurement(
-        values={
-            "accuracy": accuracy,
-            "loss": losses[-1],
-            "largest_loss_gap": max(gaps),
-        },
-        counters=counters,
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=[f"{ranks} processes; the budget is of a snapshot's matrix"],
-        checks=checks,
-    )
+    parts = most_bytes(steps, row_blocks(steps, data.num_nodes, group, BALANCE))
+    found = _sizes(whole, parts, budget, sum(csr.nnz for csr in steps))
+    checks.append(_bytes_check(steps, group, found))
+    found.observe("epochs", epochs)
+    found.observe("processes", group, of="group")
+    found.observe("accuracy", accuracy)
+    found.observe("loss", losses[-1])
+    found.observe("relative_error", max(gaps), of="losses", statistic="largest")
+    found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+    found.data = describe(data)
+    found.notes = [f"{ranks} processes; the budget is of a snapshot's matrix"]
+    found.checks = checks
+    return found
+
+
+def _sizes(largest: int, part: int, budget: int, edges: int) -> Measurement:
+    """Bytes of the largest snapshot, of its largest part and of the budget; edges of all."""
+    found = Measurement()
+    for of, count in (("largest", largest), ("part", part), ("budget", budget)):
+        found.observe("memory", count, of=of)
+    found.observe("edges", edges)
+    return found
 
 
 def _train(
@@ -217,26 +219,19 @@ def _groups(
         request=oracle.request,
     )
     checks = turns.checks(oracle)
-    counters = {"vertex_steps": (len(data) - 1) * data.num_nodes}
-    values: dict[str, float] = {}
+    found = Measurement(data=describe(data), notes=[f"{ranks} processes over {turns.carrier}"])
+    found.observe("vertices", (len(data) - 1) * data.num_nodes, of="steps")
     for name, traffic in turns.traffic.items():
-        counters[f"floats_{name}"] = traffic.total("floats", operation="all_to_all")
-        counters[f"messages_{name}"] = traffic.total("messages", operation="all_to_all")
-        values[f"epoch_s {name}"] = median(turns.seconds[name])
-        values |= {f"{phase} {name}": s for phase, s in turns.phases[name].items()}
-    checks.append(_volume_check(task, data, ranks, counters))
-    return Measurement(
-        values=values,
-        units=dict.fromkeys(values, "s"),
-        counters=counters,
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=[f"{ranks} processes over {turns.carrier}"],
-        checks=checks,
-    )
+        for metric in ("floats", "messages"):
+            count = traffic.total(metric, operation="all_to_all")
+            found.observe(metric, count, group_size=int(name))
+    turns.observe_times(found, "group_size", int)
+    found.checks = [*checks, _volume_check(task, data, ranks, found)]
+    found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+    return found
 
 
-def _bytes_check(steps: Sequence[Csr], counters: dict[str, int]) -> ResultCheck:
+def _bytes_check(steps: Sequence[Csr], group: int, own: Measurement) -> ResultCheck:
     """Bytes of the largest snapshot and of its largest part, from the arrays that hold them."""
     nodes = steps[0].num_rows
 
@@ -248,25 +243,22 @@ def _bytes_check(steps: Sequence[Csr], counters: dict[str, int]) -> ResultCheck:
 
     most = {
         parts: max(held(csr, rows) for csr in steps for rows in parted(range(nodes), parts))
-        for parts in (1, counters["group"])
+        for parts in (1, group)
     }
-    wanted = {
-        "largest_bytes": most[1],
-        "part_bytes": most[counters["group"]],
-        "budget_bytes": 3 * most[1] // 4,
-        "edges": sum(csr.indices.numel() for csr in steps),
-    }
-    return equal("counters", {k: counters[k] for k in wanted}, wanted, against="arrays of parts")
+    edges = sum(csr.indices.numel() for csr in steps)
+    wanted = _sizes(most[1], most[group], 3 * most[1] // 4, edges)
+    return agree(own, wanted, against="arrays of parts")
 
 
 def _volume_check(
-    task: TimelineWorkload, data: SnapshotSequence, ranks: int, counters: dict[str, int]
+    task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement
 ) -> ResultCheck:
     """Floats of every group size, pair by pair of ranks and edge by edge inside the groups."""
     todo = TimelineTask(data, task)
     steps = [data.topology[t] for t in range(todo.steps)]
     nodes, dims = data.num_nodes, Widths.of(task.model, window=task.window).redistributed
-    wanted = {"vertex_steps": len(steps) * nodes}
+    wanted = Measurement()
+    wanted.observe("vertices", len(steps) * nodes, of="steps")
     for group in GROUPS:
         rows = [set(part) for part in parted(range(nodes), group)]
         owned = [set(part) for part in parted(range(nodes), ranks)]
@@ -279,27 +271,26 @@ def _volume_check(
         moved = 3 * sum(map(sum, dims)) * (len(steps) * nodes - stay)
         owner = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rows)])
         ends = remote_ends((todo.pairs(t)[0] for t in range(todo.steps)), owner, group)
-        wanted[f"floats_{group}"] = moved + 18 * remote_readers(steps, owner, group) + 12 * ends
-    return equal("counters", {k: counters[k] for k in wanted}, wanted, against=OVER_PAIRS)
+        sent = moved + 18 * remote_readers(steps, owner, group) + 12 * ends
+        wanted.observe("floats", sent, group_size=group)
+    return agree(own, wanted, against=OVER_PAIRS)
 
 
-def grouped(rows: Sequence[Any]) -> list[Any]:
-    """Rows with groups of every size."""
-    return select(rows, experiment="sec65", part="groups")
+def _by_group(rows: Sequence[Any], metric: str) -> Table:
+    return Table.of(rows, experiment="sec65", part="groups").where(metric)
 
 
 def volume_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Counted floats of an epoch by size of a group."""
     return [
         {
-            "series": f"{row.params['ranks']} ranks",
-            "x": group,
-            "y": row.counters[f"floats_{group}"] / row.counters["vertex_steps"],
+            "series": f"{one['ranks']} ranks",
+            "x": one["group_size"],
+            "y": one.value / number(one.row, "vertices", of="steps"),
             "counted": True,
-            "row_ids": [row.id],
+            "row_ids": [one.row.id],
         }
-        for row in grouped(rows)
-        for group in GROUPS
+        for one in _by_group(rows, "floats")
     ]
 
 
@@ -307,11 +298,10 @@ def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Median epoch by size of a group."""
     return [
         {
-            "series": f"{row.params['ranks']} ranks",
-            "x": group,
-            "y": row.values[f"epoch_s {group}"],
-            "row_ids": [row.id],
+            "series": f"{one['ranks']} ranks",
+            "x": one["group_size"],
+            "y": one.value,
+            "row_ids": [one.row.id],
         }
-        for row in grouped(rows)
-        for group in GROUPS
+        for one in _by_group(rows, "epoch_time")
     ]

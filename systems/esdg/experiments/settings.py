@@ -42,6 +42,11 @@ class Graph:
     def scale(self, preset: Preset) -> float:
         return self.scales[PRESETS.index(preset)]
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Length of the smoothing by the column of Table 1 that counts its edges."""
+        return {"M_product": self.window, "edge_life": self.edge_life}
+
 
 def _printed(n: int, t: int, nnz: int, product: int, life: int) -> dict[str, int]:
     return {"N": n, "T": t, "nnz": nnz, "M_product": product, "edge_life": life}

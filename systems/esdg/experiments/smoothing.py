@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.grid import Grid
+from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import number
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,
@@ -26,6 +28,7 @@ from dgbench.systems.esdg.experiments.common import (
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
+    agree,
     change_share,
     entry_keys,
     first_life,
@@ -37,12 +40,12 @@ from dgbench.systems.esdg.oracle import summary
 LIVES = (1, 2, 5, 10, 20, 40, 80)
 MOST_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
 """Entries of all snapshots that are made, so that counts are compared with what is really sent."""
-GAINS = {"life_4x": 4.0, "life_4.1x": 4.1}
 SMOKE = ("flickr", "bitcoin-otc", "amlsim-20k-fanin200cycle200")
 PAPER_GAIN = 4.1
+GAINS = (4.0, PAPER_GAIN)
 
 
-class Smoothing(Experiment):
+class Smoothing(Grid):
     paper = "esdg"
     name = "smoothing"
     title = "Smoothing and the graph difference"
@@ -62,44 +65,29 @@ class Smoothing(Experiment):
         "snapshots of a twin is an assumption."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in COUNTED]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=900 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
+    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
+    timeout_s: ClassVar = {"paper": 900, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Occurrences.of(graph, context.preset)
         lives, nodes = found.lives(), found.events.num_nodes
-        counters = {"N": nodes, "T": lives.steps, "nnz": int(lives.raw().sum())}
-        values: dict[str, float] = {}
+        counted = Measurement(data=found.data)
+        counted.observe("vertices", nodes)
+        counted.observe("snapshots", lives.steps)
+        counted.observe("edges", int(lives.raw().sum()))
         swept = {life: Changes.of(lives, life) for life in lengths(graph)}
         for life, changes in swept.items():
-            counters |= _bytes(life, changes, nodes)
-            values[f"delta {life}"] = changes.share
-        for name, gain in GAINS.items():
-            counters[name] = _first_life(lives, gain)
+            _observe_bytes(counted, life, changes, nodes)
+            counted.observe("portion", changes.share, of="changed", life=life)
+        for gain in GAINS:
+            shortest = _first_life(lives, gain)
+            counted.observe("smoothing_length", shortest, of="shortest", gain=gain)
         edges = RawEdges(found)
-        checks = _recounted(edges, counters, values, list(swept), nodes)
+        counted.checks = _recounted(edges, counted, list(swept), nodes)
         with one_thread():  # snapshots of a few thousand entries, by the hundred
-            made = _made(found, edges, graph.edge_life, MOST_ENTRIES[context.preset], swept)
-        counters |= made[0]
-        values |= made[1]
-        return Measurement(
-            values=values,
-            units={key: "changed entries per entry" for key in values if key.startswith("delta")},
-            counters=counters,
-            data=found.data,
-            checks=[*checks, *made[2]],
-        )
+            _make(counted, found, edges, graph.edge_life, MOST_ENTRIES[context.preset], swept)
+        return counted
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -129,11 +117,12 @@ class Smoothing(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="smoothing")
+        found = rows_of(rows, experiment="smoothing")
         if not found:
             return ""
-        lives = sorted(r.counters["life_4.1x"] for r in found if r.counters["life_4.1x"])
-        raw = {r.params["dataset"]: gain(r, 1, forced=True) for r in found}
+        shortest = {"of": "shortest", "gain": PAPER_GAIN}
+        lives = sorted(filter(None, (number(r, "smoothing_length", **shortest) for r in found)))
+        raw = {r.params["dataset"]: gain(r, 1, "forced") for r in found}
         lost = [name for name, value in raw.items() if value < 1]
         simulator = [raw[name] for name in raw if name.startswith("amlsim-")]
         text = (
@@ -153,7 +142,11 @@ class Smoothing(Experiment):
                 f"({max(simulator):.2g}x), so the paper's up to 2x for CD-GCN needs snapshots that "
                 "repeat edges or add them up."
             )
-        loops = [gain(r, 1, loops=True) for r in found if BY_NAME[r.params["dataset"]].printed]
+        loops = [
+            gain(r, 1, "loops_sent", "loops_plain")
+            for r in found
+            if BY_NAME[r.params["dataset"]].printed
+        ]
         if loops:
             text += (
                 f" With the loops of A + I sent along, raw snapshots of the paper's graphs (twins) "
@@ -167,20 +160,23 @@ def lengths(graph: Graph) -> list[int]:
     return sorted({*LIVES, graph.edge_life, graph.window})
 
 
-def _bytes(life: int, changes: Changes, nodes: int) -> dict[str, int]:
-    """Counters of one length; their names end in it."""
-    return {
-        f"entries {life}": int(changes.entries.sum()),
-        f"changed {life}": int((changes.added[1:] + changes.removed[1:]).sum()),
-        f"first {life}": int(changes.entries[0]),
-        f"plain {life}": changes.plain(),
-        f"forced {life}": changes.sent(fallback=False),
-        f"sent {life}": changes.sent(),
-        f"plain32 {life}": changes.plain("int32"),
-        f"sent32 {life}": changes.sent(index="int32"),
-        f"loops_plain {life}": changes.plain() + 20 * nodes * len(changes.entries),
-        f"loops_sent {life}": changes.sent(loops=nodes),
+def _observe_bytes(counted: Measurement, life: int, changes: Changes, nodes: int) -> None:
+    """Edges and bytes of one length."""
+    counted.observe("edges", int(changes.entries.sum()), life=life)
+    counted.observe("edges", int(changes.entries[0]), of="first", life=life)
+    changed = int((changes.added[1:] + changes.removed[1:]).sum())
+    counted.observe("changed_edges", changed, life=life)
+    sent = {
+        "plain": changes.plain(),
+        "forced": changes.sent(fallback=False),
+        "sent": changes.sent(),
+        "plain32": changes.plain("int32"),
+        "sent32": changes.sent(index="int32"),
+        "loops_plain": changes.plain() + 20 * nodes * len(changes.entries),
+        "loops_sent": changes.sent(loops=nodes),
     }
+    for format_, count in sent.items():
+        counted.observe("topology_sent", count, format=format_, life=life)
 
 
 def _first_life(lives: Any, wanted: float) -> int:
@@ -198,52 +194,57 @@ def _first_life(lives: Any, wanted: float) -> int:
 
 
 def _recounted(
-    edges: RawEdges,
-    counters: dict[str, int],
-    values: dict[str, float],
-    lives: list[int],
-    nodes: int,
+    edges: RawEdges, own: Measurement, lives: list[int], nodes: int
 ) -> list[ResultCheck]:
     """Counts and bytes of every length against those of a window that slides over the edges."""
-    wanted = {"nnz": edges.count, "T": len(edges.snapshots)}
-    shares = {}
+    wanted, shares = Measurement(), Measurement()
+    wanted.observe("edges", edges.count)
+    wanted.observe("snapshots", len(edges.snapshots))
     for life in lives:
         changes = edges.changes(life)
         entries = int(changes.entries.sum())
-        wanted |= {
-            f"entries {life}": entries,
-            f"changed {life}": int((changes.added + changes.removed)[1:].sum()),
-            f"first {life}": int(changes.entries[0]),
-            f"plain {life}": 20 * entries,
-            f"forced {life}": sum(sequence_bytes(changes, fallback=False)),
-            f"sent {life}": sum(sequence_bytes(changes)),
-            f"plain32 {life}": 12 * entries,
-            f"sent32 {life}": sum(sequence_bytes(changes, index_bytes=4)),
-            f"loops_plain {life}": 20 * (entries + nodes * len(edges.snapshots)),
-            f"loops_sent {life}": sum(sequence_bytes(changes, loops=nodes)),
+        wanted.observe("edges", entries, life=life)
+        wanted.observe("edges", int(changes.entries[0]), of="first", life=life)
+        changed = int((changes.added + changes.removed)[1:].sum())
+        wanted.observe("changed_edges", changed, life=life)
+        sent = {
+            "plain": 20 * entries,
+            "forced": sum(sequence_bytes(changes, fallback=False)),
+            "sent": sum(sequence_bytes(changes)),
+            "plain32": 12 * entries,
+            "sent32": sum(sequence_bytes(changes, index_bytes=4)),
+            "loops_plain": 20 * (entries + nodes * len(edges.snapshots)),
+            "loops_sent": sum(sequence_bytes(changes, loops=nodes)),
         }
-        shares[f"delta {life}"] = change_share(changes)
-    for name, least in GAINS.items():
-        wanted[name] = first_life(
+        for format_, count in sent.items():
+            wanted.observe("topology_sent", count, format=format_, life=life)
+        shares.observe("portion", change_share(changes), of="changed", life=life)
+    for gain in GAINS:
+        first = first_life(
             edges,
-            lambda c, n=least: 20 / (4 + 16 * change_share(c)) >= n,
-            counters[name],
-            max(1, counters["T"] - 1),
+            lambda c, n=gain: 20 / (4 + 16 * change_share(c)) >= n,
+            number(own, "smoothing_length", of="shortest", gain=gain),
+            max(1, len(edges.snapshots) - 1),
         )
-    own = {key: counters[key] for key in wanted}
+        wanted.observe("smoothing_length", first, of="shortest", gain=gain)
     return [
-        equal("counters", own, wanted, against=OVER_EDGES),
-        close("shares", values, shares, 1e-12, against=OVER_EDGES),
+        agree(own, wanted, against=OVER_EDGES),
+        agree(own, shares, against=OVER_EDGES, of="shares", tolerance=1e-12),
     ]
 
 
-def _made(
-    found: Occurrences, edges: RawEdges, wanted: int, most: int, swept: dict[int, Changes]
-) -> tuple[dict[str, int], dict[str, float], list[ResultCheck]]:
-    """One length made both ways and encoded: what is really sent, and how alike both are."""
+def _make(
+    counted: Measurement,
+    found: Occurrences,
+    edges: RawEdges,
+    wanted: int,
+    most: int,
+    swept: dict[int, Changes],
+) -> None:
+    """Make one length both ways and encode it: what is really sent, and how alike both are."""
     fits = [l for l, c in swept.items() if c.entries.sum() <= most]  # noqa: E741
     if not fits:
-        return {}, {}, []
+        return
     life = wanted if wanted in fits else max(fits)
     lived, averaged = found.snapshots(life=life), m_transform(found.snapshots(), life)
     sent = {
@@ -251,15 +252,15 @@ def _made(
         for fallback in (True, False)
     }
     same = sum(_same_entries(a, b) for a, b in zip(lived, averaged, strict=True))
-    counters = {
-        "made_life": life,
-        "made_sent": sent[True],
-        "made_forced": sent[False],
-        "made_snapshots": len(lived),
-        "same_entries": same,
-    }
+    counted.observe("smoothing_length", life, of="made")
+    counted.observe("topology_sent", sent[True], of="made", format="sent")
+    counted.observe("topology_sent", sent[False], of="made", format="forced")
+    counted.observe("snapshots", len(lived), of="made")
+    counted.observe("snapshots", same, of="equal")
+    gap = _normalised_gap(lived[-1], averaged[-1])
+    counted.observe("relative_error", gap, of="normalised")
     changes = edges.changes(life)
-    counted = {fallback: sum(sequence_bytes(changes, fallback=fallback)) for fallback in sent}
+    expected = {fallback: sum(sequence_bytes(changes, fallback=fallback)) for fallback in sent}
     steps = {*random.SystemRandom().sample(range(len(lived)), min(3, len(lived))), len(lived) - 1}
     entries = [
         equal(
@@ -268,8 +269,7 @@ def _made(
         for t in sorted(steps)
         for made in (lived, averaged)
     ]
-    checks = [equal("bytes", sent, counted, against=OVER_EDGES), *summary(entries)]
-    return counters, {"normalised_gap": _normalised_gap(lived[-1], averaged[-1])}, checks
+    counted.checks += [equal("bytes", sent, expected, against=OVER_EDGES), *summary(entries)]
 
 
 def _same_entries(a: Csr, b: Csr) -> bool:
@@ -290,34 +290,30 @@ def _normalised_gap(lived: Csr, averaged: Csr) -> float:
     return float((one - two).norm() / two.norm())
 
 
-def gain(row: Any, life: int, *, forced: bool = False, loops: bool = False) -> float:
-    """Bytes of plain snapshots over bytes by difference.
+def gain(row: Any, life: int, sent: str = "sent", plain: str = "plain") -> float:
+    """Bytes of plain snapshots over bytes by difference, of a length that was swept.
 
     Args:
-        row: of this experiment.
-        life: a length that was swept.
-        forced: send differences always, also where they are larger.
-        loops: A + I is sent.
+        sent: `forced` sends differences always, also where they are larger; `loops_sent` those of
+            A + I, over `loops_plain`.
     """
-    if loops:
-        return row.counters[f"loops_plain {life}"] / row.counters[f"loops_sent {life}"]
-    kind = "forced" if forced else "sent"
-    return row.counters[f"plain {life}"] / row.counters[f"{kind} {life}"]
+    top, bottom = (number(row, "topology_sent", format=f, life=life) for f in (plain, sent))
+    return top / bottom
 
 
 def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Gain by length, without falling back, so that losses show."""
-    return _points(rows, lambda row, life: gain(row, life, forced=True))
+    return _points(rows, lambda row, life: gain(row, life, "forced"))
 
 
 def nnz_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Smoothed over raw edges by length."""
-    return _points(rows, lambda row, life: row.counters[f"entries {life}"] / row.counters["nnz"])
+    return _points(rows, lambda row, life: number(row, "edges", life=life) / number(row, "edges"))
 
 
 def _points(rows: Sequence[Any], y_of: Any) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
-    for row in select(rows, experiment="smoothing"):
+    for row in rows_of(rows, experiment="smoothing"):
         title, graph = panel(row), BY_NAME[row.params["dataset"]]
         for life in LIVES:
             points.append(

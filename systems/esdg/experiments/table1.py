@@ -3,136 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from dgbench.datasets.transforms import EdgeLives
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.grid import Grid
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import number
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures
-from dgbench.systems.esdg.experiments.recount import OVER_EDGES, RawEdges, change_share, first_life
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_EDGES,
+    RawEdges,
+    agree,
+    change_share,
+    first_life,
+)
 from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, Graph
 
-KEYS = ("N", "T", "nnz", "M_product", "edge_life")
+COLUMNS: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    "N": ("vertices", {}),
+    "T": ("snapshots", {}),
+    "nnz": ("edges", {"smoothing": "none"}),
+    "M_product": ("edges", {"smoothing": "m_transform"}),
+    "edge_life": ("edges", {"smoothing": "edge_life"}),
+}
+"""Columns of Table 1, as observations."""
+
 SMOKE = ("amlsim", "youtube", "amlsim-20k-fanin200cycle200")
 RATIOS = ("M_product", "edge_life")
+"""Columns of smoothed edges."""
 
 
-class Table1(Experiment):
-    paper = "esdg"
-    name = "table1"
-    title = "Table 1: the graphs"
-    claims = (
-        "esdg-tab1-epinions",
-        "esdg-tab1-flickr",
-        "esdg-tab1-youtube",
-        "esdg-tab1-amlsim",
-    )
-    device = "cpu"
-    own_data = "it compares graphs with the sizes that the paper prints of them"
-    question = "Are the graphs the ones that the paper describes, and how long must edges live?"
-    reading = (
-        "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "
-        "paper prints neither the edge life nor the window. Ours are the smallest that reach its "
-        "ratio of smoothed to raw edges, so the smoothed sizes of twins agree by construction and "
-        "decide nothing, as do the sizes that a twin is made from. Everything is counted from how "
-        "long edges wait between occurrences; no smoothed snapshot is made."
-    )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in COUNTED]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=900 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
-
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        graph = BY_NAME[str(cell.params["dataset"])]
-        found = Occurrences.of(graph, context.preset)
-        lives = found.lives()
-        counters = {
-            "N": found.events.num_nodes,
-            "T": found.steps,
-            "events": len(found.events),
-            "nnz": int(lives.raw().sum()),
-        }
-        values = {}
-        for key, life in (("M_product", graph.window), ("edge_life", graph.edge_life)):
-            changes = Changes.of(lives, life)
-            counters[key] = int(changes.entries.sum())
-            values[f"delta {key}"] = changes.share
-            if graph.printed:
-                ratio = graph.printed[key] / graph.printed["nnz"]
-                counters[f"found {key}"] = smallest_life(lives, ratio) or 0
-        counters |= {"l": graph.edge_life, "w": graph.window}
-        return Measurement(
-            values=values,
-            units=dict.fromkeys(values, "changed entries per entry"),
-            counters=counters,
-            data=found.data,
-            checks=_recounted(found, graph, counters, values),
-        )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="paper_vs_measured",
-                name="table1",
-                title="Smoothed over raw edges, printed and of the fitted twins",
-                points=ratio_points,
-            )
-        ]
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        found = [
-            r for r in select(rows, experiment="table1") if BY_NAME[r.params["dataset"]].printed
-        ]
-        if not found:
-            return ""
-        lives = ", ".join(
-            f"{BY_NAME[r.params['dataset']].title} l = {r.counters['found edge_life']}, "
-            f"w = {r.counters['found M_product']}"
-            for r in found
-        )
-        real = sum(not r.data.get("twin") for r in found)
-        return (
-            f"{real} of {len(GRAPHS)} graphs are held as real data, the others are twins fitted to "
-            f"published sizes. Here the printed ratios of smoothed to raw edges need {lives}."
-        )
-
-
-def _recounted(
-    found: Occurrences, graph: Graph, counters: dict[str, int], values: dict[str, float]
-) -> list[ResultCheck]:
+def _recounted(found: Occurrences, graph: Graph, own: Measurement) -> list[ResultCheck]:
     """All counts of a row against those of a window that slides over the edges."""
     edges = RawEdges(found)
+    wanted, shares = Measurement(), Measurement()
     # An id is a vertex, whether it has an edge or not; none may lie beyond them.
     ids = max(int(column.max()) + 1 for column in (found.events.src, found.events.dst))
-    wanted = {"nnz": edges.count, "T": len(edges.snapshots), "events": found.bins.numel()}
-    wanted["N"] = max(counters["N"], ids)
-    shares = {}
-    for key, life in (("M_product", graph.window), ("edge_life", graph.edge_life)):
-        changes = edges.changes(life)
-        wanted[key] = int(changes.entries.sum())
-        shares[f"delta {key}"] = change_share(changes)
+    wanted.observe("vertices", max(number(own, "vertices"), ids))
+    wanted.observe("snapshots", len(edges.snapshots))
+    wanted.observe("events", found.bins.numel())
+    wanted.observe("edges", edges.count, smoothing="none")
+    for key, life in graph.lengths.items():
+        changes, smoothing = edges.changes(life), COLUMNS[key][1]
+        wanted.observe("edges", int(changes.entries.sum()), **smoothing)
+        shares.observe("portion", change_share(changes), of="changed", **smoothing)
         if graph.printed:
             least = graph.printed[key] / graph.printed["nnz"] * edges.count
-            wanted[f"found {key}"] = first_life(
+            shortest = {"of": "shortest", **smoothing}
+            first = first_life(
                 edges,
                 lambda c, n=least: int(c.entries.sum()) >= n,
-                counters[f"found {key}"],
-                counters["T"],
+                number(own, "smoothing_length", **shortest),
+                found.steps,
             )
-    own = {key: counters[key] for key in wanted}
+            wanted.observe("smoothing_length", first, **shortest)
     return [
-        equal("counters", own, wanted, against=OVER_EDGES),
-        close("shares", values, shares, 1e-12, against=OVER_EDGES),
+        agree(own, wanted, against=OVER_EDGES),
+        agree(own, shares, against=OVER_EDGES, of="shares", tolerance=1e-12),
     ]
 
 
@@ -162,32 +91,113 @@ def same_printed(counted: int, printed: int) -> bool:
     return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
 
 
-def agrees(row: Any) -> dict[str, bool]:
-    """Which printed numbers of Table 1 a counted row has."""
-    printed = BY_NAME[row.params["dataset"]].printed
-    return {key: same_printed(row.counters[key], printed[key]) for key in KEYS if key in printed}
+def printed(row: Any) -> dict[str, int]:
+    """The line of Table 1 of a row's graph; empty for graphs of our own."""
+    return BY_NAME[row.params["dataset"]].printed
+
+
+def counted(row: Any) -> dict[str, int]:
+    """The same line as it was counted."""
+    return {key: number(row, metric, **dims) for key, (metric, dims) in COLUMNS.items()}
 
 
 def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Ratio of smoothed to raw edges, printed and counted."""
     points: list[dict[str, Any]] = []
-    for row in select(rows, experiment="table1"):
-        graph = BY_NAME[row.params["dataset"]]
-        for key in RATIOS if graph.printed else ():
-            points.append(
-                {
-                    "claim": f"{graph.title} {key} / nnz",
-                    "paper": graph.printed[key] / graph.printed["nnz"],
-                    "measured": row.counters[key] / row.counters["nnz"],
-                    "evidence": "counted",
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
-            )
-    for row in failures(rows, "table1"):
-        graph = BY_NAME[row.params["dataset"]]
+    for row in rows_of(rows, experiment="table1"):
+        said, found = printed(row), counted(row)
         points += [
-            {"claim": f"{graph.title} {key} / nnz", "failed": f"{row.status}: {row.reason}"}
-            for key in (RATIOS if graph.printed else ())
+            {
+                "claim": f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
+                "paper": said[key] / said["nnz"],
+                "measured": found[key] / found["nnz"],
+                "evidence": "counted",
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+            for key in (RATIOS if said else ())
         ]
+    points += [
+        {
+            "claim": f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
+            "failed": f"{row.status}: {row.reason}",
+        }
+        for row in failures(rows, "table1")
+        for key in (RATIOS if printed(row) else ())
+    ]
     return points
+
+
+CHARTS = (
+    FigureSpec(
+        kind="paper_vs_measured",
+        name="table1",
+        title="Smoothed over raw edges, printed and of the fitted twins",
+        points=ratio_points,
+    ),
+)
+
+
+class Table1(Grid):
+    paper = "esdg"
+    name = "table1"
+    title = "Table 1: the graphs"
+    claims = (
+        "esdg-tab1-epinions",
+        "esdg-tab1-flickr",
+        "esdg-tab1-youtube",
+        "esdg-tab1-amlsim",
+    )
+    device = "cpu"
+    own_data = "it compares graphs with the sizes that the paper prints of them"
+    question = "Are the graphs the ones that the paper describes, and how long must edges live?"
+    reading = (
+        "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "
+        "paper prints neither the edge life nor the window. Ours are the smallest that reach its "
+        "ratio of smoothed to raw edges, so the smoothed sizes of twins agree by construction and "
+        "decide nothing, as do the sizes that a twin is made from. Everything is counted from how "
+        "long edges wait between occurrences; no smoothed snapshot is made."
+    )
+
+    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: [graph.name for graph in COUNTED]}}
+    timeout_s: ClassVar = {"paper": 900, None: 120}
+    charts = CHARTS
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        found = Occurrences.of(graph, context.preset)
+        lives = found.lives()
+        counted = Measurement(data=found.data)
+        counted.observe("vertices", found.events.num_nodes)
+        counted.observe("snapshots", found.steps)
+        counted.observe("events", len(found.events))
+        counted.observe("edges", int(lives.raw().sum()), smoothing="none")
+        for key, life in graph.lengths.items():
+            changes, smoothing = Changes.of(lives, life), COLUMNS[key][1]
+            counted.observe("edges", int(changes.entries.sum()), **smoothing)
+            counted.observe("portion", changes.share, of="changed", **smoothing)
+            counted.observe("smoothing_length", life, **smoothing)
+            if graph.printed:
+                shortest = smallest_life(lives, graph.printed[key] / graph.printed["nnz"]) or 0
+                counted.observe("smoothing_length", shortest, of="shortest", **smoothing)
+        counted.checks = _recounted(found, graph, counted)
+        return counted
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = [r for r in rows_of(rows, experiment="table1") if printed(r)]
+        if not found:
+            return ""
+
+        def shortest(row: Any, key: str) -> int:
+            return number(row, "smoothing_length", of="shortest", **COLUMNS[key][1])
+
+        lives = ", ".join(
+            f"{BY_NAME[r.params['dataset']].title} l = {shortest(r, 'edge_life')}, "
+            f"w = {shortest(r, 'M_product')}"
+            for r in found
+        )
+        real = sum(not r.data.get("twin") for r in found)
+        return (
+            f"{real} of {len(GRAPHS)} graphs are held as real data, the others are twins fitted to "
+            f"published sizes. Here the printed ratios of smoothed to raw edges need {lives}."
+        )

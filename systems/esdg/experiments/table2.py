@@ -6,7 +6,9 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number, turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.esdg.experiments.common import devices_lacking
@@ -114,9 +116,9 @@ class Table2(Experiment):
                 },
                 timeout_s=600 if whole else 60,
                 unavailable=devices_lacking(ranks, device),
-                phases=number == place == 0,  # for the figure over time
+                phases=race_number == place == 0,  # for the figure over time
             )
-            for number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
+            for race_number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
             for place, model in enumerate(models)
         ]
         return found
@@ -183,7 +185,7 @@ class Table2(Experiment):
         walks = walked(rows)
         if not walks:
             return ""
-        right = sum(rounds_to(r.counters["floats"], _printed(r)) for r in walks if _is_printed(r))
+        right = sum(rounds_to(floats(r), _printed(r)) for r in walks if _is_printed(r))
         total = sum(_is_printed(r) for r in walks)
         words = [
             f"{right} of {total} printed volumes of the snapshot partition come out to every digit."
@@ -244,19 +246,19 @@ def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...],
 
 def on_sockets(rows: Rows, **params: Any) -> list[Any]:
     """Timed rows of ranks that the backend connects, by these params."""
-    found = select(rows, experiment="table2", part="time", **params)
+    found = rows_of(rows, experiment="table2", part="time", **params)
     return [row for row in found if row.params["transport"] in SOCKETS]
 
 
 def walked(rows: Rows, **params: Any) -> list[Any]:
     """Rows counted at the paper's size."""
-    return select(rows, experiment="table2", part="walk", **params)
+    return rows_of(rows, experiment="table2", part="walk", **params)
 
 
 def parted(rows: Rows, **params: Any) -> list[Any]:
     """Rows of remote reads, those on real data first, then those of better partitioners."""
-    found = select(rows, experiment="table2", part="parts", **params)
-    return sorted(found, key=lambda r: (bool(r.data.get("twin")), r.values["remote_64"]))
+    found = rows_of(rows, experiment="table2", part="parts", **params)
+    return sorted(found, key=lambda r: (bool(r.data.get("twin")), remote_parts(r, 64)))
 
 
 def remote_per_vertex_step(rows: Rows, model: str, parts: int) -> float | None:
@@ -271,7 +273,22 @@ def remote_per_vertex_step(rows: Rows, model: str, parts: int) -> float | None:
         parts: 4, 16 or 64.
     """
     row = standing_for_paper(rows, model)
-    return None if row is None else row.values.get(f"remote_{parts}")
+    return None if row is None else remote_parts(row, parts)
+
+
+def remote_parts(row: Any, parts: int) -> float:
+    """The same of a row of remote reads."""
+    return number(row, "density", of="remote_reads", ranks=parts)
+
+
+def billions(row: Any, **dims: int) -> float:
+    """Floats of an epoch at the paper's size, in billions."""
+    return number(row, "estimate", of="floats", **dims)
+
+
+def floats(row: Any, **dims: str) -> int:
+    """Floats that were counted in an epoch."""
+    return number(row, "floats", **dims)
 
 
 def standing_for_paper(rows: Rows, model: str) -> Any | None:
@@ -304,7 +321,7 @@ def rounds_to(floats: int, printed: float) -> bool:
 
 def ratios(
     rows: Rows, name: str = "snapshot", transport: Transport | None = None
-) -> dict[tuple[str, int, str], Any]:
+) -> dict[tuple[str, int, str], Ratio]:
     """(model, ranks, cut) -> time of the vertex partition over that of the snapshot partition.
 
     Args:
@@ -313,16 +330,12 @@ def ratios(
             first pass.
         transport: what carried rows; None: the backend, Gloo or NCCL.
     """
-    found: dict[tuple[str, int, str], list[Any]] = {}
     if transport is None:
         chosen = on_sockets(rows)
     else:
-        chosen = select(rows, experiment="table2", part="time", transport=transport)
-    for row in chosen:
-        if f"gain {name}" in row.values:
-            key = (row.params["model"], row.params["ranks"], row.params["cut"])
-            found.setdefault(key, []).append(row)
-    return {key: gain_of(mine, name) for key, mine in found.items()}
+        chosen = rows_of(rows, experiment="table2", part="time", transport=transport)
+    found = Table.of(chosen).where("speedup", setting=name).by("model", "ranks", "cut")
+    return {key: ratio_of(gains) for key, gains in found.items()}
 
 
 def volume_points(rows: Rows) -> list[dict[str, Any]]:
@@ -332,7 +345,7 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
         panel = MODEL_TITLES[model]
         for row in walked(rows, model=model):
             point = {"panel": panel, "x": row.params["ranks"], "counted": True, "row_ids": [row.id]}
-            points.append({**point, "series": "snapshots, counted", "y": row.values["billions"]})
+            points.append({**point, "series": "snapshots, counted", "y": billions(row)})
         row = standing_for_paper(rows, model)
         if row is not None and row.params["cut"] == "dense":
             points += [
@@ -340,7 +353,7 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
                     "panel": panel,
                     "series": "vertices, 20K sample scaled",
                     "x": ranks,
-                    "y": row.values[f"billions_{ranks}"],
+                    "y": billions(row, ranks=ranks),
                     "projected": True,
                     "row_ids": [row.id],
                 }
@@ -383,9 +396,9 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
             continue
         titles = {"snapshot": "esdg", LEAN: "ESDG, both lean"}
         for name in ("snapshot", *EXTRAS[cut], LEAN):
-            if f"gain {name}" not in row.values:
+            ratio = turns_gain([row], setting=name)
+            if ratio is None:
                 continue
-            ratio = gain_of([row], name)
             points.append(
                 {
                     **point,
@@ -393,7 +406,7 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
                     "value": ratio.value,
                     "low": ratio.low,
                     "high": ratio.high,
-                    "n": row.counters["turns"],
+                    "n": number(row, "turns"),
                     "deviation": ratio.deviation,
                 }
             )
@@ -415,8 +428,8 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
                     "row": MODEL_TITLES[row.params["model"]],
                     "system": title,
                     "phase": phase,
-                    "seconds": row.values[f"{phase} {name}"],
-                    "total": row.values[f"epoch_s {name}"],
+                    "seconds": number(row, "phase_time", phase=phase, setting=name),
+                    "total": number(row, "epoch_time", setting=name),
                     "row_ids": [row.id],
                 }
                 for phase in ("compute", "communicate")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from statistics import median
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.lab.compare import gains
-from dgbench.lab.result_checks import close, equal
+from dgbench.lab.result_checks import close
+from dgbench.lab.verbs import observe_speedup
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
@@ -24,6 +23,7 @@ from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     OVER_PAIRS,
     Widths,
+    agree,
     partition_check,
     redistributed,
     remote_ends,
@@ -115,33 +115,64 @@ def sample_workload(params: Mapping[str, Any], preset: Preset) -> TimelineWorklo
 def walk(model: str, ranks: int) -> Measurement:
     """Every message of an epoch at the paper's size, and what formulas say."""
     net = timeline(model)
-    blocks = block_ranges(PAPER_STEPS, 1)
     counted = count_snapshot(model, size=ranks)
-    counters = {
+    layers = len(net.redistributed_dims)
+    phases = {
         phase: counted.total("floats", phase=phase) for phase in ("forward", "rerun", "backward")
     }
-    counters["floats"] = counted.total("floats")
-    counters["formula"] = snapshot_floats(net, PAPER_NODES, blocks, ranks)
-    counters["messages"] = counted.total("messages")
-    counters["layers"] = len(net.redistributed_dims)
-    counters["width"] = floats_per_vertex_step(net)
-    for phase in ("forward", "backward"):
+    found = _walk(
+        phases,
         # All ranks talk to all others in each redistribution.
-        sent = counted.total("messages", phase=phase)
-        counters[f"exchanges_{phase}"] = sent // (ranks * (ranks - 1))
+        {
+            phase: counted.total("messages", phase=phase) // (ranks * (ranks - 1))
+            for phase in ("forward", "backward")
+        },
+        floats=counted.total("floats"),
+        formula=snapshot_floats(net, PAPER_NODES, block_ranges(PAPER_STEPS, 1), ranks),
+        messages=counted.total("messages"),
+        layers=layers,
+        width=floats_per_vertex_step(net),
+        gradients=gradient_floats(net, ranks),
+        size=(PAPER_STEPS, PAPER_NODES),
+    )
     if ranks == RANKS[0]:
         plain = count_snapshot(model, size=ranks, checkpoint=False)
-        counters["floats_without_rerun"] = plain.total("floats")
-    counters |= {"T": PAPER_STEPS, "N": PAPER_NODES, "gradients": gradient_floats(net, ranks)}
-    return Measurement(
-        values={"billions": counters["floats"] / 1e9},
-        units={"billions": "billion floats"},
-        counters=counters,
-        checks=[equal("counters", counters, _walked(model, ranks), against=OVER_PAIRS)],
-    )
+        found.observe("floats", plain.total("floats"), setting="without_rerun")
+    found.checks = [agree(found, _walked(model, ranks), against=OVER_PAIRS)]
+    found.observe("estimate", counted.total("floats") / 1e9, of="floats")
+    return found
 
 
-def _walked(model: str, ranks: int) -> dict[str, int]:
+def _walk(
+    phases: Mapping[str, int],
+    exchanges: Mapping[str, int],
+    *,
+    floats: int,
+    formula: int,
+    messages: int,
+    layers: int,
+    width: int,
+    gradients: int,
+    size: tuple[int, int],
+) -> Measurement:
+    """Counts of a walk; `size` are T and N."""
+    found = Measurement()
+    for phase, count in phases.items():
+        found.observe("floats", count, phase=phase)
+    for phase, count in exchanges.items():
+        found.observe("exchanges", count, phase=phase)
+    found.observe("floats", floats)
+    found.observe("floats", formula, method="formula")
+    found.observe("messages", messages)
+    found.observe("exchanges", layers, of="layers")
+    found.observe("columns", width, of="redistributed")
+    found.observe("floats", gradients, of="gradients")
+    found.observe("snapshots", size[0])
+    found.observe("vertices", size[1])
+    return found
+
+
+def _walked(model: str, ranks: int) -> Measurement:
     """The counters of a walk again, pair by pair, from widths of tensors."""
     widths = Widths.of(model, task="class")
     layers, pairs = len(widths.redistributed), ranks * (ranks - 1)
@@ -153,24 +184,22 @@ def _walked(model: str, ranks: int) -> dict[str, int]:
         )
         for f in (1, 0)
     )
-    wanted = {
-        "forward": forward,
-        "rerun": forward,
-        "backward": backward,
-        "floats": 2 * forward + backward,
-        "formula": 2 * forward + backward,
+    wanted = _walk(
+        {"forward": forward, "rerun": forward, "backward": backward},
+        {"forward": 2 * layers, "backward": 2 * layers},
+        floats=2 * forward + backward,
+        formula=2 * forward + backward,
         # There and back, in each of three passes.
-        "messages": 3 * 2 * layers * pairs,
-        "layers": layers,
-        "width": sum(map(sum, widths.redistributed)),
-        "exchanges_forward": 2 * layers,
-        "exchanges_backward": 2 * layers,
-        "T": 192,
-        "N": 1_000_000,
+        messages=3 * 2 * layers * pairs,
+        layers=layers,
+        width=sum(map(sum, widths.redistributed)),
         # Each rank of a ring sends all but the P-th part twice.
-        "gradients": 2 * (ranks - 1) * widths.parameters,
-    }
-    return wanted | ({"floats_without_rerun": forward + backward} if ranks == RANKS[0] else {})
+        gradients=2 * (ranks - 1) * widths.parameters,
+        size=(192, 1_000_000),
+    )
+    if ranks == RANKS[0]:
+        wanted.observe("floats", forward + backward, setting="without_rerun")
+    return wanted
 
 
 def part(task: TimelineWorkload, method: str) -> Measurement:
@@ -202,37 +231,34 @@ def mix(mixing: float, preset: Preset) -> Measurement:
 
 
 def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any]) -> Measurement:
-    vertex_steps = len(steps) * num_nodes
-    counters = {"vertex_steps": vertex_steps, "edges": sum(csr.nnz for csr in steps)}
-    values = {"edges per vertex-step": counters["edges"] / vertex_steps}
+    vertex_steps, edges = len(steps) * num_nodes, sum(csr.nnz for csr in steps)
+    found, wanted = Measurement(data=data), Measurement()
+    found.observe("vertices", vertex_steps, of="steps")
+    found.observe("edges", edges)
+    found.observe("density", edges / vertex_steps, of="edges")
+    wanted.observe("vertices", len(steps) * num_nodes, of="steps")
+    wanted.observe("edges", sum(csr.indices.numel() for csr in steps))
     used = method
-    wanted = {"vertex_steps": len(steps) * num_nodes}
-    wanted["edges"] = sum(csr.indices.numel() for csr in steps)
     checks = []
     for ranks in RANKS:
         parts = split_vertices(steps, ranks, method)  # type: ignore[arg-type]
         used = parts.method
-        counters[f"remote_{ranks}"] = remote_reads(steps, parts)
-        values[f"remote_{ranks}"] = counters[f"remote_{ranks}"] / vertex_steps
+        remote = remote_reads(steps, parts)
         # What the paper's graph would send if its vertex-steps were like these.
-        scaled = HYPER_FLOATS * values[f"remote_{ranks}"] * PAPER_STEPS * PAPER_NODES
-        values[f"billions_{ranks}"] = scaled / 1e9
-        wanted[f"remote_{ranks}"] = remote_readers(steps, parts.owner, ranks)
+        scaled = HYPER_FLOATS * (remote / vertex_steps) * PAPER_STEPS * PAPER_NODES / 1e9
+        found.observe("remote_reads", remote, ranks=ranks)
+        found.observe("density", remote / vertex_steps, of="remote_reads", ranks=ranks)
+        found.observe("estimate", scaled, of="floats", ranks=ranks)
+        readers = remote_readers(steps, parts.owner, ranks)
+        wanted.observe("remote_reads", readers, ranks=ranks)
         lists = [parts.vertices(part) for part in range(ranks)]
         checks.append(partition_check(lists, num_nodes, f"{ranks} parts"))
         # Widths 6, three passes, 192 steps of a million vertices.
-        sent = 18 * wanted[f"remote_{ranks}"] / (len(steps) * num_nodes) * 192e6 / 1e9
-        checks.append(close("volumes", values[f"billions_{ranks}"], sent, 1e-9, against=OVER_EDGES))
-    checks.append(equal("counters", counters, wanted, against=OVER_EDGES))
-    return Measurement(
-        values=values,
-        units={f"remote_{r}": "parts per vertex-step" for r in RANKS}
-        | {f"billions_{r}": "billion floats at T N = 192 M" for r in RANKS},
-        counters=counters,
-        data=data,
-        notes=[f"vertices parted by {used}"],
-        checks=summary(checks),
-    )
+        sent = 18 * readers / (len(steps) * num_nodes) * 192e6 / 1e9
+        checks.append(close("volumes", scaled, sent, 1e-9, against=OVER_EDGES))
+    checks.append(agree(found, wanted, against=OVER_EDGES))
+    found.notes, found.checks = [f"vertices parted by {used}"], summary(checks)
+    return found
 
 
 def race(
@@ -276,41 +302,54 @@ def race(
         transport=transport,
         request=oracle.request,
     )
-    traffic = _traffic(task, data, parts, turns)
-    checks = turns.checks(oracle)
-    wanted = _recounted(task, data, parts, turns)
-    own = {key: traffic[key] for key in wanted}
+    found = _traffic(task, data, parts, turns)
     lists = [parts.vertices(rank) for rank in range(ranks)]
-    checks += [
-        equal("counters", own, wanted, against=OVER_PAIRS),
+    found.checks = [
+        *turns.checks(oracle),
+        agree(found, _recounted(task, data, parts, turns), against=OVER_PAIRS),
         partition_check(lists, data.num_nodes, f"{ranks} parts"),
     ]
-    values: dict[str, float] = {}
     for name in ("snapshot", *(more or {})):
-        values |= gains(name, turns.seconds["vertex"], turns.seconds[name])
+        observe_speedup(found, turns.seconds["vertex"], turns.seconds[name], setting=name)
     if lean:
-        values |= gains(LEAN, turns.seconds[LEAN], turns.seconds["snapshot"])
-    for name, seconds in turns.seconds.items():
-        values[f"epoch_s {name}"] = median(seconds)
-        values |= {f"{phase} {name}": s for phase, s in turns.phases[name].items()}
-    values |= {f"prepare_s {name}": s for name, s in turns.prepare_s.items()}
-    return Measurement(
-        values=values,
-        units={k: "s" for k in values if not k.startswith(("gain", "low", "high"))},
-        counters=traffic | {"turns": len(turns.seconds["snapshot"])},
-        deviation={"output": largest_gap(checks, "outputs", "gradients")},
-        data=describe(data),
-        notes=[
-            f"vertices parted by {parts.method}",
-            f"{ranks} processes over {turns.carrier}",
-        ],
-        checks=checks,
-    )
+        observe_speedup(found, turns.seconds[LEAN], turns.seconds["snapshot"], setting=LEAN)
+    turns.observe_times(found, "setting")
+    for name, seconds in turns.prepare_s.items():
+        found.observe("preparation_time", seconds, setting=name)
+    found.observe("turns", len(turns.seconds["snapshot"]))
+    found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}
+    found.data = describe(data)
+    found.notes = [
+        f"vertices parted by {parts.method}",
+        f"{ranks} processes over {turns.carrier}",
+    ]
+    return found
+
+
+def _observe_graph(
+    formulas: Mapping[str, int],
+    *,
+    vertex_steps: int,
+    width: int,
+    remote: int,
+    edges: int,
+    parameters: int,
+) -> Measurement:
+    """What is trained on, and what formulas say that it sends, by setting."""
+    found = Measurement()
+    for setting, count in formulas.items():
+        found.observe("floats", count, method="formula", setting=setting)
+    found.observe("vertices", vertex_steps, of="steps")
+    found.observe("columns", width, of="redistributed")
+    found.observe("remote_reads", remote)
+    found.observe("edges", edges)
+    found.observe("parameters", parameters)
+    return found
 
 
 def _recounted(
     task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: RankTurns
-) -> dict[str, int]:
+) -> Measurement:
     """What is sent, again: pair by pair of ranks, and edge by edge of the snapshots and pairs."""
     todo = TimelineTask(data, task)
     steps = [data.topology[t] for t in range(todo.steps)]
@@ -327,25 +366,26 @@ def _recounted(
     ends = remote_ends((todo.pairs(t)[0] for t in range(todo.steps)), parts.owner, size)
     # Rows of six floats: hidden ones in each pass, outputs of the pairs in those with a loss.
     asked = {"vertex": 18 * remote + 12 * ends, LEAN: 12 * remote + 12 * ends}
-    reduced = 2 * (size - 1) * (widths.parameters + 1)
+    wanted = _observe_graph(
+        {"snapshot": sent, "reuse": reused, "vertex": asked["vertex"]},
+        vertex_steps=len(steps) * data.num_nodes,
+        width=sum(map(sum, widths.redistributed)),
+        remote=remote,
+        edges=sum(csr.indices.numel() for csr in steps),
+        parameters=widths.parameters,
+    )
     volumes = {"snapshot": sent, "reuse": reused, **asked}
-    return {
-        "formula_snapshot": sent,
-        "formula_reuse": reused,
-        "formula_vertex": asked["vertex"],
-        "vertex_steps": len(steps) * data.num_nodes,
-        "width": sum(map(sum, widths.redistributed)),
-        "remote": remote,
-        "edges": sum(csr.indices.numel() for csr in steps),
-        "parameters": widths.parameters,
-        **{f"sent_{name}": volumes[name] for name in turns.traffic if name in volumes},
-        **{f"reduced_{name}": reduced for name in turns.traffic},
-    }
+    reduced = 2 * (size - 1) * (widths.parameters + 1)
+    for name in turns.traffic:
+        if name in volumes:
+            wanted.observe("floats", volumes[name], setting=name)
+        wanted.observe("floats", reduced, setting=name, of="reduced")
+    return wanted
 
 
 def _traffic(
     task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: RankTurns
-) -> dict[str, int]:
+) -> Measurement:
     """Floats that a trained epoch sent, and what formulas say; all-reduces apart."""
     todo = TimelineTask(data, task)
     steps = [data.topology[t] for t in range(todo.steps)]
@@ -357,18 +397,21 @@ def _traffic(
         source, target = todo.pairs(t)[0]
         pairs += needs(target, source, parts).shape[1]
     size = parts.size
-    counters = {
-        "formula_snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
-        "formula_vertex": vertex_floats(net, remote, remote_pairs=pairs),
-        "formula_reuse": snapshot_floats(net, data.num_nodes, blocks, size, checkpoint=False),
-        "vertex_steps": len(steps) * data.num_nodes,
-        "width": floats_per_vertex_step(net),
-        "remote": remote,
-        "edges": sum(csr.nnz for csr in steps),
-        "parameters": sum(p.numel() for p in timeline_model(task).parameters()),
-    }
+    found = _observe_graph(
+        {
+            "snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
+            "vertex": vertex_floats(net, remote, remote_pairs=pairs),
+            "reuse": snapshot_floats(net, data.num_nodes, blocks, size, checkpoint=False),
+        },
+        vertex_steps=len(steps) * data.num_nodes,
+        width=floats_per_vertex_step(net),
+        remote=remote,
+        edges=sum(csr.nnz for csr in steps),
+        parameters=sum(p.numel() for p in timeline_model(task).parameters()),
+    )
     for name, traffic in turns.traffic.items():
-        counters[f"sent_{name}"] = traffic.total("floats", operation="all_to_all")
-        counters[f"messages_{name}"] = traffic.total("messages", operation="all_to_all")
-        counters[f"reduced_{name}"] = traffic.total("floats", operation="all_reduce")
-    return counters
+        for metric in ("floats", "messages"):
+            found.observe(metric, traffic.total(metric, operation="all_to_all"), setting=name)
+        reduced = traffic.total("floats", operation="all_reduce")
+        found.observe("floats", reduced, setting=name, of="reduced")
+    return found

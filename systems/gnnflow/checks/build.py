@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import (
     finding,
@@ -15,12 +15,14 @@ from dgbench.systems.gnnflow.checks.common import (
 )
 from dgbench.systems.gnnflow.experiments.baseline_runs import BASELINE_TITLES, BASELINES
 from dgbench.systems.gnnflow.experiments.fig2 import shares
-from dgbench.systems.gnnflow.experiments.table2 import full_hours, prepared
+from dgbench.systems.gnnflow.experiments.table2 import full_hours, prepared, stages
+
+STAGES = ("load_and_build", "training", "partition")
 
 
 def sample_fetch_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Sampling and fetching in percent of a batch, the least and the most over all models."""
-    found = papers_graphs(select(rows, experiment="fig2"))
+    found = papers_graphs(rows_of(rows, experiment="fig2"))
     if not found:
         return missing("no batch of TGL or DGL was timed on GDELT in this run")
     bars = shares(found)
@@ -41,20 +43,19 @@ def hours(baseline: str) -> Check:
     """A check of one row of Table 2: its stages in their order of length."""
 
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        found = papers_graphs(select(rows, experiment="table2", baseline=baseline))
+        found = papers_graphs(rows_of(rows, experiment="table2", baseline=baseline))
         if not found:
             return missing(f"{BASELINE_TITLES[baseline]} was not timed on MAG in this run")
         row = found[-1]
-        ready = row.values["load"] + row.values["build"]
-        stages = {"load_and_build": ready, "training": row.values["training"]}
-        if "partition" in row.values:
-            stages["partition"] = row.values["partition"]
-        printed = {name: claim.value[name] for name in stages}
-        alike = sorted(stages, key=stages.get) == sorted(printed, key=printed.get)
+        seconds = stages(row)
+        seconds["load_and_build"] = seconds.pop("load") + seconds.pop("build")
+        ours = {name: seconds[name] for name in STAGES if name in seconds}
+        printed = {name: claim.value[name] for name in ours}
+        alike = sorted(ours, key=ours.get) == sorted(printed, key=printed.get)
         return finding(
             [row],
             evidence=strength([row]),
-            measured={name: round(seconds / 3600, 6) for name, seconds in stages.items()},
+            measured={name: round(one / 3600, 6) for name, one in ours.items()},
             holds=None,
             direction=alike,
             reason=(
@@ -68,7 +69,7 @@ def hours(baseline: str) -> Check:
 
 def build_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Building and partitioning in percent of an epoch, TGL's and DGL's."""
-    found = _last(papers_graphs(select(rows, experiment="table2")))
+    found = _last(papers_graphs(rows_of(rows, experiment="table2")))
     if len(found) < len(BASELINES):
         return missing("needs both TGL and DGL on MAG: nox -s reproduce -- gnnflow")
     part = {BASELINE_TITLES[name]: prepared(row) for name, row in found.items()}
@@ -84,7 +85,7 @@ def build_share(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def build_range(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Minutes of building and partitioning the whole graph, told from a part of it."""
-    found = _last(papers_graphs(select(rows, experiment="table2")))
+    found = _last(papers_graphs(rows_of(rows, experiment="table2")))
     if not found:
         return missing("neither TGL nor DGL was timed on MAG in this run")
     minutes = {BASELINE_TITLES[name]: 60 * full_hours(row) for name, row in found.items()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import gain_of, select
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, from_ratio, missing, some, strength
-from dgbench.systems.gnnflow.experiments.cache_ablation import START, TITLES, average
+from dgbench.systems.gnnflow.experiments import fig14
+from dgbench.systems.gnnflow.experiments.cache_ablation import START, TITLES, average, speedup
 from dgbench.systems.gnnflow.experiments.cache_play import GPUS, KINDS
-from dgbench.systems.gnnflow.experiments.cache_times import GAIN
-from dgbench.systems.gnnflow.experiments.fig14 import SIZES
+from dgbench.systems.gnnflow.experiments.fig14 import SIZES, hit_rate, init_shares
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES
 
 Rows = Sequence[Any]
@@ -30,17 +30,17 @@ def _title(row: Any) -> str:
 
 
 def _hits(rows: Rows, **params: Any) -> list[Any]:
-    return select(rows, experiment="fig14", part="hits", **params)
+    return rows_of(rows, experiment="fig14", part="hits", **params)
 
 
 def fetch_gain(claim: Claim, rows: Rows) -> Finding:
     """Time of a round's fetching with GNNLab's cache over that with GNNFlow's, on Netflix."""
-    mine = select(rows, experiment="fig14", part="times", **NETFLIX)
+    mine = rows_of(rows, experiment="fig14", part="times", **NETFLIX)
     if not mine:
         return missing("the experiment 'fig14' did not time Netflix")
-    gain = gain_of(mine, GAIN)
-    others = [r for r in select(rows, experiment="fig14", part="times") if r not in mine]
-    beside = ", ".join(f"{_title(r)} {r.values[f'gain {GAIN}']:.2f}x" for r in others)
+    gain = fig14.speedup(mine)
+    others = [r for r in rows_of(rows, experiment="fig14", part="times") if r not in mine]
+    beside = ", ".join(f"{_title(r)} {fig14.speedup([r]).value:.2f}x" for r in others)
     return from_ratio(
         gain,
         mine,
@@ -53,16 +53,16 @@ def fetch_gain(claim: Claim, rows: Rows) -> Finding:
 
 def init_share(claim: Claim, rows: Rows) -> Finding:
     """Choosing ahead in percent of all fetching with GNNLab's cache, with and without reuse."""
-    mine = select(rows, experiment="fig14", part="times", **NETFLIX)
+    mine = rows_of(rows, experiment="fig14", part="times", **NETFLIX)
     if not mine:
         return missing("the experiment 'fig14' did not time Netflix")
     ours = {
-        name: sum(row.values[f"{variant} init share"] for row in mine) / len(mine)
+        name: sum(init_shares(row)[variant] for row in mine) / len(mine)
         for name, variant in (("GNNLab", "static"), ("GNNLab with reuse", "static with reuse"))
     }
     printed = claim.value if isinstance(claim.value, Mapping) else {"GNNLab": claim.value}
-    most = max(row.values["static init share"]
-               for row in select(rows, experiment="fig14", part="times"))  # fmt: skip
+    most = max(init_shares(row)["static"]
+               for row in rows_of(rows, experiment="fig14", part="times"))  # fmt: skip
     return finding(
         mine,
         evidence=strength(mine),
@@ -81,8 +81,7 @@ def rr_gain(claim: Claim, rows: Rows) -> Finding:
         return missing("the experiment 'fig14' did not run on Netflix")
     change = {
         kind: [
-            row.values[f"{kind} dynamic {times:g}"]
-            - row.values[f"{kind} dynamic without RR {times:g}"]
+            hit_rate(row, kind, "dynamic", times) - hit_rate(row, kind, "dynamic without RR", times)
             for row in mine
             for times in SIZES
         ]
@@ -100,7 +99,7 @@ def rr_gain(claim: Claim, rows: Rows) -> Finding:
 
 def _parts(rows: Rows) -> str:
     """What reuse and restoration change apart, over all workloads of the ablation."""
-    found = select(rows, experiment="cache_ablation", part="hits")
+    found = rows_of(rows, experiment="cache_ablation", part="hits")
     if not found:
         return "the experiment 'cache_ablation' tells them apart"
     base = average(found, "neither")
@@ -119,9 +118,9 @@ def static_zero(claim: Claim, rows: Rows) -> Finding:
     mine = _hits(rows, **NETFLIX)
     if not mine:
         return missing("the experiment 'fig14' did not run on Netflix")
-    rate = max(row.values["edge static stale 1"] for row in mine)
-    fresh = max(row.values["edge static 1"] for row in mine)
-    others = [f"{_title(r)} {r.values['edge static stale 1']:.0f} %"
+    rate = max(hit_rate(row, "edge", "static stale") for row in mine)
+    fresh = max(hit_rate(row, "edge", "static") for row in mine)
+    others = [f"{_title(r)} {hit_rate(r, 'edge', 'static stale'):.0f} %"
               for r in _hits(rows) if r not in mine]  # fmt: skip
     return finding(
         mine,
@@ -140,8 +139,8 @@ def static_below(claim: Claim, rows: Rows) -> Finding:
     if not mine:
         return missing("the experiment 'fig14' did not run on Netflix")
     order = ("dynamic", "static", "static with reuse")
-    means = {name: sum(r.values[f"edge {name} 1"] for r in mine) / len(mine) for name in order}
-    without = sum(r.values["edge dynamic without RR 1"] for r in mine) / len(mine)
+    means = {name: sum(hit_rate(r, "edge", name) for r in mine) / len(mine) for name in order}
+    without = sum(hit_rate(r, "edge", "dynamic without RR") for r in mine) / len(mine)
     return finding(
         mine,
         evidence="counted",
@@ -155,7 +154,7 @@ def static_below(claim: Claim, rows: Rows) -> Finding:
 
 def lru_best(claim: Claim, rows: Rows) -> Finding:
     """LRU's mean hit rate above LFU's and FIFO's, over all workloads."""
-    found = select(rows, experiment="cache_ablation", part="hits")
+    found = rows_of(rows, experiment="cache_ablation", part="hits")
     if not found:
         return missing("the experiment 'cache_ablation' did not run")
     means = {name: average(found, name) for name in (START, "lfu", "fifo")}
@@ -174,7 +173,7 @@ def lru_best(claim: Claim, rows: Rows) -> Finding:
 
 def lambda_helps(claim: Claim, rows: Rows) -> Finding:
     """Mean hit rate of lambda 0.2 above that of no limit, over all workloads."""
-    found = select(rows, experiment="cache_ablation", part="hits")
+    found = rows_of(rows, experiment="cache_ablation", part="hits")
     if not found:
         return missing("the experiment 'cache_ablation' did not run")
     means = {name: average(found, name) for name in (START, "lambda 1", "lambda 0.05")}
@@ -194,11 +193,11 @@ def lambda_helps(claim: Claim, rows: Rows) -> Finding:
 
 def batched_faster(claim: Claim, rows: Rows) -> Finding:
     """Time of a list behind a lock over that of whole batches."""
-    mine = select(rows, experiment="cache_ablation", part="speed")
+    mine = rows_of(rows, experiment="cache_ablation", part="speed")
     if not mine:
         return missing("the experiment 'cache_ablation' did not run against the clock")
-    gain = gain_of(mine, "list")
-    torch_gain = gain_of(mine, "torch")
+    gain = speedup(mine, "list")
+    torch_gain = speedup(mine, "torch")
     found = from_ratio(
         gain,
         mine,

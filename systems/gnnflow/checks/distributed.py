@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import gain_of, select
+from dgbench.lab.compare import ratio_of
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks import partitioned
 from dgbench.systems.gnnflow.checks.common import (
@@ -18,7 +19,7 @@ from dgbench.systems.gnnflow.checks.common import (
     strength,
 )
 from dgbench.systems.gnnflow.experiments import fig15, partition
-from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, SETTINGS
 
 Rows = Sequence[Any]
@@ -39,23 +40,23 @@ def best_throughput(claim: Claim, rows: Rows) -> Finding:
     Ranks of a CPU have no link that a cache could spare, nor a GPU to sample on; what they do
     stands in the reason.
     """
-    found = select(rows, experiment=fig15.NAME)
+    found = rows_of(rows, experiment=fig15.NAME)
     ones = [row for row in found if row.params["ranks"] == 1]
     if not ones:
         return missing(NONE.format(fig15.NAME))
     leads = {
         f"{MODEL_TITLES[row.params['model']]}, by {reading}": min(
-            row.values[f"projected {reading} {ranks} {fig15.OURS}"]
-            / row.values[f"projected {reading} {ranks} {name}"]
+            of[fig15.OURS, ranks] / of[name, ranks]
             for name in (fig15.CACHED, fig15.TGL)
             for ranks in fig15.PROJECTED
         )
         for row in ones
         for reading in fig15.READINGS
+        for of in [fig15.projected(row, reading)]
     }
     here = ", ".join(
         f"{MODEL_TITLES[row.params['model']]} on {some(row.params['ranks'], 'rank')} "
-        f"{gain_of([row], name).value:.2f}x over {name}"
+        f"{ratio_of(Table.of([row]).where('speedup', baseline=name)).value:.2f}x over {name}"
         for row in found
         for name in (fig15.CACHED, fig15.TGL)
     )
@@ -70,7 +71,7 @@ def best_throughput(claim: Claim, rows: Rows) -> Finding:
 
 def near_linear(claim: Claim, rows: Rows) -> Finding:
     """Throughput by processor time over ranks of one machine, and projected to 8 T4."""
-    found = select(rows, experiment=fig15.NAME)
+    found = rows_of(rows, experiment=fig15.NAME)
     shares = {m: fig15.scaling(rows, m) for m in fig15.MODELS}
     shares = {m: share for m, share in shares.items() if len(share) > 1}
     if not shares:
@@ -100,7 +101,7 @@ def near_linear(claim: Claim, rows: Rows) -> Finding:
 
 def efficiency_32(claim: Claim, rows: Rows) -> Finding:
     """Projected throughput of 32 T4 over 32 times that of one."""
-    found = [r for r in select(rows, experiment=fig15.NAME) if r.params["ranks"] == 1]
+    found = [r for r in rows_of(rows, experiment=fig15.NAME) if r.params["ranks"] == 1]
     if not found:
         return missing(NONE.format(fig15.NAME))
     ends = {
@@ -126,28 +127,29 @@ def efficiency_32(claim: Claim, rows: Rows) -> Finding:
 
 def sampling_cv(claim: Claim, rows: Rows) -> Finding:
     """Variation of what 32 ranks sample for each other under the static schedule."""
-    found = partition.rows_of(rows, partition.SERVING)
+    found = partition.last_rows(rows, partition.SERVING)
     if not found:
         return missing(NONE.format(partition.NAME))
     limit = float(claim.value)
     mine = [row for row in found if row.params["dataset"] == "gdelt"] or found
+    found_in = Table.of(mine).where("variation")
     counted = {
-        SETTINGS[model].title: max(row.values[f"cv static {model}"] for row in mine)
+        SETTINGS[model].title: max(found_in.where(setting="static", model=model).values)
         for model in SETTINGS
     }
     most = max(counted.values())
-    first = min(row.values[f"cv first {model}"] for row in mine for model in SETTINGS)
-    machines = max(row.values[f"cv machines {model}"] for row in mine for model in SETTINGS)
+    first = min(found_in.where(setting="first").values)
+    machines = max(found_in.where(setting="machines").values)
     others = ", ".join(
         f"{graph_title(row.params['dataset'])} "
-        f"{max(row.values[f'cv static {m}'] for m in SETTINGS):.3f}"
+        f"{max(partition.variations(row, 'static').values()):.3f}"
         for row in found
         if row not in mine
     )
-    timed = [r for r in select(rows, experiment=fig15.NAME) if r.params["ranks"] > 1]
+    timed = [r for r in rows_of(rows, experiment=fig15.NAME) if r.params["ranks"] > 1]
     clock = ", ".join(
         f"{MODEL_TITLES[r.params['model']]} on {r.params['ranks']} ranks "
-        f"{r.values[f'sampling cv {fig15.OURS}']:.2f}"
+        f"{value_of(r, 'variation', setting=fig15.OURS):.2f}"
         for r in timed
     )
     return finding(
@@ -166,24 +168,25 @@ def sampling_cv(claim: Claim, rows: Rows) -> Finding:
 
 def hash_balance(claim: Claim, rows: Rows) -> Finding:
     """Vertices even, and records more even than under partitioners that balance vertices."""
-    found = [r for r in partition.rows_of(rows, partition.BALANCE) if not r.data.get("twin")]
+    found = [r for r in partition.last_rows(rows, partition.BALANCE) if not r.data.get("twin")]
     if not found:
         return missing(NONE.format(partition.NAME))
     others_by = ("fennel", "ldg", "metis")
-    even = all(row.values["vertices hash 4"] <= EVEN for row in found)
+    vertices = [partition.excesses(row, "vertices")["hash"] for row in found]
+    even = all(excess <= EVEN for excess in vertices)
     better, by_edges, said = [], [], {}
     for row in found:
-        mine = row.values["records hash 4"]
-        others = {by: row.values[f"records {by} 4"] for by in others_by
-                  if f"records {by} 4" in row.values}  # fmt: skip
+        by = partition.excesses(row)
+        mine, others = by["hash"], {name: by[name] for name in others_by if name in by}
         better += [mine < other for other in others.values()]
-        if "records metis-edges 4" in row.values:
-            by_edges.append(mine < row.values["records metis-edges 4"])
-        words = ", ".join(f"{by} {100 * other:.0f} %" for by, other in others.items())
+        if "metis-edges" in by:
+            by_edges.append(mine < by["metis-edges"])
+        words = ", ".join(f"{name} {100 * other:.0f} %" for name, other in others.items())
         said[graph_title(row.params["dataset"])] = f"hash {100 * mine:.0f} %, {words}"
     if not better:
         return missing("no other partitioner ran; the preset full has them on more graphs")
-    worst = max(found, key=lambda row: row.values["records hash 4"])
+    worst = max(found, key=lambda row: partition.excesses(row)["hash"])
+    hub, strided = value_of(worst, "portion", of="largest vertex"), partition.excesses(found[0])
     return finding(
         found,
         evidence="counted",
@@ -191,28 +194,27 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
         holds=even and all(better),
         direction=all(better),
         reason="records of the fullest of 4 machines beyond the mean; vertices are even to "
-        f"{100 * max(r.values['vertices hash 4'] for r in found):.1f} %. METIS told to balance "
+        f"{100 * max(vertices):.1f} %. METIS told to balance "
         f"edges is beaten on {sum(by_edges)} of {some(len(by_edges), 'graph')}; "
-        f"{graph_title(worst.params['dataset'])} has {worst.counters['vertices']} vertices, one "
-        "with "
-        f"{100 * worst.values['hub share']:.0f} % of the records; ids in strides of "
-        f"{partition.STRIDE} leave {100 * found[0].values['records strided 4']:.0f} %",
+        f"{graph_title(worst.params['dataset'])} has {value_of(worst, 'vertices')} vertices, one "
+        f"with {100 * hub:.0f} % of the records; ids in "
+        f"strides of {partition.STRIDE} leave {100 * strided['strided']:.0f} %",
     )
 
 
 def edge_cut(claim: Claim, rows: Rows) -> Finding:
     """Bytes that sampling takes from other machines: edge-cut by hash, the best vertex-cut."""
-    found = partition.rows_of(rows, partition.CUTS)
+    found = partition.last_rows(rows, partition.CUTS)
     if not found:
         return missing(NONE.format(partition.NAME))
     said, less = {}, []
     for row in found:
-        key = "cut bytes {} 4"
-        ours = row.counters[key.format("edge-cut hash")]
+        sent = partition.exchanged(row)
+        ours = sent["edge-cut hash"]
         cuts = {
-            by: row.counters[key.format(f"vertex-cut {by}")]
+            by: sent[f"vertex-cut {by}"]
             for by in ("random", "dbh", "hdrf")
-            if key.format(f"vertex-cut {by}") in row.counters
+            if f"vertex-cut {by}" in sent
         }
         best = min(cuts, key=cuts.__getitem__)
         less.append(ours < cuts[best])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import gain_of
+from dgbench.lab.compare import ratio_of
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
-from dgbench.systems.gnnflow.experiments import fig15, large, table7
-from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments import large, table7
+from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES
 
 Rows = Sequence[Any]
@@ -19,10 +20,13 @@ NONE: Final = "the experiment '{}' did not run"
 
 def mag_gain(claim: Claim, rows: Rows) -> Finding:
     """Throughput over DistDGL's way on MAG, the larger one of two models."""
-    found = table7.rows_of(rows, table7.TRAIN)
+    found = table7.last_rows(rows, table7.TRAIN)
     if not found:
         return missing(NONE.format(table7.NAME))
-    ratios = {row.params["model"]: gain_of([row], table7.DISTDGL) for row in found}
+    ratios = {
+        row.params["model"]: ratio_of(Table.of([row]).where("speedup", baseline=table7.DISTDGL))
+        for row in found
+    }
     best = max(ratios, key=lambda model: ratios[model].value)
     result = finding(
         found,
@@ -40,23 +44,24 @@ def mag_gain(claim: Claim, rows: Rows) -> Finding:
 
 def graph_building(claim: Claim, rows: Rows) -> Finding:
     """Processor seconds to partition and build, METIS and rows over hash and blocks."""
-    found = table7.rows_of(rows, table7.BUILD)
+    found = table7.last_rows(rows, table7.BUILD)
     if not found:
         return missing(NONE.format(table7.NAME))
     row = found[-1]
-    gain, low = row.values["gain build"], row.values.get("low build", 0.0)
+    gain, seconds = table7.build_gain(row), table7.build_times(row)
+    low, high = (0.0, gain.value) if gain.low is None else (gain.low, gain.high)
     return finding(
         [row],
         evidence="analogue",
         measured={
-            "DGL": row.values[f"build_s {table7.DISTDGL}"],
-            "GNNFlow": row.values[f"build_s {table7.OURS}"],
+            "DGL": seconds[table7.DISTDGL],
+            "GNNFlow": seconds[table7.OURS],
         },
-        direction=gain > 1,
-        undecided=low <= 1 <= row.values.get("high build", gain),
-        reason=f"{gain:.1f}x, printed {claim.value['DGL'] / claim.value['GNNFlow']:.2f}x; "
-        f"{row.counters['events']} edges of a twin for 4 machines in one process, without a "
-        f"network; {row.values['edges_per_s'] / 1e6:.1f} M edges/s, printed "
+        direction=gain.value > 1,
+        undecided=low <= 1 <= high,
+        reason=f"{gain.value:.1f}x, printed {claim.value['DGL'] / claim.value['GNNFlow']:.2f}x; "
+        f"{value_of(row, 'events')} edges of a twin for 4 machines in one process, without a "
+        f"network; {value_of(row, 'throughput', of='edges') / 1e6:.1f} M edges/s, printed "
         f"{1.3e9 / claim.value['GNNFlow'] / 1e6:.2f} M",
     )
 
@@ -65,8 +70,8 @@ def _throughput(name: str) -> Check:
     """A check of samples per second of both models; of a contender."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = table7.rows_of(rows, table7.TRAIN)
-        said = {MODEL_TITLES[r.params["model"]]: r.values[f"throughput {name}"] for r in found}
+        found = table7.last_rows(rows, table7.TRAIN)
+        said = {MODEL_TITLES[r.params["model"]]: table7.throughputs(r)[name] for r in found}
         where = f"2 ranks of a CPU do {', '.join(f'{m} {v:.0f}' for m, v in said.items())}"
         return missing(
             "a number of 32 T4, which no smaller machine can stand for"
@@ -78,12 +83,13 @@ def _throughput(name: str) -> Check:
 
 def accuracy_parity(claim: Claim, rows: Rows) -> Finding:
     """Average precision of both ways after the same training, on a real graph."""
-    found = table7.rows_of(rows, table7.ACCURACY)
+    found = table7.last_rows(rows, table7.ACCURACY)
     if not found:
         return missing(NONE.format(table7.NAME))
     said, level = {}, []
     for row in found:
-        ours, other = (row.values[f"ap {name}"] for name in (table7.OURS, table7.DISTDGL))
+        precisions = Table.of([row]).where("average_precision").numbers("setting")
+        ours, other = (precisions[name] for name in (table7.OURS, table7.DISTDGL))
         said[MODEL_TITLES[row.params["model"]]] = f"{ours:.4f} and {other:.4f}"
         level.append(ours >= other - 0.01)
     return finding(
@@ -99,23 +105,23 @@ def accuracy_parity(claim: Claim, rows: Rows) -> Finding:
 
 def mag_too_large(claim: Claim, rows: Rows) -> Finding:
     """Features and edges of MAG against the memory of a machine."""
-    found = [r for r in large.rows_of(rows, large.SIZES) if r.params["dataset"] == "mag"]
+    found = [r for r in large.last_rows(rows, large.SIZES) if r.params["dataset"] == "mag"]
     if not found:
         return missing(NONE.format(large.NAME))
-    counts = found[0].counters
+    total, half = (large.memory(found[0], "total", dtype) for dtype in (None, "float16"))
     return finding(
         found,
         evidence="counted",
-        measured=f"{counts['total'] / 1e9:.0f} GB of {large.HOST / 1e9:.0f} GB",
-        holds=counts["total"] > large.HOST,
-        reason=f"{counts['features'] / 1e9:.0f} GB of float32 features and "
-        f"{counts['edges'] / 1e9:.0f} GB of edges, by printed sizes; in half precision "
-        f"{counts['total, half precision'] / 1e9:.0f} GB would fit, and Table 2 has TGL on it",
+        measured=f"{total / 1e9:.0f} GB of {large.HOST / 1e9:.0f} GB",
+        holds=total > large.HOST,
+        reason=f"{large.memory(found[0], 'features') / 1e9:.0f} GB of float32 features and "
+        f"{large.memory(found[0], 'edges') / 1e9:.0f} GB of edges, by printed sizes; in half "
+        f"precision {half / 1e9:.0f} GB would fit, and Table 2 has TGL on it",
     )
 
 
 def _ldbc(rows: Rows) -> Any | None:
-    found = large.rows_of(rows, large.MEMORY)
+    found = large.last_rows(rows, large.MEMORY)
     return found[-1] if found else None
 
 
@@ -125,14 +131,15 @@ def ldbc_edges(claim: Claim, rows: Rows) -> Finding:
     if row is None:
         return missing(NONE.format(large.NAME))
     tau = large.fitting(row)
-    ends = [row.values[f"edge GB {t}"] for t in (large.TAUS[0], large.TAUS[-1])]
+    sizes = large.gigabytes(row, "edge")
+    ends = [sizes[t] for t in (large.TAUS[0], large.TAUS[-1])]
     return finding(
         [row],
         evidence="projected",
-        measured=row.values[f"edge GB {tau}"],
+        measured=sizes[tau],
         direction=ends[0] <= float(claim.value) <= ends[1],
         reason=f"at a threshold of {tau}, which is not printed; {ends[0]:.0f} to {ends[1]:.0f} GB "
-        f"over all thresholds, {row.values['edge GB at both ends']:.0f} GB if edges were stored at "
+        f"over all thresholds, {sizes[None]:.0f} GB if edges were stored at "
         "both ends",
     )
 
@@ -143,8 +150,8 @@ def ldbc_metadata(claim: Claim, rows: Rows) -> Finding:
     if row is None:
         return missing(NONE.format(large.NAME))
     tau = large.fitting(row)
-    value = row.values[f"metadata GB {tau}"]
-    least = min(row.values[f"metadata GB {t}"] for t in large.TAUS)
+    sizes = large.gigabytes(row, "metadata")
+    value, least = sizes[tau], min(sizes.values())
     small = value * 1e9 / large.PRINTED["edge"]
     return finding(
         [row],
@@ -160,18 +167,18 @@ def ldbc_metadata(claim: Claim, rows: Rows) -> Finding:
 
 def ldbc_throughput(claim: Claim, rows: Rows) -> Finding:
     """Events per second of TGN on 64 T4 of eight machines, projected."""
-    found = large.rows_of(rows, large.TRAIN)
+    found = large.last_rows(rows, large.TRAIN)
     if not found:
         return missing(NONE.format(large.NAME))
     row = found[-1]
-    ends = sorted(row.values[f"projected {reading}"] / 1e3 for reading in fig15.READINGS)
+    ends = sorted(one / 1e3 for one in Table.of([row]).where("projected_throughput").values)
     return finding(
         [row],
         evidence="projected",
         measured=f"{ends[0]:.0f} to {ends[1]:.0f} thousand",
         direction=ends[1] >= float(claim.value),
         reason="an upper end, as nothing waits in it, and the printed number has to lie below; "
-        f"{row.values['throughput']:.0f} events/s on 2 ranks of a CPU",
+        f"{value_of(row, 'throughput'):.0f} events/s on 2 ranks of a CPU",
     )
 
 
@@ -181,10 +188,10 @@ def five_billion(claim: Claim, rows: Rows) -> Finding:
     if row is None:
         return missing(NONE.format(large.NAME))
     tau = large.fitting(row)
-    counts = row.counters
-    stored = 1e9 * (row.values[f"edge GB {tau}"] + row.values[f"metadata GB {tau}"])
-    share = (stored + counts["memories"]) / large.MACHINES["ldbc"]
-    alone = counts["rebuild"] + counts["memories"]
+    stored = 1e9 * sum(large.gigabytes(row, part)[tau] for part in ("edge", "metadata"))
+    memories = large.memory(row, "memories")
+    share = (stored + memories) / large.MACHINES["ldbc"]
+    alone = large.memory(row, "rebuild") + memories
     return finding(
         [row],
         evidence="projected",

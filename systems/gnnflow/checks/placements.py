@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import fig13
-from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, OVERSUBSCRIBE, TITLES
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
 
@@ -21,7 +22,7 @@ FAR = 2.0
 
 def _ratios(rows: Rows, name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Ratio]:
     """By words, how many times as fast the second of a pair is; only pairs that ran."""
-    mine = select(rows, experiment=fig13.NAME, dataset=name)
+    mine = rows_of(rows, experiment=fig13.NAME, dataset=name)
     found = {}
     for slow, fast in pairs:
         ratio = fig13.over(mine, slow, fast)
@@ -137,13 +138,13 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
     used = {key for ratio in ratios.values() for key in ratio.rows}
     mine = [row for row in rows if row.id in used]
     if not all(
-        row.counters.get("ballast_bytes") for row in mine if row.params["system"] == "unified"
+        value_of(row, "memory", of="ballast") for row in mine if row.params["system"] == "unified"
     ):
         return missing(
             f"unified memory had no limit; {OVERSUBSCRIBE}=1 sets one by holding the rest of the "
             "device's memory"
         )
-    limit = min(row.counters["limit_bytes"] for row in mine)
+    limit = min(value_of(row, "memory", of="limit") for row in mine)
     if limit < ENFORCED:
         return missing(
             f"a limit of {limit / 1e6:.0f} MB is too small to be kept with unified memory; "

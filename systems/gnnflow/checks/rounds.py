@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import Ratio, gain_of, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import (
     NEEDS_CUDA,
@@ -20,6 +21,7 @@ from dgbench.systems.gnnflow.checks.common import (
     strength,
 )
 from dgbench.systems.gnnflow.experiments import fig8, fig9, update
+from dgbench.systems.gnnflow.experiments.common import value_of
 from dgbench.systems.gnnflow.experiments.round_race import GNNFLOW, TGL
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, MODEL_TITLES
 
@@ -37,18 +39,18 @@ def of_graph(rows: Rows, title: str) -> list[Any]:
     return [row for row in rows if row.params.get("dataset") == DATASET_OF[title]]
 
 
-def _by_model(rows: Rows, name: str) -> dict[str, Ratio]:
-    """The gain of this name by model's title."""
-    return {MODEL_TITLES[row.params["model"]]: gain_of([row], name) for row in rows}
+def _by_model(rows: Rows, phase: str | None = None) -> dict[str, Ratio]:
+    """The speed-up over TGL by model's title, of a phase or of all."""
+    return {MODEL_TITLES[row.params["model"]]: fig8.speedup([row], phase=phase) for row in rows}
 
 
 def _told(gains: dict[str, Ratio]) -> str:
     return ", ".join(f"{model} {gain.value:.2f}x" for model, gain in gains.items())
 
 
-def _factors(rows: Rows, name: str, claim: Claim, kind: str) -> Finding:
+def _factors(rows: Rows, phase: str | None, claim: Claim, kind: str) -> Finding:
     """The range of gains over the models of one graph."""
-    gains = _by_model(rows, name)
+    gains = _by_model(rows, phase)
     sides = {model: gain.side for model, gain in gains.items()}
     open_ones = [model for model, side in sides.items() if side == 0]
     values = [gain.value for gain in gains.values()]
@@ -78,8 +80,8 @@ def round_gain(claim: Claim, rows: Rows) -> Finding:
     found = of_graph(fig8.races(rows), title)
     if not found:
         return missing(NO_RACE.format(title))
-    rest = _by_model(found, f"without network {TGL}")
-    result = _factors(found, TGL, claim, "whole rounds")
+    rest = _by_model(found, "without network")
+    result = _factors(found, None, claim, "whole rounds")
     result.reason += f"; without the network, which both share: {_told(rest)}"
     return result
 
@@ -89,7 +91,7 @@ def most_gain(claim: Claim, rows: Rows) -> Finding:
     found = of_graph(fig8.races(rows), "GDELT")
     if not found:
         return missing(NO_RACE.format("GDELT"))
-    model, gain = max(_by_model(found, TGL).items(), key=lambda one: one[1].value)
+    model, gain = max(_by_model(found).items(), key=lambda one: one[1].value)
     return from_ratio(
         gain, found, target=claim.value, reason=f"{model} gains most of {some(len(found), 'model')}"
     )
@@ -98,23 +100,24 @@ def most_gain(claim: Claim, rows: Rows) -> Finding:
 # What updates and rebuilds cost.
 
 
-def full_size_s(row: Any, name: str) -> float:
-    """Seconds of an update or a rebuild for as many edges as the paper's graph has.
+def full_size(row: Any, metric: str, **dims: Any) -> float:
+    """A number of an update, a rebuild or a round for as many edges as the paper's graph has.
 
     Both are linear in edges: an update in those of the round, a rebuild in those of the graph.
     """
-    return row.values[name] / float(row.data.get("scale") or 1.0)
+    return value_of(row, metric, **dims) / float(row.data.get("scale") or 1.0)
 
 
-def _times(claim: Claim, rows: Rows, name: str, dearer: str) -> Finding:
+def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
     found = {title: of_graph(update.update_rows(rows), title) for title in claim.value}
     lacking = [title for title, mine in found.items() if not mine]
     if lacking:
         return missing(NO_UPDATE.format(" and ".join(lacking)))
-    seconds = {title: full_size_s(mine[0], name) for title, mine in found.items()}
+    which = {"setting": setting, "of": None, "turn": None}
+    seconds = {t: full_size(mine[0], "operation_time", **which) for t, mine in found.items()}
     used = [row for mine in found.values() for row in mine]
     whole = all(row.data.get("scale", 1.0) == 1.0 for row in used)
-    gains = {title: gain_of(mine, update.GAIN).value for title, mine in found.items()}
+    gains = {title: update.gain(mine).value for title, mine in found.items()}
     return finding(
         used,
         evidence="analogue" if whole else "projected",
@@ -122,8 +125,8 @@ def _times(claim: Claim, rows: Rows, name: str, dearer: str) -> Finding:
         direction=max(seconds, key=seconds.__getitem__) == dearer,
         reason=(
             f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
-            f"{used[0].counters['threads']} threads of which the update uses one; the direction is "
-            "which graph costs more; rebuild over update "
+            f"{value_of(used[0], 'threads')} threads of which the update uses one; the direction "
+            "is which graph costs more; rebuild over update "
             + ", ".join(f"{title} {gain:.0f}x" for title, gain in gains.items())
         ),
     )
@@ -131,12 +134,12 @@ def _times(claim: Claim, rows: Rows, name: str, dearer: str) -> Finding:
 
 def rebuild_time(claim: Claim, rows: Rows) -> Finding:
     """Seconds of a rebuild at full size; the direction is which graph takes longer."""
-    return _times(claim, rows, "rebuild_s", "GDELT")
+    return _times(claim, rows, "rebuild", "GDELT")
 
 
 def update_time(claim: Claim, rows: Rows) -> Finding:
     """Seconds of an update at full size; the direction is which graph takes longer."""
-    return _times(claim, rows, "update_s", "Netflix")
+    return _times(claim, rows, "update", "Netflix")
 
 
 def insert_size(claim: Claim, rows: Rows) -> Finding:
@@ -145,7 +148,7 @@ def insert_size(claim: Claim, rows: Rows) -> Finding:
     lacking = [title for title, mine in found.items() if not mine]
     if lacking:
         return missing(NO_UPDATE.format(" and ".join(lacking)))
-    sizes = {title: full_size_s(mine[0], "events per round") for title, mine in found.items()}
+    sizes = {t: full_size(mine[0], "estimate", of="events") for t, mine in found.items()}
     printed = {title: 1000 * float(words.rstrip("K")) for title, words in claim.value.items()}
     return finding(
         [row for mine in found.values() for row in mine],
@@ -160,7 +163,7 @@ def _shares(rows: Rows, titles: Sequence[str]) -> tuple[dict[str, float], list[A
     """Largest share of TGL's rebuild in a round by graph in percent, its rows, and what lacks."""
     found = {title: of_graph(fig8.races(rows), title) for title in titles}
     shares = {
-        title: 100 * max(row.values[f"update share {TGL}"] for row in mine)
+        title: 100 * max(Table.of(mine).where("time_share", setting=TGL).values)
         for title, mine in found.items()
         if mine
     }
@@ -210,7 +213,7 @@ def half_minute(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NO_RACE.format("GDELT and Netflix"))
     ours, theirs = (
-        [full_size_s(row, f"retrain_s {name}") for row in found] for name in (GNNFLOW, TGL)
+        [full_size(row, "round_time", setting=name) for row in found] for name in (GNNFLOW, TGL)
     )
     real_time = strength(found) == "measured"
     return finding(
@@ -230,7 +233,7 @@ def half_minute(claim: Claim, rows: Rows) -> Finding:
 
 def sampling(claim: Claim, rows: Rows) -> Finding:
     """Sampling over TGL's, on the same cores."""
-    found = of_graph(select(rows, experiment=fig9.NAME), "GDELT")
+    found = of_graph(rows_of(rows, experiment=fig9.NAME), "GDELT")
     if not found:
         return missing("the experiment 'fig9' did not run on GDELT")
     return _factors(found, "sampling", claim, "on the same device")
@@ -238,7 +241,7 @@ def sampling(claim: Claim, rows: Rows) -> Finding:
 
 def fetching(claim: Claim, rows: Rows) -> Finding:
     """The largest gain of fetching through the caches."""
-    found = of_graph(select(rows, experiment=fig9.NAME), "GDELT")
+    found = of_graph(rows_of(rows, experiment=fig9.NAME), "GDELT")
     if not found:
         return missing("the experiment 'fig9' did not run on GDELT")
     gains = _by_model(found, "fetching")

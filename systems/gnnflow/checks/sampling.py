@@ -7,10 +7,11 @@ from math import floor, log2
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing, of_the_paper, strength
 from dgbench.systems.gnnflow.experiments import fig12
-from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.sampling_ablation import lookup_rows
 
 Rows = Sequence[Any]
@@ -27,12 +28,10 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing("needs the experiment sampling_ablation")
     row = found[-1]
-    compared = {
-        int(key.split()[1]): n for key, n in row.counters.items() if key.startswith("compared")
-    }
+    compared = Table.of([row]).where("comparisons").numbers("size")
     allowed = {n: SEARCHES * (floor(log2(n)) + 1) for n in compared}
     longest = max(compared)
-    walked = row.counters[f"walked {longest}"]
+    walked = value_of(row, "list_blocks", size=longest)
     return finding(
         [row],
         evidence="counted",
@@ -57,7 +56,8 @@ def _title(mine: Rows) -> str:
 
 def _told(mine: Rows) -> str:
     """Both walks and rules for one graph, for the reason of a finding."""
-    words, counted = [], mine[-1].counters
+    words = []
+    longest = Table.of(mine[-1:]).where("list_blocks", statistic="longest").numbers("setting")
     for walk, policy in (("list", "recent"), ("fences", "uniform")):
         shares = ", ".join(
             f"{name} {fig12.share(mine, name, walk, policy).value:.2f}"
@@ -65,7 +65,7 @@ def _told(mine: Rows) -> str:
         )
         way = "along the list" if walk == "list" else "by fences"
         words.append(f"{policy} {way}: {shares}")
-    blocks = ", ".join(f"{name} {counted[f'longest {name}']}" for name in fig12.LAYOUTS)
+    blocks = ", ".join(f"{name} {longest[name]}" for name in fig12.LAYOUTS)
     return f"{_title(mine)}: {'; '.join(words)}; longest walk: {blocks}"
 
 

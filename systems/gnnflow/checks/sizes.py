@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing
+from dgbench.systems.gnnflow.experiments.common import value_of
 from dgbench.systems.gnnflow.experiments.contenders import OURS, contender_rows
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, GRAPHS
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, DAY, GRAPHS
 from dgbench.systems.gnnflow.experiments.table5 import rounds_to, size_of
 
 NEEDS_FILES = (
@@ -23,7 +24,7 @@ def sizes(size: str) -> Check:
     """A check of one column of Table 5, by counts of the files or as their publisher states."""
 
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        found = select(rows, experiment="table5")
+        found = rows_of(rows, experiment="table5")
         if not found:
             return missing("the sizes of the graphs were not looked up in this run")
         row = found[-1]
@@ -61,22 +62,21 @@ def sizes(size: str) -> Check:
     return check
 
 
-def widths(size: str) -> Check:
+def widths(kind: str) -> Check:
     """A check of one of the widths of features, where the publishers' files are here."""
 
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        found = select(rows, experiment="table5")
-        row = found[-1] if found else None
-        name = f"counted {size}"
+        found = Table.of(rows_of(rows, experiment="table5")[-1:]).where("columns", of=kind)
+        counted = found.numbers("dataset")
         known = {
-            title: row.counters[f"{DATASET_OF[title]} {name}"]
+            title: counted[DATASET_OF[title]]
             for title in claim.value
-            if row is not None and f"{DATASET_OF[title]} {name}" in row.counters
+            if DATASET_OF[title] in counted
         }
         if len(known) < len(claim.value):
             return missing(f"{NEEDS_FILES}; widths of drawn features are these by choice")
         return finding(
-            [row],
+            found.rows,
             evidence="counted",
             measured=known,
             holds=all(known[title] == (claim.value[title] or 0) for title in known),
@@ -85,14 +85,14 @@ def widths(size: str) -> Check:
     return check
 
 
-def _of_times(value: str, printed: Callable[[str], float]) -> Check:
+def _of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> Check:
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        found = select(rows, experiment="table5")
-        row = found[-1] if found else None
+        found = Table.of(rows_of(rows, experiment="table5")[-1:]).where("window", of=what)
+        seconds = found.numbers("dataset")
         known = {
-            title: row.values[f"{DATASET_OF[title]} {value}"]
+            title: seconds[DATASET_OF[title]] / unit
             for title in claim.value
-            if row is not None and f"{DATASET_OF[title]} {value}" in row.values
+            if DATASET_OF[title] in seconds
         }
         if len(known) < len(claim.value):
             return missing(NEEDS_FILES)
@@ -102,8 +102,8 @@ def _of_times(value: str, printed: Callable[[str], float]) -> Check:
             if printed(claim.value[title])
         }
         return finding(
-            [row], evidence="counted", measured=known, holds=all(agree.values()),
-            reason=f"{value} of the files, within {NEAR:.0%}",
+            found.rows, evidence="counted", measured=known, holds=all(agree.values()),
+            reason=f"{'days' if unit == DAY else 'step_s'} of the files, within {NEAR:.0%}",
         )  # fmt: skip
 
     return check
@@ -130,15 +130,15 @@ def code(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def testbed(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Whether this run is on a machine like the paper's."""
-    found = select(rows, experiment="table5")
+    found = rows_of(rows, experiment="table5")
     if not found:
         return missing("the machine was not looked at in this run")
     row = found[-1]
     here = {
-        "gpus": row.counters["gpus"],
-        "gpu_memory_gb": round(row.counters["gpu memory bytes"] / 2**30),
-        "vcpus": row.counters["processors"],
-        "memory_gb": round(row.counters["memory bytes"] / 2**30),
+        "gpus": value_of(row, "devices"),
+        "gpu_memory_gb": round(value_of(row, "memory", of="gpu") / 2**30),
+        "vcpus": value_of(row, "processors"),
+        "memory_gb": round(value_of(row, "memory", of="host") / 2**30),
     }
     same = all(
         abs(number - claim.value[key]) <= NEAR * claim.value[key] for key, number in here.items()
@@ -158,10 +158,10 @@ def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing("no sampler was judged in this run; the marks of Table 1 are lost")
     seen: dict[str, str] = {}
     for row in found:
-        names = {key.split()[0] for key in row.values if key.endswith(" add s")}
-        for name in sorted(names):
-            leaks = [v for k, v in row.values.items() if k.startswith(name) and "leaks" in k]
-            gain = row.values.get(f"gain {name} add", 1.0)
+        here = Table.of([row])
+        for name in sorted(here.where("operation_time", phase="add").by("setting")):
+            leaks = here.where("portion", setting=name, statistic="leaks").values
+            gain = value_of(row, "speedup", baseline=name, phase="add") or 1.0
             seen[name] = (
                 f"{'looks before its roots only' if max(leaks) == 0 else 'returns later edges'}, "
                 f"grows in {gain:.0f}x our time"
@@ -180,10 +180,10 @@ CHECKS: dict[str, Check] = {
     "gnnflow-tab1-capabilities": capabilities,
     "gnnflow-tab5-nodes": sizes("nodes"),
     "gnnflow-tab5-edges": sizes("edges"),
-    "gnnflow-tab5-node-dim": widths("node_dim"),
-    "gnnflow-tab5-edge-dim": widths("edge_dim"),
-    "gnnflow-tab5-span": _of_times("days", lambda words: seconds_of(words) / 86_400.0),
-    "gnnflow-tab5-granularity": _of_times("step_s", seconds_of),
+    "gnnflow-tab5-node-dim": widths("node"),
+    "gnnflow-tab5-edge-dim": widths("edge"),
+    "gnnflow-tab5-span": _of_times("stream", lambda words: seconds_of(words) / DAY, DAY),
+    "gnnflow-tab5-granularity": _of_times("step", seconds_of),
     "gnnflow-s5-loc": code,
     "gnnflow-s6-testbed": testbed,
 }

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing
-from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
@@ -29,17 +29,20 @@ ORDERS = 1000.0
 ABOUT_5 = (3.5, 6.5)
 """What rounds to `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
 QUARTERS_PER_DAY = 96
+RULES = ("printed", "completed")
+"""Readings of the rule of section 4.1."""
 NODE_ENTRY = 40
 """Bytes of the vertex table for a vertex (section 4.1): two links, two counts, a flag."""
 
 
 def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
     """A new snapshot is needed where the time moves on: time stamps against edges."""
-    found = [r for r in graph_rows(rows) if "time stamps" in r.counters]
+    stamps = {row.id: value_of(row, "events", of="time stamps") for row in graph_rows(rows)}
+    found = [row for row in graph_rows(rows) if stamps[row.id] is not None]
     if not found:
         return missing("needs a graph with real time stamps in table6")
     shares = {
-        graph_title(r.params["dataset"]): r.counters["time stamps"] / r.counters["events"]
+        graph_title(r.params["dataset"]): stamps[r.id] / value_of(r, "events", of=None)
         for r in found
     }
     # The paper's own largest public graph: its stamps are a quarter of an hour apart (Table 5).
@@ -61,7 +64,7 @@ def block_size(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    size = found[-1].counters["described block bytes"]
+    size = value_of(found[-1], "memory", of="block")
     return finding(
         [found[-1]],
         evidence="counted",
@@ -92,8 +95,8 @@ def append_no_resort(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    merged = sum(r.counters["vertices merged"] for r in found)
-    disorder = sum(r.counters["vertices out of order"] for r in found)
+    merged = sum(value_of(r, "vertices", of="merged") for r in found)
+    disorder = sum(value_of(r, "vertices", of="out of order") for r in found)
     return finding(
         found,
         evidence="counted",
@@ -108,11 +111,8 @@ def adaptive_rule(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = _constructed(rows)
     if not found:
         return missing("needs the constructed graph of table6")
-    counters = found[0].counters
-    lengths = {
-        rule: {name: counters[f"hub {name} {rule}"] for name in TWINS}
-        for rule in ("printed", "completed")
-    }
+    hubs = Table.of(found).where("list_blocks", statistic="longest")
+    lengths = {rule: hubs.where(setting=rule).numbers("dataset") for rule in RULES}
     wanted = {name: PRINTED[name]["Adaptive"][1] for name in TWINS}
     fits = {
         rule: all(abs(one[name] / wanted[name] - 1) <= WITHIN for name in TWINS)
@@ -137,8 +137,7 @@ def adaptive_rule(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def _constructed(rows: Sequence[Any]) -> list[Any]:
-    found = select(rows, experiment="table6", dataset=CONSTRUCTED)
-    return [row for row in found if row.status == "ok"][-1:]
+    return rows_of(rows, experiment="table6", dataset=CONSTRUCTED)[-1:]
 
 
 def waste_bound(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -147,7 +146,9 @@ def waste_bound(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing("needs the constructed graph of table6")
     row = found[0]
-    over_edges, over_slots = row.values["waste over edges"], row.values["waste over slots"]
+    over_edges, over_slots = (
+        value_of(row, "portion", baseline=over) for over in ("edges", "slots")
+    )
     return finding(
         [row],
         evidence="counted",
@@ -168,7 +169,7 @@ def metadata_smaller(claim: Claim, rows: Sequence[Any]) -> Finding:
     ratios = {}
     for row in found:
         adaptive = table(row)["Adaptive"]
-        nodes = row.counters["vertices"] * NODE_ENTRY / MIB
+        nodes = value_of(row, "vertices", of=None) * NODE_ENTRY / MIB
         ratios[graph_title(row.params["dataset"])] = adaptive["edge MB"] / (
             adaptive["metadata MB"] + nodes
         )

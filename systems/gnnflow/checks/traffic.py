@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing, papers_graphs, some
-from dgbench.systems.gnnflow.experiments.fig5 import KINDS, law
+from dgbench.systems.gnnflow.experiments.fig5 import KINDS, law, law_z
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     DATASET_OF,
@@ -21,6 +21,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     MODELS,
 )
 from dgbench.systems.gnnflow.experiments.table3 import CHOSEN
+from dgbench.systems.gnnflow.experiments.table4 import common
 
 Rows = Sequence[Any]
 
@@ -32,11 +33,8 @@ SKEWED: Final = 0.5
 
 def shares(rows: Rows, reading: str = CHOSEN) -> dict[tuple[str, str], tuple[float, Any]]:
     """Edge share in percent and row, by dataset and model."""
-    return {
-        (row.params["dataset"], model): (row.values[f"{model} {reading}"], row)
-        for row in select(rows, experiment="table3")
-        for model in MODELS
-    }
+    found = Table.of(rows, experiment="table3").where("portion", setting=reading)
+    return {(one["dataset"], one["model"]): (100 * one.value, one.row) for one in found}
 
 
 def edge_share(claim: Claim, rows: Rows) -> Finding:
@@ -88,9 +86,10 @@ def dense_above_sparse(claim: Claim, rows: Rows) -> Finding:
         return missing("the experiment 'table3' did not run on Reddit, GDELT and Netflix")
     dense = {m: min(found["reddit", m][0], found["gdelt", m][0]) for m in MODELS}
     sparse = {m: found["netflix", m][0] for m in MODELS}
-    others = [r for r in select(rows, experiment="table3") if r.params["dataset"] not in names]
+    others = [r for r in rows_of(rows, experiment="table3") if r.params["dataset"] not in names]
     words = ", ".join(
-        f"{BY_NAME[r.params['dataset']].title} {min(r.values[f'{m} {CHOSEN}'] for m in MODELS):.0f}"
+        f"{BY_NAME[r.params['dataset']].title} "
+        f"{min(found[r.params['dataset'], m][0] for m in MODELS):.0f}"
         for r in others
     )
     return finding(
@@ -106,11 +105,11 @@ def dense_above_sparse(claim: Claim, rows: Rows) -> Finding:
 def jaccard(claim: Claim, rows: Rows) -> Finding:
     """Jaccard's index of one kind within five points of the printed ones."""
     kind = "node" if "node" in claim.id else "edge"
-    found = {row.params["dataset"]: row for row in select(rows, experiment="table4")}
+    found = {row.params["dataset"]: row for row in rows_of(rows, experiment="table4")}
     named = {title: found.get(DATASET_OF[title]) for title in claim.value}
     if None in named.values():
         return missing("the experiment 'table4' did not run on all graphs of the table")
-    ours = {title: row.values[f"{kind} jaccard"] for title, row in named.items()}
+    ours = {title: common(row, kind) for title, row in named.items()}
     off = {title: ours[title] - float(printed) for title, printed in claim.value.items()}
     best = max(claim.value, key=claim.value.get)
     return finding(
@@ -127,11 +126,11 @@ def jaccard(claim: Claim, rows: Rows) -> Finding:
 
 def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
     """Nodes more alike than edges, on the paper's graphs and on held ones."""
-    found = select(rows, experiment="table4")
+    found = rows_of(rows, experiment="table4")
     mine = papers_graphs(found)
     if len(mine) < len(claim.workload["datasets"]):
         return missing("the experiment 'table4' did not run on all graphs of the table")
-    above = [row for row in found if row.values["node jaccard"] > row.values["edge jaccard"]]
+    above = [row for row in found if common(row, "node") > common(row, "edge")]
     real = [row for row in found if row not in mine]
     return finding(
         mine,
@@ -144,11 +143,11 @@ def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
 
 def already_cached(claim: Claim, rows: Rows) -> Finding:
     """What a re-initialised cache would load and has already, nodes far above edges."""
-    found = select(rows, experiment="table4")
+    found = rows_of(rows, experiment="table4")
     if not found:
         return missing("the experiment 'table4' did not run")
     ours = {
-        kind: {r.params["dataset"]: r.values[f"{kind} already cached"] for r in found}
+        kind: {r.params["dataset"]: common(r, kind, "already cached") for r in found}
         for kind in KINDS
     }
     near = [
@@ -173,11 +172,11 @@ def access_law(claim: Claim, rows: Rows) -> Finding:
     kind = "node" if "node" in claim.id else "edge"
     wanted = str(claim.value)
     model = MODEL_OF[claim.workload["model"][0]]
-    found = [r for r in select(rows, experiment="fig5") if r.params["dataset"] == "reddit"]
+    found = [r for r in rows_of(rows, experiment="fig5") if r.params["dataset"] == "reddit"]
     if not found:
         return missing("the experiment 'fig5' did not run on Reddit")
     row = found[0]
-    others = [r for r in select(rows, experiment="fig5") if r not in found]
+    others = [r for r in rows_of(rows, experiment="fig5") if r not in found]
     beside = ", ".join(f"{BY_NAME[r.params['dataset']].title}: {law(r, model, kind)}"
                        for r in others)  # fmt: skip
     nearer = law(row, model, kind)
@@ -187,7 +186,7 @@ def access_law(claim: Claim, rows: Rows) -> Finding:
         measured=nearer,
         holds=nearer == wanted,
         undecided=nearer == "neither",
-        reason=f"Vuong's z is {row.values[f'{model} link {kind} z']:.1f}, above 0 for a power law"
+        reason=f"Vuong's z is {law_z(row, model, kind):.1f}, above 0 for a power law"
         + (f"; {beside}" if beside else ""),
     )
 
@@ -195,7 +194,7 @@ def access_law(claim: Claim, rows: Rows) -> Finding:
 def other_workloads(claim: Claim, rows: Rows) -> Finding:
     """Power law of nodes and exponential law of edges, for TGN and TGAT on the graphs named."""
     named = {name.lower() for name in claim.workload["datasets"]}
-    found = [r for r in select(rows, experiment="fig5")
+    found = [r for r in rows_of(rows, experiment="fig5")
              if r.params["dataset"] in named and not r.data.get("twin")]  # fmt: skip
     if not found:
         return missing("needs real data: Wikipedia, MOOC, LastFM or GDELT")
@@ -220,15 +219,12 @@ def other_workloads(claim: Claim, rows: Rows) -> Finding:
 
 def static_skew(claim: Claim, rows: Rows) -> Finding:
     """GraphSAGE's accesses of edges less even than an exponential law, on every graph."""
-    found = [r for r in select(rows, experiment="fig5") if not r.data.get("twin")]
+    found = [r for r in rows_of(rows, experiment="fig5") if not r.data.get("twin")]
     if not found:
         return missing("the experiment 'fig5' did not run on a real graph")
     tasks = {"link": "from events", "vertex": "from all vertices", "tenth": "from a tenth of them"}
-    index = {
-        task: [r.values[f"graphsage {task} edge gini"] for r in found if
-               f"graphsage {task} edge gini" in r.values]
-        for task in tasks
-    }  # fmt: skip
+    every = Table.of(found).where("gini_index", model="graphsage", of="edge")
+    index = {task: every.where(task=task).values for task in tasks}
     held = {task: bool(v) and min(v) > SKEWED for task, v in index.items()}
     return finding(
         found,

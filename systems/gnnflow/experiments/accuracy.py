@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import close
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, Size, task_of
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     threads,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
@@ -67,6 +68,7 @@ class Accuracy(Experiment):
         with threads(SIZES[context.preset].threads or context.threads):
             for model in str(cell.params["models"]).split():
                 _compare(str(cell.params["dataset"]), model, context, found)
+        found.observe("epochs", SIZES[context.preset].initial)
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -88,7 +90,7 @@ class Accuracy(Experiment):
         worst = max(abs(points(*one)) for one in found)
         words = ", ".join(
             f"{MODEL_TITLES[model]} on {graph_title(row.params['dataset'])} "
-            f"{row.values[f'ap {OURS} {model}']:.3f}"
+            f"{precision(row, OURS, model):.3f}"
             for row, model in found
         )
         verdict = "reached" if worst <= BAR else "missed"
@@ -114,16 +116,17 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     end = len(data.events)
     first, last = round(0.7 * end), round(0.85 * end)
     losses: dict[str, list[float]] = {}
+    aps: list[float] = []
     for path, trainer in trainers.items():
         trainer.prepare()
         losses[path] = []
         for epoch in range(size.initial):
             trainer.reset_memory()
             losses[path].append(trainer.train(0, first, epoch=epoch))
-        found.values[f"ap {path} {model}"] = trainer.evaluate_range(first, last).ap
-        found.values[f"loss {path} {model}"] = losses[path][-1]
+        aps.append(trainer.evaluate_range(first, last).ap)
+        found.observe("average_precision", aps[-1], setting=path, model=model)
+        found.observe("loss", losses[path][-1], setting=path, model=model)
     title = MODEL_TITLES[model]
-    aps = (found.values[f"ap {path} {model}"] for path in (OURS, PLAIN))
     found.checks += [
         close("losses", losses[OURS], losses[PLAIN], TOLERANCE, against=PLAIN_PATH, part=title),
         close("scores", *aps, SCORED, against=PLAIN_PATH, part=title),
@@ -133,21 +136,26 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
         trainer.close()
     gap = max(abs(a - b) / abs(b) for a, b in zip(losses[OURS], losses[PLAIN], strict=True))
     found.deviation[f"loss {model}"] = gap
-    for what, count in (("events", end), ("scored", last - first), ("batch", task.batch)):
-        found.counters[f"{what} {model}"] = count
-    found.counters["epochs"] = size.initial
+    found.observe("events", end, model=model)
+    found.observe("events", last - first, model=model, of="scored")
+    found.observe("batch_size", task.batch, model=model)
     found.data.update(data.describe())
 
 
 def scored(rows: Sequence[Any]) -> list[tuple[Any, str]]:
     """Rows that ran, with each of their models."""
-    ok = select(rows, experiment=NAME)
+    ok = rows_of(rows, experiment=NAME)
     return [(row, model) for row in ok for model in row.params["models"].split()]
 
 
 def points(row: Any, model: str) -> float:
     """Points of average precision over the reference."""
-    return 100 * (row.values[f"ap {OURS} {model}"] - row.values[f"ap {PLAIN} {model}"])
+    return 100 * (precision(row, OURS, model) - precision(row, PLAIN, model))
+
+
+def precision(row: Any, path: str, model: str) -> float:
+    """Average precision of a model on one of the paths."""
+    return value_of(row, "average_precision", setting=path, model=model)
 
 
 def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -157,7 +165,7 @@ def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "panel": graph_title(row.params["dataset"]),
             "series": path,
             "x": MODEL_TITLES[model],
-            "y": row.values[f"ap {path} {model}"],
+            "y": precision(row, path, model),
             "row_ids": [row.id],
             "deviation": row.deviation.get(f"loss {model}", 0.0),
         }
@@ -165,8 +173,7 @@ def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for path in (OURS, PLAIN)
     ]
     return found + [
-        {"panel": graph_title(r.params["dataset"]), "series": OURS, "x": MODEL_TITLES[model],
-         "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME)
-        for model in r.params["models"].split()
-    ]  # fmt: skip
+        gap(row, panel=graph_title(row.params["dataset"]), series=OURS, x=MODEL_TITLES[model])
+        for row in failures(rows, NAME)
+        for model in row.params["models"].split()
+    ]

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.table import Table
 from dgbench.runtime.statistics import t_quantile
-from dgbench.systems.base import Cell, Preset
+from dgbench.systems.base import Cell, Measurement, Preset
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
 
 if TYPE_CHECKING:
@@ -142,14 +143,12 @@ def pooled(parts: Sequence[Difference]) -> Difference:
     return Difference(value, error, sum(part.n for part in parts) - (n - 1))
 
 
-def series(row: Any, name: str) -> list[float]:
+def series(row: Any, **which: Any) -> list[float]:
     """Average precisions of a contender, round by round."""
-    found: list[float] = []
-    while (value := row.values.get(f"ap {name} {len(found)}")) is not None:
-        found.append(value)
-    return found
+    return Table.of([row]).where("average_precision", **which).values
 
 
-def as_series(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Values of a row that `series` reads."""
-    return {f"ap {name} {i}": value for i, value in enumerate(values)}
+def observe_series(found: Measurement, values: Sequence[float], **which: Any) -> None:
+    """Add what `series` reads."""
+    for number, value in enumerate(values):
+        found.observe("average_precision", value, round=number, **which)

@@ -58,9 +58,9 @@ class BatchTimes:
 
     @property
     def share(self) -> float:
-        """Sampling and fetching features, memories included, in percent of a batch."""
+        """Sampling and fetching features, memories included, of a batch."""
         moved = sum(self.parts[part] for part in ("sample", "fetch", "memory"))
-        return 100 * moved / self.total
+        return moved / self.total
 
 
 def baseline_task(graph: Graph, model: str, preset: Preset) -> StreamWorkload:

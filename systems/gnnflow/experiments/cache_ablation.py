@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments import cache_play as play
@@ -24,12 +26,16 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     looped_dynamic,
     requests_check,
 )
-from dgbench.systems.gnnflow.experiments.cache_times import rows_of
+from dgbench.systems.gnnflow.experiments.cache_times import random_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    mark,
     model_title,
+    observe_speedup,
     panel,
+    ratio_mark,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
@@ -153,13 +159,10 @@ class CacheAblation(Experiment):
                         counts_check(hits(some, kind, **setting), loop, part),
                         requests_check(counts.requests, played.counted(), kind, part),
                     ]
-                    found.values[f"{gpus} {kind} {name}"] = 100 * counts.hit_rate
-                    found.values[f"{gpus} {kind} {name} unique"] = 100 * counts.unique_hit_rate
-                    found.counters[f"{gpus} {kind} {name} hits"] = counts.hits
-                found.counters[f"{gpus} {kind} requests"] = counts.requests
+                    play.observe_counts(found, counts, ranks=gpus, of=kind, setting=name)
+                found.observe("requests", counts.requests, ranks=gpus, of=kind)
             found.data = played.accesses.describe()
         found.checks = by_subject(found.checks)
-        found.units = dict.fromkeys(found.values, "%")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -184,7 +187,7 @@ class CacheAblation(Experiment):
         ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment=self.name, part="hits")
+        found = rows_of(rows, experiment=self.name, part="hits")
         if not found:
             return ""
         best = {policy: average(found, policy) for policy in (START, "lfu", "fifo")}
@@ -214,53 +217,63 @@ def average(
     rows: Sequence[Any], name: str, gpus: int = play.GPUS, kinds: Sequence[str] = play.KINDS
 ) -> float:
     """Mean hit rate of a setting over rows and kinds, in percent."""
-    rates = [row.values[f"{gpus} {kind} {name}"] for row in rows for kind in kinds]
+    rates = [hit_rate(row, gpus, kind, name) for row in rows for kind in kinds]
     return sum(rates) / len(rates)
+
+
+def hit_rate(row: Any, gpus: int, kind: str, name: str) -> float:
+    """Requests that hit, in percent."""
+    which = {"ranks": gpus, "of": kind, "setting": name}
+    return 100 * value_of(row, "hit_rate", statistic=None, **which)
+
+
+def speedup(rows: Sequence[Any], way: str) -> Ratio:
+    """Time of another way to keep a cache over that of whole batches."""
+    return ratio_of(Table.of(rows).where("speedup", baseline=way))
 
 
 def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
     """Seconds of a fetch in each way to keep a cache in host memory."""
-    table = rows_of(accesses, "edge")
+    table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
         "batched": FeatureCache(TableRows(table), slots),
         "list": ListedCache(table, slots, threads=torch.get_num_threads()),
         "torch": TorchCache(table, slots),
     }
-    found = race(accesses, context, table, ways)
+    found, asked = race(accesses, context, table, ways)
     ids = list(accesses.last.edges.split(IDS)[:BATCHES])
     found.checks += [
         listed_check(lambda slots: ListedCache(table, slots), table, ids),
         looped_check(lambda slots: FeatureCache(TableRows(table), slots), table, ids),
         equal(
             "counters", {name: way.requests for name, way in ways.items()},
-            dict.fromkeys(ways, found.counters["ids"]), against="ids of all batches",
+            dict.fromkeys(ways, asked), against="ids of all batches",
         ),
     ]  # fmt: skip
     for name, way in ways.items():
-        found.values[f"{name} hit rate"] = 100 * way.hits / way.requests
-        found.units[f"{name} hit rate"] = "%"
-    found.counters["slots"] = slots
+        found.observe("hit_rate", way.hits / way.requests, setting=name)
+    found.observe("slots", slots)
     return found
 
 
 def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
     """Seconds of a fetch with our cache on the device and with WholeGraph's, ids on the device."""
-    table = rows_of(accesses, "edge")
+    table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
         "batched": FeatureCache(TableRows(table), slots, device=context.device),
         WHOLEGRAPH: WholeGraphCache(table, slots),
     }
-    found = race(accesses, context, table, ways)
-    found.counters["slots"] = slots
+    found, _ = race(accesses, context, table, ways)
+    found.observe("slots", slots)
     return found
 
 
 def race(
     accesses: Accesses, context: RunContext, table: torch.Tensor, ways: Mapping[str, Any]
-) -> Measurement:
-    """Seconds of a fetch in each way, in turns on the same batches of edges."""
+) -> tuple[Measurement, int]:
+    """Seconds of a fetch in each way, in turns on the same batches of edges, and their ids."""
     on_device = context.device == "cuda" and WHOLEGRAPH in ways
     turns, size = TURNS[context.preset], accesses.task.batch
     last = accesses.count("edge")
@@ -284,51 +297,45 @@ def race(
     found.checks = [*by_subject(checks), *accesses.checks()]
     for name in ways:
         if name != "batched":
-            found.values |= gains(name, seconds[name], seconds["batched"])
-    found.samples = seconds["batched"]
-    found.counters = {"ids": sum(ids.numel() for ids in batches)}
-    return found
+            which = {"setting": "batched", "baseline": name}
+            observe_speedup(found, seconds[name], seconds["batched"], **which)
+    found.observe("operation_time", median(seconds["batched"]), samples=seconds["batched"])
+    asked = sum(ids.numel() for ids in batches)
+    found.observe("requests", asked)
+    return found, asked
 
 
 def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Hit rates by setting, for one of eight GPUs and for one alone."""
-    made: list[dict[str, Any]] = [
-        {
-            "panel": f"{model_title(row)}, {panel(row)}",
-            "series": "one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
-            "x": TITLES.get(name, name),
-            "y": row.values[f"{gpus} {kind} {name}"],
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
-        for row in select(rows, experiment="cache_ablation", part="hits")
+    made = [
+        mark(
+            row, panel=f"{model_title(row)}, {panel(row)}", x=TITLES.get(name, name), counted=True,
+            series="one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
+            y=hit_rate(row, gpus, kind, name),
+        )
+        for row in rows_of(rows, experiment="cache_ablation", part="hits")
         for gpus in GPUS
         for name in SETTINGS
+    ]  # fmt: skip
+    return made + [
+        {"panel": panel(row), "series": "one GPU alone", "x": "LRU", "failed": failed(row)}
+        for row in failures(rows, "cache_ablation")
+        if row.params["part"] == "hits"
     ]
-    for row in failures(rows, "cache_ablation"):
-        if row.params["part"] == "hits":
-            made.append({"panel": panel(row), "series": "one GPU alone", "x": "LRU",
-                         "failed": failed(row)})  # fmt: skip
-    return made
 
 
 def speed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Time of the other ways over that of compiled batches."""
-    made: list[dict[str, Any]] = []
     parts = {
-        part: select(rows, experiment="cache_ablation", part=part) for part in ("speed", "device")
+        part: rows_of(rows, experiment="cache_ablation", part=part) for part in ("speed", "device")
     }
     raced = [(name, parts["speed"]) for name in WAYS[1:]] + [(WHOLEGRAPH, parts["device"])]
+    made = []
     for name, mine in raced:
-        if not mine:
-            continue
-        gain, title = gain_of(mine, name), WAY_TITLES.get(name, name)
-        made.append(
-            {"row": title, "system": "gnnflow", "baseline": title,
-             "value": gain.value, "low": gain.low, "high": gain.high, "n": gain.n,
-             "twin": gain.twin, "row_ids": gain.rows}
-        )  # fmt: skip
+        if mine:
+            title = WAY_TITLES.get(name, name)
+            sides = {"row": title, "system": "gnnflow", "baseline": title}
+            made.append(ratio_mark(speedup(mine, name), **sides))
     for row in failures(rows, "cache_ablation"):
         if row.params["part"] != "hits":
             title = WHOLEGRAPH if row.params["part"] == "device" else WAY_TITLES["list"]

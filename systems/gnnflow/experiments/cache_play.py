@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from dgbench.kernels_cuda.row_cache import Policy
-from dgbench.systems.base import Preset
+from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, SETTINGS, Graph
@@ -54,6 +54,13 @@ class Played:
         for one in self.epochs[WARM:]:
             for epoch in one:
                 yield from epoch
+
+
+def observe_counts(found: Measurement, counts: CacheCounts, **which: Any) -> None:
+    """Add the hits of a cache and its hit rates, over all requests and over different ids."""
+    found.observe("hit_rate", counts.hit_rate, **which)
+    found.observe("hit_rate", counts.unique_hit_rate, statistic="unique", **which)
+    found.observe("requests", counts.hits, statistic="hits", **which)
 
 
 def scaled_batch(model: str, edges: int) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import gains
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
@@ -20,6 +20,7 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     counts_check,
     shortened,
 )
+from dgbench.systems.gnnflow.experiments.common import observe_speedup
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, Graph
 from dgbench.systems.gnnflow.rounds import Round
@@ -28,7 +29,6 @@ from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 KINDS: Final = ("node", "edge")
 CONTENDERS: Final = {"dynamic": 0, "static": 1, "static with reuse": 2}
 """How often each chooses its contents ahead, in rounds; 0 is never."""
-GAIN: Final = "over static"
 ROUNDS: Final = {"smoke": 3, "quick": 6, "full": 16, "paper": 40}
 BATCHES: Final = 4
 """Of a round, as a GPU of the paper's eight has with TGN on Netflix."""
@@ -53,7 +53,7 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
     count = min(ROUNDS[preset], last // (2 * size))
     rounds = [Round(i, last - (count - i) * size, last - (count - i - 1) * size)
               for i in range(count)]  # fmt: skip
-    tables = {kind: TableRows(rows_of(accesses, kind)) for kind in KINDS}
+    tables = {kind: TableRows(random_rows(accesses, kind)) for kind in KINDS}
     caches = {name: caches_of(accesses, tables, name) for name in CONTENDERS}
     init: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     fetch: dict[str, list[float]] = {name: [] for name in CONTENDERS}
@@ -94,25 +94,27 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
     found.checks = by_subject(checks)
     for name in CONTENDERS:
         chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
-        found.values[f"{name} init_s"] = chosen / count
-        found.values[f"{name} fetch_s"] = fetched / count
-        found.values[f"{name} init share"] = 100 * chosen / (chosen + fetched)
-        found.units[f"{name} init share"] = "%"
+        found.observe("phase_time", chosen / count, setting=name, phase="init")
+        found.observe("phase_time", fetched / count, setting=name, phase="fetch")
+        found.observe("time_share", chosen / (chosen + fetched), setting=name, phase="init")
         for kind in KINDS:
             rows = missed[f"{name} {kind}"]
-            found.counters[f"{name} {kind} missed"] = rows
-            found.counters[f"{name} {kind} bytes"] = rows * tables[kind].table[:1].nbytes
+            found.observe("requests", rows, setting=name, of=kind, statistic="missed")
+            size = tables[kind].table[:1].nbytes
+            found.observe("features_sent", rows * size, setting=name, of=kind)
     totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
-    found.values |= gains(GAIN, totals["static"], totals["dynamic"])
-    found.values |= gains(f"{GAIN} with reuse", totals["static with reuse"], totals["dynamic"])
-    found.samples = totals["dynamic"]
+    ours = totals["dynamic"]
+    for baseline in ("static", "static with reuse"):
+        observe_speedup(found, totals[baseline], ours, setting="dynamic", baseline=baseline)
+    found.observe("round_time", median(ours), samples=ours)
     found.warmup = 1
-    found.counters |= {"rounds": count, "batch": batch}
+    found.observe("rounds", count)
+    found.observe("batch_size", batch)
     found.notes.append(f"rounds of {BATCHES} batches of {batch} events; features are random")
     return found
 
 
-def rows_of(accesses: Accesses, kind: str) -> Tensor:
+def random_rows(accesses: Accesses, kind: str) -> Tensor:
     """float32[count, dim], random: what a row holds changes no time."""
     made = torch.empty(accesses.count(kind), accesses.dim(kind))
     return made.uniform_(generator=torch.Generator().manual_seed(accesses.task.seed))

@@ -8,7 +8,28 @@ from typing import Any
 
 import torch
 
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Measurement
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES
+
+
+def value_of(row: Any, metric: str, **dims: Any) -> Any:
+    """The only number of a row with these dimensions; None where it has none."""
+    return Table.of([row]).where(metric, **dims).get()
+
+
+def observe_speedup(
+    found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Add the median ratio of the times of paired turns, `setting` over `baseline`.
+
+    Order statistics bound it, since single turns have outliers; fewer than six turns have no
+    interval.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, **dims)
 
 
 def panel(row: Any) -> str:
@@ -24,6 +45,24 @@ def graph_title(name: str) -> str:
 def model_title(row: Any) -> str:
     """A model's title as a figure shows it."""
     return MODEL_TITLES[row.params["model"]]
+
+
+def mark(row: Any, /, **fields: Any) -> dict[str, Any]:
+    """A point of a figure that rests on a row."""
+    return {**fields, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+
+
+def ratio_mark(ratio: Ratio, /, **fields: Any) -> dict[str, Any]:
+    """A point of a figure that shows a ratio with its interval; `fields` go before its own."""
+    return {
+        "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
+        "twin": ratio.twin, "row_ids": ratio.rows, **fields,
+    }  # fmt: skip
+
+
+def gap(row: Any, /, **fields: Any) -> dict[str, Any]:
+    """A point of a figure for a row that did not run."""
+    return {**fields, "failed": failed(row), "row_ids": [row.id]}
 
 
 def failures(rows: Sequence[Any], experiment: str) -> list[Any]:

@@ -11,13 +11,22 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.compare import TURN_INTERVAL, ratio_of
 from dgbench.lab.result_checks import ResultCheck, at_most
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    gap,
+    graph_title,
+    observe_speedup,
+    origin_data,
+    ratio_mark,
+)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
     by_subject,
@@ -135,19 +144,18 @@ class Contenders(Experiment):
         found = contender_rows(rows)
         if not found:
             return ""
-        worst: dict[str, float] = {}
-        for row in found:
-            for name, policy, batch in product(CONTENDERS, ("recent", "uniform"), BATCHES):
-                recall = row.values.get(f"{name} {policy} {batch} recall")
-                if recall is not None:
-                    worst[name] = min(recall, worst.get(name, 1.0))
-        words = [f"{CONTENDERS[name].title} {100 * recall:.0f} %" for name, recall in worst.items()]
+        recalls = Table.of(found).where("portion", statistic="recall").by("setting")
+        words = [
+            f"{one.title} {100 * min(recalls[name].values):.0f} %"
+            for name, one in CONTENDERS.items()
+            if name in recalls
+        ]
         return f"Least recall of the neighbours strictly before a root: {', '.join(words)}."
 
 
 def contender_rows(rows: Rows) -> list[Any]:
     """Usable rows of this experiment."""
-    return select(rows, experiment=NAME)
+    return rows_of(rows, experiment=NAME)
 
 
 def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
@@ -203,7 +211,7 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
     racers = Racers(
         {n: one for n, one in CONTENDERS.items() if n not in left_out and not one.unavailable()}
     )
-    values: dict[str, float] = {}
+    told = Measurement(data=data)
     checks: list[ResultCheck] = []
     notes = [f"{CONTENDERS[name].title} is raced in the full preset" for name in left_out]
     first = len(events) // 2
@@ -217,7 +225,10 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
             for policy in one.policies:
                 key = f"{name} {policy} {batch}"
                 found = racers.ask(name, judged, one, truth, nodes, times, policy, key, every)
-                values |= found[0] if found else {}
+                if found:
+                    for statistic, share in found[0].items():
+                        which = {"policy": policy, "batch": batch, "statistic": statistic}
+                        told.observe("portion", share, setting=name, **which)
                 checks += [found[1]] if found and one.ours else []
         pairs = [hops for hops, size in RACES[context.preset] if size == batch]
         for policy, hops in product(("recent", "uniform"), pairs):
@@ -226,27 +237,27 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
                 n: o for n, o in racers.made.items() if policy in o.policies and hops <= o.hops
             }
             calls = {n: _call(o, nodes, times, fanouts, policy) for n, o in racing.items()}
-            values |= raced(racers, calls, f"{policy} {hops} {batch}", TURNS[context.preset])
+            which = {"policy": policy, "layers": hops, "batch": batch}
+            raced(told, racers, calls, TURNS[context.preset], **which)
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
                 samples_check(task, events, nodes, times, one.draw, answer, most=6, part=name)
                 for name, one in racing.items()
                 if one.ours and (answer := calls[name]()) is not None
             ]
-    found, more = growth(racers, events, context)
-    values |= found
-    checks += more
-    for name in racers.reasons:  # half of its numbers say nothing
-        values = {key: value for key, value in values.items() if name not in key.split()}
-    samples = [check.gap for check in checks]
-    return Measurement(
-        values=values,
-        counters={"events": len(events), "nodes": events.num_vertices, "threads": context.threads},
-        deviation={"missing": max(samples)},
-        data=data,
-        notes=notes + racers.notes(),
-        checks=by_subject(checks),
-    )
+    checks += growth(told, racers, events, context)
+    told.observations = [  # of one that failed, half of its numbers say nothing
+        one
+        for one in told.observations
+        if not {one.dims["setting"], one.dims.get("baseline")} & set(racers.reasons)
+    ]
+    told.observe("events", len(events))
+    told.observe("vertices", events.num_vertices)
+    told.observe("threads", context.threads)
+    told.deviation = {"missing": max(check.gap for check in checks)}
+    told.notes = notes + racers.notes()
+    told.checks = by_subject(checks)
+    return told
 
 
 def _open(
@@ -270,8 +281,8 @@ def judged(
     ]  # fmt: skip
     judgement = truth.judge(nodes, times, FANOUT, policy, *answers[0], every=every)
     quality = asdict(judgement)
-    found = {f"{key} {mark}": float(quality[mark]) for mark in MARKS}
-    found[f"{key} repeats"] = float(torch.equal(answers[0][1], answers[1][1]))
+    found = {mark: float(quality[mark]) for mark in MARKS}
+    found["repeats"] = float(torch.equal(answers[0][1], answers[1][1]))
     gap = max(1 - quality["recall"], *(quality[mark] for mark in (*MARKS[1:], "foreign")))
     check = at_most("samples", gap, 0.0, against=SCAN, compared=quality["wanted"], part=key)
     return found, check
@@ -284,9 +295,9 @@ def _call(
 
 
 def raced(
-    racers: Racers, calls: dict[str, Callable[[], Any]], key: str, turns: int
-) -> dict[str, float]:
-    """Median seconds of each call, and how many times ours each takes, turn by turn."""
+    told: Measurement, racers: Racers, calls: dict[str, Callable[[], Any]], turns: int, **which: Any
+) -> None:
+    """Add median seconds of each call, and how many times ours each takes, turn by turn."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(turns + 1):
         for name in calls if turn % 2 else reversed(calls):
@@ -294,24 +305,26 @@ def raced(
             racers.ask(name, calls[name])
             if turn:  # the first warms up
                 seconds[name].append(time.perf_counter() - start)
-    return _compared(racers, seconds, key)
+    _compare(told, racers, seconds, **which)
 
 
-def _compared(racers: Racers, seconds: dict[str, list[float]], key: str) -> dict[str, float]:
-    """Medians and gains of those that did not fail."""
+def _compare(
+    told: Measurement, racers: Racers, seconds: dict[str, list[float]], **which: Any
+) -> None:
+    """Add medians and speed-ups of those that did not fail."""
     seconds = {name: spent for name, spent in seconds.items() if name not in racers.reasons}
-    found = {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
+    for name, spent in seconds.items():
+        told.observe("operation_time", median(spent), setting=name, **which)
     for name, spent in seconds.items():
         if name != OURS:
-            found |= gains(f"{name} {key}", spent, seconds[OURS])
-    return found
+            observe_speedup(told, spent, seconds[OURS], setting=OURS, baseline=name, **which)
 
 
 def growth(
-    racers: Racers, events: Events, context: RunContext
-) -> tuple[dict[str, float], list[ResultCheck]]:
-    """Seconds in which each contender takes in the last edges, each time into a graph made anew,
-    and checks of what ours hold then."""
+    told: Measurement, racers: Racers, events: Events, context: RunContext
+) -> list[ResultCheck]:
+    """Add the seconds in which each contender takes in the last edges, each time into a graph made
+    anew; checks of what ours hold then."""
     old = len(events) - max(1, int(NEW * len(events)))
     seconds: dict[str, list[float]] = {name: [] for name in racers.made}
     grown: dict[str, Contender] = {}
@@ -331,11 +344,11 @@ def growth(
         for name in seconds if turn % 2 else reversed(seconds):
             spent = racers.ask(name, grow, name)
             seconds[name].append(0.0 if spent is None else spent)
-    checks = [
+    _compare(told, racers, seconds, phase="add")
+    return [
         records_check(one.records(), events, True, part=f"{name}, grown")
         for name, one in grown.items()
     ]
-    return _compared(racers, seconds, "add"), checks
 
 
 def checked_points(rows: Rows) -> list[dict[str, Any]]:
@@ -369,19 +382,14 @@ def _checked(
     row: Any, name: str, policy: str, hops: int, batch: int, absent: dict[str, str]
 ) -> dict[str, Any]:
     """Speed and checks of a contender, or why there are none."""
-    key = f"{name} {policy} {hops} {batch}"
-    judged = f"{name} {policy} {batch}"
-    found = {
-        mark: row.values[f"{judged} {mark}"]
-        for mark in (*MARKS, "repeats")
-        if f"{judged} {mark}" in row.values
-    }
-    if f"{key} s" in row.values:
-        found["seconds"] = row.values[f"{key} s"]
-        ours = row.values[f"{OURS} {policy} {hops} {batch} s"]
-        for end in ("low", "high"):
-            if f"{end} {key}" in row.values:
-                found[end] = ours * row.values[f"{end} {key}"]
+    here = Table.of([row]).where(policy=policy, batch=batch)
+    found: dict[str, Any] = here.where("portion", setting=name).numbers("statistic")
+    seconds = here.where("operation_time", layers=hops).numbers("setting")
+    if name in seconds:
+        found["seconds"] = seconds[name]
+        for one in here.where("speedup", layers=hops, baseline=name):
+            ends = {"low": one.of.low, "high": one.of.high}
+            found |= {end: seconds[OURS] * x for end, x in ends.items() if x is not None}
         return found
     one = CONTENDERS[name]
     if policy not in one.policies or hops > one.hops:
@@ -397,37 +405,18 @@ def _checked(
 
 def add_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: what growing costs every contender over ours."""
-    points: list[dict[str, Any]] = []
+    points = []
     for row in contender_rows(rows):
         for name, one in CONTENDERS.items():
-            if f"gain {name} add" in row.values:
-                gain = gain_of([row], f"{name} add")
-                points.append(
-                    {
-                        "row": f"{one.title}, {_stream(row)}",
-                        "system": "gnnflow",
-                        "baseline": name,
-                        "value": gain.value,
-                        "low": gain.low,
-                        "high": gain.high,
-                        "n": gain.n,
-                        "twin": gain.twin,
-                        "row_ids": [row.id],
-                    }
-                )
+            gain = ratio_of(Table.of([row]).where("speedup", baseline=name, phase="add"))
+            if gain is not None:
+                where = {"row": f"{one.title}, {_stream(row)}", "system": "gnnflow"}
+                points.append(ratio_mark(gain, **where, baseline=name))
     for row in failures(rows, NAME):
         name = row.params["contenders"]
         title = CONTENDERS[name].title if name in CONTENDERS else "all"
-        points.append(
-            {
-                "row": f"{title}, {_stream(row)}",
-                "system": "gnnflow",
-                "baseline": name,
-                "failed": failed(row),
-                "failed_system": name,
-                "row_ids": [row.id],
-            }
-        )
+        sides = {"system": "gnnflow", "baseline": name, "failed_system": name}
+        points.append(gap(row, row=f"{title}, {_stream(row)}", **sides))
     return points
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
     Difference,
     Size,
-    as_series,
     cells_of,
     difference,
+    observe_series,
     pooled,
     series,
     task_of,
@@ -93,26 +93,20 @@ class Fig10(Experiment):
                 replays = {n: RoundReplay(task, data, streams[n]) for n in some}
             for epochs in EPOCHS if turn % 2 == 0 else reversed(EPOCHS):
                 found[epochs].append(streams[epochs].play())
-        values: dict[str, float] = {}
+        told = Measurement(data=data.describe())
         for epochs, outcomes in found.items():
-            values |= as_series(f"epochs {epochs}", [one.ap for one in outcomes])
-            values[f"retrain_s {epochs}"] = sum(one.retrain_s for one in outcomes) / len(outcomes)
+            observe_series(told, [one.ap for one in outcomes], epochs_per_round=epochs)
+            mean = sum(one.retrain_s for one in outcomes) / len(outcomes)
+            told.observe("round_time", mean, epochs_per_round=epochs)
         last = {epochs: outcomes[-1] for epochs, outcomes in found.items()}
-        checks = stream_checks(task, data, streams, replays, last)
+        told.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
             stream.trainer.close()
-        return Measurement(
-            values=values,
-            units={name: "s" for name in values if name.startswith("retrain_s")},
-            counters={
-                "rounds": len(rounds),
-                "events": len(data.events),
-                "events of a round": rounds[0].events,
-                "batch": task.batch,
-            },
-            data=data.describe(),
-            checks=checks,
-        )
+        told.observe("rounds", len(rounds))
+        told.observe("events", len(data.events))
+        told.observe("events", rounds[0].events, of="round")
+        told.observe("batch_size", task.batch)
+        return told
 
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epochs of a round", "ylabel": "", "xlog": False, "ylog": False}
@@ -141,35 +135,37 @@ class Fig10(Experiment):
 
 def runs(rows: Sequence[Any], model: str) -> list[Any]:
     """Rows of a model."""
-    return select(rows, experiment=NAME, model=model)
+    return rows_of(rows, experiment=NAME, model=model)
 
 
 def gain(rows: Sequence[Any], few: int, many: int) -> Difference:
     """Points that `many` epochs have over `few`, paired by round."""
-    return pooled(
-        [difference(series(r, f"epochs {many}"), series(r, f"epochs {few}")) for r in rows]
-    )
+    return pooled([difference(_series(row, many), _series(row, few)) for row in rows])
+
+
+def _series(row: Any, epochs: int) -> list[float]:
+    return series(row, epochs_per_round=epochs)
 
 
 def accuracy(rows: Sequence[Any], epochs: int) -> float:
     """Mean average precision over rounds and rows."""
-    means = [sum(s) / len(s) for s in (series(row, f"epochs {epochs}") for row in rows)]
+    means = [sum(s) / len(s) for s in (_series(row, epochs) for row in rows)]
     return sum(means) / len(means)
 
 
 def times(rows: Sequence[Any], epochs: int) -> float:
     """Seconds of update and finetuning of a round, mean over rows."""
-    return sum(row.values[f"retrain_s {epochs}"] for row in rows) / len(rows)
+    return sum(Table.of(rows).where("round_time", epochs_per_round=epochs).values) / len(rows)
 
 
 def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: a panel for accuracy and one for time, a series for each model."""
     found: list[dict[str, Any]] = []
-    ok = select(rows, experiment=NAME)
+    ok = rows_of(rows, experiment=NAME)
     for name in dict.fromkeys(row.params["dataset"] for row in ok):
         for what, number in (("average precision", accuracy), ("seconds of a round", times)):
             for model in MODELS:
-                mine = select(ok, dataset=name, model=model)
+                mine = rows_of(ok, dataset=name, model=model)
                 found += [
                     {
                         "panel": f"{panel(mine[0])}: {what}",

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
     Difference,
     Size,
-    as_series,
     cells_of,
     difference,
+    observe_series,
     pooled,
     series,
     task_of,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel, threads
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    model_title,
+    panel,
+    threads,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
 from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
 
@@ -120,38 +127,29 @@ class Fig11(Experiment):
                 replays = {n: RoundReplay(task, data, one) for n, one in streams.items()}
             for name in list(how) if turn % 2 == 0 else reversed(how):
                 found[name].append(streams[name].play())
-        values: dict[str, float] = {}
+        told = Measurement(data=data.describe())
         for name, outcomes in found.items():
-            values |= as_series(name, [one.ap for one in outcomes])
-            trains = [one.retrain_s if one.trained else 0.0 for one in outcomes]
-            values |= {f"train_s {name} {i}": spent for i, spent in enumerate(trains)}
+            observe_series(told, [one.ap for one in outcomes], setting=name)
+            # Rounds without training cost TGL a rebuild to be scored; that is not counted.
+            spent = [one.retrain_s if one.trained else 0.0 for one in outcomes]
+            for number, seconds in enumerate(spent):
+                told.observe("operation_time", seconds, setting=name, round=number)
             if name in (OFTEN, SELDOM):
-                # Rounds without training cost TGL a rebuild to be scored; that is not counted.
-                spent = [one.retrain_s if one.trained else 0.0 for one in outcomes]
-                parts = [spent[i : i + spacing] for i in range(0, len(spent), spacing)]
-                values |= {
-                    f"retrain_s {name} {i}": sum(part)
-                    for i, part in enumerate(parts)
-                    if len(part) == spacing
-                }
+                for turn in range(len(spent) // spacing):
+                    seconds = sum(spent[turn * spacing : (turn + 1) * spacing])
+                    told.observe("round_time", seconds, setting=name, turn=turn)
         last = {name: outcomes[-1] for name, outcomes in found.items()}
-        checks = stream_checks(task, data, streams, replays, last)
+        told.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
             stream.trainer.close()
-        return Measurement(
-            values=values,
-            units={name: "s" for name in values if name.startswith("retrain_s")},
-            counters={
-                "rounds": len(rounds),
-                "every": spacing,
-                "events": len(data.events),
-                "events of a round": rounds[0].events,
-                "batch": task.batch,
-                "retrainings": sum(one.trained > 0 for one in found[SELDOM]),
-            },
-            data=data.describe(),
-            checks=checks,
-        )
+        told.observe("rounds", len(rounds))
+        told.observe("rounds", spacing, of="between retrainings")
+        told.observe("events", len(data.events))
+        told.observe("events", rounds[0].events, of="round")
+        told.observe("batch_size", task.batch)
+        retrainings = sum(one.trained > 0 for one in found[SELDOM])
+        told.observe("rounds", retrainings, of="retrainings")
+        return told
 
     def figures(self) -> list[FigureSpec]:
         lines = {
@@ -199,26 +197,23 @@ class Fig11(Experiment):
 
 def runs(rows: Sequence[Any], model: str) -> list[Any]:
     """Rows of a model."""
-    return select(rows, experiment=NAME, model=model)
+    return rows_of(rows, experiment=NAME, model=model)
 
 
 def lead(rows: Sequence[Any], first: str, second: str) -> Difference:
     """Points that one contender has over another, mean over rounds and rows."""
-    return pooled([difference(series(r, first), series(r, second)) for r in rows])
+    return pooled([difference(series(r, setting=first), series(r, setting=second)) for r in rows])
 
 
 def budgets(row: Any) -> tuple[list[float], list[float]]:
     """Seconds of TGL's retrainings, and of GNNFlow's on the rounds that each of these covers."""
-    found = []
-    for name in (SELDOM, OFTEN):
-        key = f"retrain_s {name} "
-        found.append([value for which, value in row.values.items() if which.startswith(key)])
-    return found[0], found[1]
+    found = Table.of([row]).where("round_time")
+    return found.where(setting=SELDOM).values, found.where(setting=OFTEN).values
 
 
 def gaps(row: Any) -> list[float]:
     """Points that GNNFlow's schedule has over TGL's, round by round."""
-    pairs = zip(series(row, OFTEN), series(row, SELDOM), strict=True)
+    pairs = zip(series(row, setting=OFTEN), series(row, setting=SELDOM), strict=True)
     return [100 * (a - b) for a, b in pairs]
 
 
@@ -228,7 +223,7 @@ def jumps(row: Any) -> list[float]:
     Against GNNFlow's own curve, as rounds are not equally hard; means over up to three rounds
     before and after.
     """
-    behind, spacing = gaps(row), row.counters["every"]
+    behind, spacing = gaps(row), value_of(row, "rounds", of="between retrainings")
     found = []
     for at in range(spacing, len(behind), spacing):  # the first round scored by a new model
         before, after = behind[max(0, at - 3) : at], behind[at : at + 3]
@@ -240,14 +235,15 @@ def curve_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `curves`: average precision by round, of every seed, a panel for each graph and
     model. Seconds are those of updates and training before; rows of older runs kept none."""
     found: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         for name in [OFTEN, SELDOM, *map(replayed, RATIOS), NEVER]:
             spent = 0.0
-            for i, value in enumerate(series(row, name)):
+            trained = Table.of([row]).where("operation_time", setting=name).numbers("round")
+            for i, value in enumerate(series(row, setting=name)):
                 point = {"panel": f"{model_title(row)}, {panel(row)}", "series": _shown(name),
                          "x": i + 1, "y": value, "seed": row.params["seed"],
                          "row_ids": [row.id]}  # fmt: skip
-                if (more := row.values.get(f"train_s {name} {i}")) is not None:
+                if (more := trained.get(i)) is not None:
                     point["seconds"] = spent
                     spent += more
                 found.append(point)
@@ -265,10 +261,10 @@ def lead_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: lead over the model that is never retrained, in points, as a mean of
     `_SMOOTHED` rounds; a panel for each graph and model, of its first seed."""
     found: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME, seed=1):
-        base = series(row, NEVER)
+    for row in rows_of(rows, experiment=NAME, seed=1):
+        base = series(row, setting=NEVER)
         for name in [OFTEN, SELDOM, *map(replayed, RATIOS)]:
-            values = series(row, name)
+            values = series(row, setting=name)
             leads = [100 * (a - b) for a, b in zip(values, base[: len(values)], strict=True)]
             parts = [leads[max(0, i + 1 - _SMOOTHED) : i + 1] for i in range(len(leads))]
             found += [

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import Sample, count_walk, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.compare import Ratio, gain_of, gains, rounds_of, select
+from dgbench.lab.compare import Ratio, ratio_of, rounds_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    observe_speedup,
+    origin_data,
+)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     samples_check,
@@ -61,7 +69,7 @@ VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "pape
 Rows = Sequence[Any]
 
 
-class Fig12(Experiment):
+class Fig12(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 12: sampling under five ways to size blocks"
@@ -82,21 +90,17 @@ class Fig12(Experiment):
         "gnnflow-fig12-adaptive-best-dynamic",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        twins = [(name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()]
-        held = [(name, 1.0) for name in HELD.get(preset, ALL_HELD)]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "scale": scale},
-                group=name,
-                repeats=turn_rounds(preset),
-                turns=True,
-                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
-            )
-            for name, scale in twins + held
-        ]
+    repeats: ClassVar[Any] = {preset: turn_rounds(preset) for preset in PRESETS}
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, scales in SCALES.items():
+            yield {"dataset": name, "scale": scales[PRESETS.index(preset)]}
+        for name in HELD.get(preset, ALL_HELD):
+            yield {"dataset": name, "scale": 1.0}
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        return super().cell(params, preset, turns=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -134,20 +138,21 @@ class Fig12(Experiment):
 
 def found_rows(rows: Rows) -> list[list[Any]]:
     """Usable rows of this experiment: of each graph the rounds of its last cell."""
-    last = {r.params["dataset"]: r for r in select(rows, experiment=NAME)}
+    last = {r.params["dataset"]: r for r in rows_of(rows, experiment=NAME)}
     return [rounds_of(row, rows) for row in last.values()]
 
 
 def share(mine: Rows, layout: str, walk: str = PAPERS[0], policy: str = PAPERS[1]) -> Ratio:
     """Throughput of a layout over that of the static one, from the rounds of a graph."""
-    return gain_of(mine, f"{layout} {walk} {policy}")
+    return ahead(mine, layout, STATIC, walk, policy)
 
 
 def ahead(
     mine: Rows, fast: str, slow: str, walk: str = PAPERS[0], policy: str = PAPERS[1]
 ) -> Ratio:
     """Throughput of one layout over another's, from the rounds of a graph; a pair of `PAIRS`."""
-    return gain_of(mine, f"{fast} over {slow} {walk} {policy}")
+    which = {"setting": fast, "baseline": slow, "method": walk, "policy": policy}
+    return ratio_of(Table.of(mine).where("speedup", **which))
 
 
 def stores_of(graph: Graph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
@@ -188,7 +193,7 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
     nodes, times = roots_of(events, lists, VISITS[context.preset])
-    values: dict[str, float] = {}
+    found = Measurement(data=origin_data(events.origin))
     checks: list[ResultCheck] = []
     for walk, policy in product(WALKS, POLICIES):
         calls = {
@@ -199,27 +204,24 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
             undirected=graph.undirected,
         )  # fmt: skip
         seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
-        key = f"{walk} {policy}"
-        values |= {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
-        for name in LAYOUTS[:-1]:
-            values |= gains(f"{name} {key}", seconds[STATIC], seconds[name])
-        for fast, slow in PAIRS:
-            values |= gains(f"{fast} over {slow} {key}", seconds[slow], seconds[fast])
-    counters = {"roots": nodes.numel(), "events": len(events), "nodes": events.num_nodes}
+        how = {"method": walk, "policy": policy}
+        for name, spent in seconds.items():
+            found.observe("operation_time", median(spent), setting=name, **how)
+        for fast, slow in (*((name, STATIC) for name in LAYOUTS[:-1]), *PAIRS):
+            observe_speedup(found, seconds[slow], seconds[fast], setting=fast, baseline=slow, **how)
+    found.observe("targets", nodes.numel())
+    found.observe("events", len(events))
+    found.observe("vertices", events.num_nodes)
     past = torch.full_like(times, -torch.inf)
     for name, store in stores.items():
         blocks, compared = count_walk(store, nodes, past, times)
-        counters[f"blocks {name}"] = int(blocks.sum())
-        counters[f"longest {name}"] = int(blocks.max())
-        counters[f"compared {name}"] = int(compared.sum())
+        found.observe("list_blocks", int(blocks.sum()), setting=name)
+        found.observe("list_blocks", int(blocks.max()), setting=name, statistic="longest")
+        found.observe("comparisons", int(compared.sum()), setting=name)
         checks.append(walk_check(store, nodes, blocks, name))
-    return Measurement(
-        values=values,
-        counters=counters,
-        deviation={"output": max(check.gap for check in checks if check.of == "samples")},
-        data=origin_data(events.origin),
-        checks=by_subject(checks),
-    )
+    found.deviation = {"output": max(check.gap for check in checks if check.of == "samples")}
+    found.checks = by_subject(checks)
+    return found
 
 
 def _call(
@@ -294,12 +296,12 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: normalised throughput by layout, a series for each way to sample."""
     found: list[dict[str, Any]] = []
     for mine in found_rows(rows):
-        panel = graph_title(mine[-1].params["dataset"])
+        title = graph_title(mine[-1].params["dataset"])
         for (walk, policy), name in product(product(WALKS, POLICIES), LAYOUTS[:-1]):
             ratio = share(mine, name, walk, policy)
             found.append(
                 {
-                    "panel": panel,
+                    "panel": title,
                     "series": f"{policy}, {'along the list' if walk == 'list' else 'by fences'}",
                     "x": name,
                     "y": ratio.value,
@@ -309,7 +311,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                     "row_ids": ratio.rows,
                 }
             )
-    for row in failures(rows, NAME):
-        point = {"panel": graph_title(row.params["dataset"]), "series": "uniform, along the list"}
-        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
-    return found
+    return found + [
+        gap(row, panel=graph_title(row.params["dataset"]), series="uniform, along the list", x="-")
+        for row in failures(rows, NAME)
+    ]

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import by_group, paired, select
+from dgbench.lab.compare import Ratio, by_group, ratio
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments import sample_checks
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     origin_data,
+    ratio_mark,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
@@ -153,7 +156,7 @@ class Fig13(Experiment):
         text = f"All records at 20 bytes take of the limit of 4 GB: {words}."
         ratios = [
             f"{graph_title(name)} {TITLES[system]} {ratio.value:.2f}x"
-            for name, mine in by_group(select(rows, experiment=NAME)).items()
+            for name, mine in by_group(rows_of(rows, experiment=NAME)).items()
             for system in TITLES
             if (ratio := over(mine, CPU, system)) is not None
         ]
@@ -162,19 +165,19 @@ class Fig13(Experiment):
 
 def cpu_rows(rows: Rows) -> list[Any]:
     """Rows of the CPU's sampler, one for each graph; they hold the counted bytes."""
-    found = {row.params["dataset"]: row for row in select(rows, experiment=NAME, system=CPU)}
+    found = {row.params["dataset"]: row for row in rows_of(rows, experiment=NAME, system=CPU)}
     return list(found.values())
 
 
 def share(row: Any, record: int = 20) -> float:
     """What the records alone take of the limit at the published size, without any free slot."""
-    return record * row.counters["records_published"] / LIMIT
+    return record * value_of(row, "records", of="published") / LIMIT
 
 
-def over(rows: Rows, slow: str, fast: str) -> Any:
+def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
     """How many times as fast one placement of a graph is as another; None without both."""
-    rows = [row for row in rows if row.experiment == NAME]
-    return paired(rows, {"system": slow}, {"system": fast})
+    times = Table.of(rows, experiment=NAME).where("step_time")
+    return ratio(times.where(system=slow), times.where(system=fast))
 
 
 def limit_of(graph: Graph, store: TemporalStore, published: int) -> int:
@@ -242,10 +245,11 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
 
     memory = store.memory()
     notes = []
-    counters = {
-        "records": memory.records, "records_published": published, "bytes": memory.total,
-        "limit_bytes": limit,
-    }  # fmt: skip
+    told = Measurement(notes=notes)
+    told.observe("records", memory.records)
+    told.observe("records", published, of="published")
+    told.observe("memory", memory.total)
+    told.observe("memory", limit, of="limit")
     sample: Callable[..., list[list[Sample]]] = on_cpu
     if system != CPU:
         from dgbench.kernels_cuda.temporal_sample.hops import bring_home
@@ -259,9 +263,10 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
             device=context.device,
             oversubscribe=fills,
         )
-        counters |= {"device_bytes": there.device_bytes, "pinned_bytes": there.pinned_bytes}
+        told.observe("memory", there.device_bytes, of="device")
+        told.observe("memory", there.pinned_bytes, of="pinned")
         if system == "unified":
-            counters["ballast_bytes"] = there.ballast_bytes
+            told.observe("memory", there.ballast_bytes, of="ballast")
             if not fills:
                 notes.append(
                     f"unified memory had no limit: {OVERSUBSCRIBE}=1 takes the rest of the device's"
@@ -299,20 +304,13 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     exact = {"records": records, "published": round(records / scale)}
     checks.append(equal("counters", own, exact, against="events of the stream"))
     apart = max(check.gap for check in checks if check.of == "samples")
-    return Measurement(
-        values={
-            "roots_per_s": taken[0] / drawn[0] / steady.time,
-            "neighbours_per_s": taken[1] / drawn[0] / steady.time,
-        },
-        units={"roots_per_s": "1/s", "neighbours_per_s": "1/s"},
-        counters=counters,
-        samples=steady.samples,
-        warmup=steady.warmup,
-        deviation={"output": apart},
-        checks=by_subject(checks),
-        data={**origin_data(events.origin), "edges": len(events), "nodes": events.num_nodes},
-        notes=notes,
-    )
+    for of, count in zip(("roots", "neighbours"), taken, strict=True):
+        told.observe("throughput", count / drawn[0] / steady.time, of=of)
+    told.observe("step_time", steady.time, samples=steady.samples)
+    told.warmup, told.deviation = steady.warmup, {"output": apart}
+    told.checks = by_subject(checks)
+    told.data = {**origin_data(events.origin), "edges": len(events), "nodes": events.num_nodes}
+    return told
 
 
 def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> ResultCheck:
@@ -330,30 +328,23 @@ def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> Resul
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Throughput of each placement over the CPU's; what did not run says why."""
-    found = []
-    for name, mine in by_group(select(rows, experiment=NAME)).items():
-        for system, title in TITLES.items():
-            ratio = over(mine, CPU, system)
-            if ratio is None:
-                continue
-            found.append(
-                {
-                    "panel": graph_title(name), "row": title, "system": system, "baseline": CPU,
-                    "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
-                    "deviation": ratio.deviation, "twin": ratio.twin, "row_ids": ratio.rows,
-                }
-            )  # fmt: skip
-    for row in failures(rows, NAME):
-        system = str(row.params["system"])
-        if system == CPU:
-            continue
-        found.append(
-            {
-                "panel": graph_title(row.params["dataset"]), "row": TITLES[system],
-                "system": system, "baseline": CPU, "failed": failed(row), "row_ids": [row.id],
-            }
-        )  # fmt: skip
-    return found
+    found = [
+        ratio_mark(
+            ratio, panel=graph_title(name), row=title, system=system, baseline=CPU,
+            deviation=ratio.deviation,
+        )
+        for name, mine in by_group(rows_of(rows, experiment=NAME)).items()
+        for system, title in TITLES.items()
+        if (ratio := over(mine, CPU, system)) is not None
+    ]  # fmt: skip
+    return found + [
+        gap(
+            row, panel=graph_title(row.params["dataset"]), row=TITLES[row.params["system"]],
+            system=row.params["system"], baseline=CPU,
+        )
+        for row in failures(rows, NAME)
+        if row.params["system"] != CPU
+    ]  # fmt: skip
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
@@ -363,7 +354,7 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         name = row.params["dataset"]
         common = {"x": graph_title(name), "row_ids": [row.id], "counted": True}
         found += [
-            {**common, "series": series, "y": size * row.counters["records_published"]}
+            {**common, "series": series, "y": size * value_of(row, "records", of="published")}
             for series, size in RECORD.items()
         ]
         if name in PRINTED_MB:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, by_group, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.cache_checks import (
@@ -17,8 +19,16 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     looped_static,
     requests_check,
 )
-from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, GAIN, time_rounds
-from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel
+from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, time_rounds
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    mark,
+    model_title,
+    panel,
+    ratio_mark,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
 
@@ -55,7 +65,7 @@ VARIANTS: Final = {
 """RR: reuse from round to round, and restoration for every epoch."""
 
 
-class Fig14(Experiment):
+class Fig14(Grid):
     paper = "gnnflow"
     name = "fig14"
     title = "Figure 14: dynamic and static caches"
@@ -81,18 +91,13 @@ class Fig14(Experiment):
         "gnnflow-s22-cache-init-share",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": dataset, "model": model},
-                group=f"{part} {dataset} {model}",
-                timeout_s=3600 if preset == "paper" else 600,
-            )
-            for part, workloads in (("hits", HITS[preset]), ("times", TIMES[preset]))
-            for dataset, model in workloads
-        ]
+    group = "{part} {dataset} {model}"
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for part, workloads in (("hits", HITS[preset]), ("times", TIMES[preset])):
+            for dataset, model in workloads:
+                yield {"part": part, "dataset": dataset, "model": model}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -111,15 +116,13 @@ class Fig14(Experiment):
                     if variant != "static stale":
                         asked = counts.requests
                         found.checks.append(requests_check(asked, played.counted(), kind, name))
-                    found.values[name] = 100 * counts.hit_rate
-                    found.values[f"{name} unique"] = 100 * counts.unique_hit_rate
-                    found.counters[f"{name} requests"] = counts.requests
-                    found.counters[f"{name} hits"] = counts.hits
-            found.counters[f"{kind} slots"] = played.accesses.capacity(kind)
+                    which = {"of": kind, "setting": variant, "capacity": times}
+                    play.observe_counts(found, counts, **which)
+                    found.observe("requests", counts.requests, **which)
+            found.observe("slots", played.accesses.capacity(kind), of=kind)
         found.checks = by_subject(found.checks)
-        found.units = dict.fromkeys(found.values, "%")
-        found.counters["batch"] = played.accesses.task.batch
-        found.counters["events"] = sum(one.events for one in played.rounds[play.WARM :])
+        found.observe("batch_size", played.accesses.task.batch)
+        found.observe("events", sum(one.events for one in played.rounds[play.WARM :]))
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -162,18 +165,35 @@ class Fig14(Experiment):
         ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="fig14", part="hits")
+        found = rows_of(rows, experiment="fig14", part="hits")
         if not found:
             return ""
         parts = []
         for kind in play.KINDS:
-            gains = [row.values[f"{kind} dynamic 1"] - row.values[f"{kind} static 1"]
+            gains = [hit_rate(row, kind, "dynamic") - hit_rate(row, kind, "static")
                      for row in found]  # fmt: skip
             parts.append(f"{min(gains):+.0f} to {max(gains):+.0f} points for {kind}s")
         return (
             f"Against a static cache that is chosen anew every round, hits change by "
             f"{' and '.join(parts)}, on {len(found)} workloads."
         )
+
+
+def hit_rate(row: Any, kind: str, variant: str, times: float = 1.0) -> float:
+    """Requests that one of `VARIANTS` answers, in percent."""
+    which = {"of": kind, "setting": variant, "capacity": times}
+    return 100 * value_of(row, "hit_rate", statistic=None, **which)
+
+
+def speedup(rows: Sequence[Any]) -> Ratio:
+    """Time of a round's fetching with GNNLab's cache over that with GNNFlow's."""
+    return ratio_of(Table.of(rows).where("speedup", baseline="static"))
+
+
+def init_shares(row: Any) -> dict[str, float]:
+    """Choosing ahead in percent of all fetching, by variant."""
+    shares = Table.of([row]).where("time_share", phase="init").numbers("setting")
+    return {variant: 100 * share for variant, share in shares.items()}
 
 
 def hits(played: play.Played, kind: str, times: float) -> dict[str, CacheCounts]:
@@ -209,65 +229,49 @@ def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck
 
 def hit_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Hit rates by capacity."""
-    made: list[dict[str, Any]] = [
-        {
-            "panel": f"{model_title(row)}, {panel(row)}",
-            "series": title,
-            "x": times,
-            "y": row.values[f"{kind} {variant} {times:g}"],
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
-        for row in select(rows, experiment="fig14", part="hits")
+    made = [
+        mark(
+            row, panel=_title(row), series=title, x=times, counted=True,
+            y=hit_rate(row, kind, variant, times),
+        )
+        for row in rows_of(rows, experiment="fig14", part="hits")
         for variant, title in VARIANTS.items()
         for times in SIZES
-    ]
+    ]  # fmt: skip
     for row in _failed(rows, "hits"):
         made.append({"panel": panel(row), "series": "GNNFlow", "x": 1.0, "failed": failed(row)})
     return made
 
 
+def _title(row: Any) -> str:
+    return f"{model_title(row)}, {panel(row)}"
+
+
 def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Time with GNNLab's cache over that with GNNFlow's."""
-    made: list[dict[str, Any]] = []
-    for name in _groups(rows):
-        mine = select(rows, experiment="fig14", part="times", group=name)
-        gain = gain_of(mine, GAIN)
-        made.append(
-            {"row": f"{model_title(mine[0])}, {panel(mine[0])}", "system": "gnnflow",
-             "baseline": "GNNLab's cache", "value": gain.value, "low": gain.low,
-             "high": gain.high, "n": gain.n, "twin": gain.twin, "row_ids": gain.rows}
-        )  # fmt: skip
-    for row in _failed(rows, "times"):
-        made.append({"row": f"{model_title(row)}, {panel(row)}", "system": "gnnflow",
-                     "baseline": "GNNLab's cache", "failed": failed(row)})  # fmt: skip
-    return made
+    sides = {"system": "gnnflow", "baseline": "GNNLab's cache"}
+    timed = by_group(rows_of(rows, experiment="fig14", part="times"))
+    made = [ratio_mark(speedup(mine), row=_title(mine[0]), **sides) for mine in timed.values()]
+    return made + [
+        {"row": _title(row), **sides, "failed": failed(row)} for row in _failed(rows, "times")
+    ]
 
 
 def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Choosing and filling in percent of all fetching, with the printed ones beside."""
     made: list[dict[str, Any]] = []
     printed = {"static": 90.0, "static with reuse": 80.0}
-    for row in select(rows, experiment="fig14", part="times"):
-        title = f"{model_title(row)}, {panel(row)}"
+    for row in rows_of(rows, experiment="fig14", part="times"):
+        shares = init_shares(row)
         for variant in CONTENDERS:
-            made.append(
-                {"panel": title, "series": "measured", "x": VARIANTS[variant],
-                 "y": row.values[f"{variant} init share"],
-                 "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
-            )  # fmt: skip
+            where = {"panel": _title(row), "x": VARIANTS[variant]}
+            made.append(mark(row, **where, series="measured", y=shares[variant]))
             if variant in printed and (row.params["dataset"], row.params["model"]) == NETFLIX:
-                made.append({"panel": title, "series": "printed", "x": VARIANTS[variant],
-                             "y": printed[variant], "paper": True})  # fmt: skip
+                made.append({**where, "series": "printed", "y": printed[variant], "paper": True})
     for row in _failed(rows, "times"):
         made.append({"panel": panel(row), "series": "measured", "x": "GNNLab",
                      "failed": failed(row)})  # fmt: skip
     return made
-
-
-def _groups(rows: Sequence[Any]) -> list[str]:
-    return list(dict.fromkeys(r.group for r in select(rows, experiment="fig14", part="times")))
 
 
 def _failed(rows: Sequence[Any], part: str) -> list[Any]:

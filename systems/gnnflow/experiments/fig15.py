@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import product
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import gains, select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
-from dgbench.systems.gnnflow.experiments.common import failed, failures, one_thread
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    mark,
+    observe_speedup,
+    one_thread,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.partition import first_events
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
@@ -49,7 +58,7 @@ PROJECTED: Final = (1, 2, 4, 8, 16, 32)
 Rows = Sequence[Any]
 
 
-class Fig15(Experiment):
+class Fig15(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 15: throughput on more and more GPUs"
@@ -72,18 +81,11 @@ class Fig15(Experiment):
         "gnnflow-s44-sampling-cv",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": DATASET, "model": model, "ranks": ranks},
-                group=model,
-                timeout_s=90 if preset in ("smoke", "quick") else 1800,
-            )
-            for model in MODELS
-            for ranks in RANKS.get(preset, RANKS["full"])
-        ]
+    axes: ClassVar[Any] = {
+        "dataset": (DATASET,), "model": MODELS, "ranks": {**RANKS, None: RANKS["full"]}
+    }  # fmt: skip
+    group = "{model}"
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 1800}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import stream_data
@@ -107,13 +109,14 @@ class Fig15(Experiment):
                 clocks=True,
                 timeout_s=cell.timeout_s,
             )
-            found = _measured(runs, ranks, batch)
+            found = _measured(runs)
             if ranks == 1:
                 count = COUNTED.get(preset, COUNTED["full"])
                 rows = count_rows(graph, model, data, count)
                 checks.append(rows_check(graph, model, data))
                 _project(found, runs, task, rows, batch)
-        found.counters |= {"batch": batch, "turns": len(runs[OURS].seconds)}
+        found.observe("batch_size", batch)
+        found.observe("turns", len(runs[OURS].seconds))
         found.data, found.checks = data.describe(), found.checks + checks
         found.notes.append(ASSUMED)
         return found
@@ -144,7 +147,7 @@ class Fig15(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME, ranks=1)
+        found = rows_of(rows, experiment=NAME, ranks=1)
         if not found:
             return ""
         words = []
@@ -171,35 +174,34 @@ def _contenders(graph: Any, ranks: int) -> dict[str, Any]:
     }
 
 
-def _measured(runs: dict[str, Any], ranks: int, batch: int) -> Measurement:
+def _measured(runs: dict[str, Any]) -> Measurement:
     """Throughput, gains over TGL, hit rates and how far losses are apart."""
     from dgbench.systems.gnnflow.owners import variation_of
 
-    values: dict[str, float] = {}
-    units: dict[str, str] = {}
     losses = runs[TGL].losses
     apart = max(
         abs(a - b) / abs(b)
         for run in runs.values()
         for a, b in zip(run.losses, losses, strict=True)
     )
+    found = Measurement(deviation={"loss": apart})
     for name, run in runs.items():
-        values[f"throughput {name}"] = run.throughput
-        values[f"own throughput {name}"] = run.own_throughput
-        units |= {f"throughput {name}": "events/s", f"own throughput {name}": "events/s"}
-        values[f"sampling cv {name}"] = variation_of(run.sample_s)
+        found.observe("throughput", run.throughput, setting=name, clock="wall")
+        found.observe("throughput", run.own_throughput, setting=name, clock="processor")
+        found.observe("variation", variation_of(run.sample_s), setting=name)
         for part in ("sample", "fetch", "compute", "memory", "communicate", "update"):
             seconds = [phases.get(part, 0.0) for phases in run.phases]
-            values[f"{part}_s {name}"] = max(seconds) / max(1, len(run.seconds))
+            slowest = max(seconds) / max(1, len(run.seconds))
+            found.observe("phase_time", slowest, setting=name, phase=part)
         for kind in ("node", "edge"):
             asked = sum(c.get(f"{kind}_requests", 0) for c in run.counters)
             if asked:
                 hits = sum(c.get(f"{kind}_hits", 0) for c in run.counters)
-                values[f"{kind} hit rate {name}"] = hits / asked
+                found.observe("hit_rate", hits / asked, setting=name, of=kind)
         if name != OURS:
-            slowest = [_slowest(r) for r in (run, runs[OURS])]
-            values |= gains(name, slowest[0], slowest[1])
-    return Measurement(values=values, units=units, deviation={"loss": apart})
+            times = (_slowest(one) for one in (run, runs[OURS]))
+            observe_speedup(found, *times, setting=OURS, baseline=name)
+    return found
 
 
 def _slowest(run: Any) -> list[float]:
@@ -336,18 +338,17 @@ def _project(
             written=memory * rows.ends,
             gradient=4.0 * sum(value.numel() for value in run.state.values()),
         )
-        found.values |= {
-            f"fetched MB {name}": one.fetched / 1e6,
-            f"written MB {name}": one.written / 1e6,
-        }
+        found.observe("estimate", one.fetched, setting=name, of="fetched")
+        found.observe("estimate", one.written, setting=name, of="written")
         for reading in READINGS:
-            speed = machine.speed(reading)
-            found.values[f"speed {reading}"] = speed
             for ranks in PROJECTED:
-                step = project(one, ranks, speed)
-                found.values[f"projected {reading} {ranks} {name}"] = ranks * whole / step.seconds
-            for part in ("compute_s", "sample_s", "fetch_s", "exchange_s"):
-                found.values[f"{part} {reading} 32 {name}"] = getattr(step, part)
+                step = project(one, ranks, machine.speed(reading))
+                which = {"setting": name, "scaled_by": reading, "ranks": ranks}
+                found.observe("projected_throughput", ranks * whole / step.seconds, **which)
+            for part in ("compute", "sample", "fetch", "exchange"):
+                found.observe("phase_time", getattr(step, f"{part}_s"), phase=part, **which)
+    for reading in READINGS:
+        found.observe("scale_factor", machine.speed(reading), scaled_by=reading)
 
 
 def _computing(phases: dict[str, float]) -> float:
@@ -357,20 +358,29 @@ def _computing(phases: dict[str, float]) -> float:
 
 def efficiency(row: Any, ranks: int, reading: str, name: str = OURS) -> float:
     """Projected throughput of so many GPUs over that of one, by the number of GPUs."""
-    key = f"projected {reading}"
-    one = row.values[f"{key} 1 {name}"]
-    return row.values[f"{key} {ranks} {name}"] / (ranks * one)
+    of = projected(row, reading)
+    return of[name, ranks] / (ranks * of[name, 1])
+
+
+def projected(row: Any, reading: str) -> dict[tuple[str, int], float]:
+    """Projected events per second by contender and number of GPUs."""
+    found = Table.of([row]).where("projected_throughput", scaled_by=reading)
+    return found.numbers("setting", "ranks")
+
+
+def own_throughput(row: Any, name: str) -> float:
+    """Events per second of processor time."""
+    return value_of(row, "throughput", setting=name, clock="processor")
 
 
 def scaling(rows: Rows, model: str, name: str = OURS) -> dict[int, float]:
     """By ranks: throughput by processor time over that of one rank, by their number."""
-    found = {r.params["ranks"]: r for r in select(rows, experiment=NAME, model=model)}
+    found = {r.params["ranks"]: r for r in rows_of(rows, experiment=NAME, model=model)}
     if 1 not in found:
         return {}
-    one = found[1].values[f"own throughput {name}"]
+    one = own_throughput(found[1], name)
     return {
-        ranks: row.values[f"own throughput {name}"] / (ranks * one)
-        for ranks, row in sorted(found.items())
+        ranks: own_throughput(row, name) / (ranks * one) for ranks, row in sorted(found.items())
     }
 
 
@@ -381,39 +391,24 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `scaling`, a panel for each model: throughput of ranks here over TGL's on one rank,
     and of projected GPUs over TGL's on one of them."""
     points: list[dict[str, Any]] = []
-    found = select(rows, experiment=NAME)
+    found = rows_of(rows, experiment=NAME)
     base = {r.params["model"]: r for r in found if r.params["ranks"] == 1}
     for row in [row for row in found if row.params["model"] in base]:
-        one = base[row.params["model"]].values[f"own throughput {TGL}"]
-        common = {"panel": _panel(row), "row_ids": [row.id]}
+        one = own_throughput(base[row.params["model"]], TGL)
+        common = {"panel": _panel(row), "row_ids": [row.id], "x": row.params["ranks"]}
         for name, series in SERIES.items():
-            each = row.values[f"own throughput {name}"]
-            points.append(
-                {
-                    **common,
-                    "series": series,
-                    "x": row.params["ranks"],
-                    "y": each / one,
-                    "events_per_s": each,
-                }
-            )
+            each = own_throughput(row, name)
+            points.append({**common, "series": series, "y": each / one, "events_per_s": each})
     for row in base.values():
         common = {"panel": _panel(row), "row_ids": [row.id], "projected": True}
-        for name, series in SERIES.items():
-            for ranks in PROJECTED:
-                of = {k: row.values[f"projected {k} {ranks} {name}"] for k in READINGS}
-                ends = [of[k] / row.values[f"projected {k} 1 {TGL}"] for k in READINGS]
-                points.append(
-                    {
-                        **common,
-                        "series": series,
-                        "x": ranks,
-                        "y": ends[0],
-                        "low": min(ends),
-                        "high": max(ends),
-                        "events_per_s": of[READINGS[0]],
-                    }
-                )
+        by = {reading: projected(row, reading) for reading in READINGS}
+        for (name, series), ranks in product(SERIES.items(), PROJECTED):
+            ends = [by[k][name, ranks] / by[k][TGL, 1] for k in READINGS]
+            interval = {"y": ends[0], "low": min(ends), "high": max(ends)}
+            rate = by[READINGS[0]][name, ranks]
+            points.append(
+                {**common, "series": series, "x": ranks, **interval, "events_per_s": rate}
+            )
     return points + [
         {"panel": _panel(r), "series": SERIES[OURS], "x": r.params["ranks"], "failed": failed(r)}
         for r in failures(rows, NAME)
@@ -426,25 +421,15 @@ def _panel(row: Any) -> str:
 
 def measured_points(rows: Rows) -> list[dict[str, Any]]:
     """Throughput by processor time."""
-    points: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME):
-        ranks = row.params["ranks"]
-        for name in CONTENDERS:
-            points.append(
-                {
-                    "series": name,
-                    "x": f"{MODEL_TITLES[row.params['model']]}, {ranks}",
-                    "y": row.values[f"own throughput {name}"],
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
-            )
-    return points + _failed(rows)
+    points = [
+        mark(row, series=name, x=_title(row), y=own_throughput(row, name))
+        for row in rows_of(rows, experiment=NAME)
+        for name in CONTENDERS
+    ]
+    return points + [
+        {"series": OURS, "x": _title(row), "failed": failed(row)} for row in failures(rows, NAME)
+    ]
 
 
-def _failed(rows: Rows) -> list[dict[str, Any]]:
-    return [
-        {"series": OURS, "x": f"{MODEL_TITLES[r.params['model']]}, {r.params['ranks']}",
-         "failed": failed(r)}
-        for r in failures(rows, NAME)
-    ]  # fmt: skip
+def _title(row: Any) -> str:
+    return f"{MODEL_TITLES[row.params['model']]}, {row.params['ranks']}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
@@ -19,7 +19,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    mark,
+    panel,
+)
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
@@ -42,7 +48,7 @@ SHOWN: Final = {
 """Colours of the parts: features are what a device is sent."""
 
 
-class Fig2(Experiment):
+class Fig2(Grid):
     paper = "gnnflow"
     name = "fig2"
     title = "Figure 2: where TGL and DGL spend their time"
@@ -56,25 +62,15 @@ class Fig2(Experiment):
     )
     claims = ("gnnflow-s1-sample-fetch-share",)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "baseline": baseline},
-                group=f"{name} {baseline}",
-                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
-            )
-            for name in GRAPHS[preset]
-            for baseline in BASELINES
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "baseline": tuple(BASELINES)}
+    group = "{dataset} {baseline}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         baseline = str(cell.params["baseline"])
         seconds = SECONDS[PRESETS.index(context.preset)]
-        values: dict[str, float] = {}
-        checks: list[ResultCheck] = []
+        found = Measurement(notes=size_notes(context.preset))
         data = None
         models = BASELINES[baseline]
         for model in models[:1] if context.preset == "smoke" else models:
@@ -84,23 +80,17 @@ class Fig2(Experiment):
                 baseline, task, data, device=context.device, threads=context.threads
             )
             trainer.prepare()
-            found = time_batches(trainer, seconds)
-            checks += baseline_checks(baseline, trainer, task, data)
+            times = time_batches(trainer, seconds)
+            found.checks += baseline_checks(baseline, trainer, task, data)
             trainer.close()
-            values[f"{model} batch"] = found.total
-            values[f"{model} share"] = found.share
-            values[f"{model} loss"] = found.loss
-            values |= {f"{model} {part}": found.parts[part] for part in PARTS}
-            values[f"{model} batches timed"] = found.batches  # the clock's doing: no counter
-        units = {name: "s" for name in values if name.split()[1] in ("batch", *PARTS)}
-        units |= {name: "%" for name in values if name.endswith(" share")}
-        return Measurement(
-            values=values,
-            units=units,
-            data=data.describe(),
-            notes=size_notes(context.preset),
-            checks=checks,
-        )
+            found.observe("step_time", times.total, model=model)
+            found.observe("time_share", times.share, model=model)
+            found.observe("loss", times.loss, model=model)
+            for part in PARTS:
+                found.observe("phase_time", times.parts[part], model=model, phase=part)
+            found.observe("counted_steps", times.batches, model=model)
+        found.data = data.describe()
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -118,7 +108,7 @@ class Fig2(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = shares(select(rows, experiment=self.name))
+        found = shares(rows)
         if not found:
             return ""
         low, high = min(found, key=lambda f: f[2]), max(found, key=lambda f: f[2])
@@ -130,48 +120,32 @@ class Fig2(Experiment):
 
 def shares(rows: Sequence[Any]) -> list[tuple[str, str, float]]:
     """(graph, model, percent of a batch) of every bar."""
-    return [
-        (panel(row), MODEL_TITLES[model], row.values[f"{model} share"])
-        for row in rows
-        for model in trained(row)
-    ]
-
-
-def trained(row: Any) -> list[str]:
-    """The models that a row has times of."""
-    models = BASELINES[row.params["baseline"]]
-    return [model for model in models if f"{model} batch" in row.values]
+    found = Table.of(rows, experiment="fig2").where("time_share")
+    return [(panel(one.row), MODEL_TITLES[one["model"]], 100 * one.value) for one in found]
 
 
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `time_split`: a bar for each model, a panel for each graph."""
-    points: list[dict[str, Any]] = []
-    for row in select(rows, experiment="fig2"):
-        baseline = row.params["baseline"]
-        points += [
-            {
-                "panel": panel(row),
-                "row": MODEL_TITLES[model],
-                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
-                "phase": SHOWN[part],
-                "seconds": row.values[f"{model} {part}"],
-                "total": row.values[f"{model} batch"],
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
-            for model in trained(row)
-            for part in PARTS
-        ]
-    for row in failures(rows, "fig2"):
-        baseline = row.params["baseline"]
-        points += [
-            {
-                "panel": graph_title(row.params["dataset"]),
-                "row": MODEL_TITLES[model],
-                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-            for model in BASELINES[baseline]
-        ]
-    return points
+    found = Table.of(rows, experiment="fig2")
+    totals = found.where("step_time").numbers("dataset", "baseline", "model")
+    points = [
+        mark(
+            one.row, panel=panel(one.row), row=MODEL_TITLES[one["model"]], system=_system(one.row),
+            phase=SHOWN[one["phase"]], seconds=one.value,
+            total=totals[one.key(("dataset", "baseline", "model"))],
+        )
+        for one in found.where("phase_time")
+    ]  # fmt: skip
+    return points + [
+        gap(
+            row, panel=graph_title(row.params["dataset"]), row=MODEL_TITLES[model],
+            system=_system(row),
+        )
+        for row in failures(rows, "fig2")
+        for model in BASELINES[row.params["baseline"]]
+    ]  # fmt: skip
+
+
+def _system(row: Any) -> str:
+    baseline = row.params["baseline"]
+    return BASELINE_TITLES[baseline] if baseline == "dgl" else baseline

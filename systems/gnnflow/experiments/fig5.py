@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 import torch
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.laws import fit, gini
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
 from dgbench.systems.gnnflow.rounds import Round
 
@@ -45,9 +46,13 @@ SEEDED: Final = {
     "tenth": "a tenth of the vertices",
 }
 """What a static model is trained on: its roots."""
+UPPER, ALL = ("setting", "upper half"), ("setting", "all")
+"""Dimension of what laws are fitted to."""
+Laws = dict[tuple[Any, ...], float]
+"""Numbers by metric and (dimension, value) pairs."""
 
 
-class Fig5(Experiment):
+class Fig5(Grid):
     paper = "gnnflow"
     name = "fig5"
     title = "Figure 5: which law accesses follow"
@@ -69,18 +74,10 @@ class Fig5(Experiment):
         "gnnflow-s43-static-gnn-edge-skew",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=3600 if preset in ("full", "paper") else 300,
-            )
-            for name in GRAPHS[preset]
-            if name in BY_NAME
-        ]
+    timeout_s: ClassVar[Any] = {"full": 3600, "paper": 3600, None: 300}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in GRAPHS[preset] if name in BY_NAME)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -88,14 +85,17 @@ class Fig5(Experiment):
         for model in MODELS:
             accesses = Accesses(graph, model, context.preset, events=EVENTS[context.preset][model])
             for seeds in SEEDED if model in STATIC_MODELS else ("link",):
-                name = f"{model} {seeds}"
                 counts = tally(accesses, seeds)
                 found.checks.append(tally_check(accesses, seeds))
                 for kind in KINDS:
-                    found.values |= describe(f"{name} {kind}", counts[kind])
-                    found.counters[f"{name} {kind} accesses"] = int(counts[kind].sum())
-                    found.counters[f"{name} {kind} met"] = int((counts[kind] > 0).sum())
-                    found.checks += law_checks(found, f"{name} {kind}", counts[kind])
+                    where = {"model": model, "task": seeds, "of": kind}
+                    laws = describe(counts[kind])
+                    for (metric, *dims), value in laws.items():
+                        found.observe(metric, float(value), **where, **dict(dims))
+                    found.observe("requests", int(counts[kind].sum()), **where)
+                    met = int((counts[kind] > 0).sum())
+                    found.observe("requests", met, **where, setting="unique")
+                    found.checks += law_checks(laws, f"{model} {seeds} {kind}", counts[kind])
             found.checks += accesses.checks()
             found.data = accesses.describe()
         return found
@@ -118,7 +118,7 @@ class Fig5(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = [row for row in select(rows, experiment="fig5") if not row.data.get("twin")]
+        found = [row for row in rows_of(rows, experiment="fig5") if not row.data.get("twin")]
         if not found:
             return ""
         parts = [f"{kind}s {' or '.join(laws(found, kind, ('tgat', 'tgn')))}" for kind in KINDS]
@@ -150,7 +150,7 @@ def tally_check(accesses: Accesses, seeds: str) -> ResultCheck:
     return msgspec.structs.replace(check, part=f"{accesses.model} {seeds}")
 
 
-def law_checks(found: Measurement, name: str, counts: np.ndarray) -> list[ResultCheck]:
+def law_checks(laws: Laws, name: str, counts: np.ndarray) -> list[ResultCheck]:
     """Checks of the evenness and of the distribution of accesses, and of the exponential's rate,
     which has a closed form."""
     met = sorted(int(count) for count in counts if count > 0)
@@ -160,17 +160,17 @@ def law_checks(found: Measurement, name: str, counts: np.ndarray) -> list[Result
     for place, count in enumerate(met):  # sum over pairs of |a - b|, ascending
         apart += count * (zeros + place) - below
         below += count
-    values = {"gini": found.values[f"{name} gini"]}
-    wanted = {"gini": apart / max(1, len(counts) * total)}
+    wanted: Laws = {("gini_index",): apart / max(1, len(counts) * total)}
     for k, limit in enumerate(GRID):
-        values[f"above {k}"] = found.values[f"{name} above {k}"]
-        wanted[f"above {k}"] = sum(count * size > limit * total for count in met) / size
+        above = sum(count * size > limit * total for count in met) / size
+        wanted["portion", ("bin", k)] = above
     least = max(1, int(np.median(met))) if met else 1
-    for where, low in (("", least), (" all", 1)):
+    for which, low in ((UPPER, least), (ALL, 1)):
         upper = [count for count in met if count >= low]
-        if f"{name} rate{where}" in found.values:
-            values[f"rate{where}"] = found.values[f"{name} rate{where}"]
-            wanted[f"rate{where}"] = math.log1p(len(upper) / (sum(upper) - low * len(upper)))
+        if ("decay_rate", which) in laws:
+            rate = math.log1p(len(upper) / (sum(upper) - low * len(upper)))
+            wanted["decay_rate", which] = rate
+    values = {key: laws[key] for key in wanted}
     return [close("shares", values, wanted, 1e-9, against="sums in plain Python", part=name)]
 
 
@@ -187,30 +187,35 @@ def epoch(accesses: Accesses, seeds: str, most: int | None = None) -> Sequence[A
     return [accesses.from_vertices(part) for part in order.split(accesses.task.batch)]
 
 
-def describe(name: str, counts: np.ndarray) -> dict[str, float]:
+def describe(counts: np.ndarray) -> Laws:
     """Fits, evenness and distribution of the accesses."""
     met = counts[counts > 0]
-    found = {f"{name} gini": gini(counts)}
-    for where, least in (("", int(np.median(met)) if met.size else 1), (" all", 1)):
+    found: Laws = {("gini_index",): gini(counts)}
+    for which, least in ((UPPER, int(np.median(met)) if met.size else 1), (ALL, 1)):
         if np.unique(counts[counts >= max(1, least)]).size < 2:
             continue
         both = fit(counts, least)
         found |= {
-            f"{name} z{where}": both.z,
-            f"{name} exponent{where}": both.exponent,
-            f"{name} rate{where}": both.rate,
-            f"{name} power gap{where}": both.power_gap,
-            f"{name} exponential gap{where}": both.exponential_gap,
+            ("likelihood_z", which): both.z,
+            ("tail_exponent", which): both.exponent,
+            ("decay_rate", which): both.rate,
+            ("distribution_gap", which, ("statistic", "power")): both.power_gap,
+            ("distribution_gap", which, ("statistic", "exponential")): both.exponential_gap,
         }
     ordered = np.sort(met)
     limits = np.asarray(GRID) * (met.mean() if met.size else 1.0)
     above = 1 - np.searchsorted(ordered, limits, side="right") / max(1, ordered.size)
-    return found | {f"{name} above {k}": float(share) for k, share in enumerate(above)}
+    return found | {("portion", ("bin", k)): float(share) for k, share in enumerate(above)}
 
 
-def law(row: Any, model: str, kind: str, seeds: str = "link") -> str:
+def law_z(row: Any, model: str, kind: str) -> float | None:
+    """Vuong's z of the accesses of pairs of events, above 0 where a power law is nearer."""
+    return value_of(row, "likelihood_z", model=model, task="link", of=kind, setting="upper half")
+
+
+def law(row: Any, model: str, kind: str) -> str:
     """The law that is nearer to the accesses of a row, or "neither"."""
-    z = row.values.get(f"{model} {seeds} {kind} z")
+    z = law_z(row, model, kind)
     if z is None or abs(z) < 2.0:
         return "neither"
     return "power law" if z > 0 else "exponential"
@@ -224,27 +229,16 @@ def laws(rows: Sequence[Any], kind: str, models: Sequence[str]) -> list[str]:
 
 def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """The share of ids with more accesses than x means, by model."""
-    made: list[dict[str, Any]] = []
-    for row in select(rows, experiment="fig5"):
-        for model in MODELS:
-            for seeds in SEEDED:
-                name = f"{model} {seeds} {kind}"
-                series = MODEL_TITLES[model]
-                if model in STATIC_MODELS:
-                    series += f", from {SEEDED[seeds]}"
-                made += [
-                    {
-                        "panel": panel(row),
-                        "series": series,
-                        "x": x,
-                        "y": 100 * row.values[f"{name} above {k}"],
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                    for k, x in enumerate(GRID)
-                    if row.values.get(f"{name} above {k}", 0.0) > 0
-                ]
-    for row in failures(rows, "fig5"):
-        made.append({"panel": panel(row), "series": "TGAT", "x": 1.0, "failed": failed(row)})
-    return made
+    made = [
+        mark(
+            one.row, panel=panel(one.row), x=GRID[one["bin"]], y=100 * one.value, counted=True,
+            series=MODEL_TITLES[one["model"]]
+            + (f", from {SEEDED[one['task']]}" if one["model"] in STATIC_MODELS else ""),
+        )
+        for one in Table.of(rows, experiment="fig5").where("portion", of=kind)
+        if one.value > 0
+    ]  # fmt: skip
+    return made + [
+        {"panel": panel(row), "series": "TGAT", "x": 1.0, "failed": failed(row)}
+        for row in failures(rows, "fig5")
+    ]

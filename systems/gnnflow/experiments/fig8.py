@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
-from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    mark,
+    model_title,
+    ratio_mark,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
     CACHED,
     GNNFLOW,
     REBUILT,
     TGL,
-    UNCACHED,
     Length,
     race,
-    total_phases,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -62,6 +69,26 @@ STEPS: Final = (
     (GNNFLOW, "caches, reused and restored"),
 )
 """What each contender adds to the one before it, from TGL on."""
+
+
+def over(baseline: str, **which: str) -> Callable[..., Ratio | None]:
+    """Reader of how many times as fast as a baseline GNNFlow is in the rows of a workload."""
+
+    def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Ratio | None:
+        return speedup(rows, baseline, **which)
+
+    return read
+
+
+def speedup(
+    rows: Sequence[Any], baseline: str = TGL, setting: str = GNNFLOW, phase: str | None = None
+) -> Ratio | None:
+    """How many times as fast a setting is, of the whole round or of a phase."""
+    return ratio_of(
+        Table.of(rows).where("speedup", baseline=baseline, setting=setting, phase=phase)
+    )
+
+
 RACE: Final = MainRace(
     verb="trains a round of new edges",
     titles={name: graph.title for name, graph in BY_NAME.items()} | MODEL_TITLES,
@@ -69,24 +96,24 @@ RACE: Final = MainRace(
         RaceComparison(
             subject="GNNFlow",
             rival="a re-implemented TGL-style baseline",
-            ratio=gain_in_rows(TGL),
+            ratio=over(TGL),
         ),
         RaceComparison(
             subject="GNNFlow",
             rival="the TGL-style baseline",
-            ratio=gain_in_rows(f"update {TGL}"),
+            ratio=over(TGL, phase="update"),
             verb="takes in the new edges alone",
         ),
         RaceComparison(
             subject="GNNFlow",
             rival="its own sampler on a graph that is rebuilt every round",
-            ratio=gain_in_rows(REBUILT),
+            ratio=over(REBUILT),
             fairer=True,
         ),
         RaceComparison(
             subject="GNNFlow",
             rival="the TGL-style baseline with the same cache",
-            ratio=gain_in_rows(CACHED),
+            ratio=over(CACHED),
             fairer=True,
         ),
     ),
@@ -149,14 +176,14 @@ class Fig8(Experiment):
                 kind="speedup",
                 name="fig8",
                 title="GNNFlow over TGL, time of a round",
-                points=lambda rows: over_points(rows, ""),
+                points=over_points,
                 options={**interval, "xlabel": "speed-up of a round", "main": True},
             ),
             FigureSpec(
                 kind="speedup",
                 name="fig8_without_network",
                 title="The same without the network: update, sampling, fetching",
-                points=lambda rows: over_points(rows, "without network "),
+                points=lambda rows: over_points(rows, "without network"),
                 options={**interval, "xlabel": "speed-up of all but the network"},
             ),
             FigureSpec(
@@ -184,7 +211,7 @@ class Fig8(Experiment):
             return ""
         words = []
         for row in found:
-            all_of, rest = (gain_of([row], what + TGL) for what in ("", "without network "))
+            all_of, rest = (speedup([row], phase=phase) for phase in (None, "without network"))
             words.append(
                 f"{graph_title(row.params['dataset'])}{' (twin)' if all_of.twin else ''}, "
                 f"{model_title(row)}: {all_of.value:.2f}x ({rest.value:.1f}x without the network)"
@@ -207,96 +234,64 @@ def runs(preset: Preset) -> Mapping[tuple[str, str], tuple[float, Sequence[str]]
 
 def races(rows: Rows) -> list[Any]:
     """Usable rows of this experiment."""
-    return select(rows, experiment=NAME)
+    return rows_of(rows, experiment=NAME)
 
 
-def contenders(row: Any) -> list[str]:
-    """Who took part in a race."""
-    return [name for name in ALL if f"retrain_s {name}" in row.values]
+def round_times(row: Any) -> dict[str, float]:
+    """Seconds of a round by who took part in a race."""
+    return Table.of([row]).where("round_time").numbers("setting")
 
 
-def over_points(rows: Rows, what: str) -> list[dict[str, Any]]:
+def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
-    points: list[dict[str, Any]] = []
-    shown = ((TGL, TGL, GNNFLOW), (UNCACHED, TGL, "GNNFlow, no cache"),
-             (CACHED, CACHED, "GNNFlow over TGL with cache"))  # fmt: skip
-    for row in races(rows):
-        for name, baseline, system in shown:
-            if f"gain {what}{name}" not in row.values:
-                continue
-            gain = gain_of([row], what + name)
-            points.append(
-                {
-                    "panel": model_title(row),
-                    "row": graph_title(row.params["dataset"]),
-                    "system": system,
-                    "baseline": TITLES[baseline],
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": row.counters["turns"],
-                    "twin": gain.twin,
-                    "deviation": gain.deviation,
-                    "row_ids": [row.id],
-                }
-            )
+    shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, "GNNFlow, no cache"),
+             (CACHED, GNNFLOW, "GNNFlow over TGL with cache"))  # fmt: skip
+    points = [
+        ratio_mark(
+            gain, **_where(row), system=system, baseline=TITLES[baseline],
+            n=value_of(row, "turns"), deviation=gain.deviation,
+        )
+        for row in races(rows)
+        for baseline, setting, system in shown
+        if (gain := speedup([row], baseline, setting, phase)) is not None
+    ]  # fmt: skip
     return points + [
-        {
-            "panel": model_title(row),
-            "row": graph_title(row.params["dataset"]),
-            "system": GNNFLOW,
-            "baseline": TITLES[TGL],
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, **_where(row), system=GNNFLOW, baseline=TITLES[TGL])
         for row in failures(rows, NAME)
     ]
+
+
+def _where(row: Any) -> dict[str, str]:
+    return {"panel": model_title(row), "row": graph_title(row.params["dataset"])}
 
 
 def split_points(rows: Rows) -> list[dict[str, Any]]:
     """Phases of TGL and GNNFlow, a panel per model."""
     return [
-        {
-            "panel": model_title(row),
-            "row": graph_title(row.params["dataset"]),
-            "system": name,
-            "phase": phase,
-            "seconds": seconds,
-            "total": row.values[f"retrain_s {name}"],
-            "twin": bool(row.data.get("twin")),
-            "deviation": max(row.deviation.values()),
-            "row_ids": [row.id],
-        }
-        for row in races(rows)
-        for name in (TGL, GNNFLOW)
-        for phase, seconds in total_phases(row, name).items()
-    ]
+        mark(
+            one.row, **_where(one.row), system=one["setting"], phase=one["phase"],
+            seconds=one.value, total=round_times(one.row)[one["setting"]],
+            deviation=max(one.row.deviation.values()),
+        )
+        for one in Table.of(rows, experiment=NAME).where("phase_time", setting=(TGL, GNNFLOW))
+    ]  # fmt: skip
 
 
 def step_points(rows: Rows) -> list[dict[str, Any]]:
     """From TGL to everything on, a panel for each race with all contenders."""
     points: list[dict[str, Any]] = []
     for row in races(rows):
-        if set(contenders(row)) != set(ALL):
+        spent = round_times(row)
+        if set(spent) != set(ALL):
             continue
         twin = " (twin)" if row.data.get("twin") else ""
         panel = f"{graph_title(row.params['dataset'])}{twin}, {model_title(row)}"
         common = {"panel": panel, "row_ids": [row.id], "exact": True}
-        points.append(
-            {**common, "step": 0, "technique": "TGL", "seconds": row.values[f"retrain_s {TGL}"]}
-        )
+        points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
         before = TGL
         for step, (name, words) in enumerate(STEPS, 1):
-            seconds = row.values[f"retrain_s {name}"]
-            points.append(
-                {
-                    **common,
-                    "step": step,
-                    "technique": words,
-                    "seconds": seconds,
-                    "gain": row.values[f"retrain_s {before}"] / seconds,
-                    "deviation": max(row.deviation.values()),
-                }
-            )
+            more = {"seconds": spent[name], "gain": spent[before] / spent[name]}
+            more["deviation"] = max(row.deviation.values())
+            points.append({**common, "step": step, "technique": words, **more})
             before = name
     return points

@@ -5,19 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    model_title,
+    observe_speedup,
+    ratio_mark,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.round_race import (
     GNNFLOW,
     GRAPH_AT,
     TGL,
+    observe_hits,
     open_contender,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, drawn, samples_check
@@ -41,7 +52,7 @@ PARTS: Final = ("sampling", "fetching")
 Rows = Sequence[Any]
 
 
-class Fig9(Experiment):
+class Fig9(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 9: sampling and feature fetching"
@@ -58,18 +69,9 @@ class Fig9(Experiment):
     )
     claims = ("gnnflow-fig9-sampling", "gnnflow-fig9-feature-fetch")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 900, "paper": 36000}[preset],
-            )
-            for name in GRAPHS[preset]
-            for model in MODELS
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "model": MODELS}
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, "full": 900, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name, preset = str(cell.params["dataset"]), context.preset
@@ -92,12 +94,12 @@ class Fig9(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
         words = []
         for part in PARTS:
-            ratios = [gain_of([row], part).value for row in found]
+            ratios = [speedup([row], part).value for row in found]
             words.append(f"{part} {min(ratios):.2f}x to {max(ratios):.2f}x as fast as TGL's")
         return f"On the same cores {' and '.join(words)}."
 
@@ -118,7 +120,7 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
     seconds: dict[str, dict[str, list[float]]] = {
         key: {part: [] for part in PARTS} for key in trainers
     }
-    counts = {"roots": 0, "edges": 0}
+    roots = edges = 0
     checks: list[ResultCheck] = []
     chosen = set((drawn(TURNS[preset], 2) + 2).tolist())  # turns that are compared with the data
     for turn in range(TURNS[preset] + 2):
@@ -146,25 +148,31 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
                     equal("features", rows, exact, against="rows of the tables"),
                 ]
         if turn >= 2:
-            counts["roots"] += nodes.numel()
-            counts["edges"] += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)
-    values = {
-        f"{part}_s {key}": sum(took) / len(took)
-        for key, of in seconds.items()
-        for part, took in of.items()
-    }
-    for part in PARTS:
-        values |= gains(part, seconds[TGL][part], seconds[GNNFLOW][part])
-    report = trainers[GNNFLOW].report()
-    values |= {key: value for key, value in report.items() if key.endswith("hit_rate")}
-    return Measurement(
-        values=values,
-        units={key: "s" for key in values if "_s " in key},
-        counters={"turns": TURNS[preset], "graph": len(stream), "batch": task.batch, **counts},
+            roots += nodes.numel()
+            edges += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)
+    told = Measurement(
         deviation={"samples": 0.0, "features": 0.0},
         data=data.describe(),
         checks=by_subject(checks),
     )
+    for key, of in seconds.items():
+        for part, took in of.items():
+            told.observe("phase_time", sum(took) / len(took), setting=key, phase=part)
+    for part in PARTS:
+        slow, fast = (seconds[key][part] for key in (TGL, GNNFLOW))
+        observe_speedup(told, slow, fast, setting=GNNFLOW, baseline=TGL, phase=part)
+    observe_hits(told, GNNFLOW, trainers[GNNFLOW].report())
+    told.observe("turns", TURNS[preset])
+    told.observe("events", len(stream), of="graph")
+    told.observe("batch_size", task.batch)
+    told.observe("targets", roots)
+    told.observe("edges", edges)
+    return told
+
+
+def speedup(rows: Rows, part: str) -> Ratio:
+    """How many times as fast as TGL's a part is."""
+    return ratio_of(Table.of(rows).where("speedup", phase=part))
 
 
 def fetch(access: Any, samples: Any, task: Any) -> list[Tensor]:
@@ -218,33 +226,19 @@ def alike(
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Both parts over TGL's, a panel each."""
-    found = [
-        {
-            "panel": part,
-            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
-            "system": GNNFLOW,
-            "baseline": TGL,
-            "value": gain.value,
-            "low": gain.low,
-            "high": gain.high,
-            "n": row.counters["turns"],
-            "twin": gain.twin,
-            "deviation": gain.deviation,
-            "row_ids": [row.id],
-        }
-        for part in PARTS
-        for row in select(rows, experiment=NAME)
-        for gain in (gain_of([row], part),)
-    ]
+    sides = {"system": GNNFLOW, "baseline": TGL}
+    found = []
+    for part in PARTS:
+        for row in rows_of(rows, experiment=NAME):
+            gain, turns = speedup([row], part), value_of(row, "turns")
+            more = {"n": turns, "deviation": gain.deviation}
+            found.append(ratio_mark(gain, panel=part, row=_title(row), **sides, **more))
     return found + [
-        {
-            "panel": part,
-            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
-            "system": GNNFLOW,
-            "baseline": TGL,
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=part, row=_title(row), **sides)
         for part in PARTS
         for row in failures(rows, NAME)
     ]
+
+
+def _title(row: Any) -> str:
+    return f"{graph_title(row.params['dataset'])}, {model_title(row)}"

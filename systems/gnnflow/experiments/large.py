@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
     PlainBlocks,
@@ -21,6 +22,7 @@ from dgbench.systems.gnnflow.experiments.common import (
     failures,
     one_thread,
     origin_data,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
@@ -36,6 +38,7 @@ INGEST: Final = 100_000_000
 TAUS: Final = (16, 64, 128, 256, 512, 1024, 4096)
 SLOT, BLOCK = 20, 64
 """Bytes of a slot and of a block as Table 6 counts them; section 4.1 describes 21 and 72."""
+HALF: Final = ", half precision"
 PRINTED: Final = {"edge": 123e9, "metadata": 1.65e9}
 GPUS: Final = 64
 BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
@@ -44,7 +47,7 @@ BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
 Rows = Sequence[Any]
 
 
-class Large(Experiment):
+class Large(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.4: graphs beyond one machine"
@@ -66,18 +69,12 @@ class Large(Experiment):
         "gnnflow-s1-five-billion-edges",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [(SIZES, "mag"), (MEMORY, "ldbc"), (TRAIN, "ldbc")]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-            )
-            for kind, name in wanted
-        ]
+    group = "{kind}/{dataset}"
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for kind, name in ((SIZES, "mag"), (MEMORY, "ldbc"), (TRAIN, "ldbc")):
+            yield {"kind": kind, "dataset": name}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         work = {SIZES: _sizes, MEMORY: _memory, TRAIN: _train}[str(cell.params["kind"])]
@@ -97,25 +94,32 @@ class Large(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        for row in rows_of(rows, SIZES):
+        for row in last_rows(rows, SIZES):
             if row.params["dataset"] == "mag":
-                words.append(f"MAG with its features takes {row.counters['total'] / 1e9:.0f} GB")
-        for row in rows_of(rows, MEMORY):
+                words.append(f"MAG with its features takes {memory(row, 'total') / 1e9:.0f} GB")
+        for row in last_rows(rows, MEMORY):
             tau = fitting(row)
             words.append(
-                f"LDBC's edges take {row.values[f'edge GB {tau}']:.0f} GB at a threshold of {tau}, "
-                f"its blocks {row.values[f'metadata GB {tau}']:.1f} GB"
+                f"LDBC's edges take {gigabytes(row, 'edge')[tau]:.0f} GB at a threshold of {tau}, "
+                f"its blocks {gigabytes(row, 'metadata')[tau]:.1f} GB"
             )
         return f"{'; '.join(words)}." if words else ""
 
 
 def _sizes(graph: Any, preset: Preset) -> Measurement:
     """What a graph needs by the sizes that the paper prints."""
-    return Measurement(
-        counters=_printed_bytes(graph.printed),
+    found = Measurement(
         checks=[_bytes_check()],
         data={"dataset": graph.name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
     )
+    _observe_printed(found, graph)
+    return found
+
+
+def _observe_printed(found: Measurement, graph: Any) -> None:
+    for name, size in _printed_bytes(graph.printed).items():
+        of, half, _ = name.partition(HALF)
+        found.observe("memory", size, of=of, **({"dtype": "float16"} if half else {}))
 
 
 def _bytes_check(nodes: int = 31, edges: int = 257, dims: tuple[int, int] = (7, 5)) -> ResultCheck:
@@ -136,12 +140,12 @@ def _bytes_check(nodes: int = 31, edges: int = 257, dims: tuple[int, int] = (7, 
     rows = memory.state()
     wanted = {
         "features": table[wide],
-        "features, half precision": table[half],
+        f"features{HALF}": table[half],
         "edges": slots,
         "memories": sum(getattr(rows, name).nbytes for name in rows.__slots__),
         "rebuild": 2 * (ends.nbytes + times.nbytes) + torch.empty(nodes, dtype=torch.int64).nbytes,
         "total": table[wide] + slots,
-        "total, half precision": table[half] + slots,
+        f"total{HALF}": table[half] + slots,
     }
     return equal("counters", _printed_bytes(sizes), wanted, against="bytes of tensors")
 
@@ -151,7 +155,7 @@ def _printed_bytes(printed: Mapping[str, int]) -> dict[str, int]:
     nodes, edges = printed["nodes"], printed["edges"]
     counters = {
         "features": 4 * nodes * printed["node_dim"] + 4 * edges * printed["edge_dim"],
-        "features, half precision": 2 * (nodes * printed["node_dim"] + edges * printed["edge_dim"]),
+        f"features{HALF}": 2 * (nodes * printed["node_dim"] + edges * printed["edge_dim"]),
         "edges": SLOT * edges,
         # TGN's memory, a message of two memories and an edge, two times of eight bytes.
         "memories": nodes * (4 * 300 + 16),
@@ -159,7 +163,7 @@ def _printed_bytes(printed: Mapping[str, int]) -> dict[str, int]:
         "rebuild": 2 * 3 * 8 * edges + 8 * nodes,
     }
     counters["total"] = counters["features"] + counters["edges"]
-    counters["total, half precision"] = counters["features, half precision"] + counters["edges"]
+    counters[f"total{HALF}"] = counters[f"features{HALF}"] + counters["edges"]
     return counters
 
 
@@ -171,10 +175,12 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     events = datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
     factor = graph.printed["edges"] / len(events)
     step = max(1, round(INGEST / factor))
-    values: dict[str, float] = {}
-    counters = _printed_bytes(graph.printed)
+    told = Measurement(data=origin_data(events.origin))
+    _observe_printed(told, graph)
     checks = [_bytes_check()]
-    counters |= {"events": len(events), "vertices": events.num_nodes, "ingest": step}
+    told.observe("events", len(events))
+    told.observe("vertices", events.num_nodes)
+    told.observe("batch_size", step, of="ingest")
 
     def fill(tau: int, *, undirected: bool) -> TemporalStore:
         store = TemporalStore(
@@ -190,6 +196,8 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
 
     batches = records_by_batch(events, step)
     plain = PlainBlocks.of(events, step, undirected=False)
+    scaled: dict[str, list[float]] = {"edge": [], "metadata": []}
+    sizes: dict[str, list[float]] = {"edge": [], "metadata": []}
     for tau in TAUS:
         store = fill(tau, undirected=False)
         memory = store.memory()
@@ -199,20 +207,21 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
         found = counted_blocks(batches, events.num_nodes, BlockPolicy("adaptive", tau))
         checks.append(equal("counters", wanted, found, against="blocks counted without records"))
         slots, blocks = memory.paper_bytes(SLOT, BLOCK)
-        counters |= {f"slots {tau}": memory.slots, f"blocks {tau}": memory.blocks}
-        values |= {
-            f"edge GB {tau}": slots * factor / 1e9,
-            f"metadata GB {tau}": blocks * factor / 1e9,
-        }
+        told.observe("slots", memory.slots, tau=tau)
+        told.observe("list_blocks", memory.blocks, tau=tau)
+        for part, held, each, count in (
+            ("edge", slots, SLOT, memory.slots), ("metadata", blocks, BLOCK, memory.blocks)
+        ):  # fmt: skip
+            told.observe("estimate", held * factor, of=part, tau=tau)
+            scaled[part].append(held * factor)
+            sizes[part].append(each * count * factor)
     both = fill(64, undirected=True).memory().paper_bytes(SLOT, BLOCK)[0]
-    values["edge GB at both ends"] = both * factor / 1e9
-    values["factor"] = factor
-    sizes = [SLOT * counters[f"slots {tau}"] * factor / 1e9 for tau in TAUS]
-    sizes += [BLOCK * counters[f"blocks {tau}"] * factor / 1e9 for tau in TAUS]
-    scaled = [values[f"{part} GB {tau}"] for part in ("edge", "metadata") for tau in TAUS]
-    checks.append(close("bytes", scaled, sizes, 1e-12, against="slots and blocks"))
-    data = origin_data(events.origin)
-    return Measurement(values=values, counters=counters, data=data, checks=by_subject(checks))
+    told.observe("estimate", both * factor, of="edge", setting="at both ends")
+    told.observe("scale_factor", factor)
+    own, wanted = (one["edge"] + one["metadata"] for one in (scaled, sizes))
+    checks.append(close("bytes", own, wanted, 1e-12, against="slots and blocks"))
+    told.checks = by_subject(checks)
+    return told
 
 
 def _train(graph: Any, preset: Preset) -> Measurement:
@@ -263,46 +272,57 @@ def _train(graph: Any, preset: Preset) -> Measurement:
         written=0.0,
         gradient=4.0 * sum(value.numel() for value in run.state.values()),
     )
-    values = {"throughput": run.own_throughput, "remote bytes": remote}
+    told = Measurement(data=data.describe(), notes=[ASSUMED], checks=checks)
+    told.observe("throughput", run.own_throughput, clock="processor")
+    told.observe("estimate", remote, of="remote")
+    told.observe("batch_size", batch)
+    told.observe("turns", turns)
     machine = measure_machine()
     for reading in READINGS:
         step = project(one, GPUS, machine.speed(reading))
         whole = step.seconds + PER_MACHINE * remote / NETWORK
-        values[f"projected {reading}"] = GPUS * SETTINGS["tgn"].batch / whole
-        values[f"network_s {reading}"] = whole - step.compute_s - step.sample_s - step.fetch_s
-        values[f"compute_s {reading}"] = step.compute_s
-    return Measurement(
-        values=values,
-        units={"throughput": "events/s", "remote bytes": "bytes an iteration and GPU"},
-        counters={"batch": batch, "turns": turns},
-        data=data.describe(),
-        notes=[ASSUMED],
-        checks=checks,
-    )
+        rate = GPUS * SETTINGS["tgn"].batch / whole
+        told.observe("projected_throughput", rate, scaled_by=reading)
+        network = whole - step.compute_s - step.sample_s - step.fetch_s
+        told.observe("phase_time", network, phase="network", scaled_by=reading)
+        told.observe("phase_time", step.compute_s, phase="compute", scaled_by=reading)
+    return told
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
+def last_rows(rows: Rows, kind: str) -> list[Any]:
     """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
+    found = rows_of(rows, experiment=NAME, kind=kind)
     return list({row.params["dataset"]: row for row in found}.values())
+
+
+def memory(row: Any, of: str, dtype: str | None = None) -> int:
+    """Bytes by printed sizes."""
+    return value_of(row, "memory", of=of, dtype=dtype)
+
+
+def gigabytes(row: Any, part: str) -> dict[int, float]:
+    """GB of `edge` data or `metadata` at full size, by threshold, and by None at both ends."""
+    found = Table.of([row]).where("estimate", of=part).numbers("tau")
+    return {tau: size / 1e9 for tau, size in found.items()}
 
 
 def fitting(row: Any) -> int:
     """The threshold at which edges take most nearly what is printed."""
-    return min(TAUS, key=lambda tau: abs(row.values[f"edge GB {tau}"] - PRINTED["edge"] / 1e9))
+    sizes = gigabytes(row, "edge")
+    return min(TAUS, key=lambda tau: abs(sizes[tau] - PRINTED["edge"] / 1e9))
 
 
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Edge data and metadata by threshold, and the printed ones."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, MEMORY):
+    for row in last_rows(rows, MEMORY):
         for part, printed in PRINTED.items():
             series = "edge data" if part == "edge" else part
             points += [
                 {
                     "series": series,
                     "x": tau,
-                    "y": row.values[f"{part} GB {tau}"],
+                    "y": gigabytes(row, part)[tau],
                     "projected": True,
                     "twin": True,
                     "row_ids": [row.id],

@@ -6,20 +6,23 @@ Everything here is counted; nothing is timed.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     graph_title,
+    mark,
     one_thread,
     origin_data,
     panel,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.partition_checks import (
     asked_by_loop,
@@ -79,7 +82,7 @@ SERVED: Final = {"smoke": 40, "quick": 200, "full": 4000}
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 4.4: partitions and who serves whom"
@@ -100,17 +103,10 @@ class Partition(Experiment):
         "gnnflow-s44-sampling-cv",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=60 if preset in ("smoke", "quick") else 1800,
-            )
-            for name in GRAPHS.get(preset, GRAPHS["full"])
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 60, None: 1800}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"]))
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, preset = BY_NAME[str(cell.params["dataset"])], context.preset
@@ -150,17 +146,16 @@ class Partition(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        real = [r for r in rows_of(rows, BALANCE) if not r.data.get("twin")]
+        real = [r for r in last_rows(rows, BALANCE) if not r.data.get("twin")]
         if real:
-            most = max(real, key=lambda r: r.values["records hash 4"])
+            most = max(real, key=lambda row: excesses(row)["hash"])
             words.append(
                 f"the identity hash leaves the fullest of 4 machines up to "
-                f"{100 * most.values['records hash 4']:.0f} % above the mean "
+                f"{100 * excesses(most)['hash']:.0f} % above the mean "
                 f"({graph_title(most.params['dataset'])})"
             )
-        for row in rows_of(rows, SERVING)[:1]:
-            cvs = {m: row.values[f"cv static {m}"] for m in SETTINGS if f"cv static {m}" in
-                   row.values}  # fmt: skip
+        for row in last_rows(rows, SERVING)[:1]:
+            cvs = variations(row, "static")
             words.append(
                 f"32 ranks serve each other with a variation of {min(cvs.values()):.3f} to "
                 f"{max(cvs.values()):.3f} on {panel(row)}"
@@ -193,7 +188,7 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
 
     src, dst, count = events.src, events.dst, events.num_nodes
-    values, notes = found.values, found.notes
+    notes = found.notes
     for by in PARTITIONERS:
         greedy, metis = by in ("fennel", "ldg"), by.startswith("metis")
         if greedy and count > GREEDY_MOST.get(preset, GREEDY_MOST["full"]):
@@ -211,15 +206,15 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
                 places_check(owners, count, name),
                 shares_check(part, owners, src, dst, undirected=graph.undirected, name=name),
             ]
-            values |= {
-                f"records {by} {machines}": part.record_excess,
-                f"vertices {by} {machines}": part.vertex_excess,
-                f"cut {by} {machines}": part.cut,
-                f"seconds {by} {machines}": seconds,
-            }
+            which = {"setting": by, "machines": machines}
+            found.observe("excess", part.record_excess, of="records", **which)
+            found.observe("excess", part.vertex_excess, of="vertices", **which)
+            found.observe("portion", part.cut, of="cut edges", **which)
+            found.observe("operation_time", seconds, **which)
     far, owners = (src * STRIDE, dst * STRIDE), IdentityHash(4)
     strided = shares(owners, *far, undirected=graph.undirected)
-    values["records strided 4"] = strided.record_excess
+    which = {"setting": "strided", "machines": 4}
+    found.observe("excess", strided.record_excess, of="records", **which)
     found.checks.append(
         shares_check(strided, owners, *far, undirected=graph.undirected, name="hash of strides")
     )
@@ -227,9 +222,12 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     degree = torch.bincount(src, minlength=count)
     if graph.undirected:
         degree = degree + torch.bincount(dst, minlength=count)
-    values["hub share"] = float(degree.max()) / float(degree.sum())
+    hub = float(degree.max()) / float(degree.sum())
+    found.observe("portion", hub, of="largest vertex")
     found.checks.append(degree_check(degree, src, dst, undirected=graph.undirected))
-    found.counters |= {"vertices": count, "events": len(events), "records": int(degree.sum())}
+    found.observe("vertices", count)
+    found.observe("events", len(events))
+    found.observe("records", int(degree.sum()))
 
 
 def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
@@ -281,12 +279,11 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
                 )
                 found.checks.append(asked_check(counted[name], again, name))
         for name, asked in counted.items():
-            found.counters |= {
-                f"cut targets {machines}": asked.targets,
-                f"cut requests {name} {machines}": asked.requests,
-                f"cut records {name} {machines}": asked.records,
-                f"cut bytes {name} {machines}": asked.bytes,
-            }
+            which = {"setting": name, "machines": machines}
+            found.observe("requests", asked.requests, **which)
+            found.observe("records", asked.records, **which)
+            found.observe("exchanged", asked.bytes, **which)
+        found.observe("targets", asked.targets, machines=machines)
 
 
 def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
@@ -301,7 +298,6 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     owners = IdentityHash(layout.machines)
     store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
-    values, counters = found.values, found.counters
     most = SERVED.get(preset, SERVED["full"])
     for model, setting in SETTINGS.items():
         batch = min(setting.batch, most)
@@ -332,31 +328,42 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
             work = served(layout, owners, samples, asker, schedule)
             own = work if whole else served(layout, owners, few, some, schedule)
             found.checks.append(served_check(own, layout, few, some, schedule, model))
-            values[f"cv {schedule} {model}"] = variation(work.targets + work.records)
-            values[f"most {schedule} {model}"] = float(
-                (work.targets + work.records).max() / (work.targets + work.records).double().mean()
-            )
+            each = work.targets + work.records
+            found.observe("variation", variation(each), setting=schedule, model=model)
+            largest = float(each.max() / each.double().mean())
+            found.observe("imbalance", largest, setting=schedule, model=model)
         # Without a schedule to blame: what the machines are asked for as such.
         machine = (work.targets + work.records).view(layout.machines, -1).sum(1)
-        values[f"cv machines {model}"] = variation(machine)
+        found.observe("variation", variation(machine), setting="machines", model=model)
         own = work.remote.diagonal().sum()
-        counters[f"batch {model}"] = count // layout.ranks
-        counters[f"targets {model}"] = int(work.targets.sum())
-        counters[f"remote {model}"] = int(work.remote.sum() - own)
+        found.observe("batch_size", count // layout.ranks, model=model)
+        found.observe("targets", int(work.targets.sum()), model=model)
+        found.observe("targets", int(work.remote.sum() - own), model=model, of="remote")
 
 
-MARKS: Final = {BALANCE: "records hash 4", CUTS: "cut targets 4", SERVING: "cv static tgat"}
-"""What a row has of which something was counted."""
+MARKS: Final = {BALANCE: "excess", CUTS: "exchanged", SERVING: "variation"}
+"""Metric of a row for which something was counted."""
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
+def last_rows(rows: Rows, kind: str) -> list[Any]:
     """The last row of each graph for which something was counted."""
-    found = [
-        row
-        for row in select(rows, experiment=NAME)
-        if MARKS[kind] in row.values or MARKS[kind] in row.counters
-    ]
+    found = Table.of(rows, experiment=NAME).where(MARKS[kind]).rows
     return list({row.params["dataset"]: row for row in found}.values())
+
+
+def excesses(row: Any, of: str = "records") -> dict[str, float]:
+    """How much more than the mean the fullest of 4 machines has, by partitioner."""
+    return Table.of([row]).where("excess", of=of, machines=4).numbers("setting")
+
+
+def exchanged(row: Any) -> dict[str, int]:
+    """Bytes that sampling takes from other machines, by cut of 4 machines."""
+    return Table.of([row]).where("exchanged", machines=4).numbers("setting")
+
+
+def variations(row: Any, schedule: str) -> dict[str, float]:
+    """Variation of what ranks sample, by model."""
+    return Table.of([row]).where("variation", setting=schedule).numbers("model")
 
 
 def balance_points(rows: Rows) -> list[dict[str, Any]]:
@@ -364,37 +371,27 @@ def balance_points(rows: Rows) -> list[dict[str, Any]]:
     from dgbench.systems.gnnflow.partitioners import PARTITIONERS, TITLES
 
     points = [
-        {
-            "series": TITLES[by],
-            "x": panel(row),
-            "y": 100 * row.values[f"records {by} 4"],
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
-        for row in rows_of(rows, BALANCE)
+        mark(row, series=TITLES[by], x=panel(row), y=100 * excesses(row)[by], counted=True)
+        for row in last_rows(rows, BALANCE)
         for by in PARTITIONERS
-        if f"records {by} 4" in row.values
+        if by in excesses(row)
     ]
     return points + _failed(rows, TITLES["hash"])
 
 
 def cut_points(rows: Rows) -> list[dict[str, Any]]:
     """Bytes a target by graph and cut."""
-    points = []
-    for row in rows_of(rows, CUTS):
-        for key, count in row.counters.items():
-            words = key.split()
-            if words[:2] == ["cut", "bytes"] and words[-1] == "4":
-                points.append(
-                    {
-                        "series": " ".join(words[2:-1]),
-                        "x": panel(row),
-                        "y": count / row.counters["cut targets 4"],
-                        "counted": True,
-                        "row_ids": [row.id],
-                    }
-                )
+    points = [
+        {
+            "series": name,
+            "x": panel(row),
+            "y": count / value_of(row, "targets", machines=4),
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in last_rows(rows, CUTS)
+        for name, count in exchanged(row).items()
+    ]
     return points + _failed(rows, "edge-cut hash")
 
 
@@ -405,14 +402,14 @@ def serving_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": panel(row),
             "series": {"static": "same local rank", "first": "first rank"}.get(schedule, schedule),
             "x": setting.title,
-            "y": row.values[f"cv {schedule} {model}"],
+            "y": variations(row, schedule)[model],
             "counted": True,
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, SERVING)
+        for row in last_rows(rows, SERVING)
         for model, setting in SETTINGS.items()
         for schedule in ("static", "random", "first")
-        if f"cv {schedule} {model}" in row.values
+        if model in variations(row, schedule)
     ]
     return points + _failed(rows, "same local rank")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from dgbench.lab.compare import gains
 from dgbench.lab.result_checks import close
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.gnnflow.experiments.common import observe_speedup
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, Graph
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
 from dgbench.systems.gnnflow.rounds import Continuous, Outcome, Round, rounds_by_time
@@ -26,8 +26,6 @@ TGL: Final = "tgl"
 CACHED: Final = "tgl with cache"
 REBUILT: Final = "rebuilt"
 BARE: Final = "no cache"
-UNCACHED: Final = "tgl over no cache"
-"""Gains are of a contender's name over GNNFlow, and this one: of TGL over `BARE`."""
 SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
     GNNFLOW: {},
     REBUILT: {"in_place": False, "node_cache": False, "edge_cache": False},
@@ -35,6 +33,8 @@ SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
 }
 """GNNFlow in full; with a graph that is built anew every round; appended to, but without caches."""
 
+UNIQUE: Final = {"statistic": "unique"}
+"""Of a hit rate in which each id counts once a batch."""
 NETWORK: Final = ("compute", "memory", "update")
 """Phases that are the same code in every system."""
 PHASE_OF: Final = {
@@ -150,36 +150,28 @@ def race(
                   part=f"{names[0]}, first epoch")
         )  # fmt: skip
     timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
-    values: dict[str, float] = {}
+    told = Measurement(deviation=deviation, data=data.describe())
     for name, outcomes in timed.items():
-        values |= _summary(name, outcomes)
-        report = streams[name].trainer.report()
-        values |= {f"{key} {name}": x for key, x in report.items() if key.endswith("hit_rate")}
+        _observe(told, name, outcomes)
+        observe_hits(told, name, streams[name].trainer.report())
     checks += trainer_checks({name: one.trainer for name, one in streams.items()}, task, data)
     for stream in streams.values():
         stream.trainer.close()
-    pairs = {name: (name, GNNFLOW) for name in names if name != GNNFLOW}
-    if BARE in names:
-        pairs[UNCACHED] = (TGL, BARE)
-    for name, keys in pairs.items():
-        for what, seconds in _PARTS.items():
-            slow, fast = ([seconds(x) for x in timed[key]] for key in keys)
-            values |= gains(what + name, slow, fast)
+    pairs = [(name, GNNFLOW) for name in names if name != GNNFLOW]
+    pairs += [(TGL, BARE)] if BARE in names else []
+    for baseline, setting in pairs:
+        for phase, seconds in _PARTS.items():
+            slow, fast = ([seconds(x) for x in timed[key]] for key in (baseline, setting))
+            which = {"phase": phase} if phase else {}
+            observe_speedup(told, slow, fast, setting=setting, baseline=baseline, **which)
     turns = next(iter(timed.values()))
-    return Measurement(
-        values=values,
-        units={key: "s" for key in values if key.split()[0].endswith("_s")},
-        counters={
-            "turns": len(turns),
-            "events": sum(one.round.events for one in turns),
-            "graph": turns[-1].round.last,
-            "all events": len(data.events),
-            "epochs": epochs,
-        },
-        deviation=deviation,
-        data=data.describe(),
-        checks=checks,
-    )
+    told.observe("turns", len(turns))
+    told.observe("events", sum(one.round.events for one in turns))
+    told.observe("events", turns[-1].round.last, of="graph")
+    told.observe("events", len(data.events), of="all")
+    told.observe("epochs", epochs)
+    told.checks = checks
+    return told
 
 
 def reference_loss(task: StreamWorkload, data: StreamData, one: Round, device: str) -> float:
@@ -200,25 +192,33 @@ def network_s(one: Outcome) -> float:
 
 _PARTS: Final = {
     "": lambda one: one.retrain_s,
-    "update ": lambda one: one.update_s,
-    "without network ": lambda one: one.retrain_s - network_s(one),
+    "update": lambda one: one.update_s,
+    "without network": lambda one: one.retrain_s - network_s(one),
 }
-"""What gains are formed of, by the words before a contender's name."""
+"""Phase of a speed-up -> seconds of a round; "" is all of it."""
 
 
-def _summary(name: str, outcomes: Sequence[Outcome]) -> dict[str, float]:
+def observe_hits(told: Measurement, name: str, report: Mapping[str, float]) -> None:
+    """Add the hit rates that a trainer reports."""
+    for kind in ("node", "edge"):
+        for key, which in ((f"{kind}_hit_rate", {}), (f"{kind}_unique_hit_rate", UNIQUE)):
+            if key in report:
+                told.observe("hit_rate", report[key], of=kind, setting=name, **which)
+
+
+def _observe(told: Measurement, name: str, outcomes: Sequence[Outcome]) -> None:
+    """Add the mean times of a contender's rounds and of their parts."""
     count = len(outcomes)
-    found = {
-        f"{key} {name}": sum(getattr(one, key) for one in outcomes) / count
-        for key in ("retrain_s", "update_s", "train_s")
-    }
+    told.observe("round_time", sum(one.retrain_s for one in outcomes) / count, setting=name)
+    for part in ("update", "train"):
+        total = sum(getattr(one, f"{part}_s") for one in outcomes)
+        told.observe("operation_time", total / count, setting=name, phase=part)
     for phase in dict.fromkeys(PHASE_OF.values()):
         own = [key for key, shown in PHASE_OF.items() if shown == phase]
         total = sum(one.parts.get(key, 0.0) for one in outcomes for key in own)
-        found[f"phase_s {phase} {name}"] = total / count
+        told.observe("phase_time", total / count, setting=name, phase=phase)
     shares = [one.update_s / one.retrain_s for one in outcomes]
-    found[f"update share {name}"] = sum(shares) / count
-    return found
+    told.observe("time_share", sum(shares) / count, setting=name, phase="update")
 
 
 def loss_gap(played: Sequence[Sequence[Outcome]]) -> float:
@@ -228,10 +228,3 @@ def loss_gap(played: Sequence[Sequence[Outcome]]) -> float:
         for losses in zip(*(one.losses for one in rounds), strict=True):
             worst = max(worst, (max(losses) - min(losses)) / max(abs(x) for x in losses))
     return worst
-
-
-def total_phases(row: Any, name: str) -> dict[str, float]:
-    """Seconds of a round by a figure's phase, from a row of a race."""
-    return {
-        phase: row.values[f"phase_s {phase} {name}"] for phase in dict.fromkeys(PHASE_OF.values())
-    }

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.kernels_cuda.temporal_sample import count_walk, sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.compare import ROUND_INTERVAL, gain_of, gains, rounds_of, select
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, ratio_of, rounds_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    observe_speedup,
+    origin_data,
+    ratio_mark,
+)
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import PRESETS
@@ -52,7 +61,7 @@ POLICIES: Final = ("recent", "uniform")
 Rows = Sequence[Any]
 
 
-class SamplingAblation(Experiment):
+class SamplingAblation(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Parts of the sampler"
@@ -66,19 +75,14 @@ class SamplingAblation(Experiment):
     )
     claims = ("gnnflow-s41-search-log-time",)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                repeats=1 if name == LOOKUP else turn_rounds(preset),
-                turns=True,
-                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
-            )
-            for name in (LOOKUP, *STREAMS.get(preset, ALL))
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 600, "paper": 1200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in (LOOKUP, *STREAMS.get(preset, ALL)))
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        repeats = 1 if params["dataset"] == LOOKUP else turn_rounds(preset)
+        return super().cell(params, preset, repeats=repeats, turns=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])
@@ -112,7 +116,7 @@ class SamplingAblation(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = [
-            f"{name} {gain_of(mine, f'{name} {policy}').value:.2f}x ({policy}, "
+            f"{name} {change(mine, name, policy).value:.2f}x ({policy}, "
             f"{graph_title(mine[-1].params['dataset'])})"
             for mine in _variant_rows(rows)
             for name, policy in product(list(VARIANTS)[1:4], POLICIES)
@@ -122,19 +126,21 @@ class SamplingAblation(Experiment):
 
 def lookup_rows(rows: Rows) -> list[Any]:
     """Usable rows that counted what a lookup costs."""
-    return select(rows, experiment=NAME, dataset=LOOKUP)
+    return rows_of(rows, experiment=NAME, dataset=LOOKUP)
 
 
 def _variant_rows(rows: Rows) -> list[list[Any]]:
     """Of each stream the rounds of its last cell."""
-    last = {r.params["dataset"]: r for r in select(rows, experiment=NAME)}
+    last = {r.params["dataset"]: r for r in rows_of(rows, experiment=NAME)}
     return [rounds_of(row, rows) for name, row in last.items() if name != LOOKUP]
 
 
 def lookups(context: RunContext) -> Measurement:
     """Comparisons and blocks of one window: in one block of n records, and in n / 4 blocks of 4."""
-    counters: dict[str, int] = {}
-    values: dict[str, float] = {}
+    found = Measurement(
+        data={"dataset": LOOKUP, "twin": False, "scale": 1.0, "note": "constructed"},
+        notes=["a window begins a sixteenth of the list before it ends; the worst of 256 windows"],
+    )
     checks: list[ResultCheck] = []
     for power in range(2, LENGTHS[context.preset] + 1, 2):
         length = 1 << power
@@ -149,8 +155,8 @@ def lookups(context: RunContext) -> Measurement:
         nodes = zeros[:asked]
         _, compared = count_walk(one, nodes, begins, ends)
         blocks, _ = count_walk(many, nodes, begins, ends)
-        counters[f"compared {length}"] = int(compared.max())
-        counters[f"walked {length}"] = int(blocks.max())
+        found.observe("comparisons", int(compared.max()), size=length)
+        found.observe("list_blocks", int(blocks.max()), size=length)
         calls = {
             "one": lambda s=one, a=(nodes, begins, ends): sample_between(
                 s, *a, fanout=1, threads=1
@@ -163,7 +169,7 @@ def lookups(context: RunContext) -> Measurement:
             ),
         }
         for name, spent in in_turns(calls, 3).items():
-            values[f"{name} {length} s"] = median(spent) / asked
+            found.observe("operation_time", median(spent) / asked, method=name, size=length)
         # Records are at times 0, 1, ...: what a window holds follows from its borders.
         low, high = begins.ceil().clamp(min=0).long(), ends.ceil().long()
         newest = {"neighbours": zeros[:asked], "eids": high - 1, "times": (high - 1).double()}
@@ -179,14 +185,9 @@ def lookups(context: RunContext) -> Measurement:
             at_most("counters", float((compared > halvings).double().mean()), 0.0,
                     against="halvings of the list", compared=asked),
         ]  # fmt: skip
-    return Measurement(
-        values=values,
-        counters=counters,
-        deviation={"output": max(check.gap for check in checks)},
-        checks=by_subject(checks),
-        data={"dataset": LOOKUP, "twin": False, "scale": 1.0, "note": "constructed"},
-        notes=["a window begins a sixteenth of the list before it ends; the worst of 256 windows"],
-    )
+    found.deviation = {"output": max(check.gap for check in checks)}
+    found.checks = by_subject(checks)
+    return found
 
 
 def variants(name: str, context: RunContext) -> Measurement:
@@ -195,7 +196,7 @@ def variants(name: str, context: RunContext) -> Measurement:
     layouts = ("packed", "compact", "wide")
     stores = {layout: _store(events, layout) for layout in layouts}
     nodes, times = batch_roots(events, len(events) // 2, min(BATCH, len(events) // 4))
-    values: dict[str, float] = {}
+    found = Measurement(data=data)
     checks: list[ResultCheck] = []
     for policy in POLICIES:
         calls = {}
@@ -209,16 +210,22 @@ def variants(name: str, context: RunContext) -> Measurement:
         checks += agreement(samples, events, nodes, times, policy)
         seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
         for variant, spent in seconds.items():
-            values[f"{variant} {policy} roots/s"] = nodes.numel() / median(spent)
+            rate = nodes.numel() / median(spent)
+            found.observe("throughput", rate, setting=variant, policy=policy)
             if variant != OURS:
-                values |= gains(f"{variant} {policy}", spent, seconds[OURS])
-    return Measurement(
-        values=values,
-        counters={"roots": nodes.numel(), "events": len(events), "nodes": events.num_vertices},
-        deviation={"output": max(check.gap for check in checks)},
-        data=data,
-        checks=by_subject(checks),
-    )
+                which = {"setting": OURS, "baseline": variant, "policy": policy}
+                observe_speedup(found, spent, seconds[OURS], **which)
+    found.observe("targets", nodes.numel())
+    found.observe("events", len(events))
+    found.observe("vertices", events.num_vertices)
+    found.deviation = {"output": max(check.gap for check in checks)}
+    found.checks = by_subject(checks)
+    return found
+
+
+def change(rows: Rows, variant: str, policy: str) -> Ratio:
+    """Time with a change over time as it is."""
+    return ratio_of(Table.of(rows).where("speedup", baseline=variant, policy=policy))
 
 
 def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
@@ -245,43 +252,37 @@ def _store(events: Events, layout: str) -> TemporalStore:
 
 def variant_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: each change over the sampler as it is."""
-    found: list[dict[str, Any]] = []
-    for mine in _variant_rows(rows):
-        for policy, variant in product(POLICIES, list(VARIANTS)[1:]):
-            gain = gain_of(mine, f"{variant} {policy}")
-            found.append(
-                {
-                    "panel": policy,
-                    "row": f"{variant}, {graph_title(mine[-1].params['dataset'])}",
-                    "system": "gnnflow",
-                    "baseline": "gnnflow",
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": gain.n,
-                    "twin": gain.twin,
-                    "row_ids": gain.rows,
-                }
-            )
-    for row in failures(rows, NAME):
-        point = {"panel": POLICIES[0], "row": graph_title(row.params["dataset"])}
-        more = {"system": "gnnflow", "baseline": "gnnflow", "failed_system": "gnnflow"}
-        found.append({**point, **more, "failed": failed(row), "row_ids": [row.id]})
-    return found
+    sides = {"system": "gnnflow", "baseline": "gnnflow"}
+    found = [
+        ratio_mark(
+            change(mine, variant, policy), panel=policy, **sides,
+            row=f"{variant}, {graph_title(mine[-1].params['dataset'])}",
+        )
+        for mine in _variant_rows(rows)
+        for policy, variant in product(POLICIES, list(VARIANTS)[1:])
+    ]  # fmt: skip
+    return found + [
+        gap(
+            row, panel=POLICIES[0], row=graph_title(row.params["dataset"]), **sides,
+            failed_system="gnnflow",
+        )
+        for row in failures(rows, NAME)
+    ]  # fmt: skip
 
 
 def lookup_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: comparisons inside one block, blocks walked on a list, by length."""
-    names = {"compared": "times compared in one block", "walked": "blocks of 4 walked on a list"}
+    names = {
+        "comparisons": "times compared in one block",
+        "list_blocks": "blocks of 4 walked on a list",
+    }
     return [
         {
-            "series": names[what],
-            "x": int(length),
-            "y": count,
+            "series": names[one.of.metric],
+            "x": one["size"],
+            "y": one.value,
             "counted": True,
-            "row_ids": [row.id],
+            "row_ids": [one.row.id],
         }
-        for row in lookup_rows(rows)
-        for key, count in row.counters.items()
-        for what, length in [key.split()]
+        for one in Table.of(lookup_rows(rows)).where(tuple(names))
     ]

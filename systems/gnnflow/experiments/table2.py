@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
@@ -19,7 +21,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    mark,
+    panel,
+)
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.experiments.sample_checks import records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
@@ -39,7 +47,7 @@ SECONDS: Final = (0.0, 0.2, 10.0, 60.0)
 STAGES: Final = ("load", "build", "partition", "training")
 
 
-class Table2(Experiment):
+class Table2(Grid):
     paper = "gnnflow"
     name = "table2"
     title = "Table 2: building a graph against training on it"
@@ -58,18 +66,12 @@ class Table2(Experiment):
         "gnnflow-s22-build-range",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "baseline": baseline, "model": model},
-                group=f"{name} {baseline}",
-                timeout_s={"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}[preset],
-            )
-            for name in GRAPHS[preset]
-            for baseline, model in TRAINED.items()
-        ]
+    group = "{dataset} {baseline}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, (baseline, model) in product(GRAPHS[preset], TRAINED.items()):
+            yield {"dataset": name, "baseline": baseline, "model": model}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -84,35 +86,28 @@ class Table2(Experiment):
         )
         start = time.perf_counter()
         trainer.prepare()
-        values = {"load": load, "build": time.perf_counter() - start}
-        checks: list[ResultCheck] = []
+        found = Measurement(data=data.describe(), notes=size_notes(context.preset))
+        found.observe("preparation_time", load, phase="load")
+        found.observe("preparation_time", time.perf_counter() - start, phase="build")
+        checks: list[ResultCheck] = found.checks
         if baseline == "dgl":
             start = time.perf_counter()
             part = trainer.access.partition(PARTS)  # type: ignore[attr-defined]
-            values["partition"] = time.perf_counter() - start
+            found.observe("preparation_time", time.perf_counter() - start, phase="partition")
             checks.append(assignment_check(part, data.events.num_nodes, PARTS))
         else:
             find = records_of_rows(trainer.access.rows)  # type: ignore[attr-defined]
             checks.append(records_check(find, data.events, task.undirected))
-        found = time_batches(trainer, SECONDS[PRESETS.index(context.preset)])
+        times = time_batches(trainer, SECONDS[PRESETS.index(context.preset)])
         checks += baseline_checks(baseline, trainer, task, data)
         trainer.close()
-        values["training"] = found.total * found.epoch
-        values["batch"] = found.total
-        units = dict.fromkeys(values, "s")
-        values["batches timed"] = found.batches  # as many as the clock allows: no counter
-        return Measurement(
-            values=values,
-            units=units,
-            counters={
-                "events": events,
-                "nodes": data.events.num_nodes,
-                "epoch batches": found.epoch,
-            },
-            data=data.describe(),
-            notes=size_notes(context.preset),
-            checks=checks,
-        )
+        found.observe("epoch_time", times.total * times.epoch)
+        found.observe("step_time", times.total)
+        found.observe("counted_steps", times.batches)
+        found.observe("events", events)
+        found.observe("vertices", data.events.num_nodes)
+        found.observe("batches", times.epoch)
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -126,11 +121,9 @@ class Table2(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment=self.name)
+        found = rows_of(rows, experiment=self.name)
         said = [
-            f"{prepared(row):.1f} % of an epoch in {BASELINE_TITLES[row.params['baseline']]} "
-            f"({panel(row)})"
-            for row in found
+            f"{prepared(row):.1f} % of an epoch in {_baseline(row)} ({panel(row)})" for row in found
         ]
         return f"Building, and partitioning in DGL, take {' and '.join(said)}." if said else ""
 
@@ -144,42 +137,42 @@ def _open(task: Any) -> int:
     return len(events)
 
 
+def stages(row: Any) -> dict[str, float]:
+    """Seconds of loading, building and partitioning, as far as a row has them, and an epoch's."""
+    found = Table.of([row])
+    return {
+        **found.where("preparation_time").numbers("phase"),
+        "training": found.where("epoch_time").one().value,
+    }
+
+
 def prepared(row: Any) -> float:
     """Loading, building and partitioning in percent of an epoch of training."""
-    ready = sum(row.values.get(stage, 0.0) for stage in ("load", "build", "partition"))
-    return 100 * ready / row.values["training"]
+    seconds = stages(row)
+    training = seconds.pop("training")
+    return 100 * sum(seconds.values()) / training
 
 
 def full_hours(row: Any) -> float:
     """Hours that loading, building and partitioning the whole graph would take: linear in it."""
-    ready = sum(row.values.get(stage, 0.0) for stage in ("load", "build", "partition"))
+    ready = sum(Table.of([row]).where("preparation_time").values)
     return ready / float(row.data["scale"]) / 3600
 
 
 def stage_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: seconds of each stage, a series for each baseline."""
-    points: list[dict[str, Any]] = [
-        {
-            "panel": panel(row),
-            "series": BASELINE_TITLES[row.params["baseline"]],
-            "x": stage,
-            "y": row.values[stage],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+    points = [
+        mark(row, panel=panel(row), series=_baseline(row), x=stage, y=stages(row)[stage])
         for stage in STAGES
-        for row in select(rows, experiment="table2")
-        if stage in row.values
+        for row in rows_of(rows, experiment="table2")
+        if stage in stages(row)
     ]
-    for row in failures(rows, "table2"):
-        points += [
-            {
-                "panel": graph_title(row.params["dataset"]),
-                "series": BASELINE_TITLES[row.params["baseline"]],
-                "x": stage,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-            for stage in STAGES
-        ]
-    return points
+    return points + [
+        gap(row, panel=graph_title(row.params["dataset"]), series=_baseline(row), x=stage)
+        for row in failures(rows, "table2")
+        for stage in STAGES
+    ]
+
+
+def _baseline(row: Any) -> str:
+    return BASELINE_TITLES[row.params["baseline"]]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from itertools import product
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     INITIAL,
@@ -51,7 +53,7 @@ CHOSEN: Final = "unique memory"
 """The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
 
 
-class Table3(Experiment):
+class Table3(Grid):
     paper = "gnnflow"
     name = "table3"
     title = "Table 3: edge features in the feature traffic"
@@ -73,17 +75,8 @@ class Table3(Experiment):
         "gnnflow-s22-edge-feature-share",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS}
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -93,13 +86,15 @@ class Table3(Experiment):
         for model in MODELS:
             accesses = Accesses(graph, model, preset, scale=scale)
             numbers, check = count(accesses, BATCHES[preset])
-            found.counters |= {f"{model} {name}": number for name, number in numbers.items()}
+            found.observe("events", numbers.pop("events"), model=model)
+            for (kind, which), asked in numbers.items():
+                found.observe("requests", asked, model=model, of=kind, setting=which)
             found.checks += [check, *accesses.checks()]
-            for reading in READINGS:
-                found.values[f"{model} {reading}"] = share(found.counters, model, graph, reading)
-            found.checks.append(bytes_check(found, accesses, model))
+            shares = {reading: share(numbers, model, graph, reading) for reading in READINGS}
+            for reading, one in shares.items():
+                found.observe("portion", one, model=model, setting=reading)
+            found.checks.append(bytes_check(numbers, shares, accesses, model))
             found.data = accesses.describe()
-        found.units = dict.fromkeys(found.values, "%")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -119,9 +114,8 @@ class Table3(Experiment):
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [
-            (row.values[f"{model} {CHOSEN}"], MODEL_TITLES[model], panel(row))
-            for row in select(rows, experiment="table3")
-            for model in MODELS
+            (100 * one.value, MODEL_TITLES[one["model"]], panel(one.row))
+            for one in Table.of(rows, experiment="table3").where("portion", setting=CHOSEN)
         ]
         if not found:
             return ""
@@ -132,36 +126,37 @@ class Table3(Experiment):
         )
 
 
-def count(accesses: Accesses, batches: int) -> tuple[dict[str, int], ResultCheck]:
+def count(accesses: Accesses, batches: int) -> tuple[dict[Any, int], ResultCheck]:
     """Rows that some batches fetch, spread over the stream after its initial part.
 
     Returns:
-        `node requests`, `node unique`, `edge requests`, `edge unique`, `events`; and a check of
-        them, counted once more by sets.
+        By (`node` or `edge`, `requests` or `unique`), and `events`; and a check of them, counted
+        once more by sets.
     """
     total, size = accesses.count("edge"), accesses.task.batch
     begin = round(INITIAL * total)
     steps = max(1, min(batches, (total - begin) // size))
     starts = [begin + (total - begin - size) * i // max(1, steps - 1) for i in range(steps)]
     kinds = {kind: RowCache(accesses.count(kind), 1, 0) for kind in ("node", "edge")}
-    found = dict.fromkeys(
-        ("node requests", "node unique", "edge requests", "edge unique", "events"), 0
-    )
+    found: dict[Any, int] = dict.fromkeys(product(kinds, ("requests", "unique")), 0)
+    found["events"] = 0
     again = dict(found)
     for start in starts:
         access = accesses.batch(torch.arange(max(0, start), min(total, start + size)))
         found["events"] += access.events
         for kind, counter in kinds.items():
             ids = access.of(kind)
-            found[f"{kind} requests"] += ids.numel()
-            found[f"{kind} unique"] += different(counter, ids)
-            again[f"{kind} requests"] += len(ids.numpy())
-            again[f"{kind} unique"] += np.unique(ids.numpy()).size
+            found[kind, "requests"] += ids.numel()
+            found[kind, "unique"] += different(counter, ids)
+            again[kind, "requests"] += len(ids.numpy())
+            again[kind, "unique"] += np.unique(ids.numpy()).size
         again["events"] += min(total, start + size) - max(0, start)
     return found, equal("counters", found, again, against="ids sorted by numpy")
 
 
-def bytes_check(found: Measurement, accesses: Accesses, model: str) -> ResultCheck:
+def bytes_check(
+    counts: dict[Any, int], shares: dict[str, float], accesses: Accesses, model: str
+) -> ResultCheck:
     """A check of the shares of a model against the bytes of rows, one tensor of each kind."""
     rows = {kind: torch.empty(1, accesses.dim(kind)).nbytes for kind in ("node", "edge")}
     memory = torch.empty(1, MEMORY).nbytes if model == "tgn" else 0
@@ -169,11 +164,10 @@ def bytes_check(found: Measurement, accesses: Accesses, model: str) -> ResultChe
     for reading in READINGS:
         which = reading.split()[0]
         node = rows["node"] + (memory if "memory" in reading else 0)
-        moved = [found.counters[f"{model} {kind} {which}"] * size
-                 for kind, size in (("edge", rows["edge"]), ("node", node))]  # fmt: skip
-        wanted.append(100 * moved[0] / max(1, sum(moved)))
-    shares = [found.values[f"{model} {reading}"] for reading in READINGS]
-    return close("shares", shares, wanted, 1e-12, against="bytes of rows", part=model)
+        moved = counts["edge", which] * rows["edge"], counts["node", which] * node
+        wanted.append(moved[0] / max(1, sum(moved)))
+    own = list(shares.values())
+    return close("shares", own, wanted, 1e-12, against="bytes of rows", part=model)
 
 
 def different(nothing: RowCache, ids: Tensor) -> int:
@@ -181,41 +175,28 @@ def different(nothing: RowCache, ids: Tensor) -> int:
     return nothing.lookup(ids).misses.numel()
 
 
-def share(counters: dict[str, int], model: str, graph: Any, reading: str) -> float:
-    """Edge features in percent of all feature bytes, by one of `READINGS`."""
+def share(counts: dict[Any, int], model: str, graph: Any, reading: str) -> float:
+    """Edge features of all feature bytes, by one of `READINGS`."""
     which, _, memory = reading.partition(" ")
     width = graph.node_dim + (MEMORY if memory and model == "tgn" else 0)
-    nodes = counters[f"{model} node {which}"] * width
-    edges = counters[f"{model} edge {which}"] * graph.edge_dim
-    return 100 * edges / max(1, nodes + edges)
+    nodes = counts["node", which] * width
+    edges = counts["edge", which] * graph.edge_dim
+    return edges / max(1, nodes + edges)
 
 
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Every share by model and reading, with the printed ones beside."""
     made: list[dict[str, Any]] = []
-    for row in select(rows, experiment="table3"):
-        for model in MODELS:
-            title = SETTINGS[model].title
-            printed = PRINTED.get((row.params["dataset"], model))
-            for reading, words in READINGS.items():
-                if model != "tgn" and "memory" in reading:
-                    continue
-                made.append(
-                    {
-                        "panel": panel(row),
-                        "series": words,
-                        "x": title,
-                        "y": row.values[f"{model} {reading}"],
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                )
-            if printed is not None:
-                made.append(
-                    {"panel": panel(row), "series": "printed", "x": title, "y": printed,
-                     "paper": True}
-                )  # fmt: skip
+    shares = Table.of(rows, experiment="table3").where("portion")
+    for (dataset, model), mine in shares.by("dataset", "model").items():
+        common = {"panel": panel(mine[0].row), "x": SETTINGS[model].title}
+        made += [
+            mark(one.row, **common, series=READINGS[reading], y=100 * one.value, counted=True)
+            for one in mine
+            if "memory" not in (reading := one["setting"]) or model == "tgn"
+        ]
+        if (printed := PRINTED.get((dataset, model))) is not None:
+            made.append({**common, "series": "printed", "y": printed, "paper": True})
     for row in failures(rows, "table3"):
         made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
     return made

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
@@ -43,7 +44,7 @@ PRINTED: Final = {
 """The table, in percent."""
 
 
-class Table4(Experiment):
+class Table4(Grid):
     paper = "gnnflow"
     name = "table4"
     title = "Table 4: what adjacent rounds sample in common"
@@ -64,17 +65,8 @@ class Table4(Experiment):
         "gnnflow-s22-already-cached",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "model": (MODEL,)}
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -89,15 +81,18 @@ class Table4(Experiment):
         for kind in KINDS:
             pairs = list(pairwise(one[kind] for one in sampled))
             loads = list(pairwise(one[kind] for one in kept))
-            found.values[f"{kind} jaccard"] = mean([jaccard(a, b) for a, b in pairs])
-            found.values[f"{kind} contained"] = mean([contained(a, b) for a, b in pairs])
-            found.values[f"{kind} already cached"] = mean([contained(a, b) for a, b in loads])
-            found.counters[f"{kind} sampled"] = sum(int(one[kind].sum()) for one in sampled)
-            found.counters[f"{kind} slots"] = accesses.capacity(kind)
-        found.units = dict.fromkeys(found.values, "%")
+            shares = {
+                "jaccard": mean([jaccard(a, b) for a, b in pairs]),
+                "contained": mean([contained(a, b) for a, b in pairs]),
+                "already cached": mean([contained(a, b) for a, b in loads]),
+            }
+            for statistic, share in shares.items():
+                found.observe("overlap", share, of=kind, statistic=statistic)
+            found.observe("requests", sum(int(one[kind].sum()) for one in sampled), of=kind)
+            found.observe("slots", accesses.capacity(kind), of=kind)
         found.checks = [*accesses.checks(), *recount(accesses, rounds, (sampled, kept))]
-        found.counters["rounds"] = len(rounds)
-        found.counters["events"] = sum(one.events for one in rounds)
+        found.observe("rounds", len(rounds))
+        found.observe("events", sum(one.events for one in rounds))
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -116,12 +111,12 @@ class Table4(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="table4")
+        found = rows_of(rows, experiment="table4")
         if not found:
             return ""
         parts = []
         for kind in KINDS:
-            shares = [row.values[f"{kind} jaccard"] for row in found]
+            shares = [common(row, kind) for row in found]
             parts.append(f"{min(shares):.0f} to {max(shares):.0f} % of the {kind}s")
         return f"By Jaccard's index {' and '.join(parts)}, over {len(found)} graphs."
 
@@ -177,9 +172,9 @@ def recount(
                 a, b = (set(mask[kind].nonzero()[:, 0].tolist()) for mask in (before, after))
                 key = f"{kind}s {name} {len(shares)}"
                 shares[f"{key} jaccard"] = jaccard(before[kind], after[kind])
-                exact_shares[f"{key} jaccard"] = 100 * len(a & b) / max(1, len(a | b))
+                exact_shares[f"{key} jaccard"] = len(a & b) / max(1, len(a | b))
                 shares[f"{key} contained"] = contained(before[kind], after[kind])
-                exact_shares[f"{key} contained"] = 100 * len(a & b) / max(1, len(b))
+                exact_shares[f"{key} contained"] = len(a & b) / max(1, len(b))
     against = "Python's sets"
     return [
         equal("ids", own, wanted, against=against),
@@ -207,13 +202,13 @@ def plain_sets(accesses: Accesses, one: Round) -> tuple[dict[str, set[int]], dic
 
 
 def jaccard(a: Tensor, b: Tensor) -> float:
-    """Common members in percent of all members of two sets, bool[n] each."""
-    return 100 * int((a & b).sum()) / max(1, int((a | b).sum()))
+    """Common members of all members of two sets, bool[n] each."""
+    return int((a & b).sum()) / max(1, int((a | b).sum()))
 
 
 def contained(before: Tensor, after: Tensor) -> float:
-    """Members of `after` in percent that `before` has, too."""
-    return 100 * int((before & after).sum()) / max(1, int(after.sum()))
+    """Members of `after` that `before` has, too."""
+    return int((before & after).sum()) / max(1, int(after.sum()))
 
 
 def mean(values: Sequence[float]) -> float:
@@ -221,32 +216,24 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
+def common(row: Any, kind: str, statistic: str = "jaccard") -> float:
+    """What adjacent rounds of a row have in common, in percent."""
+    return 100 * value_of(row, "overlap", of=kind, statistic=statistic)
+
+
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Jaccard's index by graph, with the printed one beside, and what a cache would load again."""
     made: list[dict[str, Any]] = []
-    for row in select(rows, experiment="table4"):
+    for row in rows_of(rows, experiment="table4"):
         for kind in KINDS:
+            where = {"panel": f"{kind}s", "x": panel(row)}
             for value, words in (("jaccard", "sampled"), ("already cached", "to be cached")):
-                made.append(
-                    {
-                        "panel": f"{kind}s",
-                        "series": words,
-                        "x": panel(row),
-                        "y": row.values[f"{kind} {value}"],
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                )
+                share = common(row, kind, value)
+                made.append(mark(row, **where, series=words, y=share, counted=True))
             printed = PRINTED.get((row.params["dataset"], kind))
             if printed is not None:
-                made.append(
-                    {"panel": f"{kind}s", "series": "printed", "x": panel(row), "y": printed,
-                     "paper": True}
-                )  # fmt: skip
-    for row in failures(rows, "table4"):
-        made.append(
-            {"panel": "nodes", "series": "sampled", "x": panel(row),
-             "failed": failed(row)}
-        )  # fmt: skip
-    return made
+                made.append({**where, "series": "printed", "y": printed, "paper": True})
+    return made + [
+        {"panel": "nodes", "series": "sampled", "x": panel(row), "failed": failed(row)}
+        for row in failures(rows, "table4")
+    ]

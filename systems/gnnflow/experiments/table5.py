@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import psutil
@@ -15,18 +15,18 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.common import failed, failures
-from dgbench.systems.gnnflow.experiments.settings import GRAPHS
+from dgbench.systems.gnnflow.experiments.settings import DAY, GRAPHS
 
 SIZES: Final = ("nodes", "edges")
-DAYS: Final = {"s": 86_400.0, "day": 1.0}
-"""Units of time in a day."""
+METRICS: Final = {"nodes": "vertices", "edges": "edges"}
 
 
-class Table5(Experiment):
+class Table5(Grid):
     paper = "gnnflow"
     name = "table5"
     title = "Table 5: the graphs"
@@ -47,41 +47,42 @@ class Table5(Experiment):
         "gnnflow-s6-testbed",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"what": "sizes"},
-                group="sizes",
-                timeout_s=120 if preset != "paper" else 3600,
-            )
-        ]
+    axes: ClassVar[Any] = {"what": ("sizes",)}
+    group = "{what}"
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        counters: dict[str, int] = machine()
-        values: dict[str, float] = {}
-        notes: list[str] = []
+        here = machine()
+        found = Measurement(
+            data={"dataset": "publishers' counts", "twin": False, "scale": 1.0, "note": ""}
+        )
+        found.observe("devices", here["gpus"])
+        found.observe("memory", here["gpu memory"], of="gpu")
+        found.observe("processors", here["processors"])
+        found.observe("memory", here["host memory"], of="host")
+        stated: dict[tuple[str, str], int] = {}
         for graph in GRAPHS:
             card = datasets.card(graph.name)
             for size in SIZES:
-                stated = getattr(card.published, size, None) if card.published else None
-                if stated:
-                    counters[f"{graph.name} stated {size}"] = int(stated)
+                one = getattr(card.published, size, None) if card.published else None
+                if one:
+                    stated[graph.name, size] = int(one)
+                    found.observe(METRICS[size], int(one), dataset=graph.name, setting="stated")
             if find_form(card) is None:
-                known = f"{graph.name} stated edges" in counters
+                known = (graph.name, "edges") in stated
                 said = "sizes as its publisher states them" if known else "nobody states its sizes"
-                notes.append(f"{graph.title}: no files here, {said}")
+                found.notes.append(f"{graph.title}: no files here, {said}")
                 continue
-            counters |= {f"{graph.name} counted {k}": v for k, v in counted(graph.name).items()}
-            values |= {f"{graph.name} {k}": v for k, v in times(graph.name).items()}
-        return Measurement(
-            values=values,
-            counters=counters,
-            data={"dataset": "publishers' counts", "twin": False, "scale": 1.0, "note": ""},
-            notes=notes,
-            checks=size_checks(counters, values),
-        )
+            counts, spans = counted(graph.name), times(graph.name)
+            for size in SIZES:
+                found.observe(METRICS[size], counts[size], dataset=graph.name, setting="counted")
+            for kind in ("node", "edge"):
+                found.observe("columns", counts[f"{kind}_dim"], dataset=graph.name, of=kind)
+            for what, seconds in spans.items():
+                found.observe("window", seconds, dataset=graph.name, of=what)
+            found.checks.append(counted_check(graph.name, counts, spans))
+        found.checks = size_checks(here, stated) + found.checks
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -95,7 +96,7 @@ class Table5(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment=self.name)
+        found = rows_of(rows, experiment=self.name)
         if not found:
             return ""
         apart = [
@@ -116,48 +117,49 @@ def machine() -> dict[str, int]:
     memory = torch.cuda.get_device_properties(0).total_memory if there else 0
     return {
         "gpus": there,
-        "gpu memory bytes": memory,
+        "gpu memory": memory,
         "processors": os.cpu_count() or 1,
-        "memory bytes": psutil.virtual_memory().total,
+        "host memory": psutil.virtual_memory().total,
     }
 
 
-def size_checks(counters: dict[str, int], values: dict[str, float]) -> list[ResultCheck]:
-    """Checks of sizes: those stated by the text of the cards, counted ones by the events
-    themselves, and the machine's by what its kernel tells."""
-    stated = {key: count for key, count in counters.items() if " stated " in key}
+def size_checks(here: dict[str, int], stated: dict[tuple[str, str], int]) -> list[ResultCheck]:
+    """Checks of stated sizes by the text of the cards, and of the machine's by what its kernel
+    tells."""
     cards = resources.files("dgbench.datasets").joinpath("cards")
     text = "\n".join(f.read_text() for f in cards.iterdir() if f.name.endswith(".yaml"))
     written = {}
-    for key in stated:
-        name, _, size = key.split()
+    for name, size in stated:
         entry = re.search(rf"^- name: {name}$(.*?)(?=^- name: |\Z)", text, re.M | re.S)
         number = re.search(rf"\b{size}: *([\d_]+)", entry[1]) if entry else None
-        written[key] = int(number[1]) if number else -1
+        written[name, size] = int(number[1]) if number else -1
     found = [equal("counters", stated, written, against="text of the cards")] if stated else []
     told = {}
     memory = Path("/proc/meminfo")
     if memory.exists():
         kib = next(row for row in memory.read_text().splitlines() if row.startswith("MemTotal"))
-        told["memory bytes"] = 1024 * int(kib.split()[1])
+        told["host memory"] = 1024 * int(kib.split()[1])
         online = Path("/sys/devices/system/cpu/online").read_text().strip()
         ranges = [part.split("-") for part in online.split(",")]
         told["processors"] = sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
-        own = {key: counters[key] for key in told}
+        own = {key: here[key] for key in told}
         found.append(equal("counters", own, told, against="the kernel's own account"))
-    for name in {key.split()[0] for key in counters if " counted " in key}:
-        events = datasets.open_events(name, source="real")
-        ends = torch.cat([events.src, events.dst])
-        span = float(events.t.max() - events.t.min()) / DAYS.get(
-            datasets.card(name).time_unit or "s", 86_400.0
-        )
-        wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2, "days": span}
-        own = {
-            "nodes": counters[f"{name} counted nodes"], "edges": counters[f"{name} counted edges"],
-            "days": values[f"{name} days"],
-        }  # fmt: skip
-        found.append(equal("counters", own, wanted, against="events of the files"))
     return found
+
+
+def counted_check(name: str, counts: dict[str, int], spans: dict[str, float]) -> ResultCheck:
+    """A check of counted sizes by the events themselves."""
+    events = datasets.open_events(name, source="real")
+    ends = torch.cat([events.src, events.dst])
+    span = float(events.t.max() - events.t.min()) * unit_of(name)
+    wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2, "stream": span}
+    own = {"nodes": counts["nodes"], "edges": counts["edges"], "stream": spans["stream"]}
+    return equal("counters", own, wanted, against="events of the files")
+
+
+def unit_of(name: str) -> float:
+    """Seconds of a dataset's unit of time."""
+    return DAY if datasets.card(name).time_unit == "day" else 1.0
 
 
 def counted(name: str) -> dict[str, int]:
@@ -170,22 +172,19 @@ def counted(name: str) -> dict[str, int]:
 
 
 def times(name: str) -> dict[str, float]:
-    """Days that the publisher's files span, and seconds between different times of events."""
+    """Seconds that the publisher's files span, and those between different times of events."""
     t = datasets.open_events(name, source="real").t.numpy()
-    day = DAYS.get(datasets.card(name).time_unit or "s", 86_400.0)
     steps = np.diff(np.unique(t))
-    found = {"days": float(t[-1] - t[0]) / day if t.size else 0.0}
+    found = {"stream": float(t[-1] - t[0]) * unit_of(name) if t.size else 0.0}
     if steps.size:
-        found["step_s"] = float(np.median(steps)) * 86_400.0 / day
+        found["step"] = float(np.median(steps)) * unit_of(name)
     return found
 
 
 def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
-    for word in ("counted", "stated"):
-        if f"{name} {word} {size}" in row.counters:
-            return row.counters[f"{name} {word} {size}"], word == "counted"
-    return None
+    known = Table.of([row]).where(METRICS[size], dataset=name).numbers("setting")
+    return next(((known[s], s == "counted") for s in ("counted", "stated") if s in known), None)
 
 
 def rounds_to(number: int, printed: int) -> bool:
@@ -198,7 +197,7 @@ def rounds_to(number: int, printed: int) -> bool:
 def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: published and printed sizes of each graph, a panel for each size."""
     points: list[dict[str, Any]] = []
-    for row in select(rows, experiment="table5"):
+    for row in rows_of(rows, experiment="table5"):
         for size in SIZES:
             for graph in GRAPHS:
                 common = {"panel": size, "x": graph.title, "counted": True, "row_ids": [row.id]}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,12 +12,19 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    origin_data,
+    value_of,
+)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
 
@@ -70,7 +77,7 @@ def policies(tau: int, fixed: int) -> dict[str, BlockPolicy]:
     }
 
 
-class Table6(Experiment):
+class Table6(Grid):
     paper = "gnnflow"
     name = "table6"
     title = "Table 6: how large a block should be"
@@ -105,22 +112,13 @@ class Table6(Experiment):
         "as are the degrees. Only at scale 1 are the numbers comparable."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        held = HELD.get(preset, ALL_HELD)
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "scale": scale},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name, scale in [
-                *((name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()),
-                *((name, 1.0) for name in held),
-                (CONSTRUCTED, 1.0),
-            ]
-        ]
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, scales in SCALES.items():
+            yield {"dataset": name, "scale": scales[PRESETS.index(preset)]}
+        for name in (*HELD.get(preset, ALL_HELD), CONSTRUCTED):
+            yield {"dataset": name, "scale": 1.0}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name, scale = str(cell.params["dataset"]), float(cell.params["scale"] or 1.0)
@@ -246,39 +244,36 @@ def _measured(source: _Source) -> Measurement:
         now = torch.arange(events, events + len(src), dtype=torch.float64)
         merged += sum(store.insert(*ends, now).merged for store in stores.values())
         events, batches = events + len(src), batches + 1
-    counters = {
-        "events": events,
-        "batches": batches,
-        "batch": source.batch,
-        "vertices": source.vertices,
-        "tau": source.tau,
-        "fixed": source.fixed,
-        "records": counts["Static"].records,
-        "described block bytes": DESCRIBED_BLOCK.itemsize,
-        "vertices merged": merged,
-        "vertices out of order": _out_of_order(stores["packed"]),
-    }
+    told = Measurement(data=source.data)
+    told.observe("events", events)
+    told.observe("batches", batches)
+    told.observe("batch_size", source.batch)
+    told.observe("vertices", source.vertices)
+    told.observe("slots", source.tau, statistic="tau")
+    told.observe("slots", source.fixed, statistic="fixed")
+    told.observe("records", counts["Static"].records)
+    told.observe("memory", DESCRIBED_BLOCK.itemsize, of="block")
+    told.observe("vertices", merged, of="merged")
+    told.observe("vertices", _out_of_order(stores["packed"]), of="out of order")
     if source.stamps is not None:
-        counters["time stamps"] = source.stamps
-    values = {"largest waste Adaptive": counts["Adaptive"].waste}
+        told.observe("events", source.stamps, of="time stamps")
+    told.observe("portion", counts["Adaptive"].waste, of="empty slots", setting="Adaptive")
     for name, one in counts.items():
-        counters[f"blocks {name}"] = int(one.blocks.sum())
-        counters[f"longest {name}"] = int(one.blocks.max(initial=0))
-        counters[f"slots {name}"] = one.slots
+        told.observe("list_blocks", int(one.blocks.sum()), setting=name)
+        longest = int(one.blocks.max(initial=0))
+        told.observe("list_blocks", longest, setting=name, statistic="longest")
+        told.observe("slots", one.slots, setting=name)
     checks = []
     for layout, store in stores.items():
         checks += _agreement(store, counts["Adaptive"])
-        counters[f"held bytes {layout}"] = store.memory().total
-        values[f"bytes per record {layout}"] = store.memory().total / max(1, store.num_records)
+        total = store.memory().total
+        told.observe("memory", total, format=layout)
+        told.observe("estimate", total / max(1, store.num_records), of="record", format=layout)
     for name, one in counts.items():
         checks += plain.checks(one.policy, torch.from_numpy(one.blocks), name)
-    return Measurement(
-        values=values,
-        counters=counters,
-        data=source.data,
-        deviation={"blocks": max(check.gap for check in checks)},
-        checks=by_subject(checks),
-    )
+    told.deviation = {"blocks": max(check.gap for check in checks)}
+    told.checks = by_subject(checks)
+    return told
 
 
 def _agreement(store: TemporalStore, counted: BlockCounts) -> list[ResultCheck]:
@@ -314,30 +309,36 @@ def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
         memory = store.memory()
         of_records = max(of_records, memory.slots / memory.records - 1)
         of_slots = max(of_slots, 1 - memory.records / memory.slots)
-    counters = {"waste vertices": vertices, "waste batches": batches}
-    for name in TWINS:
-        counters |= {f"hub {name} {rule}": length for rule, length in _hub(BY_NAME[name]).items()}
+    told = Measurement(
+        data={"dataset": CONSTRUCTED, "twin": False, "scale": 1.0, "note": "constructed"}
+    )
+    told.observe("vertices", vertices)
+    told.observe("batches", batches)
+    hubs = {name: _hub(BY_NAME[name]) for name in TWINS}
+    for name, lengths in hubs.items():
+        for rule, length in lengths.items():
+            told.observe("list_blocks", length, dataset=name, setting=rule, statistic="longest")
     # One record a batch: where no slot is free, a block of as many slots as there are records.
-    wanted, slots, free = {"waste over edges": 0.0, "waste over slots": 0.0}, 0, 0
+    wanted, slots, free = {"edges": 0.0, "slots": 0.0}, 0, 0
     for records in range(1, batches + 1):
         made = 0 if free else records
         slots, free = slots + made, free + made - 1
         waste = slots / records
-        wanted["waste over edges"] = max(wanted["waste over edges"], waste - 1)
-        wanted["waste over slots"] = max(wanted["waste over slots"], 1 - 1 / waste)
-    values = {"waste over edges": of_records, "waste over slots": of_slots}
-    lists = {name: _hub_by_loop(BY_NAME[name]) for name in TWINS}
-    hubs = {key: value for key, value in counters.items() if key.startswith("hub ")}
-    own = {f"hub {name} {rule}": length for name in TWINS for rule, length in lists[name].items()}
-    return Measurement(
-        values=values,
-        counters=counters,
-        data={"dataset": CONSTRUCTED, "twin": False, "scale": 1.0, "note": "constructed"},
-        checks=[
-            close("counters", values, wanted, 1e-9, against="rule applied by hand"),
-            equal("counters", hubs, own, against="rule applied by hand"),
-        ],
+        wanted["edges"] = max(wanted["edges"], waste - 1)
+        wanted["slots"] = max(wanted["slots"], 1 - 1 / waste)
+    waste = {"edges": of_records, "slots": of_slots}
+    for over, share in waste.items():
+        told.observe("portion", share, of="empty slots", baseline=over)
+    looped = {name: _hub_by_loop(BY_NAME[name]) for name in TWINS}
+    own, exact = (
+        {f"{name} {rule}": length for name, of in each.items() for rule, length in of.items()}
+        for each in (hubs, looped)
     )
+    told.checks = [
+        close("counters", waste, wanted, 1e-9, against="rule applied by hand"),
+        equal("counters", own, exact, against="rule applied by hand"),
+    ]
+    return told
 
 
 def _hub_by_loop(graph: Graph) -> dict[str, int]:
@@ -376,8 +377,8 @@ def _arrivals(graph: Graph) -> np.ndarray:
 
 def _graph_rows(rows: Sequence[Any]) -> list[Any]:
     """The last row of each graph that was counted."""
-    found = [r for r in select(rows, experiment="table6") if r.status == "ok"]
-    return list({r.params["dataset"]: r for r in found if "events" in r.counters}.values())
+    found = rows_of(rows, experiment="table6", dataset=lambda name: name != CONSTRUCTED)
+    return list({r.params["dataset"]: r for r in found}.values())
 
 
 def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
@@ -387,13 +388,16 @@ def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
 
 def table(row: Any) -> dict[str, dict[str, float]]:
     """Table 6 of one row: layout -> column -> number."""
-    counters = row.counters
+    found, vertices = Table.of([row]), value_of(row, "vertices", of=None)
+    blocks = found.where("list_blocks", statistic=None).numbers("setting")
+    longest = found.where("list_blocks", statistic="longest").numbers("setting")
+    slots = found.where("slots", statistic=None).numbers("setting")
     return {
         name: {
-            "average": counters[f"blocks {name}"] / counters["vertices"],
-            "longest": counters[f"longest {name}"],
-            "edge MB": counters[f"slots {name}"] * 20 / MIB,
-            "metadata MB": counters[f"blocks {name}"] * 64 / MIB,
+            "average": blocks[name] / vertices,
+            "longest": longest[name],
+            "edge MB": slots[name] * 20 / MIB,
+            "metadata MB": blocks[name] * 64 / MIB,
         }
         for name in LAYOUTS
     }

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Observation, Table, rows_of
 from dgbench.runtime.statistics import paired_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    observe_speedup,
     one_thread,
     origin_data,
     panel,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check, places_check
 from dgbench.systems.gnnflow.experiments.sample_checks import (
@@ -60,7 +63,7 @@ TRAINED: Final = {"smoke": (400, 200), "quick": (700, 350), "full": (35_000, 10_
 Rows = Sequence[Any]
 
 
-class Table7(Experiment):
+class Table7(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Table 7: static models on a partitioned graph"
@@ -84,20 +87,16 @@ class Table7(Experiment):
         "gnnflow-s64-accuracy-parity",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [{"kind": BUILD, "dataset": "mag"}]
-        wanted += [{"kind": TRAIN, "dataset": "mag", "model": m} for m in STATIC_MODELS]
-        wanted += [{"kind": ACCURACY, "dataset": REAL, "model": m} for m in STATIC_MODELS]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group="/".join(params.values()),
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-            )
-            for params in wanted
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield {"kind": BUILD, "dataset": "mag"}
+        for kind, name in ((TRAIN, "mag"), (ACCURACY, REAL)):
+            for model in STATIC_MODELS:
+                yield {"kind": kind, "dataset": name, "model": model}
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        return super().cell(params, preset, group="/".join(params.values()), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -125,10 +124,10 @@ class Table7(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        for row in rows_of(rows, BUILD):
-            words.append(f"building {row.values['gain build']:.1f}x as fast as METIS and rows")
-        for row in rows_of(rows, TRAIN):
-            gain = row.values[f"gain {DISTDGL}"]
+        for row in last_rows(rows, BUILD):
+            words.append(f"building {build_gain(row).value:.1f}x as fast as METIS and rows")
+        for row in last_rows(rows, TRAIN):
+            gain = value_of(row, "speedup", baseline=DISTDGL)
             words.append(f"{MODEL_TITLES[row.params['model']]} trained {gain:.2f}x as fast")
         return f"On a twin of MAG, GNNFlow against DistDGL: {', '.join(words)}." if words else ""
 
@@ -179,27 +178,24 @@ def _build(preset: Preset) -> Measurement:
     for turn in range(BUILDS[preset]):
         for name in CONTENDERS[:3] if turn % 2 == 0 else CONTENDERS[2::-1]:
             seconds[name].append(build(name, *ways[name]))
-    values = {}
+    found = Measurement(data=origin_data(events.origin))
     for name, times in seconds.items():
         if times:
-            values[f"partition_s {name}"] = median(cut for cut, _ in times)
-            values[f"build_s {name}"] = median(sum(both) for both in times)
+            cut, whole = median(cut for cut, _ in times), median(sum(both) for both in times)
+            found.observe("preparation_time", cut, setting=name, phase="partition")
+            found.observe("preparation_time", whole, setting=name, phase="build")
+            if name == OURS:
+                found.observe("throughput", len(events) / whole, of="edges")
     slow, fast = ([sum(both) for both in seconds[name]] for name in (DISTDGL, OURS))
     ratio = paired_ratio(slow, fast)
-    values["gain build"] = ratio.value
-    if ratio.low is not None and ratio.high is not None:
-        values |= {"low build": ratio.low, "high build": ratio.high}
-    values["edges_per_s"] = len(events) / values[f"build_s {OURS}"]
-    checks = []
+    which = {"setting": OURS, "baseline": DISTDGL, "phase": "build"}
+    found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, **which)
     for name, (owners, parts) in built.items():
-        checks += parts_checks(name, owners, parts, events, undirected=graph.undirected)
-    return Measurement(
-        values=values,
-        units=dict.fromkeys((k for k in values if "_s " in k), "s"),
-        counters={"events": len(events), "vertices": events.num_nodes, "ingest": step},
-        data=origin_data(events.origin),
-        checks=checks,
-    )
+        found.checks += parts_checks(name, owners, parts, events, undirected=graph.undirected)
+    found.observe("events", len(events))
+    found.observe("vertices", events.num_nodes)
+    found.observe("batch_size", step, of="ingest")
+    return found
 
 
 def parts_checks(
@@ -284,36 +280,49 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
 
 
 def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:
-    from dgbench.lab.compare import gains
-
-    found = Measurement(data=data.describe(), counters={"batch": batch})
-    values, losses = found.values, runs[OURS].losses
-    apart = 0.0
+    found, losses, apart = Measurement(data=data.describe()), runs[OURS].losses, 0.0
+    found.observe("batch_size", batch)
     slowest = {
         name: [max(turn) for turn in zip(*run.work_s, strict=True)] for name, run in runs.items()
     }
     for name, run in runs.items():
-        values[f"throughput {name}"] = run.own_throughput
-        values[f"wall throughput {name}"] = run.throughput
-        found.units[f"throughput {name}"] = "events/s"
+        found.observe("throughput", run.own_throughput, setting=name, clock="processor")
+        found.observe("throughput", run.throughput, setting=name, clock="wall")
         far = [abs(a - b) / abs(b) for a, b in zip(run.losses, losses, strict=True)]
         apart = max(apart, *far)
         rows = {k: sum(c.get(f"node_rows_{k}", 0) for c in run.counters)
                 for k in ("local", "remote")}  # fmt: skip
-        values[f"remote rows {name}"] = rows["remote"] / max(1, sum(rows.values()))
-        found.counters[f"bytes {name}"] = run.traffic.total()
+        remote = rows["remote"] / max(1, sum(rows.values()))
+        found.observe("portion", remote, setting=name, of="remote rows")
+        found.observe("exchanged", run.traffic.total(), setting=name)
         if run.scores is not None:
-            values[f"ap {name}"] = run.scores.ap
+            found.observe("average_precision", run.scores.ap, setting=name)
         if name != OURS:
-            values |= gains(name, slowest[name], slowest[OURS])
+            which = {"setting": OURS, "baseline": name}
+            observe_speedup(found, slowest[name], slowest[OURS], **which)
     found.deviation["loss"] = apart
     return found
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
+def last_rows(rows: Rows, kind: str) -> list[Any]:
     """The last row of each graph and model of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
+    found = rows_of(rows, experiment=NAME, kind=kind)
     return list({(r.params["dataset"], r.params.get("model")): r for r in found}.values())
+
+
+def throughputs(row: Any) -> dict[str, float]:
+    """Events per second of processor time by contender."""
+    return Table.of([row]).where("throughput", clock="processor").numbers("setting")
+
+
+def build_times(row: Any) -> dict[str, float]:
+    """Processor seconds to partition and build by contender."""
+    return Table.of([row]).where("preparation_time", phase="build").numbers("setting")
+
+
+def build_gain(row: Any) -> Observation:
+    """How many times as fast a row builds as DistDGL, with its interval."""
+    return Table.of([row]).where("speedup", phase="build").one().of
 
 
 def train_points(rows: Rows) -> list[dict[str, Any]]:
@@ -322,12 +331,12 @@ def train_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": name,
             "x": f"{MODEL_TITLES[row.params['model']]}, {panel(row)}",
-            "y": row.values[f"throughput {name}"],
+            "y": throughputs(row)[name],
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, TRAIN)
+        for row in last_rows(rows, TRAIN)
         for name in CONTENDERS
-        if f"throughput {name}" in row.values
+        if name in throughputs(row)
     ]
     return points + [
         {"series": OURS, "x": MODEL_TITLES[row.params["model"]], "failed": failed(row)}
@@ -342,10 +351,10 @@ def build_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": name,
             "x": panel(row),
-            "y": row.values[f"build_s {name}"],
+            "y": build_times(row)[name],
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, BUILD)
+        for row in last_rows(rows, BUILD)
         for name in CONTENDERS
-        if f"build_s {name}" in row.values
+        if name in build_times(row)
     ]

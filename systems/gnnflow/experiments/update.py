@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import gain_of, gains, select
+from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
+    mark,
+    observe_speedup,
     origin_data,
     panel,
+    ratio_mark,
+    value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
@@ -57,12 +63,11 @@ COMPARED: Final = 64
 """Vertices whose neighbours are compared after each of these days."""
 NEAR: Final = 9
 """Days up to the one of a rebuild whose median update stands beside it: one takes microseconds."""
-GAIN: Final = "update over rebuild"
 
 Rows = Sequence[Any]
 
 
-class Update(Experiment):
+class Update(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.1: updating the graph against rebuilding it"
@@ -82,17 +87,8 @@ class Update(Experiment):
         "gnnflow-s61-insert-size",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS}
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -129,7 +125,7 @@ class Update(Experiment):
         found = update_rows(rows)
         if not found:
             return ""
-        over = {panel(row): gain_of([row], GAIN).value for row in found}
+        over = {panel(row): gain([row]).value for row in found}
         return (
             "A round's edges are appended "
             + ", ".join(f"{ratio:.0f}x as fast ({name})" for name, ratio in over.items())
@@ -139,7 +135,12 @@ class Update(Experiment):
 
 def update_rows(rows: Rows) -> list[Any]:
     """Usable rows of this experiment."""
-    return select(rows, experiment=NAME)
+    return rows_of(rows, experiment=NAME)
+
+
+def gain(rows: Rows) -> Ratio:
+    """How many times as fast rows append as they rebuild."""
+    return ratio_of(Table.of(rows).where("speedup"))
 
 
 def events_of(graph: Graph, preset: Preset) -> Any:
@@ -205,32 +206,29 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
     sizes = torch.tensor([one.events for one in rounds], dtype=torch.float64)
     edges = [last for last, _, _ in pairs]
     rebuilds = [seconds for _, _, seconds in pairs]
-    values = {
-        "update_s": sum(updates) / len(updates),
-        "rebuild_s": sum(rebuilds) / len(rebuilds),
-        "rebuild_s_per_edge": sum(rebuilds) / sum(edges),
-        "update_s_per_edge": sum(updates) / float(sizes.sum()),
-        "initial_s": initial_s,
-        "events per round": float(sizes.mean()),
-        **gains(GAIN, rebuilds, [seconds for _, seconds, _ in pairs]),
-    }
-    for i, (_, update, seconds) in enumerate(pairs):
-        values |= {f"update {i}": update, f"rebuild {i}": seconds}
-    return Measurement(
-        values=values,
-        units={name: "s" for name in values if name.endswith("_s") or name[-1].isdigit()},
-        counters={
-            "events": int(events.src.numel()),
-            "initial": begin,
-            "rounds": len(rounds),
-            "pairs": len(pairs),
-            "threads": threads,
-            **{f"edges {i}": last for i, last in enumerate(edges)},
-        },
+    found = Measurement(
         deviation={"neighbours": max(check.gap for check in checks)},
         data=origin_data(events.origin),
         checks=by_subject(checks),
     )
+    found.observe("operation_time", sum(updates) / len(updates), setting="update")
+    found.observe("operation_time", sum(rebuilds) / len(rebuilds), setting="rebuild")
+    found.observe("operation_time", sum(rebuilds) / sum(edges), setting="rebuild", of="edge")
+    found.observe("operation_time", sum(updates) / float(sizes.sum()), setting="update", of="edge")
+    found.observe("operation_time", initial_s, setting="initial")
+    found.observe("estimate", float(sizes.mean()), of="events")
+    beside = [seconds for _, seconds, _ in pairs]
+    observe_speedup(found, rebuilds, beside, setting="update", baseline="rebuild")
+    for turn, (last, update, seconds) in enumerate(pairs):
+        found.observe("edges", last, turn=turn)
+        found.observe("operation_time", update, setting="update", turn=turn)
+        found.observe("operation_time", seconds, setting="rebuild", turn=turn)
+    found.observe("events", int(events.src.numel()))
+    found.observe("events", begin, of="initial")
+    found.observe("rounds", len(rounds))
+    found.observe("turns", len(pairs))
+    found.observe("threads", threads)
+    return found
 
 
 def compare(store: Any, tcsr: Any, day: int) -> list[ResultCheck]:
@@ -247,66 +245,40 @@ def compare(store: Any, tcsr: Any, day: int) -> list[ResultCheck]:
 
 def growth(row: Any) -> list[tuple[int, float, float]]:
     """(edges, update seconds, rebuild seconds) of the days on which both were timed."""
+    found = Table.of([row])
+    seconds = found.where("operation_time").numbers("setting", "turn")
     return [
-        (row.counters[f"edges {i}"], row.values[f"update {i}"], row.values[f"rebuild {i}"])
-        for i in range(row.counters["pairs"])
+        (edges, seconds["update", turn], seconds["rebuild", turn])
+        for turn, edges in found.where("edges").numbers("turn").items()
     ]
 
 
 def gain_points(rows: Rows) -> list[dict[str, Any]]:
     """Rebuild over update, a row per graph."""
-    points: list[dict[str, Any]] = []
+    sides = {"system": "gnnflow", "baseline": "rebuild"}
+    points = []
     for row in update_rows(rows):
-        gain = gain_of([row], GAIN)
+        found, name = gain([row]), row.params["dataset"]
         points.append(
-            {
-                "row": graph_title(row.params["dataset"]),
-                "system": "gnnflow",
-                "baseline": "rebuild",
-                "value": gain.value,
-                "low": gain.low,
-                "high": gain.high,
-                "n": row.counters["pairs"],
-                "twin": gain.twin,
-                "deviation": gain.deviation,
-                "paper": {"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(row.params["dataset"]),
-                "row_ids": [row.id],
-            }
-        )
-    for row in failures(rows, NAME):
-        points.append(
-            {
-                "row": graph_title(row.params["dataset"]),
-                "system": "gnnflow",
-                "baseline": "rebuild",
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-        )
-    return points
+            ratio_mark(
+                found, row=graph_title(name), **sides, n=value_of(row, "turns"),
+                deviation=found.deviation,
+                paper={"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(name),
+            )
+        )  # fmt: skip
+    return points + [
+        gap(row, row=graph_title(row.params["dataset"]), **sides) for row in failures(rows, NAME)
+    ]
 
 
 def growth_points(rows: Rows) -> list[dict[str, Any]]:
     """Both times against the edges in the graph, a panel per graph."""
     return [
-        {
-            "panel": panel(row),
-            "series": series,
-            "x": day[0],
-            "y": day[which],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(row, panel=panel(row), series=series, x=day[0], y=day[which])
         for row in update_rows(rows)
         for which, series in ((1, "append a round"), (2, "rebuild"))
         for day in growth(row)
     ] + [
-        {
-            "panel": graph_title(row.params["dataset"]),
-            "series": "append a round",
-            "x": 1,
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=graph_title(row.params["dataset"]), series="append a round", x=1)
         for row in failures(rows, NAME)
     ]

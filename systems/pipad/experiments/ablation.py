@@ -7,37 +7,38 @@ disturbs the machine disturbs all of them; ratios are formed turn by turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import product
 from math import sqrt
 from statistics import median
 from typing import Any
 
-from dgbench.lab.compare import Ratio, gain_of, gains, select
+from dgbench.lab.charts import failed, interval, titled
+from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import open_trainer, oracle_of
+from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns
 from dgbench.systems.pipad.experiments.main_races import RECURRENCE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
-
-LADDERS = {
-    "plain": ("reuse", "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
-              "tuner"),
-    "arena": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
-              "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates", "tuner"),
-    "device": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
-               "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
-               "cuda_graphs", "tuner"),
-    "paper": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
-              "parallel_aggregation", "slice_coalescing", "vector_loads", "weight_reuse",
-              "cuda_graphs", "tuner"),
-}  # fmt: skip
-"""Techniques by where they run, in the order they are added. `plain`: a CPU that copies nothing;
-`arena`: a CPU that copies into memory of its own; `device`: CUDA; `paper`: CUDA with the paper's
-own kernel and without our fused recurrences."""
+from dgbench.systems.pipad.ladders import (
+    AGAIN,
+    DEPENDENT,
+    KINDS,
+    LADDERS,
+    OFF,
+    ON,
+    PAPER_ORDER,
+    REASONS,
+    left_out,
+    ratios_of,
+    settings,
+)
 
 LINKS = {
     "plain": "",
@@ -46,31 +47,10 @@ LINKS = {
     "paper": ", the paper's kernel",
 }
 
-REASONS = {
-    "pipeline": "nothing is copied on a CPU",
-    "device_buffer": "a CPU has no device memory",
-    "overlap": "nothing is copied on a CPU",
-    "sliced_csr": "nothing is copied on a CPU",
-    "slice_coalescing": "a kernel for warps",
-    "vector_loads": "a kernel for warps",
-    "cuda_graphs": "CUDA only",
-}
-"""Why a technique of the paper has no step on a plain CPU."""
-
-PAPER_ORDER = ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
-               "parallel_aggregation", "dimension_aware", "slice_coalescing", "vector_loads",
-               "weight_reuse", "fused_gates", "cuda_graphs", "tuner")  # fmt: skip
-
-DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads"}
-"""Techniques that change how another one works, and so nothing alone."""
-
-KINDS = ("ladder", "alone", "removed")
-OFF, ON, AGAIN = "all off", "all on", "all on, again"
 TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
 BUDGETS = {"smoke": 1.0, "quick": 3.0, "full": 2.0, "paper": 2.0}
 """Budgets of a process that one process may take: all its settings share it."""
-ROUNDS = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
 SMOKE = (("hepth", "tgcn_model", "plain", "ladder"), ("hepth", "tgcn_model", "arena", "removed"))
 QUICK = (
     *(("hepth", "tgcn_model", "plain", kind) for kind in KINDS),
@@ -87,8 +67,127 @@ GRAPHS = {
     "paper": ("epinions", "hepth", "pems08", "covid19-england"),
 }
 
+Key = tuple[str, str, str]
+"""Dataset, model and link."""
+KEY = ("dataset", "model", "link")
 
-class Ablation(Experiment):
+
+def speedups(rows: Sequence[Any], kind: str) -> dict[Key, Table]:
+    """Observations of a kind of cells by dataset, model and link."""
+    return Table.of(rows, experiment="ablation", kind=kind).by(*KEY)
+
+
+def gain(table: Table, setting: str) -> Ratio:
+    """What a setting gains, pooled over the processes of a cell."""
+    found = ratio_of(table.where("speedup", setting=setting))
+    assert found is not None
+    return found
+
+
+def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
+    """Step time without a technique over everything on, by dataset, model, link, technique."""
+    return {
+        (*key, name): gain(table, name)
+        for key, table in speedups(rows, "removed").items()
+        for name in left_out(key[2])
+    }
+
+
+def noise(rows: Sequence[Any]) -> float | None:
+    """How far apart everything on and itself came out at most, as a fraction; None without."""
+    found = [gain(table, AGAIN).value for table in speedups(rows, "removed").values()]
+    return max((max(v, 1 / v) - 1 for v in found), default=None)
+
+
+def costs(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
+    """Techniques without which a step is faster: outside its interval and the noise."""
+    floor = noise(rows) or 0.0
+    return {
+        key: ratio
+        for key, ratio in removed(rows).items()
+        if ratio.side < 0 and ratio.value * (1 + floor) < 1
+    }
+
+
+def _where(key: Sequence[str]) -> str:
+    dataset, model, link = key
+    return f"{MODEL_TITLES[model]}, {BY_NAME[dataset].title}{LINKS[link]}"
+
+
+def _panel(key: Key, rows: Sequence[Any]) -> str:
+    dataset, model, link = key
+    return f"{MODEL_TITLES[model]}, {titled(BY_NAME[dataset].title, rows)}{LINKS[link]}"
+
+
+def _planned(rows: Sequence[Any], kind: str) -> dict[Key, Any]:
+    """The first row of each cell of a kind, whatever became of it."""
+    found: dict[Key, Any] = {}
+    for row in rows:
+        if row.experiment == "ablation" and row.params["kind"] == kind:
+            found.setdefault(tuple(row.params[name] for name in KEY), row)
+    return found
+
+
+def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Seconds after each step, its gain in order, alone, and when left out of everything."""
+    ran, alone, without = (speedups(rows, kind) for kind in KINDS)
+    points = []
+    for key, first in _planned(rows, "ladder").items():
+        table = ran.get(key)
+        if table is None:
+            points.append({"panel": _panel(key, []), "step": 0, "technique": "",
+                           "failed": failed(first)})  # fmt: skip
+            continue
+        base = {"panel": _panel(key, table.rows), "exact": True,
+                "twin": uses_twin(table.rows), "row_ids": ids(table.rows)}  # fmt: skip
+        order = PAPER_ORDER if key[2] == "plain" else LADDERS[key[2]]
+        for step, name in enumerate((OFF, *order)):
+            point = {**base, "step": step, "technique": name if step else ""}
+            if name not in (OFF, *LADDERS[key[2]]):
+                points.append({**point, "failed": f"not-supported: {REASONS[name]}"})
+                continue
+            point["seconds"] = median(table.where("step_time", setting=name).values)
+            if step:
+                added = gain(table, name)
+                point |= {"gain": added.value, "gain_low": added.low, "gain_high": added.high}
+                point["same"] = added.low is not None and added.side == 0
+                if key in alone and name not in DEPENDENT:
+                    itself = gain(alone[key], name)
+                    point |= {"alone": itself.value, "alone_low": itself.low,
+                              "alone_high": itself.high}  # fmt: skip
+                    point["row_ids"] = [*point["row_ids"], *itself.rows]
+                if key in without and name in left_out(key[2]):
+                    gone = gain(without[key], name)
+                    point["removed"] = gone.value
+                    point["row_ids"] = [*point["row_ids"], *gone.rows]
+            points.append(point)
+    return points
+
+
+def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Step time without a technique over everything on; the same setting again comes first."""
+    points, ran = [], speedups(rows, "removed")
+    for key, first in _planned(rows, "removed").items():
+        dataset, model, link = key
+        table = ran.get(key)
+        if table is None:
+            points.append({"panel": LINKS[link].strip(", ") or "no copies",
+                           "series": MODEL_TITLES[model], "x": BY_NAME[dataset].title,
+                           "failed": failed(first)})  # fmt: skip
+            continue
+        points += [
+            {
+                "panel": _panel(key, table.rows),
+                "series": "all on, again" if name == AGAIN else "without",
+                "x": name,
+                **interval(gain(table, name)),
+            }
+            for name in (AGAIN, *left_out(link))
+        ]
+    return points
+
+
+class Ablation(Grid):
     paper = "pipad"
     name = "ablation"
     title = "Ablation: what each technique brings"
@@ -102,24 +201,46 @@ class Ablation(Experiment):
         "runs twice beside itself, which says how far equal things come out apart. "
         "Each setting is exact and compared with the reference before it is timed."
     )
+    group = "{dataset}/{model}"
+    repeats = {"full": 5, "paper": 5, None: 1}
+    timeout_s = {"full": 900, "paper": 900, None: 120}
+    charts = (
+        FigureSpec(
+            kind="ablation",
+            name="ablation",
+            title="Time of a training step, techniques added one by one",
+            points=step_points,
+            options={"system": "pipad"},
+        ),
+        FigureSpec(
+            kind="sweep",
+            name="ablation_removed",
+            title="Step time without one technique over the time of everything on",
+            points=removed_points,
+            options={
+                "xlabel": "time without it over time of all on",
+                "ylabel": "time without it over time of all on",
+                "hline": 1.0,
+                "hline_label": "all on",
+            },
+        ),
+    )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        found: Sequence[tuple[str, str, str, str]] = {"smoke": SMOKE, "quick": QUICK}.get(
+            preset
+        ) or list(product(GRAPHS[preset], MODELS, ("plain", "arena"), KINDS))
+        # On a device copies are real: what an arena stands for is the paper's own ladder.
+        names = {"plain": "device", "arena": "paper"} if device == "cuda" else {}
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={
-                    "dataset": dataset,
-                    "model": model,
-                    "system": "pipad",
-                    "link": link,
-                    "kind": kind,
-                },
-                group=f"{dataset}/{model}",
-                repeats=ROUNDS[preset],
-                timeout_s=900 if preset in ("full", "paper") else 120,
-            )
-            for dataset, model, link, kind in _points(preset, device)
+            {
+                "dataset": dataset,
+                "model": model,
+                "system": "pipad",
+                "link": names.get(link, link),
+                "kind": kind,
+            }
+            for dataset, model, link, kind in found
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -148,49 +269,24 @@ class Ablation(Experiment):
         finally:
             for trainer in opened.values():
                 trainer.close()
-        values = {f"step {name}": median(seconds) for name, seconds in found.items()}
-        for name, (slow, fast) in ratios_of(str(params["kind"]), list(chosen)).items():
-            base: Sequence[float] = found[fast]
-            if fast == ON and name != AGAIN:  # both of the equal settings stand for it
-                base = [sqrt(a * b) for a, b in zip(found[ON], found[AGAIN], strict=True)]
-            values |= gains(name, found[slow], base)
         main = ON if ON in found else OFF
-        return Measurement(
-            values=values,
-            units={f"step {name}": "s" for name in found},
-            counters={
-                "turns": len(found[main]),
-                **{f"bytes {name}": count for name, count in sent.items()},
-            },
-            samples=found[main],
+        measured = Measurement(
             deviation={"output": max(gaps.values())},
             checks=checks,
             data=describe(oracle.trainer.data),
             notes=notes,
         )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="ablation",
-                name="ablation",
-                title="Time of a training step, techniques added one by one",
-                points=step_points,
-                options={"system": "pipad"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="ablation_removed",
-                title="Step time without one technique over the time of everything on",
-                points=removed_points,
-                options={
-                    "xlabel": "time without it over time of all on",
-                    "ylabel": "time without it over time of all on",
-                    "hline": 1.0,
-                    "hline_label": "all on",
-                },
-            ),
-        ]
+        measured.observe("step_time", median(found[main]), samples=found[main])
+        measured.observe("turns", len(found[main]))
+        for name, seconds in found.items():
+            measured.observe("step_time", median(seconds), setting=name)
+            measured.observe("host_to_device", sent[name], setting=name)
+        for name, (slow, fast) in ratios_of(str(params["kind"]), list(chosen)).items():
+            base: Sequence[float] = found[fast]
+            if fast == ON and name != AGAIN:  # both of the equal settings stand for it
+                base = [sqrt(a * b) for a, b in zip(found[ON], found[AGAIN], strict=True)]
+            observe_speedup(measured, found[slow], base, setting=name)
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
@@ -216,196 +312,3 @@ class Ablation(Experiment):
             )  # fmt: skip
         text = "; ".join(parts)
         return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _points(preset: Preset, device: str) -> list[tuple[str, str, str, str]]:
-    """(dataset, model, link, kind) of a preset's cells."""
-    found: Sequence[tuple[str, str, str, str]]
-    if preset == "smoke":
-        found = SMOKE
-    elif preset == "quick":
-        found = QUICK
-    else:
-        found = [
-            (dataset, model, link, kind)
-            for dataset in GRAPHS[preset]
-            for model in MODELS
-            for link in ("plain", "arena")
-            for kind in KINDS
-        ]
-    if device == "cpu":
-        return list(found)
-    # On a device the copies are real: what an arena stands for is the paper's own ladder.
-    names = {"plain": "device", "arena": "paper"}
-    return [(dataset, model, names[link], kind) for dataset, model, link, kind in found]
-
-
-def settings(link: str, kind: str) -> dict[str, dict[str, bool]]:
-    """Switches of every setting of a cell, by name, in the order in which they take turns.
-
-    ladder: `all off`, then with each technique added, by its name. alone: `all off` and each
-    technique by itself. removed: `all on`, the same again, and `all on` without each.
-    """
-    order = LADDERS[link]
-    off = dict.fromkeys(PAPER_ORDER, False)
-    if link == "arena":
-        off["arena"] = True
-    if kind == "ladder":
-        steps = [off | dict.fromkeys(order[: i + 1], True) for i in range(len(order))]
-        return {OFF: off, **dict(zip(order, steps, strict=True))}
-    if kind == "alone":
-        return {OFF: off, **{t: off | {t: True} for t in order if t not in DEPENDENT}}
-    on = everything(link)
-    return {ON: on, AGAIN: dict(on), **{t: on | {t: False} for t in left_out(link)}}
-
-
-def everything(link: str) -> dict[str, bool]:
-    """All techniques on as the system has them, with what the link asks for."""
-    on = get_system("pipad").switches(None)
-    if link == "arena":
-        on["arena"] = True
-    if link == "paper":
-        on |= {"slice_coalescing": True, "fused_gates": False}
-    return on
-
-
-def left_out(link: str) -> list[str]:
-    """Techniques that `removed` leaves out one at a time: those that are on and do something.
-
-    On a plain CPU those of the link change counters only; they must cost nothing.
-    """
-    on = everything(link)
-    nothing = {"cuda_graphs", "vector_loads"} if link in ("plain", "arena") else set()
-    if link == "device":
-        nothing = {"vector_loads"}  # works on the paper's kernel only
-    return [t for t in PAPER_ORDER if on[t] and t not in nothing]
-
-
-def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Technique -> (numerator, denominator) of the times whose ratio is its gain."""
-    if kind == "ladder":
-        return {after: (before, after) for before, after in pairwise(names)}
-    if kind == "alone":
-        return {name: (OFF, name) for name in names if name != OFF}
-    return {name: (name, ON) for name in names if name != ON}
-
-
-Key = tuple[str, str, str]
-"""Dataset, model and link."""
-
-
-def _rows(rows: Sequence[Any], kind: str) -> dict[Key, list[Any]]:
-    """Rows of a kind that ran, by dataset, model and link."""
-    found: dict[Key, list[Any]] = {}
-    for row in select(rows, experiment="ablation", kind=kind):
-        key = row.params["dataset"], row.params["model"], row.params["link"]
-        found.setdefault(key, []).append(row)
-    return found
-
-
-def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
-    """Step time without a technique over everything on, by dataset, model, link, technique."""
-    return {
-        (*key, name): gain_of(mine, name)
-        for key, mine in _rows(rows, "removed").items()
-        for name in left_out(key[2])
-    }
-
-
-def noise(rows: Sequence[Any]) -> float | None:
-    """How far apart everything on and itself came out at most, as a fraction; None without."""
-    found = [gain_of(mine, AGAIN).value for mine in _rows(rows, "removed").values()]
-    return max((max(v, 1 / v) - 1 for v in found), default=None)
-
-
-def costs(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
-    """Techniques without which a step is faster: outside its interval and the noise."""
-    floor = noise(rows) or 0.0
-    return {
-        key: ratio
-        for key, ratio in removed(rows).items()
-        if ratio.side < 0 and ratio.value * (1 + floor) < 1
-    }
-
-
-def _where(key: Sequence[str]) -> str:
-    dataset, model, link = key
-    return f"{MODEL_TITLES[model]}, {BY_NAME[dataset].title}{LINKS[link]}"
-
-
-def _panel(key: Key, twin: bool) -> str:
-    dataset, model, link = key
-    title = BY_NAME[dataset].title + (" (twin)" if twin else "")
-    return f"{MODEL_TITLES[model]}, {title}{LINKS[link]}"
-
-
-def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Seconds after each step, its gain in order, alone, and when left out of everything."""
-    mine = [r for r in rows if r.experiment == "ablation" and r.params["kind"] == "ladder"]
-    ran, alone, without = (_rows(rows, kind) for kind in KINDS)
-    points = []
-    for key in dict.fromkeys((r.params["dataset"], r.params["model"], r.params["link"])
-                             for r in mine):  # fmt: skip
-        found = ran.get(key)
-        if found is None:
-            bad = next(r for r in mine if (r.params["dataset"], r.params["model"],
-                                           r.params["link"]) == key)  # fmt: skip
-            points.append({"panel": _panel(key, False), "step": 0, "technique": "",
-                           "failed": f"{bad.status}: {bad.reason}"})  # fmt: skip
-            continue
-        twin = any(bool(row.data.get("twin")) for row in found)
-        base = {"panel": _panel(key, twin), "exact": True, "twin": twin,
-                "row_ids": [row.id for row in found]}  # fmt: skip
-        order = PAPER_ORDER if key[2] == "plain" else LADDERS[key[2]]
-        for step, name in enumerate((OFF, *order)):
-            point = {**base, "step": step, "technique": name if step else ""}
-            if name not in (OFF, *LADDERS[key[2]]):
-                points.append({**point, "failed": f"not-supported: {REASONS[name]}"})
-                continue
-            point["seconds"] = median(row.values[f"step {name}"] for row in found)
-            if step:
-                gain = gain_of(found, name)
-                point |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
-                point["same"] = gain.low is not None and gain.side == 0
-                if key in alone and name not in DEPENDENT:
-                    by_itself = gain_of(alone[key], name)
-                    point |= {"alone": by_itself.value, "alone_low": by_itself.low,
-                              "alone_high": by_itself.high}  # fmt: skip
-                    point["row_ids"] = [*point["row_ids"], *by_itself.rows]
-                if key in without and name in left_out(key[2]):
-                    gone = gain_of(without[key], name)
-                    point["removed"] = gone.value
-                    point["row_ids"] = [*point["row_ids"], *gone.rows]
-            points.append(point)
-    return points
-
-
-def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Step time without a technique over everything on; the same setting again comes first."""
-    points = []
-    mine = [r for r in rows if r.experiment == "ablation" and r.params["kind"] == "removed"]
-    ran = _rows(rows, "removed")
-    for key in dict.fromkeys((r.params["dataset"], r.params["model"], r.params["link"])
-                             for r in mine):  # fmt: skip
-        found = ran.get(key)
-        if found is None:
-            bad = next(r for r in mine if (r.params["dataset"], r.params["model"],
-                                           r.params["link"]) == key)  # fmt: skip
-            points.append({"panel": LINKS[key[2]].strip(", ") or "no copies",
-                           "series": MODEL_TITLES[key[1]], "x": BY_NAME[key[0]].title,
-                           "failed": f"{bad.status}: {bad.reason}"})  # fmt: skip
-            continue
-        for name in (AGAIN, *left_out(key[2])):
-            ratio = gain_of(found, name)
-            points.append(
-                {
-                    "panel": _panel(key, ratio.twin),
-                    "series": "all on, again" if name == AGAIN else "without",
-                    "x": name,
-                    "y": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "row_ids": ratio.rows,
-                }
-            )
-    return points

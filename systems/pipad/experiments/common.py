@@ -6,17 +6,17 @@ from typing import Any
 
 from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
+from dgbench.lab.charts import titled
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe, latest
-from dgbench.systems.pipad.experiments.settings import ALL, Graph, snapshots
+from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, Graph, snapshots
 
 QUICK = ("flickr", "youtube", "hepth", "covid19-england", "bitcoin-otc")
 SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
-
-
-def names(preset: Preset) -> list[str]:
-    """Graphs that counting experiments of a preset look at."""
-    return list(SMOKE) if preset == "smoke" else [graph.name for graph in ALL]
+COUNTED = {"smoke": SMOKE, None: [graph.name for graph in ALL]}
+"""Graphs that counting experiments look at."""
+FEW = {"smoke": SMOKE[:2], "quick": QUICK, None: [graph.name for graph in ALL]}
+"""Graphs of experiments that take longer."""
 
 
 def open_graph(
@@ -48,3 +48,8 @@ def open_graph(
 def data_of(sequence: SnapshotSequence) -> dict[str, Any]:
     """The `data` field of a measurement on these snapshots."""
     return describe(sequence)
+
+
+def title_of(row: Any) -> str:
+    """The title of a row's graph, with "(twin)" where its data are synthetic."""
+    return titled(BY_NAME[row.params["dataset"]].title, [row])

@@ -1,13 +1,13 @@
 """Figure 12: sliced CSR against CSR, in balance and in training time (section 5.4).
 
 Balance: on CUDA from the clocks that each warp reads, on a CPU from rows or slices that are timed
-one by one and handed out to workers (`kernels_cuda.variants.work_items`). Training: PiPAD with `sliced_csr`
-on and off.
+one by one and handed out to workers (`kernels_cuda.variants.work_items`). Training: PiPAD with
+`sliced_csr` on and off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -19,26 +19,19 @@ from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.work_items import time_items
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, select
-from dgbench.lab.compare import gain_of as pooled_gain
-from dgbench.lab.compare import gains as timed_gains
+from dgbench.lab.charts import failed, first_failed, speedup
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import (
-    Cell,
-    Experiment,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-    Workload,
-)
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import open_trainer, oracle_of
+from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns
-from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
@@ -50,23 +43,93 @@ from dgbench.systems.pipad.partitions import Partitions, on_device
 from dgbench.systems.pipad.recounts import edges_of, slices_of
 
 CAPS = (8, 16, 32, 64)
+CAP = 32
+"""The paper's."""
 WORKERS = 80
 """Workers that the CPU's analogue hands out items to: multiprocessors of the paper's V100."""
 REPEATS = 7
-ROUNDS = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
 TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 BUDGETS = 3.0
 """Budgets of a process that one process may take: both formats share it."""
 TRAINED = {
     "smoke": (("hepth", "evolvegcn"),),
-    "quick": (
-        ("youtube", "evolvegcn"),
-        ("covid19-england", "evolvegcn"),
-    ),
+    "quick": (("youtube", "evolvegcn"), ("covid19-england", "evolvegcn")),
+    None: [(graph.name, model) for graph in ALL for model in MODELS],
 }
 
 
-class Fig12(Experiment):
+def balances(rows: Sequence[Any]) -> list[Any]:
+    """Rows with balanced and actual times."""
+    return rows_of(rows, experiment="fig12", part="balance")
+
+
+def gap(row: Any, cap: int | None) -> float:
+    """Busiest over balanced time of workers: slices of at most `cap` entries, CSR with None."""
+    metrics = ("worker_time", "worker_cycles")
+    found = Table.of([row]).where(metrics, cap=cap).numbers("of")
+    return found["busiest"] / found["balanced"]
+
+
+def gains(rows: Sequence[Any]) -> dict[tuple[str, str], Ratio]:
+    """Step time with CSR over step time with slices, by (dataset, model)."""
+    found = Table.of(rows, experiment="fig12").where("speedup", setting="sliced")
+    return {key: ratio_of(one) for key, one in found.by("dataset", "model").items()}
+
+
+def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Actual over balanced time, by graph and format."""
+    return [
+        {
+            "panel": "warps of the device"
+            if row.device == "cuda"
+            else f"items handed out to {WORKERS} workers (CPU analogue)",
+            "series": title,
+            "x": title_of(row),
+            "y": gap(row, cap),
+            "row_ids": [row.id],
+        }
+        for cap, title in ((None, "CSR"), (CAP, "sliced CSR"))
+        for row in balances(rows)
+    ]
+
+
+def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Words over CSR's, and actual over balanced time, by the length of slices."""
+    points = []
+    for panel in ("words over CSR's (counted)", "actual over balanced time"):
+        counted = panel.startswith("words")
+        for row in balances(rows):
+            words = Table.of([row]).where("words").numbers("cap")
+            for cap in CAPS:
+                y = words[cap] / words[None] if counted else gap(row, cap)
+                point = {"panel": panel, "series": title_of(row), "x": cap, "y": y}
+                points.append({**point, "counted": counted, "row_ids": [row.id]})
+    return points
+
+
+def training_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Gain of slices in training, by graph and model."""
+    mine = [r for r in rows if r.experiment == "fig12" and r.params.get("part") == "train"]
+    keys = dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine)
+    found = gains(rows)
+    points = []
+    for dataset, model in sorted(keys, key=lambda key: MODELS.index(key[1])):
+        point: dict[str, Any] = {
+            "panel": MODEL_TITLES[model],
+            "row": BY_NAME[dataset].title,
+            "system": "pipad",
+            "baseline": "PiPAD with plain CSR",
+        }
+        if ratio := found.get((dataset, model)):
+            points.append({**point, **speedup(ratio)})
+            continue
+        bad = first_failed(mine, dataset=dataset, model=model)
+        reason = failed(bad) if bad else "skipped: not run"
+        points.append({**point, "failed": reason, "failed_system": "pipad"})
+    return points
+
+
+class Fig12(Grid):
     paper = "pipad"
     name = "fig12"
     title = "Figure 12: sliced CSR against CSR"
@@ -81,26 +144,56 @@ class Fig12(Experiment):
         "sends the topology into an arena in memory; its kernels divide work by entries in either "
         "format, so a gain there comes from bytes alone."
     )
+    timeout_s = 300
+    charts = (
+        FigureSpec(
+            kind="sweep",
+            name="fig12",
+            title="Time of the busiest worker over the balanced time",
+            points=balance_points,
+            options={
+                "xlabel": "graph",
+                "ylabel": "actual over balanced time",
+                "hline": 1.0,
+                "hline_label": "balanced",
+            },
+        ),
+        FigureSpec(
+            kind="speedup",
+            name="fig12_training",
+            title="PiPAD with sliced CSR over PiPAD with CSR",
+            points=training_points,
+            options={
+                "baseline_label": "PiPAD with plain CSR",
+                "xlabel": "speed-up of a training step by sliced CSR",
+                "interval": f"{TURN_INTERVAL}; paired t where rounds are several",
+            },
+        ),
+        FigureSpec(
+            kind="sweep",
+            name="slice_cap",
+            title="Entries of a slice: words and balance",
+            points=cap_points,
+            options={
+                "xlabel": "entries of a slice at most",
+                "ylabel": "words over CSR's; actual over balanced time",
+                "base": 2,
+                "hline": 1.0,
+                "hline_label": "CSR's words; balanced",
+            },
+        ),
+    )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         cells = [
-            self._cell({"part": "balance", "dataset": name}, f"balance/{name}", 1)
-            for name in _graphs(preset)
+            self.cell({"part": "balance", "dataset": name}, preset, group=f"balance/{name}")
+            for name in by_preset(FEW, preset)
         ]
-        for dataset, model in _trained(preset):
+        rounds = 5 if preset in ("full", "paper") else 1
+        for dataset, model in by_preset(TRAINED, preset):
             params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
-            cells.append(self._cell(params, f"train/{model}", ROUNDS[preset]))
+            cells.append(self.cell(params, preset, group=f"train/{model}", repeats=rounds))
         return cells
-
-    def _cell(self, params: dict[str, Any], group: str, repeats: int) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            repeats=repeats,
-            timeout_s=300,
-        )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -108,74 +201,24 @@ class Fig12(Experiment):
             return _balance(graph, context)
         return _train(workload(graph, str(cell.params["model"]), context.preset), context)
 
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name="fig12",
-                title="Time of the busiest worker over the balanced time",
-                points=balance_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "actual over balanced time",
-                    "hline": 1.0,
-                    "hline_label": "balanced",
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig12_training",
-                title="PiPAD with sliced CSR over PiPAD with CSR",
-                points=training_points,
-                options={
-                    "baseline_label": "PiPAD with plain CSR",
-                    "xlabel": "speed-up of a training step by sliced CSR",
-                    "interval": f"{TURN_INTERVAL}; paired t where rounds are several",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="slice_cap",
-                title="Entries of a slice: words and balance",
-                points=cap_points,
-                options={
-                    "xlabel": "entries of a slice at most",
-                    "ylabel": "words over CSR's; actual over balanced time",
-                    "base": 2,
-                    "hline": 1.0,
-                    "hline_label": "CSR's words; balanced",
-                },
-            ),
-        ]
-
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
         found = balances(rows)
         if found:
-            better = [r for r in found if gap(r, "sliced") < gap(r, "csr")]
+            better = [r for r in found if gap(r, CAP) < gap(r, None)]
             kind = "" if found[0].device == "cuda" else " (CPU analogue)"
             parts.append(
                 f"With slices the busiest worker is nearer to the mean on {len(better)} of "
                 f"{len(found)} graphs{kind}"
             )
-        gains = {key: ratio for key in _keys(rows) if (ratio := gain_of(rows, *key)) is not None}
-        if gains:
-            best = max(gains, key=lambda key: gains[key].value)
+        trained = gains(rows)
+        if trained:
+            best = max(trained, key=lambda key: trained[key].value)
             parts.append(
                 f"training gains most from it on {BY_NAME[best[0]].title} with "
-                f"{MODEL_TITLES[best[1]]}: {gains[best].value:.2f}x"
+                f"{MODEL_TITLES[best[1]]}: {trained[best].value:.2f}x"
             )
         return "; ".join(parts) + "." if parts else ""
-
-
-def _graphs(preset: Preset) -> list[str]:
-    if preset in ("smoke", "quick"):
-        return list(SMOKE[:2] if preset == "smoke" else QUICK)
-    return [graph.name for graph in ALL]
-
-
-def _trained(preset: Preset) -> Iterable[tuple[str, str]]:
-    return TRAINED.get(preset) or [(graph.name, model) for graph in ALL for model in MODELS]
 
 
 def _balance(graph: Any, context: RunContext) -> Measurement:
@@ -194,21 +237,21 @@ def _balance(graph: Any, context: RunContext) -> Measurement:
         device = torch.device(context.device)
         launches = [(on_device(csr, device), x.to(device)) for csr, x in launches]
     measure = _by_warps if on_gpu else _on_workers
-    values: dict[str, float] = {}
-    counters = {"words_csr": sum(csr_words(csr, with_values=False) for csr, _ in launches)}
-    for name, cap in (("csr", None), *((f"cap{cap}", cap) for cap in CAPS)):
+    metric = "worker_cycles" if on_gpu else "worker_time"
+    measured = Measurement(checks=_recount(launches), data=data_of(data))
+    for cap in (None, *CAPS):
         items = [(csr if cap is None else slice_csr(csr, cap), x) for csr, x in launches]
-        actual, balanced = measure(items)
-        values |= {f"actual_{name}": actual, f"balanced_{name}": balanced}
-        if cap is not None:
-            counters[f"words_{name}"] = sum(m.words(with_values=False) for m, _ in items)
-    return Measurement(
-        values=values,
-        units=dict.fromkeys(values, "cycles" if on_gpu else "s"),
-        checks=_recount(launches),
-        counters=counters if on_gpu else counters | {"workers": WORKERS},
-        data=data_of(data),
-    )
+        dims = {"format": "csr"} if cap is None else {"format": "sliced", "cap": cap}
+        for of, spent in zip(("busiest", "balanced"), measure(items), strict=True):
+            measured.observe(metric, spent, of=of, **dims)
+        words = sum(
+            csr_words(m, with_values=False) if cap is None else m.words(with_values=False)
+            for m, _ in items
+        )
+        measured.observe("words", words, **dims)
+    if not on_gpu:
+        measured.observe("workers", WORKERS)
+    return measured
 
 
 def _recount(launches: Sequence[tuple[Csr, Tensor]]) -> list[ResultCheck]:
@@ -251,7 +294,7 @@ def _train(task: Workload, context: RunContext) -> Measurement:
             opened[name] = open_trainer(get_system("pipad"), task, own, switches)
             opened[name].prepare()
         checks = [check for name, t in opened.items() for check in oracle.ask(name, t)]
-        gap = max(check.gap for check in checks if check.of == "outputs")
+        worst = max(check.gap for check in checks if check.of == "outputs")
         budget_s = context.budget_s * BUDGETS
         found, sent = take_turns(opened, TURNS[context.preset], budget_s)
         if context.round == 1:
@@ -260,16 +303,15 @@ def _train(task: Workload, context: RunContext) -> Measurement:
     finally:
         for trainer in opened.values():
             trainer.close()
-    values = {f"step {name}": median(seconds) for name, seconds in found.items()}
-    return Measurement(
-        values=values | timed_gains("sliced", found["csr"], found["sliced"]),
-        units=dict.fromkeys(values, "s"),
-        counters={f"bytes {name}": count for name, count in sent.items()},
-        samples=found["sliced"],
-        deviation={"output": gap},
-        checks=checks,
-        data=describe(oracle.trainer.data),
+    measured = Measurement(
+        deviation={"output": worst}, checks=checks, data=describe(oracle.trainer.data)
     )
+    measured.observe("step_time", median(found["sliced"]), samples=found["sliced"])
+    for name, seconds in found.items():
+        measured.observe("step_time", median(seconds), setting=name)
+        measured.observe("host_to_device", sent[name], setting=name)
+    observe_speedup(measured, found["csr"], found["sliced"], setting="sliced")
+    return measured
 
 
 def _by_warps(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float, float]:
@@ -279,108 +321,3 @@ def _by_warps(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float, f
         found = [balance(warp_clocks(matrix, x)) for matrix, x in items]
         totals.append((sum(f.actual for f in found), sum(f.balanced for f in found)))
     return sorted(totals)[REPEATS // 2]
-
-
-def balances(rows: Sequence[Any]) -> list[Any]:
-    """Rows with balanced and actual times."""
-    return select(rows, experiment="fig12", part="balance")
-
-
-def gap(row: Any, name: str) -> float:
-    """Actual over balanced time of `csr`, `sliced` (the paper's 32) or `cap8` ... `cap64`."""
-    name = "cap32" if name == "sliced" else name
-    return row.values[f"actual_{name}"] / row.values[f"balanced_{name}"]
-
-
-def _title(row: Any) -> str:
-    return BY_NAME[row.params["dataset"]].title + (" (twin)" if row.data.get("twin") else "")
-
-
-def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Actual over balanced time, by graph and format."""
-    return [
-        {
-            "panel": "warps of the device"
-            if row.device == "cuda"
-            else f"items handed out to {WORKERS} workers (CPU analogue)",
-            "series": title,
-            "x": _title(row),
-            "y": gap(row, name),
-            "row_ids": [row.id],
-        }
-        for name, title in (("csr", "CSR"), ("sliced", "sliced CSR"))
-        for row in balances(rows)
-    ]
-
-
-def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words over CSR's, and actual over balanced time, by the length of slices."""
-    points = []
-    for panel in ("words over CSR's (counted)", "actual over balanced time"):
-        counted = panel.startswith("words")
-        for row in balances(rows):
-            for cap in CAPS:
-                words = row.counters[f"words_cap{cap}"] / row.counters["words_csr"]
-                points.append(
-                    {
-                        "panel": panel,
-                        "series": _title(row),
-                        "x": cap,
-                        "y": words if counted else gap(row, f"cap{cap}"),
-                        "counted": counted,
-                        "row_ids": [row.id],
-                    }
-                )
-    return points
-
-
-def _keys(rows: Sequence[Any]) -> list[tuple[str, str]]:
-    mine = [r for r in rows if r.experiment == "fig12" and r.params.get("part") == "train"]
-    return list(dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine))
-
-
-def gain_of(rows: Sequence[Any], dataset: str, model: str) -> Ratio | None:
-    """Step time with CSR over step time with slices, or None."""
-    mine = select(rows, experiment="fig12", part="train", dataset=dataset, model=model)
-    return pooled_gain(mine, "sliced") if mine else None
-
-
-def gains(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
-    """Gain of slices in training by (dataset, model)."""
-    found = {key: gain_of(rows, *key) for key in _keys(rows)}
-    return {key: ratio for key, ratio in found.items() if ratio is not None}
-
-
-def training_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Gain of slices in training, by graph and model."""
-    points = []
-    order = list(MODELS)
-    for dataset, model in sorted(_keys(rows), key=lambda key: order.index(key[1])):
-        point: dict[str, Any] = {
-            "panel": MODEL_TITLES[model],
-            "row": BY_NAME[dataset].title,
-            "system": "pipad",
-            "baseline": "PiPAD with plain CSR",
-        }
-        ratio = gain_of(rows, dataset, model)
-        if ratio is None:
-            bad = [
-                r for r in rows
-                if r.status != "ok" and r.experiment == "fig12"
-                and (r.params.get("dataset"), r.params.get("model")) == (dataset, model)
-            ]  # fmt: skip
-            reason = f"{bad[0].status}: {bad[0].reason}" if bad else "skipped: not run"
-            points.append({**point, "failed": reason, "failed_system": "pipad"})
-            continue
-        points.append(
-            {
-                **point,
-                "value": ratio.value,
-                "low": ratio.low,
-                "high": ratio.high,
-                "n": ratio.n,
-                "twin": ratio.twin,
-                "row_ids": ratio.rows,
-            }
-        )
-    return points

@@ -11,20 +11,17 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.charts import why_not
+from dgbench.lab.evidence import ids
+from dgbench.lab.grid import Grid
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import equal
-from dgbench.systems.base import (
-    Cell,
-    Experiment,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-    Workload,
-)
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import instrumented
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
+from dgbench.systems.pipad.experiments.common import title_of
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
@@ -33,20 +30,16 @@ from dgbench.systems.pipad.experiments.settings import (
     workload,
 )
 
-QUICK_GRAPHS = ("flickr", "covid19-england")
-ROUNDS = {"full": 5, "paper": 5}
-SHARE = "transfer_share_percent"
+GRAPHS = {None: [g.name for g in ALL]} | dict.fromkeys(
+    ("smoke", "quick"), ("flickr", "covid19-england")
+)
+"""One large and one small graph in short presets, else all."""
 SM = probe("gpm_sm_active_percent")
 """NVML's share of time in which a multiprocessor had a warp; only newer devices offer it."""
 PAPER_SHARE = 38.7
 
 
-def graphs(preset: Preset) -> list[str]:
-    """One large and one small graph in short presets, else all."""
-    return list(QUICK_GRAPHS) if preset in ("smoke", "quick") else [g.name for g in ALL]
-
-
-class Fig3(Experiment):
+class Fig3(Grid):
     paper = "pipad"
     name = "fig3"
     title = "Figure 3: transfer share and device utilisation of PyGT"
@@ -64,40 +57,35 @@ class Fig3(Experiment):
         "step. Memory stands for the link and cores for a device, so the share is an analogue and "
         "its size says nothing about PCIe; the bytes are exact."
     )
+    axes = {"dataset": GRAPHS, "model": MODELS}
+    fixed = {"system": "pygt"}
+    repeats = {"full": 5, "paper": 5, None: 1}
+    timeout_s = {"full": 600, "paper": 600, None: 60}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": dataset, "model": model, "system": "pygt"},
-                group=dataset,
-                repeats=ROUNDS.get(preset, 1),
-                timeout_s=600 if preset in ("full", "paper") else 60,
-                phases=device == "cuda",
-            )
-            for dataset in graphs(preset)
-            for model in MODELS
-        ]
+        on_gpu = device == "cuda"
+        return [self.cell(one, preset, phases=on_gpu) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         task = workload(graph, str(cell.params["model"]), context.preset)
         switches = {"arena": True} if context.device == "cpu" else None
         found = timed("pygt", task, context, switches=switches)
-        steps = found.counters["counted_steps"]
+        observed = {(one.metric, one.dims.get("phase")): one.value for one in found.observations}
         frames = frame_bytes(task)
         # The first step is not counted, and frames come round again after the last.
-        expected = sum(frames[i % len(frames)] for i in range(1, steps + 1))
-        sent = found.counters["bytes_h2d_counted"]
+        steps = range(1, int(observed["counted_steps", None]) + 1)
+        expected = sum(frames[i % len(frames)] for i in steps)
+        sent = observed["host_to_device", None]
         found.checks.append(equal("counters", sent, expected, against="formula of bytes"))
-        found.counters |= {"bytes_per_epoch": sum(frames), "frames": len(frames)}
+        found.observe("host_to_device", sum(frames), of="epoch")
+        found.observe("frames", len(frames))
+        phases = found.seconds_by_phase
         if context.device == "cpu":
-            found.values[SHARE] = 100 * found.values["copy_wait_s"] / fmean(found.samples)
-            found.units[SHARE] = "%"
-        elif context.instrumented and (spent := sum(found.phases.values())):
-            found.values[SHARE] = 100 * found.phases.get("transfer", 0.0) / spent
-            found.units[SHARE] = "%"
+            share = observed["spent_time", "copy_wait"] / fmean(found.steady)
+            found.observe("time_share", share, phase="transfer")
+        elif context.instrumented and (spent := sum(phases.values())):
+            found.observe("time_share", phases.get("transfer", 0.0) / spent, phase="transfer")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -123,18 +111,18 @@ class Fig3(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = with_share(rows)
+        found = shares(rows)
         if not found:
             return ""
-        shares = [row.values[SHARE] for row in found]
+        percent = [100 * value for value in found.values]
         how = (
             "copies over the link take"
-            if found[0].device == "cuda"
+            if found[0].row.device == "cuda"
             else "copies into an arena in memory, which stand in for a link (CPU analogue), take"
         )
         return (
-            f"In PyGT {how} {min(shares):.2g} to {max(shares):.2g} % of a step, "
-            f"{fmean(shares):.2g} % on average; the paper has {PAPER_SHARE} % on a V100."
+            f"In PyGT {how} {min(percent):.2g} to {max(percent):.2g} % of a step, "
+            f"{fmean(percent):.2g} % on average; the paper has {PAPER_SHARE} % on a V100."
         )
 
 
@@ -151,60 +139,38 @@ def frame_bytes(task: Workload) -> list[int]:
     return [sum(snapshots[first : first + task.frame]) for first in starts]
 
 
-def with_share(rows: Sequence[Any]) -> list[Any]:
-    """Rows that carry the share of copies: instrumented ones on CUDA, plain ones on a CPU."""
-    return [r for r in rows if r.experiment == "fig3" and r.status == "ok" and SHARE in r.values]
-
-
-def by_workload(rows: Sequence[Any], read: Any) -> dict[tuple[str, str], float]:
-    """Mean of what `read` finds in a row, by (dataset, model); rows where it is None are left."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        value = read(row)
-        if value is not None:
-            found.setdefault((row.params["dataset"], row.params["model"]), []).append(value)
-    return {key: fmean(values) for key, values in found.items()}
-
-
-def sm_active(row: Any) -> float | None:
-    """Percent of time with an active multiprocessor, None where the machine has no such meter."""
-    return SM.read(row)
-
-
-def title_of(row: Any) -> str:
-    """The graph's title, with "(twin)" where its data are synthetic."""
-    return BY_NAME[row.params["dataset"]].title + (" (twin)" if row.data.get("twin") else "")
+def shares(rows: Sequence[Any]) -> Table:
+    """Shares of copies: of instrumented processes on CUDA, of plain ones on a CPU."""
+    found = Table.of(rows, experiment="fig3") + instrumented(rows, experiment="fig3")
+    return found.where("time_share", phase="transfer")
 
 
 def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Share of copies, and of active multiprocessors, by graph and model."""
-    mine = [r for r in rows if r.experiment == "fig3"]
-    keys = dict.fromkeys((r.params["model"], r.params["dataset"]) for r in mine)
+    rows = [row for row in rows if row.experiment == "fig3"]
+    found = shares(rows).by("model", "dataset")
     points, busy = [], []
-    for model, dataset in keys:
+    for model, dataset in dict.fromkeys((r.params["model"], r.params["dataset"]) for r in rows):
         where = {"dataset": dataset, "model": model}
-        here = [r for r in mine if {k: r.params[k] for k in where} == where]
-        found = with_share(here)
+        here = [r for r in rows if {k: r.params[k] for k in where} == where]
         on_gpu = here[0].device == "cuda"
         point = {
             "panel": "copies over the link" if on_gpu else "copies into an arena (CPU analogue)",
             "series": MODEL_TITLES[model],
             "x": title_of(next((r for r in here if r.data), here[0])),
         }
-        if found:
-            y = fmean(r.values[SHARE] for r in found)
-            points.append({**point, "y": y, "row_ids": [r.id for r in found]})
+        if mine := found.get((model, dataset)):
+            y = fmean(100 * value for value in mine.values)
+            points.append({**point, "y": y, "row_ids": ids(mine.rows)})
         else:
-            bad = next((r for r in here if r.status != "ok"), None)
-            reason = f"{bad.status}: {bad.reason}" if bad else "skipped: not run"
-            points.append({**point, "failed": reason})
+            points.append({**point, "failed": why_not(here)})
         if not on_gpu:
             continue
         point["panel"] = "active multiprocessors"
-        active = [r for r in select(here) if sm_active(r) is not None]
+        active = [r for r in rows_of(here) if SM.read(r) is not None]
         if active:
-            y = fmean(sm_active(r) for r in active)
-            busy.append({**point, "y": y, "row_ids": [r.id for r in active]})
+            y = fmean(SM.read(r) for r in active)
+            busy.append({**point, "y": y, "row_ids": ids(active)})
         else:
             busy.append({**point, "failed": "not-supported: the device has no such meter"})
     return points + busy
@@ -212,18 +178,17 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Bytes of a step, mean over the frames of an epoch, counted."""
-    points: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in select(rows, experiment="fig3"):
-        key = row.params["dataset"], row.params["model"]
-        point = points.setdefault(
-            key,
-            {
-                "series": MODEL_TITLES[row.params["model"]],
-                "x": title_of(row),
-                "y": row.counters["bytes_per_epoch"] / row.counters["frames"],
-                "counted": True,
-                "row_ids": [],
-            },
-        )
-        point["row_ids"].append(row.id)
-    return list(points.values())
+    table = Table.of(rows, experiment="fig3")
+    frames = table.where("frames").numbers("dataset", "model")
+    return [
+        {
+            "series": MODEL_TITLES[model],
+            "x": title_of(found[0].row),
+            "y": found[0].value / frames[dataset, model],
+            "counted": True,
+            "row_ids": ids(found.rows),
+        }
+        for (dataset, model), found in table.where("host_to_device", of="epoch")
+        .by("dataset", "model")
+        .items()
+    ]

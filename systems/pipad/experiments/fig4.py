@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.charts import why_not
+from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import instrumented
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
-from dgbench.systems.pipad.experiments.fig3 import graphs
+from dgbench.systems.pipad.experiments.fig3 import GRAPHS
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
@@ -21,7 +25,7 @@ from dgbench.systems.pipad.experiments.settings import (
 LAYERS = ("gnn", "rnn")
 
 
-class Fig4(Experiment):
+class Fig4(Grid):
     paper = "pipad"
     name = "fig4"
     title = "Figure 4: what PyGT computes"
@@ -36,20 +40,12 @@ class Fig4(Experiment):
         "and loss, the optimiser, and on a CPU whatever of a step lies between the phases. On a "
         "CPU the same layers run on other hardware, so shares are analogues."
     )
+    axes = {"dataset": GRAPHS, "model": MODELS}
+    fixed = {"system": "pygt"}
+    timeout_s = {"full": 600, "paper": 600, None: 60}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": dataset, "model": model, "system": "pygt"},
-                group=dataset,
-                timeout_s=600 if preset in ("full", "paper") else 60,
-                phases=True,
-            )
-            for dataset in graphs(preset)
-            for model in MODELS
-        ]
+        return [self.cell(one, preset, phases=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -116,38 +112,34 @@ class Split:
 
 def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
     """The split of every workload whose instrumented process told its phases."""
+    plain = Table.of(rows, experiment="fig4").where("step_time").by("dataset", "model")
     found = {}
-    for row in rows:
-        if row.experiment != "fig4" or row.status != "ok" or not row.instrumented:
+    for key, table in instrumented(rows, experiment="fig4").by("dataset", "model").items():
+        row, seconds = table[-1].row, table.where("phase_time").numbers("phase")
+        if not any(part in seconds for part in LAYERS):
             continue
-        if not any(part in row.phases for part in LAYERS):
-            continue
-        where = {key: row.params[key] for key in ("dataset", "model")}
-        plain = [r for r in select(rows, experiment="fig4", **where) if r.time]
-        total = fmean(fmean(r.samples) for r in plain) if plain else None
-        steps = row.warmup + len(row.samples) - 1  # the first one is not in the phases
-        phases = {name: seconds / steps for name, seconds in row.phases.items()}
+        untold = plain.get(key, Table())
+        total = fmean(fmean(one.of.samples) for one in untold) if untold else None
+        samples = table.where("step_time")[-1].of.samples
+        steps = row.warmup + len(samples) - 1  # the first one is not in the phases
+        phases = {name: spent / steps for name, spent in seconds.items()}
         # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.
-        step = max(fmean(row.samples), sum(phases.values()))
+        step = max(fmean(samples), sum(phases.values()))
         layers = {part: phases.pop(part, 0.0) for part in LAYERS}
         copies = phases.pop("transfer", 0.0)
         rest = sum(phases.values())
         if row.device == "cpu":  # on CUDA a step's wall time also holds the device's idle time
             rest = max(rest, step - sum(layers.values()) - copies)
-        found[where["dataset"], where["model"]] = Split(
-            **where,
+        found[key] = Split(
+            *key,
             device=row.device,
             seconds={**layers, "rest": rest},
             total=total,
             slowdown=step / total - 1 if total else None,
-            twin=bool(row.data.get("twin")),
-            rows=[row.id, *(r.id for r in plain)],
+            twin=uses_twin([row]),
+            rows=[row.id, *ids(untold.rows)],
         )
     return found
-
-
-def _small(dataset: str) -> bool:
-    return BY_NAME[dataset].small
 
 
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -156,34 +148,30 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     mine = [r for r in rows if r.experiment == "fig4"]
     points = []
     keys = dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine)
-    for dataset, model in sorted(keys, key=lambda key: (MODELS.index(key[1]), _small(key[0]))):
-        size = "small" if _small(dataset) else "large"
+    for dataset, model in sorted(keys, key=lambda k: (MODELS.index(k[1]), BY_NAME[k[0]].small)):
+        graph = BY_NAME[dataset]
+        size = "small" if graph.small else "large"
         point = {
-            "row": BY_NAME[dataset].title,
+            "row": graph.title,
             "system": "pygt",
             "panel": f"{MODEL_TITLES[model]}, {size} graphs",
         }
         split = found.get((dataset, model))
         if split is None or split.total is None:  # a bar needs both of its processes
-            bad = [
-                r for r in mine
-                if (r.params["dataset"], r.params["model"]) == (dataset, model)
-                and r.status != "ok"
-            ]  # fmt: skip
             lacking = "no phases were told" if split is None else "no run without instruments"
-            reason = f"{bad[0].status}: {bad[0].reason}" if bad else f"skipped: {lacking}"
+            reason = why_not(mine, default=f"skipped: {lacking}", dataset=dataset, model=model)
             points.append({**point, "failed": reason})
             continue
-        for part, seconds in split.seconds.items():
-            points.append(
-                {
-                    **point,
-                    "phase": part,
-                    "seconds": seconds,
-                    "total": split.total,
-                    "slowdown": split.slowdown,
-                    "twin": split.twin,
-                    "row_ids": split.rows,
-                }
-            )
+        points += [
+            {
+                **point,
+                "phase": part,
+                "seconds": seconds,
+                "total": split.total,
+                "slowdown": split.slowdown,
+                "twin": split.twin,
+                "row_ids": split.rows,
+            }
+            for part, seconds in split.seconds.items()
+        ]
     return points

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,10 +11,13 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.charts import failed, interval, titled
+from dgbench.lab.compare import Ratio
+from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
-from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import rows_of
+from dgbench.lab.verbs import Race
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.pipad.experiments.common import data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
@@ -23,20 +26,67 @@ from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
 SIZES = (2, 4, 8)
-DATASETS = {"smoke": ("hepth",), "quick": ("hepth", "covid19-england")}
-ALL = ("flickr", "hepth", "covid19-england")
-RATES = {"smoke": (0.1, 0.9), "quick": (0.1, 0.9)}
-ALL_RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-DIMS = {"smoke": (16,), "quick": (2, 16, 64)}
-ALL_DIMS = (2, 4, 8, 16, 32, 64)
-ROUNDS = {"smoke": 1, "quick": 5, "full": 7, "paper": 7}
+GRAPHS = {
+    "smoke": ("hepth",),
+    "quick": ("hepth", "covid19-england"),
+    None: ("flickr", "hepth", "covid19-england"),
+}
+RATES = {"smoke": (0.1, 0.9), "quick": (0.1, 0.9), None: (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)}
+DIMS = {"smoke": (16,), "quick": (2, 16, 64), None: (2, 4, 8, 16, 32, 64)}
 AT_DIM = 16
 """Floats per vertex where the overlap rate varies."""
 AT_RATE = 0.9
 """Overlap rate where the dimension varies: neighbouring snapshots change by about a tenth."""
 
+RACE = Race(
+    "fig9",
+    by=("dataset", "overlap_rate", "dim"),
+    metric="operation_time",
+    none="the experiment 'fig9' did not run",
+    contender="snapshots_together",
+)
+Key = tuple[str, float, int, int]
+"""Dataset, overlap rate, dimension, S_per."""
 
-class Fig9(Experiment):
+
+def ratios(rows: Sequence[Any]) -> dict[Key, Ratio]:
+    """Gain over one snapshot at a time; the pairs are the processes of a cell."""
+    ran = rows_of(rows, experiment="fig9")
+    each = {size: RACE(None, size).each(ran) for size in SIZES}
+    return {(*key, size): each[size][key] for key in each[SIZES[0]] for size in SIZES}
+
+
+def over(x_of: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[dict[str, Any]]]:
+    """Points where `x_of` gives an x of a cell's params; cells that failed stay visible."""
+
+    def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+        found, mine, made = ratios(rows), RACE.timed(rows), []
+        for where in RACE.workloads(rows):
+            dataset, x = where["dataset"], x_of(where)
+            if x is None:
+                continue
+            here = [row for row in mine if row.params["dataset"] == dataset]
+            panel = titled(BY_NAME[dataset].title, here)
+            for size in SIZES:
+                point = {"panel": panel, "series": f"S_per {size}", "x": x}
+                if ratio := found.get((*where.values(), size)):
+                    made.append({**point, **interval(ratio), "deviation": ratio.deviation})
+                    continue
+                bad = next(r for r in here if where.items() <= r.params.items())
+                made.append({**point, "failed": failed(bad)})
+        return made
+
+    return points
+
+
+rate_points = over(lambda where: where["overlap_rate"] if where["dim"] == AT_DIM else None)
+"""Points of Figure 9a: by overlap rate, at AT_DIM floats."""
+dim_points = over(lambda where: where["dim"] if where["overlap_rate"] == AT_RATE else None)
+"""Points of Figure 9b: by feature length, at overlap rate AT_RATE."""
+OPTIONS = {"ylabel": "speed-up over one snapshot", "hline": 1.0, "hline_label": "one"}
+
+
+class Fig9(Grid):
     paper = "pipad"
     name = "fig9"
     title = "Figure 9: gain of a partition by overlap rate and dimension"
@@ -52,24 +102,33 @@ class Fig9(Experiment):
         "Forward and backward of the aggregation alone, against one snapshot at a time, in turns "
         "inside one process. Everything is merged here, also where the engine would not merge."
     )
+    repeats = {"smoke": 1, "quick": 5, None: 7}
+    timeout_s = 120
+    charts = (
+        FigureSpec(
+            kind="sweep",
+            name="fig9a",
+            title="Gain of a partition over its overlap rate",
+            points=rate_points,
+            options={**OPTIONS, "xlabel": "overlap rate", "xlog": False},
+        ),
+        FigureSpec(
+            kind="sweep",
+            name="fig9b",
+            title="Gain of a partition over feature length",
+            points=dim_points,
+            options={**OPTIONS, "xlabel": "feature length (floats)", "base": 2},
+        ),
+    )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        rates, dims = RATES.get(preset, ALL_RATES), DIMS.get(preset, ALL_DIMS)
-        cells = []
-        for name in DATASETS.get(preset, ALL):
-            points = [(rate, AT_DIM) for rate in rates] + [(AT_RATE, dim) for dim in dims]
-            cells += [
-                Cell(
-                    paper=self.paper,
-                    experiment=self.name,
-                    params={"dataset": name, "overlap_rate": rate, "dim": dim},
-                    group=name,
-                    repeats=ROUNDS[preset],
-                    timeout_s=120,
-                )
-                for rate, dim in dict.fromkeys(points)
-            ]
-        return cells
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        pairs = [(rate, AT_DIM) for rate in by_preset(RATES, preset)]
+        pairs += [(AT_RATE, dim) for dim in by_preset(DIMS, preset)]
+        return [
+            {"dataset": name, "overlap_rate": rate, "dim": dim}
+            for name in by_preset(GRAPHS, preset)
+            for rate, dim in dict.fromkeys(pairs)
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -80,18 +139,7 @@ class Fig9(Experiment):
         partitions = Partitions(sequence_of(group), norm="sym", device=context.device)
         gap = _deviation(group, partitions, dim, context.device)
         found = race(group, dim, SIZES, device=context.device, budget_s=context.budget_s)
-        values = {f"seconds_{size}": median(seconds) for size, seconds in found.items()}
-        rates = {f"rate_{s}": _rate(partitions, s) for s in SIZES}
-        return Measurement(
-            values={**values, **rates},
-            units=dict.fromkeys(values, "s"),
-            counters={
-                "vertices": data.num_nodes,
-                "edges": sum(csr.nnz for csr in group),
-                "snapshots": SNAPSHOTS,
-                "turns": len(found[1]),
-            },
-            samples=found[1],
+        measured = Measurement(
             deviation={"output": gap},
             checks=[
                 at_most(
@@ -106,25 +154,16 @@ class Fig9(Experiment):
             data=data_of(data),
             notes=["groups were made from the last snapshot, see the experiment's reading"],
         )
-
-    def figures(self) -> list[FigureSpec]:
-        options = {"ylabel": "speed-up over one snapshot", "hline": 1.0, "hline_label": "one"}
-        return [
-            FigureSpec(
-                kind="sweep",
-                name="fig9a",
-                title="Gain of a partition over its overlap rate",
-                points=rate_points,
-                options={**options, "xlabel": "overlap rate", "xlog": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig9b",
-                title="Gain of a partition over feature length",
-                points=dim_points,
-                options={**options, "xlabel": "feature length (floats)", "base": 2},
-            ),
-        ]
+        measured.observe("operation_time", median(found[1]), samples=found[1])
+        for size in SIZES:
+            seconds, parts = median(found[size]), partitions.partition(range(size)).parts
+            measured.observe("operation_time", seconds, snapshots_together=size)
+            measured.observe("overlap", parts.overlap_rate(), snapshots_together=size)
+        measured.observe("vertices", data.num_nodes)
+        measured.observe("edges", sum(csr.nnz for csr in group))
+        measured.observe("snapshots", SNAPSHOTS)
+        measured.observe("turns", len(found[1]))
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = ratios(rows)
@@ -138,10 +177,6 @@ class Fig9(Experiment):
             f"most, {found[best].value:.2g}x, is S_per {size} at overlap rate {rate:g} and length "
             f"{dim} on {BY_NAME[name].title}."
         )
-
-
-def _rate(partitions: Partitions, size: int) -> float:
-    return partitions.partition(range(size)).parts.overlap_rate()
 
 
 def _deviation(group: Sequence[Csr], partitions: Partitions, dim: int, device: str) -> float:
@@ -164,75 +199,3 @@ def _deviation(group: Sequence[Csr], partitions: Partitions, dim: int, device: s
         for size in (1, *SIZES)
         for a, b in zip(both(size), wanted, strict=True)
     )
-
-
-Key = tuple[str, float, int, int]
-"""Dataset, overlap rate, dimension, S_per."""
-
-
-def ratios(rows: Sequence[Any]) -> dict[Key, Ratio]:
-    """Gain over one snapshot at a time; the pairs are the processes of a cell."""
-    cells: dict[tuple[str, float, int], list[Any]] = {}
-    for row in select(rows, experiment="fig9"):
-        where = row.params["dataset"], row.params["overlap_rate"], row.params["dim"]
-        cells.setdefault(where, []).append(row)
-    found = {}
-    for where, mine in cells.items():
-        for size in SIZES:
-            single = [row.values["seconds_1"] for row in mine]
-            ratio = pooled_ratio([(single, [row.values[f"seconds_{size}"] for row in mine])])
-            found[(*where, size)] = Ratio(
-                value=ratio.value,
-                low=ratio.low,
-                high=ratio.high,
-                n=ratio.n,
-                rows=[row.id for row in mine],
-                deviation=max(row.deviation["output"] for row in mine),
-                twin=any(bool(row.data.get("twin")) for row in mine),
-            )
-    return found
-
-
-def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of Figure 9a: by overlap rate, at AT_DIM floats."""
-    return _points(rows, lambda key: key[1] if key[2] == AT_DIM else None)
-
-
-def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of Figure 9b: by feature length, at overlap rate AT_RATE."""
-    return _points(rows, lambda key: key[2] if key[1] == AT_RATE else None)
-
-
-def _points(rows: Sequence[Any], x_of: Any) -> list[dict[str, Any]]:
-    """Points where `x_of` gives an x; cells that failed stay visible."""
-    points = []
-    found = ratios(rows)
-    mine = [r for r in rows if r.experiment == "fig9" and "control" not in r.params]
-    keys = [(r.params["dataset"], r.params["overlap_rate"], r.params["dim"]) for r in mine]
-    for where in dict.fromkeys(keys):
-        for size in SIZES:
-            key = (*where, size)
-            x, ratio = x_of(key), found.get(key)
-            if x is None:
-                continue
-            twin = any(bool(r.data.get("twin")) for r in mine if r.params["dataset"] == where[0])
-            point = {
-                "panel": BY_NAME[where[0]].title + (" (twin)" if twin else ""),
-                "series": f"S_per {size}",
-                "x": x,
-            }
-            if ratio is None:
-                bad = mine[keys.index(where)]
-                points.append({**point, "failed": f"{bad.status}: {bad.reason}"})
-                continue
-            points.append(
-                {
-                    **point,
-                    "y": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "row_ids": ratio.rows,
-                    "deviation": ratio.deviation,
-                }
-            )
-    return points

@@ -12,13 +12,14 @@ import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
+from dgbench.lab.verbs import observed
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, checked_after, relative
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
-from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, Graph, workload
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
@@ -27,9 +28,11 @@ S_OPTIONS = (2, 4, 8)
 REORDERED = 3
 FULL_SIZE = "flickr"
 """The graph whose printed size the reordering pass at full size takes: the largest one."""
+PREPARED = observed("preparation", part=None)
+"""Whole preparations, without the reordering pass at full size."""
 
 
-class Preparation(Experiment):
+class Preparation(Grid):
     paper = "pipad"
     name = "preparation"
     title = "Sections 2.2, 3.3, 4.3, 4.4: preparation, reuse and memory"
@@ -49,26 +52,15 @@ class Preparation(Experiment):
         "Flickr, the largest in Table 1. Partition memory is "
         "counted from the tensors of one aggregation: topology, coalescent input and output."
     )
+    axes = {"dataset": COUNTED}
+    timeout_s = 300
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        full_size = Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={"part": "reorder", "dataset": FULL_SIZE},
-            group="reorder",
-            timeout_s=120,
-        )
-        scaled = preset in ("quick", "full")  # in `paper` the graphs themselves are whole
-        return [full_size] * scaled + [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=300,
-            )
-            for name in names(preset)
-        ]
+        found = super().cells(preset, device)
+        if preset not in ("quick", "full"):  # in `paper` the graphs themselves are whole
+            return found
+        whole = {"part": "reorder", "dataset": FULL_SIZE}
+        return [self.cell(whole, preset, group="reorder", timeout_s=120), *found]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -76,7 +68,8 @@ class Preparation(Experiment):
             return _reorder_whole(graph)
         data = open_graph(graph, context.preset)
         partitions = Partitions(data, norm="sym")
-        values: dict[str, float] = {"reorder_s": _reorder_seconds(data)}
+        measured = Measurement(data=data_of(data))
+        measured.observe("operation_time", _reorder_seconds(data), phase="reordering")
         task = FrameTask(
             data, workload(graph, "tgcn_model", context.preset), device=torch.device("cpu")
         )
@@ -84,59 +77,44 @@ class Preparation(Experiment):
         analyzer = Analyzer(partitions, frame=FRAME, options=S_OPTIONS, background=False)
         analyzer.start()
         analysis = analyzer.wait()
-        values["extract_all_s"] = time.perf_counter() - start
-        values["analysis_s"] = analysis.seconds
-        values["step_s"], checks = _step_seconds(graph, context)
-        values["analysis_share"] = analysis.seconds / (EPOCHS * task.num_frames * values["step_s"])
-        values["change_rate"] = fmean(analysis.change_rates)
+        measured.observe("operation_time", time.perf_counter() - start, phase="extraction")
+        step_s, measured.checks = _step_seconds(graph, context)
+        share = analysis.seconds / (EPOCHS * task.num_frames * step_s)
+        measured.observe("analysis_time", analysis.seconds)
+        measured.observe("step_time", step_s)
+        measured.observe("time_share", share, phase="analysis")
+        measured.observe("topology_change", fmean(analysis.change_rates))
         first, second = task.times(0), task.times(1)
-        counters = {"stride": second.start - first.start, "frame": len(first)}
-        counters["snapshots"] = len(data)
-        counters["groups"] = len(analysis.groups)
-        counters["analysis_kept_bytes"] = analysis.kept_bytes
-        counters |= _memory(data, partitions)
+        measured.observe("snapshots", second.start - first.start, of="stride")
+        measured.observe("snapshots", len(first), of="frame")
+        measured.observe("snapshots", len(data))
+        measured.observe("groups", len(analysis.groups))
+        measured.observe("analysis_memory", analysis.kept_bytes)
+        for size, nbytes in _memory(data, partitions).items():
+            measured.observe("memory", nbytes, of="aggregation", snapshots_together=size)
         gap = _reuse_gap(data, partitions)
+        measured.deviation = {"output": gap}
         count = FRAME * data.features[0].numel()
-        checks.append(
+        measured.checks.append(
             at_most("outputs", gap, TOLERANCE, against="float64 edge lists", compared=count)
         )
         size = max(S_OPTIONS)
         csrs = [data.topology[t] for t in range(len(data) - size, len(data))]
-        checks += recount_partition(csrs, PartTopology.build(csrs))
-        return Measurement(
-            values=values,
-            units={
-                "reorder_s": "s per snapshot",
-                "extract_all_s": "s",
-                "analysis_s": "s of CPU time",
-                "step_s": "s",
-                "analysis_share": "of a run of 200 epochs",
-                "change_rate": "1 - |intersection| / |union| of successive snapshots",
-            },
-            counters=counters,
-            deviation={"output": gap},
-            checks=checks,
-            data=data_of(data),
-        )
+        measured.checks += recount_partition(csrs, PartTopology.build(csrs))
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = prepared(rows)
+        found = PREPARED(rows)
         if not found:
             return ""
-        worst = max(found, key=lambda r: r.values["extract_all_s"])
-        shares = [r.values["analysis_share"] for r in found if "analysis_share" in r.values]
-        spent = f", at most {100 * max(shares):.2g} % of a run of {EPOCHS} epochs" if shares else ""
+        worst = max(found.where("operation_time", phase="extraction"), key=lambda one: one.value)
+        most = max(found.where("time_share").values)
         return (
             f"Extracting all partitions of 2, 4 and 8 snapshots took at most "
-            f"{worst.values['extract_all_s']:.2g} s ({BY_NAME[worst.params['dataset']].title})"
-            f"{spent}; "
+            f"{worst.value:.2g} s ({BY_NAME[worst['dataset']].title}), "
+            f"at most {100 * most:.2g} % of a run of {EPOCHS} epochs; "
             f"kept aggregation equals fresh aggregation to float rounding."
         )
-
-
-def prepared(rows: Sequence[Any]) -> list[Any]:
-    """Rows of whole preparations, without the reordering pass at full size."""
-    return [r for r in select(rows, experiment="preparation") if "part" not in r.params]
 
 
 def _reorder_seconds(data: Any) -> float:
@@ -167,18 +145,13 @@ def _reorder_whole(graph: Graph) -> Measurement:
     ones = np.ones(edges, dtype=np.float32)
     matrix = coo_matrix((ones, (target, source)), shape=(nodes, nodes)).tocsr()
     seconds, checks = _pass(matrix)
-    return Measurement(
-        values={"reorder_s": seconds},
-        checks=checks,
-        units={"reorder_s": "s per snapshot"},
-        counters={"vertices": nodes, "edges": int(matrix.nnz)},
-        data={
-            "dataset": graph.name,
-            "twin": True,
-            "scale": 1.0,
-            "note": "a random graph with the vertices and edges of one smoothed snapshot",
-        },
-    )
+    note = "a random graph with the vertices and edges of one smoothed snapshot"
+    data = {"dataset": graph.name, "twin": True, "scale": 1.0, "note": note}
+    measured = Measurement(checks=checks, data=data)
+    measured.observe("operation_time", seconds, phase="reordering")
+    measured.observe("vertices", nodes)
+    measured.observe("edges", int(matrix.nnz))
+    return measured
 
 
 def _pass(matrix: Any) -> tuple[float, list[ResultCheck]]:
@@ -216,15 +189,15 @@ def _step_seconds(graph: Graph, context: RunContext) -> tuple[float, list[Result
     return median(seconds), checks
 
 
-def _memory(data: Any, partitions: Partitions) -> dict[str, int]:
-    """Bytes of one aggregation of S snapshots at once, and of the largest single snapshot."""
+def _memory(data: Any, partitions: Partitions) -> dict[int, int]:
+    """Bytes of one aggregation of S snapshots at once, of the largest single one for S = 1."""
     floats = data.num_nodes * data.features.shape[2]
     times = range(len(data) - max(S_OPTIONS), len(data))
     single = max(4 * partitions.snapshot_words(t) for t in times) + 2 * 4 * floats
-    counted = {"bytes_1": single}
+    counted = {1: single}
     for size in S_OPTIONS:
         group = times[:size]
-        counted[f"bytes_{size}"] = 4 * partitions.partition(group).words + 2 * 4 * floats * size
+        counted[size] = 4 * partitions.partition(group).words + 2 * 4 * floats * size
     return counted
 
 

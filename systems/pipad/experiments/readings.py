@@ -18,12 +18,14 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import Granularity, PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.lab.compare import select
+from dgbench.lab.charts import failed
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
+from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.partitions import on_device, split
 from dgbench.systems.pipad.recounts import edges_of, plain_aggregation
 
@@ -33,7 +35,55 @@ MOST_GROUPS = 6
 TURNS = 7
 
 
-class Readings(Experiment):
+def shares(row: Any, size: int) -> dict[str, float]:
+    """Words of partitions of a size over those of whole snapshots, by reading."""
+    found = Table.of([row]).where("words", snapshots_together=size)
+    words = found.where(format="partition").numbers("method")
+    whole = max(1, found.where(format="whole").one().value)
+    return {kind: words[kind] / whole for kind in READINGS}
+
+
+def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Words by either reading, and how long (b) takes against (a)."""
+    mine = rows_of(rows, experiment="readings")
+    found = [
+        {
+            "panel": f"words of partitions of {size} (counted)",
+            "series": title,
+            "x": title_of(row),
+            "y": shares(row, size)[kind],
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for size in S_OPTIONS
+        for kind, title in READINGS.items()
+        for row in mine
+    ]
+    for phase in ("extraction", "aggregation"):
+        for row in mine:
+            seconds = Table.of([row]).where("operation_time", phase=phase).numbers("method")
+            found.append(
+                {
+                    "panel": "time of (b) over (a), partitions of 4",
+                    "series": phase,
+                    "x": title_of(row),
+                    "y": seconds["slice"] / seconds["edge"],
+                    "row_ids": [row.id],
+                }
+            )
+    bad = [r for r in rows if r.experiment == "readings" and r.status != "ok"]
+    return found + [
+        {
+            "panel": f"words of partitions of {S_OPTIONS[0]} (counted)",
+            "series": READINGS["edge"],
+            "x": BY_NAME[row.params["dataset"]].title,
+            "failed": failed(row),
+        }
+        for row in bad
+    ]
+
+
+class Readings(Grid):
     paper = "pipad"
     name = "readings"
     title = "Section 4.1: two readings of slice-grained extraction"
@@ -43,86 +93,63 @@ class Readings(Experiment):
         "edges (a) and keep whole slices (b) for comparison. Words are counted without values; "
         "extraction is timed on the CPU, aggregation forward over one partition of four."
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=300,
-            )
-            for name in _graphs(preset)
-        ]
+    axes = {"dataset": FEW}
+    timeout_s = 300
+    charts = (
+        FigureSpec(
+            kind="sweep",
+            name="readings",
+            title="Overlap by edges and by whole slices",
+            points=overlap_points,
+            options={
+                "xlabel": "graph",
+                "ylabel": "share of words; time of (b) over (a)",
+                "ylog": False,
+                "hline": 1.0,
+                "hline_label": "whole snapshots; equally long",
+            },
+        ),
+    )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         data = open_graph(graph, context.preset)
-        values: dict[str, float] = {}
-        counters: dict[str, int] = {}
-        gap, checks = 0.0, []
+        measured = Measurement(data=data_of(data))
         for size in S_OPTIONS:
             groups = [g for g in split(range(len(data)), size) if len(g) == size]
             groups = groups[:: max(1, len(groups) // MOST_GROUPS)]
             csrs = [[data.topology[t] for t in group] for group in groups]
             whole = sum(slice_csr(c).words(with_values=False) for group in csrs for c in group)
-            counters |= {f"words_whole_{size}": whole, f"groups_{size}": len(groups)}
+            together = {"snapshots_together": size}
+            measured.observe("words", whole, format="whole", **together)
+            measured.observe("groups", len(groups), **together)
             for kind in READINGS:
                 parts = [PartTopology.build(group, granularity=kind) for group in csrs]
-                key = f"{kind}_{size}"
-                counters[f"words_{key}"] = sum(p.words(with_values=False) for p in parts)
-                values[f"rate_{key}"] = sum(p.overlap_rate() for p in parts) / len(parts)
+                words = sum(p.words(with_values=False) for p in parts)
+                rate = sum(p.overlap_rate() for p in parts) / len(parts)
+                measured.observe("words", words, format="partition", method=kind, **together)
+                measured.observe("overlap", rate, method=kind, **together)
             if size == 4:
                 last = csrs[-1]
-                values |= _seconds("extract", _extractions(last))
                 found, gap = _aggregations(last, graph.feature_dim, context.device)
-                checks = _recount(last, gap, graph.feature_dim)
-                values |= _seconds("aggregate", found)
-        return Measurement(
-            values=values,
-            units={key: "s" for key in values if key.endswith("_s")},
-            counters=counters,
-            deviation={"output": gap},
-            checks=checks,
-            data=data_of(data),
-        )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name="readings",
-                title="Overlap by edges and by whole slices",
-                points=points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "share of words; time of (b) over (a)",
-                    "ylog": False,
-                    "hline": 1.0,
-                    "hline_label": "whole snapshots; equally long",
-                },
-            )
-        ]
+                measured.deviation = {"output": gap}
+                measured.checks = _recount(last, gap, graph.feature_dim)
+                for phase, calls in (("extraction", _extractions(last)), ("aggregation", found)):
+                    for kind, seconds in _seconds(calls).items():
+                        measured.observe("operation_time", seconds, phase=phase, method=kind)
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="readings")
+        found = [shares(row, 4) for row in rows_of(rows, experiment="readings")]
         if not found:
             return ""
-        shares = {k: [_share(r, k, 4) for r in found] for k in READINGS}
-        more = sum(b > a for a, b in zip(shares["edge"], shares["slice"], strict=True))
+        edge, slices = ([100 * one[kind] for one in found] for kind in READINGS)
+        more = sum(one["slice"] > one["edge"] for one in found)
         return (
-            f"Partitions of four take {100 * min(shares['edge']):.2g} to "
-            f"{100 * max(shares['edge']):.3g} % of whole snapshots' words by edges and "
-            f"{100 * min(shares['slice']):.2g} to {100 * max(shares['slice']):.3g} % by whole "
-            f"slices, which takes more words on {more} of {len(found)} graphs."
+            f"Partitions of four take {min(edge):.2g} to {max(edge):.3g} % of whole snapshots' "
+            f"words by edges and {min(slices):.2g} to {max(slices):.3g} % by whole slices, which "
+            f"takes more words on {more} of {len(found)} graphs."
         )
-
-
-def _graphs(preset: Preset) -> list[str]:
-    if preset in ("smoke", "quick"):
-        return list(SMOKE[:2] if preset == "smoke" else QUICK)
-    return [graph.name for graph in ALL]
 
 
 def _extractions(csrs: Sequence[Any]) -> dict[str, Callable[[], Any]]:
@@ -161,7 +188,7 @@ def _recount(csrs: Sequence[Csr], gap: float, dim: int) -> list[ResultCheck]:
     return checks
 
 
-def _seconds(what: str, contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def _seconds(contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Median seconds of each contender, in turns; the first turn warms up."""
     found: dict[str, list[float]] = {name: [] for name in contenders}
     sync = torch.cuda.synchronize if torch.cuda.is_available() else None
@@ -174,52 +201,4 @@ def _seconds(what: str, contenders: dict[str, Callable[[], Any]]) -> dict[str, f
                 sync()
             if turn:
                 found[name].append(time.perf_counter() - start)
-    return {f"{what}_{name}_s": median(taken) for name, taken in found.items()}
-
-
-def _share(row: Any, kind: str, size: int) -> float:
-    return row.counters[f"words_{kind}_{size}"] / max(1, row.counters[f"words_whole_{size}"])
-
-
-def _title(row: Any) -> str:
-    return BY_NAME[row.params["dataset"]].title + (" (twin)" if row.data.get("twin") else "")
-
-
-def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Words by either reading, and how long (b) takes against (a)."""
-    mine = select(rows, experiment="readings")
-    found = [
-        {
-            "panel": f"words of partitions of {size} (counted)",
-            "series": title,
-            "x": _title(row),
-            "y": _share(row, kind, size),
-            "counted": True,
-            "row_ids": [row.id],
-        }
-        for size in S_OPTIONS
-        for kind, title in READINGS.items()
-        for row in mine
-    ]
-    for what, title in (("extract", "extraction"), ("aggregate", "aggregation")):
-        for row in mine:
-            seconds = [row.values[f"{what}_{kind}_s"] for kind in READINGS]
-            found.append(
-                {
-                    "panel": "time of (b) over (a), partitions of 4",
-                    "series": title,
-                    "x": _title(row),
-                    "y": seconds[1] / seconds[0],
-                    "row_ids": [row.id],
-                }
-            )
-    bad = [r for r in rows if r.experiment == "readings" and r.status != "ok"]
-    return found + [
-        {
-            "panel": f"words of partitions of {S_OPTIONS[0]} (counted)",
-            "series": READINGS["edge"],
-            "x": BY_NAME[row.params["dataset"]].title,
-            "failed": f"{row.status}: {row.reason}",
-        }
-        for row in bad
-    ]
+    return {name: median(taken) for name, taken in found.items()}

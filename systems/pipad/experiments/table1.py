@@ -12,15 +12,43 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
 from dgbench.systems.pipad.recounts import drawn, edges_of
 
+SIZES = {
+    "N": ("vertices", None),
+    "E": ("edges", "raw"),
+    "E_smoothed": ("edges", "smoothed"),
+    "T": ("snapshots", None),
+    "D": ("length", "input"),
+}
+"""Column of the table -> metric, and what it is of."""
 
-class Table1(Experiment):
+
+def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Printed and counted sizes of the graphs that are real here."""
+    return [
+        {
+            "claim": f"{graph.title} {key}",
+            "paper": graph.printed[key],
+            "measured": size(row, key),
+            "evidence": "counted",
+            "unit": "count",
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, experiment="table1")
+        if not row.data.get("twin")
+        for graph in [BY_NAME[row.params["dataset"]]]
+        for key in ("N", "E", "E_smoothed", "T")
+    ]
+
+
+class Table1(Grid):
     paper = "pipad"
     name = "table1"
     title = "Table 1: the graphs"
@@ -41,57 +69,45 @@ class Table1(Experiment):
         "Self edges count where the source has them. A number counts as equal when it rounds to "
         "the printed digits. Sizes of twins are inputs of their generator and decide nothing."
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=300,
-            )
-            for name in names(preset)
-            if BY_NAME[name].printed
-        ]
+    axes = {
+        "dataset": {
+            preset: [name for name in names if BY_NAME[name].printed]
+            for preset, names in COUNTED.items()
+        }
+    }
+    timeout_s = 300
+    charts = (
+        FigureSpec(
+            kind="paper_vs_measured",
+            name="table1",
+            title="Sizes of the real graphs, printed and counted",
+            points=size_points,
+        ),
+    )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         data = open_graph(graph, context.preset, whole=True)
-        counters = {
-            "N": data.num_nodes,
-            "T": len(data),
-            "D": data.features.shape[2],
-            "H": graph.hidden_dim,
-            "frame": FRAME,
-            "epochs": EPOCHS,
-        }
+        measured = Measurement(data=data_of(data))
+        measured.observe("vertices", data.num_nodes)
+        measured.observe("snapshots", len(data))
+        measured.observe("length", data.features.shape[2], of="input")
+        measured.observe("length", graph.hidden_dim, of="hidden")
+        measured.observe("snapshots", FRAME, of="frame")
+        measured.observe("epochs", EPOCHS)
         if data.topology[0] is data.topology[-1]:
             # One topology for all snapshots: smoothing unites it with itself.
-            edges = data.topology[0].nnz
-            counters |= {"E": edges * len(data), "E_smoothed": edges * len(data)}
-            counters["E_per_snapshot"] = edges
+            links = data.topology[0].nnz
+            edges = {"raw": links * len(data), "smoothed": links * len(data), "snapshot": links}
         else:
-            counters |= _edges(graph.name, graph.scale(context.preset), graph.edge_life, len(data))
-        return Measurement(
-            counters=counters,
-            checks=_recount(graph, context.preset, data, counters),
-            data=data_of(data),
-        )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="paper_vs_measured",
-                name="table1",
-                title="Sizes of the real graphs, printed and counted",
-                points=size_points,
-            )
-        ]
+            edges = _edges(graph.name, graph.scale(context.preset), graph.edge_life, len(data))
+        for of, count in edges.items():
+            measured.observe("edges", count, of=of)
+        measured.checks = _recount(graph, context.preset, data, edges["raw"])
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = select(rows, experiment="table1")
-        real = [r for r in found if not r.data.get("twin")]
+        real = [r for r in rows_of(rows, experiment="table1") if not r.data.get("twin")]
         same = [r for r in real if all(agrees(r).values())]
         return (
             f"{len(real)} of {len(GRAPHS)} graphs are held as real data; all printed sizes hold "
@@ -104,7 +120,7 @@ def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str,
     events = datasets.open_events(name, scale=scale)
     bins, _ = equal_windows(events.t, snapshots)
     counted = {}
-    for key, life in (("E", 1), ("E_smoothed", edge_life)):
+    for key, life in (("raw", 1), ("smoothed", edge_life)):
         found = edge_snapshots(
             events.src,
             events.dst,
@@ -119,7 +135,7 @@ def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str,
 
 
 def _recount(
-    graph: Graph, preset: Preset, data: SnapshotSequence, counters: dict[str, int]
+    graph: Graph, preset: Preset, data: SnapshotSequence, edges_found: int
 ) -> list[ResultCheck]:
     """Checks of one drawn snapshot, raw and smoothed, against the distinct events of its window."""
     shape = [*data.features.shape[:2], data.topology[0].num_rows]
@@ -138,7 +154,7 @@ def _recount(
     raw = np.unique(np.stack([window, keys]), axis=1)
     checks += [
         equal("windows", inside, torch.ones_like(inside), against="edges of the windows"),
-        equal("counters", counters["E"], raw.shape[1], against="distinct events of all windows"),
+        equal("counters", edges_found, raw.shape[1], against="distinct events of all windows"),
     ]
     for life in dict.fromkeys((1, graph.edge_life)):
         t = drawn(len(data), 1)[0]
@@ -161,32 +177,13 @@ def same_printed(counted: int, printed: int) -> bool:
     return abs(counted - printed) < unit if unit > 1 else counted == printed
 
 
+def size(row: Any, key: str) -> int:
+    """A size of a graph, by its column in Table 1."""
+    metric, of = SIZES[key]
+    return int(Table.of([row]).where(metric, of=of).one().value)
+
+
 def agrees(row: Any) -> dict[str, bool]:
     """Which printed numbers of Table 1 a counted row has."""
     printed = BY_NAME[row.params["dataset"]].printed
-    return {
-        key: same_printed(row.counters[key], printed[key])
-        for key in ("N", "E", "E_smoothed", "T", "D")
-        if key in printed
-    }
-
-
-def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Printed and counted sizes of the graphs that are real here."""
-    points = []
-    for row in select(rows, experiment="table1"):
-        if row.data.get("twin"):
-            continue
-        graph = BY_NAME[row.params["dataset"]]
-        for key in ("N", "E", "E_smoothed", "T"):
-            points.append(
-                {
-                    "claim": f"{graph.title} {key}",
-                    "paper": graph.printed[key],
-                    "measured": row.counters[key],
-                    "evidence": "counted",
-                    "unit": "count",
-                    "row_ids": [row.id],
-                }
-            )
-    return points
+    return {key: same_printed(size(row, key), printed[key]) for key in SIZES if key in printed}

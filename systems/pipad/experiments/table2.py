@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.charts import failed, titled
+from dgbench.lab.evidence import ids
+from dgbench.lab.grid import Grid
+from dgbench.lab.verbs import observed
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.fig10 import METHODS, QUICK_GRAPHS, SMOKE_GRAPHS
 from dgbench.systems.pipad.experiments.settings import (
@@ -21,23 +21,14 @@ from dgbench.systems.pipad.experiments.settings import (
     MODELS,
     workload,
 )
+from dgbench.systems.pipad.polling import PERIOD_S, readings
 
-BUSY = "gpu_util_percent"
-PERIOD_S = 0.05
-"""Between two readings; the driver renews its value every 20 to 170 ms."""
 BUDGETS_S = {"smoke": 0.5, "quick": 1.0, "full": 5.0, "paper": 20.0}
 NO_DEVICE = "utilisation is what NVML reads from a CUDA device"
+BUSY = observed("table2", "utilisation")
 
 
-@dataclass(slots=True)
-class Readings:
-    """What a meter said while a block ran, and why it stopped saying anything, or ""."""
-
-    values: list[float] = field(default_factory=list)
-    broken: str = ""
-
-
-class Table2(Experiment):
+class Table2(Grid):
     paper = "pipad"
     name = "table2"
     title = "Table 2: utilisation of the device"
@@ -47,7 +38,6 @@ class Table2(Experiment):
         "resident, read while steady steps run. Higher is not better. Without a device there is "
         "nothing to read; the cells then stand in the run with that reason."
     )
-
     claims = (
         *(
             f"pipad-tab2-util-{model}-{method}"
@@ -58,21 +48,21 @@ class Table2(Experiment):
         "pipad-tab2-order-ra-highest",
         "pipad-tab2-small-low",
     )
+    axes = {
+        "dataset": {
+            "smoke": SMOKE_GRAPHS[-1:],
+            "quick": QUICK_GRAPHS,
+            None: [graph.name for graph in GRAPHS],
+        },
+        "model": MODELS,
+        "system": METHODS,
+    }
+    group = "{dataset}/{model}"
+    timeout_s = {"full": 600, "paper": 600, None: 60}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": dataset, "model": model, "system": system},
-                group=f"{dataset}/{model}",
-                timeout_s=600 if preset in ("full", "paper") else 60,
-                unavailable="" if device == "cuda" else NO_DEVICE,
-            )
-            for dataset in _graphs(preset)
-            for model in MODELS
-            for system in METHODS
-        ]
+        why = "" if device == "cuda" else NO_DEVICE
+        return [self.cell(one, preset, unavailable=why) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -88,9 +78,8 @@ class Table2(Experiment):
             raise UnsupportedError(
                 f"NVML gave no utilisation: {found.broken or 'the process was over before it did'}"
             )
-        measured.values[BUSY] = fmean(steady)
-        measured.units[BUSY] = "%"
-        measured.counters["readings"] = len(steady)
+        measured.observe("utilisation", fmean(steady) / 100)
+        measured.observe("readings", len(steady))
         return measured
 
     def figures(self) -> list[FigureSpec]:
@@ -109,81 +98,33 @@ class Table2(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        found = [r for r in select(rows, experiment="table2") if BUSY in r.values]
-        if not found:
-            return ""
         means = {
-            system: fmean(mine)
-            for system in METHODS
-            if (mine := [r.values[BUSY] for r in found if r.params["system"] == system])
+            system: 100 * fmean(found.values) for system, found in BUSY(rows).by("system").items()
         }
-        shown = ", ".join(f"{system} {value:.0f} %" for system, value in means.items())
-        return f"Mean utilisation by NVML over models and graphs: {shown}."
-
-
-def _graphs(preset: Preset) -> list[str]:
-    if preset in ("smoke", "quick"):
-        return list(SMOKE_GRAPHS[-1:] if preset == "smoke" else QUICK_GRAPHS)
-    return [graph.name for graph in GRAPHS]
-
-
-@contextmanager
-def readings(read: Callable[[], float], period_s: float = PERIOD_S) -> Iterator[Readings]:
-    """Values of `read` taken by a thread while the block runs, until it raises."""
-    found = Readings()
-    stop = threading.Event()
-
-    def loop() -> None:
-        while not stop.wait(period_s):
-            try:
-                found.values.append(float(read()))
-            except Exception as error:  # a driver or container without NVML fails in its own ways
-                found.broken = f"{type(error).__name__}: {error}"
-                return
-
-    thread = threading.Thread(target=loop, name="dgbench-utilisation", daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        thread.join()
+        shown = ", ".join(f"{s} {means[s]:.0f} %" for s in METHODS if s in means)
+        return f"Mean utilisation by NVML over models and graphs: {shown}." if shown else ""
 
 
 def busy_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Utilisation by model, graph and method; one mark per workload that has none."""
     mine = [r for r in rows if r.experiment == "table2"]
+    workloads: dict[tuple[str, str], list[Any]] = {}
+    for row in mine:
+        workloads.setdefault((row.params["model"], row.params["dataset"]), []).append(row)
     points = []
-    for model in MODELS:
-        here = [r for r in mine if r.params["model"] == model]
-        for dataset in dict.fromkeys(r.params["dataset"] for r in here):
-            at = [r for r in here if r.params["dataset"] == dataset]
-            twin = any(bool(r.data.get("twin")) for r in at)
-            point = {"panel": MODEL_TITLES[model],
-                     "x": BY_NAME[dataset].title + (" (twin)" if twin else "")}  # fmt: skip
-            ran = [r for r in at if r.status == "ok" and BUSY in r.values]
-            if not ran:  # one mark says it for all methods
-                bad = next((r for r in at if r.status != "ok"), None)
-                reason = f"{bad.status}: {bad.reason}" if bad else "not-supported: NVML is silent"
-                ids = [r.id for r in at]
-                points.append({**point, "series": "pygt", "failed": reason, "row_ids": ids})
-            points += [
-                {
-                    **point,
-                    "series": row.params["system"],
-                    "y": row.values[BUSY],
-                    "row_ids": [row.id],
-                }
-                for row in ran
-            ]
-            points += [
-                {
-                    **point,
-                    "series": row.params["system"],
-                    "failed": f"{row.status}: {row.reason}",
-                    "row_ids": [row.id],
-                }
-                for row in at
-                if ran and row.status != "ok"
-            ]
+    for (model, dataset), at in sorted(workloads.items(), key=lambda one: MODELS.index(one[0][0])):
+        point = {"panel": MODEL_TITLES[model], "x": titled(BY_NAME[dataset].title, at)}
+        ran, bad = BUSY(at), [r for r in at if r.status != "ok"]
+        if not ran:  # one mark says it for all methods
+            reason = failed(bad[0]) if bad else "not-supported: NVML is silent"
+            points.append({**point, "series": "pygt", "failed": reason, "row_ids": ids(at)})
+            continue
+        points += [
+            {**point, "series": one["system"], "y": 100 * one.value, "row_ids": [one.row.id]}
+            for one in ran
+        ]
+        points += [
+            {**point, "series": row.params["system"], "failed": failed(row), "row_ids": [row.id]}
+            for row in bad
+        ]
     return points

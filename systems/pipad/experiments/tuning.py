@@ -3,40 +3,83 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import torch
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.charts import interval, titled, why_not
+from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.evidence import ids
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.lab.verbs import observed
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio, pooled_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.pipad.experiments.fig10 import workloads
-from dgbench.systems.pipad.experiments.settings import (
-    BY_NAME,
-    MODEL_TITLES,
-    Graph,
-    workload,
-)
+from dgbench.systems.pipad.experiments.fig10 import Fig10
+from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, workload
 
 SIZES = (1, 2, 4, 8)
 TUNED = "tuned"
 SMOKE = (("hepth", "tgcn_model"), ("hepth", "evolvegcn"))
-ROUNDS = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
 TURNS = (4, 10)
 """Turns that are kept at least, and those that slow steps may take more time for."""
 BUDGETS = 3.0
 """Budgets of a process that one process may take, since five contenders share it."""
 WITHIN = 1.05
 """How far the tuner may be behind the best fixed choice."""
+TUNING = observed("tuning")
 
 
-class Tuning(Experiment):
+def choices(rows: Sequence[Any]) -> dict[tuple[str, str], Ratio]:
+    """The tuner's step time over the best fixed one, by dataset and model."""
+    found = TUNING(rows).where("slowdown").by("dataset", "model")
+    return {key: ratio_of(one) for key, one in found.items()}
+
+
+def over_best(row: Any) -> dict[int, float]:
+    """Step time with each fixed S_per over that of the best one."""
+    table = Table.of([row])
+    steps = table.where("step_time").numbers("snapshots_together")
+    best = steps[table.where("partition_size", setting="best").one().value]
+    return {size: steps[size] / best for size in SIZES}
+
+
+def choice_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Step time of each contender over that of the best fixed one, per workload.
+
+    The tuned contender is `pipad` as everybody runs it.
+    """
+    mine = [r for r in rows if r.experiment == "tuning" and "control" not in r.params]
+    ratios, tables = choices(rows), TUNING(rows).by("dataset", "model")
+    points: list[dict[str, Any]] = []
+    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine):
+        table = tables.get((dataset, model), Table())
+        found = table.rows
+        point = {"panel": MODEL_TITLES[model], "x": titled(BY_NAME[dataset].title, found)}
+        if not found:
+            reason = why_not(mine, dataset=dataset, model=model)
+            points.append({**point, "series": "pipad", "failed": reason})
+            continue
+        point |= {"row_ids": ids(found)}
+        shares = [over_best(row) for row in found]
+        for size in SIZES:
+            value = median(share[size] for share in shares)
+            points.append({**point, "series": f"S_per {size}", "y": value})
+        sizes = {one.value for one in table.where("partition_size", setting=None)}
+        chosen = sorted(f"{size:g}" for size in sizes)
+        marks = interval(ratios[dataset, model]) | {"s_per": ", ".join(chosen)}
+        points.append({"series": "pipad", **marks, **point})
+    return points
+
+
+class Tuning(Grid):
     paper = "pipad"
     name = "tuning"
     title = "Section 4.4: the tuner against fixed partitions"
@@ -51,19 +94,29 @@ class Tuning(Experiment):
         "second turn and compared on the others, so that the pick gains nothing from noise. "
         "Memory is what autograd keeps of a frame, one snapshot at a time."
     )
+    group = "{model}"
+    fixed = {"system": "pipad"}
+    repeats = {"full": 5, "paper": 5, None: 1}
+    timeout_s = {"full": 900, "paper": 900, None: 90}
+    charts = (
+        FigureSpec(
+            kind="sweep",
+            name="tuning",
+            title="Step time over the best fixed S_per; PiPAD tunes it",
+            points=choice_points,
+            options={
+                "xlabel": "step time over the best fixed choice",
+                "ylabel": "step time over the best fixed choice",
+                "hline": WITHIN,
+                "hline_label": "5 % behind",
+            },
+        ),
+    )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": model, "system": "pipad"},
-                group=model,
-                repeats=ROUNDS[preset],
-                timeout_s=900 if preset in ("full", "paper") else 90,
-            )
-            for name, model in (SMOKE if preset == "smoke" else workloads(preset))
-        ]
+    def points(self, preset: Preset, device: str) -> list[dict[str, Any]]:
+        if preset == "smoke":
+            return [{"dataset": dataset, "model": model} for dataset, model in SMOKE]
+        return list(Fig10().points(preset, device))
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.pipad.system import PipadSystem
@@ -94,48 +147,35 @@ class Tuning(Experiment):
             report, notes = tuned.report(), list(getattr(tuned, "notes", []))
             data = describe(tuned.data)  # type: ignore[attr-defined]
             nodes = int(tuned.data.num_nodes)  # type: ignore[attr-defined]
-            weighed = _weighed(tuned)
+            decisions = list(tuned.controller.decisions)  # type: ignore[attr-defined]
         finally:
             for trainer in opened.values():
                 trainer.close()
         best, ratio = against_best(found)
-        values = {f"step_{name}_s": median(seconds) for name, seconds in found.items()}
-        values |= {"tuned_over_best": ratio.value, "best_s_per": float(best)}
-        if ratio.low is not None and ratio.high is not None:
-            values |= {"ratio_low": ratio.low, "ratio_high": ratio.high}
-        values |= {name: float(value) for name, value in report.items()}
         base = losses["1"] or 1.0
-        return Measurement(
-            values=values,
-            units=dict.fromkeys((f"step_{name}_s" for name in found), "s"),
-            counters={
-                "frame_bytes": kept,
-                "vertices": nodes,
-                "turns": len(found[TUNED]),
-                **weighed,
-            },
-            samples=found[TUNED],
+        measured = Measurement(
             checks=checks,
             deviation={"loss": max(abs(loss - base) / abs(base) for loss in losses.values())},
             data=data,
             notes=notes,
         )
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            FigureSpec(
-                kind="sweep",
-                name="tuning",
-                title="Step time over the best fixed S_per; PiPAD tunes it",
-                points=choice_points,
-                options={
-                    "xlabel": "step time over the best fixed choice",
-                    "ylabel": "step time over the best fixed choice",
-                    "hline": WITHIN,
-                    "hline_label": "5 % behind",
-                },
-            )
-        ]
+        measured.observe("step_time", median(found[TUNED]), samples=found[TUNED])
+        for size in SIZES:
+            seconds = median(found[str(size)])
+            measured.observe("step_time", seconds, snapshots_together=size)
+        measured.observe("slowdown", ratio.value, low=ratio.low, high=ratio.high)
+        measured.observe("partition_size", best, setting="best")
+        for metric, value in report.items():
+            measured.observe(metric, value)
+        measured.observe("memory", kept, of="frame")
+        measured.observe("vertices", nodes)
+        measured.observe("turns", len(found[TUNED]))
+        measured.observe("frames", len(decisions), of="decided")
+        weighed = Counter(option.s_per for one in decisions for option in one.options)
+        for of, counts in (("option", weighed), ("chosen", Counter(d.s_per for d in decisions))):
+            for size, count in counts.items():
+                measured.observe("frames", count, of=of, snapshots_together=size)
+        return measured
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = choices(rows)
@@ -172,19 +212,6 @@ def _turns(
         turn += 1
 
 
-def _weighed(trainer: Any) -> dict[str, int]:
-    """How many frames the tuner decided, and by S_per in how many it looked at it and took it."""
-    decisions = trainer.controller.decisions
-    found = {"decided_frames": len(decisions)}
-    for decision in decisions:
-        for option in decision.options:
-            key = f"option_{option.s_per}"
-            found[key] = found.get(key, 0) + 1
-        key = f"chosen_{decision.s_per}"
-        found[key] = found.get(key, 0) + 1
-    return found
-
-
 def against_best(found: Mapping[str, Sequence[float]]) -> tuple[int, Any]:
     """The best fixed S_per, and the tuner's time over its time.
 
@@ -210,62 +237,3 @@ def frame_bytes(trainer: Trainer) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         trainer.gradients(0)
     return sum(kept.values())
-
-
-def choices(rows: Sequence[Any]) -> dict[tuple[str, str], Ratio]:
-    """The tuner's step time over the best fixed one, by dataset and model."""
-    cells: dict[tuple[str, str], list[Any]] = {}
-    for row in select(rows, experiment="tuning"):
-        cells.setdefault((row.params["dataset"], row.params["model"]), []).append(row)
-    found = {}
-    for key, mine in cells.items():
-        values = [row.values["tuned_over_best"] for row in mine]
-        ratio = pooled_ratio([(values, [1.0] * len(values))])
-        low, high = ratio.low, ratio.high
-        if len(mine) == 1:  # one process: the interval over its turns
-            low, high = (mine[0].values.get(name) for name in ("ratio_low", "ratio_high"))
-        found[key] = Ratio(
-            value=ratio.value,
-            low=low,
-            high=high,
-            n=ratio.n,
-            rows=[row.id for row in mine],
-            deviation=max(row.deviation["loss"] for row in mine),
-            twin=any(bool(row.data.get("twin")) for row in mine),
-        )
-    return found
-
-
-def choice_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Step time of each contender over that of the best fixed one, per workload.
-
-    The tuned contender is `pipad` as everybody runs it.
-    """
-    mine = [r for r in rows if r.experiment == "tuning" and "control" not in r.params]
-    ratios = choices(rows)
-    points: list[dict[str, Any]] = []
-    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine):
-        where = {"dataset": dataset, "model": model}
-        found = select(mine, **where)
-        point = {"panel": MODEL_TITLES[model], "x": _label(BY_NAME[dataset], found)}
-        if not found:
-            bad = next(r for r in mine if all(r.params[k] == v for k, v in where.items()))
-            points.append({**point, "series": "pipad", "failed": f"{bad.status}: {bad.reason}"})
-            continue
-        point |= {"row_ids": [r.id for r in found]}
-        for size in SIZES:
-            value = median(r.values[f"step_{size}_s"] / _best(r) for r in found)
-            points.append({**point, "series": f"S_per {size}", "y": value})
-        ratio = ratios[dataset, model]
-        interval = {"y": ratio.value, "low": ratio.low, "high": ratio.high}
-        chosen = sorted({f"{r.values['s_per']:g}" for r in found if "s_per" in r.values})
-        points.append({**point, "series": "pipad", **interval, "s_per": ", ".join(chosen)})
-    return points
-
-
-def _best(row: Any) -> float:
-    return row.values[f"step_{row.values['best_s_per']:g}_s"]
-
-
-def _label(graph: Graph, rows: Sequence[Any]) -> str:
-    return graph.title + (" (twin)" if any(r.data.get("twin") for r in rows) else "")

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
+    failed,
+    failures,
+    number,
+    observe_ratio,
+    panel,
+)
+from dgbench.systems.tgcn.races import (
     TGCN,
     checks_of,
     loss_gap,
+    observe_report,
     opened,
     start_checks,
     take_turns,
@@ -32,12 +41,19 @@ TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
 EVENTS: Final = {"smoke": 1500, "quick": 5000, "full": 100_000, "paper": 400_000}
 """First events that are kept; a scan for every draw takes long on more."""
 DEVICES: Final = 4
-COUNTS: Final = ("bytes_h2d", "bytes_d2h", "bytes_swapped")
+COUNTS: Final = {
+    "bytes_h2d": "host_to_device",
+    "bytes_d2h": "device_to_host",
+    "bytes_swapped": "swapped",
+}
+"""Counters of a trainer's meter that are observed -> their metrics."""
+BEFORE: Final = "step before"
+"""Baseline of the gain of a step over the one before it."""
 
 Rows = Sequence[Any]
 
 
-class Ablation(Experiment):
+class Ablation(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 6.5: one technique after the other"
@@ -52,18 +68,8 @@ class Ablation(Experiment):
         "trains an epoch. The paper announces this ablation and prints no number of it."
     )
     claims = ("tgcn-s65-ablation-order",)
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)
@@ -91,12 +97,19 @@ class Ablation(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
         row = found[-1]
-        words = [f"{step} {gain_of([row], step).value:.2f}x" for step in STEPS[1:]]
+        words = [f"{step} {gain([row], step).value:.2f}x" for step in STEPS[1:]]
         return f"Over all off, adding up on {panel(row)}: {', '.join(words)}."
+
+
+def gain(rows: Rows, step: str, baseline: str = STEPS[0]) -> Ratio:
+    """Speedup of a step of the ladder, over all rows."""
+    found = ratio_of(Table.of(rows).where("speedup", setting=step, baseline=baseline))
+    assert found is not None, step
+    return found
 
 
 def switches(step: str) -> dict[str, bool]:
@@ -118,46 +131,47 @@ def measure(name: str, context: RunContext) -> Measurement:
     }
     turns = TURNS[context.preset]
     with opened(names, task, data, context.device) as runners:
+        found = Measurement(data=data.describe())
         seconds = take_turns(runners, turns, context.device)
-        counters = {"turns": turns, "edges": data.train_end, "devices": DEVICES}
-        values = {}
         for step, runner in runners.items():
-            values[f"us_per_edge {step}"] = 1e6 * median(seconds[step])
-            values[f"device_bytes {step}"] = runner.trainer.report()["device_bytes"]
-            for count in COUNTS:
-                counters[f"{count} {step}"] = runner.trainer.meter.counters[count] // turns
+            found.observe(
+                "edge_time", median(seconds[step]), samples=seconds[step], setting=step
+            )  # fmt: skip
+            observe_report(found, runner.trainer.report(), ["device_bytes"], setting=step)
+            for counter, metric in COUNTS.items():
+                each = runner.trainer.meter.counters[counter] // turns
+                found.observe(metric, each, setting=step)
         checks = checks_of(runners) if context.round == 1 else []
     for step, before in zip(STEPS[1:], STEPS, strict=False):
-        values |= gains(step, seconds[STEPS[0]], seconds[step])
-        values |= gains(f"step {step}", seconds[before], seconds[step])
+        for baseline, slow in ((STEPS[0], STEPS[0]), (BEFORE, before)):
+            observe_ratio(
+                found, "speedup", seconds[slow], seconds[step], setting=step, baseline=baseline
+            )
+    for metric, count in (("turns", turns), ("edges", data.train_end), ("devices", DEVICES)):
+        found.observe(metric, count)
     started = start_checks(task, data, context.device)
-    return Measurement(
-        values=values,
-        counters=counters,
-        deviation=loss_gap(started),
-        data=data.describe(),
-        checks=[*started, *checks],
-    )
+    found.checks, found.deviation = [*started, *checks], loss_gap(started)
+    return found
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Every step over all off, a panel for each graph."""
     found = []
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         for step in STEPS[1:]:
-            gain = gain_of([row], step)
+            ratio = gain([row], step)
             found.append(
                 {
                     "panel": panel(row),
                     "row": f"+ {step}",
                     "system": TGCN,
                     "baseline": STEPS[0],
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": row.counters["turns"],
-                    "twin": gain.twin,
-                    "deviation": gain.deviation,
+                    "value": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "n": number(row, "turns"),
+                    "twin": ratio.twin,
+                    "deviation": ratio.deviation,
                     "row_ids": [row.id],
                 }
             )
@@ -181,13 +195,13 @@ def memory_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": panel(row),
             "series": TGCN,
             "setting": step if step == STEPS[0] else f"+ {step}",
-            "memory": row.values[f"device_bytes {step}"],
-            "rate": 1e6 / row.values[f"us_per_edge {step}"],
+            "memory": number(row, "memory", setting=step),
+            "rate": 1 / number(row, "edge_time", setting=step),
             "base": step == STEPS[0],
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in select(rows, experiment=NAME)
+        for row in rows_of(rows, experiment=NAME)
         for step in STEPS
     ]
     return found + [

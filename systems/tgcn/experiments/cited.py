@@ -5,26 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close
-from dgbench.runtime.documents import load_yaml
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
+from dgbench.lab.table import rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import failed, failures, number
+from dgbench.systems.tgcn.printed import plain, table2, table3, values
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "cited"
-TWITTER_EDGES: Final = 1.46e9
-"""Edges of Twitter as the running text has them."""
-MARIUS_HOURS: Final = 3.5
-BRS_HOURS: Final = 1.5
-DYGNN_RATE: Final = 34e3
 SERIES: Final = "printed / derived"
-LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 NEAR: Final = 0.01
 """Relative difference up to which two numbers of three digits are the same."""
 
@@ -54,57 +48,66 @@ class Derived:
         return abs(self.follows / self.printed - 1) <= NEAR
 
 
+def twitter_edges() -> float:
+    """Edges of Twitter as the running text has them."""
+    return 1e9 * plain(values()["s1-twitter-edge-count"])
+
+
 def derived() -> tuple[Derived, ...]:
     """All numbers of the text that can be formed from others."""
-    gains = [TABLE2["dygnn", "total"][name] / TABLE2["tgcn", "total"][name] for name in SMALL_NAMES]
+    of = values()
+    gains = [table2("dygnn", "total")[name] / table2("tgcn", "total")[name] for name in SMALL_NAMES]
     mean = math.prod(gains) ** (1 / len(gains))
     spaces = [
-        TABLE3[baseline][name] / TABLE3["tgcn"][name]
+        table3(baseline)[name] / table3("tgcn")[name]
         for baseline in ("dygnn", "jodie")
         for name in SMALL_NAMES
     ]
     shares = [
-        100 * TABLE2[system, "compute"][name] / total
+        100 * table2(system, "compute")[name] / total
         for system in ("dygnn", "tgcn")
-        for name, total in TABLE2[system, "total"].items()
+        for name, total in table2(system, "total").items()
     ]
     twitter = BY_NAME["twitter"].printed
-    assert twitter is not None
-    seconds = TABLE2["tgcn", "total"]["twitter"]
+    seconds = table2("tgcn", "total")["twitter"]
     one_gpu = twitter.edges / seconds
-    rates = [
-        BY_NAME[n].printed.edges / TABLE2["dygnn", "total"][n]  # type: ignore[union-attr]
-        for n in SMALL_NAMES
-    ]
-    nearest = min(rates, key=lambda rate: abs(math.log(rate / DYGNN_RATE)))
+    rates = [BY_NAME[n].printed.edges / table2("dygnn", "total")[n] for n in SMALL_NAMES]
+    dygnn = plain(of["s62-throughput-dygnn"])
+    nearest = min(rates, key=lambda rate: abs(math.log(rate / dygnn)))
+    over, shown = of["fig6-vs-dygnn"], of["tab2-compute-share"]
+    marius_s = 3600 * of["s24-marius-epoch-time"]
     return (
-        Derived("s24-marius-throughput", "Marius, edges per second", 115.9e3,
-                TWITTER_EDGES / (3600 * MARIUS_HOURS), "edges/s", "1.46 billion edges, 3.5 hours"),
-        Derived("fig6-vs-dygnn", "least gain over DyGNN", 2.6, min(gains), "x", "Table 2"),
-        Derived("fig6-vs-dygnn", "largest gain over DyGNN", 5.1, max(gains), "x", "Table 2"),
-        Derived("fig6-vs-dygnn", "mean gain over DyGNN", 3.3, mean, "x", "Table 2"),
-        Derived("s66-max-space-saving", "largest saving of memory", 2.58, max(spaces), "x",
-                "Table 3"),
-        Derived("tab2-compute-share", "least share of computing", 83, min(shares), "%", "Table 2"),
-        Derived("tab2-compute-share", "largest share of computing", 88, max(shares), "%",
+        Derived("s24-marius-throughput", "Marius, edges per second",
+                plain(of["s24-marius-throughput"]), twitter_edges() / marius_s, "edges/s",
+                "1.46 billion edges, 3.5 hours"),
+        Derived("fig6-vs-dygnn", "least gain over DyGNN", over["low"], min(gains), "x", "Table 2"),
+        Derived("fig6-vs-dygnn", "largest gain over DyGNN", over["high"], max(gains), "x",
                 "Table 2"),
-        Derived("fig6-twitter-time", "seconds on Twitter", 9237.4, seconds, "s", "Table 2"),
-        Derived("s62-throughput-dygnn", "DyGNN, edges per second, nearest row", DYGNN_RATE, nearest,
+        Derived("fig6-vs-dygnn", "mean gain over DyGNN", over["mean"], mean, "x", "Table 2"),
+        Derived("s66-max-space-saving", "largest saving of memory", of["s66-max-space-saving"],
+                max(spaces), "x", "Table 3"),
+        Derived("tab2-compute-share", "least share of computing", shown["low"], min(shares), "%",
+                "Table 2"),
+        Derived("tab2-compute-share", "largest share of computing", shown["high"], max(shares), "%",
+                "Table 2"),
+        Derived("fig6-twitter-time", "seconds on Twitter", of["fig6-twitter-time"], seconds, "s",
+                "Table 2"),
+        Derived("s62-throughput-dygnn", "DyGNN, edges per second, nearest row", dygnn, nearest,
                 "edges/s", "Tables 1 and 2"),
-        Derived("s62-throughput-tgcn", "T-GCN, edges per second, eight GPUs", 815.7e3,
-                5.2 * one_gpu, "edges/s", "Tables 1 and 2, 5.2x for eight GPUs"),
-        Derived("s1-twitter-edge-count", "billion edges of Twitter", 1.46, twitter.edges / 1e9,
-                "billion edges", "Table 1"),
+        Derived("s62-throughput-tgcn", "T-GCN, edges per second, eight GPUs",
+                plain(of["s62-throughput-tgcn"]), of["fig10-8gpu"]["mean"] * one_gpu, "edges/s",
+                "Tables 1 and 2, 5.2x for eight GPUs"),
+        Derived("s1-twitter-edge-count", "billion edges of Twitter", of["s1-twitter-edge-count"],
+                twitter.edges / 1e9, "billion edges", "Table 1"),
     )  # fmt: skip
 
 
 def checked_numbers() -> list[ResultCheck]:
-    """Checks of printed numbers against the ledger, and of derived ones by other arithmetic."""
-    ledger = {one["id"]: one.get("value") for one in load_yaml(LEDGER.read_text("utf-8"))}
+    """Checks of derived numbers by other arithmetic."""
     ratio = np.array([
-        [TABLE2["dygnn", "total"][n] / TABLE2["tgcn", "total"][n] for n in SMALL_NAMES],
-        [TABLE3["dygnn"][n] / TABLE3["tgcn"][n] for n in SMALL_NAMES],
-        [TABLE3["jodie"][n] / TABLE3["tgcn"][n] for n in SMALL_NAMES],
+        [table2("dygnn", "total")[n] / table2("tgcn", "total")[n] for n in SMALL_NAMES],
+        [table3("dygnn")[n] / table3("tgcn")[n] for n in SMALL_NAMES],
+        [table3("jodie")[n] / table3("tgcn")[n] for n in SMALL_NAMES],
     ])  # fmt: skip
     wanted = {
         "Marius, edges per second": 1460e6 / (3.5 * 60 * 60),
@@ -114,17 +117,10 @@ def checked_numbers() -> list[ResultCheck]:
         "largest saving of memory": ratio[1:].max(),
     }
     own = {one.words: one.follows for one in derived() if one.words in wanted}
-    checks = [close("values", own, wanted, 1e-9, against="the same printed numbers")]
-    stated = {
-        (one.claim, one.words): (one.printed, float(ledger[f"tgcn-{one.claim}"]))
-        for one in derived()
-        if isinstance(ledger[f"tgcn-{one.claim}"], (int, float))
-    }
-    printed, kept = ({str(k): v[side] for k, v in stated.items()} for side in (0, 1))
-    return [*checks, close("values", printed, kept, 1e-9, against="ledger of claims")]
+    return [close("values", own, wanted, 1e-9, against="the same printed numbers")]
 
 
-class Cited(Experiment):
+class Cited(Grid):
     paper = "tgcn"
     name = NAME
     title = "What is quoted, and the paper's numbers against each other"
@@ -141,22 +137,18 @@ class Cited(Experiment):
         "tgcn-s24-marius-epoch-time",
         "tgcn-s24-marius-throughput",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(paper=self.paper, experiment=NAME, params={"what": "arithmetic"}, group=NAME)
-        ]  # fmt: skip
+    axes: ClassVar = {"what": ("arithmetic",)}
+    group = NAME
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Measurement(
             data={"dataset": "none", "twin": False, "scale": 1.0, "note": "printed numbers only"}
         )
         for one in derived():
-            found.values[one.words] = one.follows
-            found.units[one.words] = one.unit
+            found.observe("derived_number", one.follows, of=one.words)
         found.checks = checked_numbers()
-        seconds = 3600 * BRS_HOURS
-        found.values["BRS on Twitter, us a draw"] = 1e6 * seconds / TWITTER_EDGES
+        microseconds = 1e6 * 3600 * values()["s1-brs-twitter-time"] / twitter_edges()
+        found.observe("derived_number", microseconds, of="BRS on Twitter, us a draw")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -178,7 +170,7 @@ class Cited(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        if not select(rows, experiment=NAME):
+        if not rows_of(rows, experiment=NAME):
             return ""
         all_of = derived()
         apart = [one for one in all_of if not one.agrees]
@@ -195,11 +187,11 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         {
             "series": SERIES,
             "x": one.words,
-            "y": one.printed / row.values[one.words],
+            "y": one.printed / number(row, "derived_number", of=one.words),
             "counted": True,
             "row_ids": [row.id],
         }
-        for row in select(rows, experiment=NAME)
+        for row in rows_of(rows, experiment=NAME)
         for one in derived()
     ] + [
         {"series": SERIES, "x": derived()[0].words, "failed": failed(row), "row_ids": [row.id]}

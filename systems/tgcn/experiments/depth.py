@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -13,9 +13,10 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_layerwise,
     sample_nodewise,
 )
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -23,8 +24,8 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SHARE
 from dgbench.systems.tgcn.recounts import check_walk, half_of
+from dgbench.systems.tgcn.settings import BY_NAME, SHARE
 
 NAME: Final = "depth"
 SHOWN: Final = {
@@ -52,7 +53,7 @@ experiments sample; a fixed number for all vertices of a layer."""
 Rows = Sequence[Any]
 
 
-class Depth(Experiment):
+class Depth(Grid):
     paper = "tgcn"
     name = NAME
     title = "Samples by depth"
@@ -66,18 +67,8 @@ class Depth(Experiment):
         "bends where a sample covers much of the graph."
     )
     claims = ("tgcn-s2-nodewise-exponential", "tgcn-s2-layerwise-linear")
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 60, "full": 600, "paper": 3600}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"full": 600, "paper": 3600, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -88,20 +79,18 @@ class Depth(Experiment):
         occupied = table.degrees.nonzero().squeeze(1)
         found = Measurement(
             data=origin_data(events.origin),
-            counters={
-                "vertices": len(occupied),
-                "edges": len(events),
-                "roots": ROOTS[context.preset],
-            },
-            values={"mean degree": 2 * len(events) / max(1, len(occupied))},
         )
+        found.observe("vertices", len(occupied))
+        found.observe("edges", len(events))
+        found.observe("vertices", ROOTS[context.preset], of="roots")
+        found.observe("degree", 2 * len(events) / max(1, len(occupied)), method="mean")
         numbers = torch.Generator().manual_seed(5)
         places = torch.randint(len(occupied), (ROOTS[context.preset],), generator=numbers)
         roots = occupied[places]
         drawn = samples(table, roots)
         for way, sample in drawn.items():
             for layer, mean in enumerate(counts(sample), 1):
-                found.values[f"{way} {layer}"] = mean
+                found.observe("degree", mean, method=way, layer=layer)
         amounts = {
             "node": lambda degrees: int(degrees.clip(max=FANOUT).sum()),
             "union": lambda degrees: int(half_of(degrees.sum(), SHARE)),
@@ -133,13 +122,11 @@ class Depth(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
-        grown = [
-            row.values[f"node {LAYERS}"] / row.values["node 1"] for row in found
-        ]  # fmt: skip
-        flat = [row.values[f"layer {LAYERS}"] / row.values["layer 1"] for row in found]
+        grown, flat = ([one[-1] / one[0] for row in found if (one := drawn(row, way))]
+                       for way in ("node", "layer"))  # fmt: skip
         return (
             f"The last of {LAYERS} layers draws {min(grown):.0f} to {max(grown):.0f} times the "
             f"edges of the first node-wise ({FANOUT}^{LAYERS - 1} = {FANOUT ** (LAYERS - 1)} with "
@@ -164,10 +151,7 @@ def counts(sample: EdgeSample) -> list[float]:
 
 def drawn(row: Any, way: str) -> list[float]:
     """Edges drawn in layers 1, 2, ..."""
-    return [
-        row.values[f"{way} {layer}"] for layer in range(1, LAYERS + 1)
-        if f"{way} {layer}" in row.values
-    ]  # fmt: skip
+    return Table.of([row]).where("degree", method=way).values
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
@@ -182,7 +166,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in select(rows, experiment=NAME)
+        for row in rows_of(rows, experiment=NAME)
         for way, words in WAYS.items()
         for layer, edges in enumerate(drawn(row, way), 1)
         if edges > 0

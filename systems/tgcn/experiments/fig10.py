@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import close, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     devices_lacking,
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import start_checks
-from dgbench.systems.tgcn.experiments.scaling_checks import (
-    checked_load,
-    checked_projection,
-    checked_ranks,
-    checked_swap,
-    drawn_events,
+from dgbench.systems.tgcn.printed import values
+from dgbench.systems.tgcn.scaling_cells import (
+    ARITHMETIC,
+    DEVICES,
+    OFF,
+    ON,
+    PRINTED,
+    PRINTED_FOR,
+    PROCESSOR,
+    PROJECTED,
+    measure_ranks,
+    measure_virtual,
+    project_swaps,
+    task_of_size,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    GRAPHS,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
-)
+from dgbench.systems.tgcn.settings import TWIN_NAMES
 
 if TYPE_CHECKING:
-    from dgbench.systems.tgcn.projection import Load, Pieces
+    pass
 
 NAME: Final = "fig10"
 VIRTUAL, RANKS, SWAPS = "virtual", "ranks", "swaps"
-DEVICES: Final = (1, 2, 4, 8)
-PROJECTED: Final = (1, 4, 8)
 RANKED: Final = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4), "paper": (1, 2, 4)}
 TWINS: Final = {
     "smoke": ("reddit",),
@@ -47,19 +48,6 @@ TWINS: Final = {
 }
 """The paper's figure names the three; whether Flickr was drawn is lost."""
 RANKED_ON: Final = "flickr"
-CHECKED: Final = (1_500, 3)
-"""Events, and intervals, on which all numbers of devices are compared in double precision."""
-EVENTS: Final = {"smoke": 10_000, "quick": 24_000, "full": 400_000, "paper": 4_000_000}
-"""Events of a twin, about."""
-SMALLEST: Final = 1 / 4096
-"""Scale of a twin at least."""
-INTERVALS: Final = 11
-"""Of an epoch; the paper does not say, and cuts accuracy into as many pieces of time."""
-CUTS: Final = ("equal", "dealt")
-PRINTED, BANDWIDTH, ARITHMETIC = "printed", "bandwidth", "arithmetic"
-READINGS: Final = (PRINTED, BANDWIDTH, ARITHMETIC)
-"""How fast a V100 trains: as Table 2 prints, or as this machine by memory or by arithmetic."""
-ON, OFF = "on", "off"
 SHOWN: Final = (
     ("equal width", "equal", ON, PRINTED),
     ("dealt", "dealt", ON, PRINTED),
@@ -68,13 +56,11 @@ SHOWN: Final = (
 )
 """Series of the figure: title, cut, P2P and speed of a V100. At the speed of Table 2, which the
 first two have, P2P changes nothing that shows."""
-RANGE: Final = {4: (2.8, 3.6), 8: (4.5, 5.8)}
-"""Printed speedups with P2P."""
 
 Rows = Sequence[Any]
 
 
-class Fig10(Experiment):
+class Fig10(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 10: more GPUs, with P2P and without"
@@ -99,34 +85,35 @@ class Fig10(Experiment):
         "tgcn-abs-8gpu-mean-scaling",
         "tgcn-fig6-8gpu-included",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": VIRTUAL, "dataset": name} for name in TWINS[preset])
+        yield {"kind": SWAPS}
+        for ranks in RANKED[preset]:
+            yield {"kind": RANKS, "dataset": RANKED_ON, "ranks": ranks}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted: list[dict[str, Any]] = [{"kind": VIRTUAL, "dataset": n} for n in TWINS[preset]]
-        wanted.append({"kind": SWAPS})
-        wanted += [
-            {"kind": RANKS, "dataset": RANKED_ON, "ranks": ranks} for ranks in RANKED[preset]
-        ]
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group=f"{params['kind']}/{params.get('dataset', '')}",
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-                unavailable=devices_lacking(params.get("ranks", 1), device),
+            self.cell(
+                one,
+                preset,
+                group=f"{one['kind']}/{one.get('dataset', '')}",
+                unavailable=devices_lacking(one.get("ranks", 1), device),
             )
-            for params in wanted
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = cell.params["kind"]
         with one_thread():
             if kind == SWAPS:
-                return _swaps()
-            task = _task(str(cell.params["dataset"]), context.preset)
+                return project_swaps()
+            task = task_of_size(str(cell.params["dataset"]), context.preset)
             if kind == RANKS:
-                return _ranks(task, int(cell.params["ranks"]), context, cell.timeout_s)
-            return _virtual(task, context)
+                return measure_ranks(task, int(cell.params["ranks"]), context, cell.timeout_s)
+            return measure_virtual(task, context)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -153,7 +140,7 @@ class Fig10(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, VIRTUAL)
+        found = last_rows(rows, NAME, kind=VIRTUAL)
         if not found:
             return ""
         words = []
@@ -161,8 +148,8 @@ class Fig10(Experiment):
             each = [speedup(row, 8, cut) for row in found]
             words.append(f"{title} {min(each):.1f} to {max(each):.1f}")
         said = f"Projected to 8 V100 with P2P: {', '.join(words)} times one."
-        for row in rows_of(rows, SWAPS):
-            count = [row.values[f"intervals {name}"] for name in TWIN_NAMES]
+        for row in last_rows(rows, NAME, kind=SWAPS):
+            count = Table.of([row]).where("derived_number", of="swaps").values
             said += (
                 f" Without P2P 4 GPUs are slower than one only from {min(count):.0f} to "
                 f"{max(count):.0f} swaps of all vertices an epoch."
@@ -170,188 +157,29 @@ class Fig10(Experiment):
         return said
 
 
-def _task(name: str, preset: Preset, **fields: object) -> Any:
-    """About so many events of a twin, all of its time."""
-    graph = BY_NAME[name]
-    wanted = EVENTS[preset]
-    scale = min(1.0, max(SMALLEST, wanted / graph.printed.edges))  # type: ignore[union-attr]
-    settings = {"scale": scale, "events": wanted, "intervals": INTERVALS, **fields}
-    return workload(graph, preset, **settings)
-
-
-def _virtual(task: Any, context: RunContext) -> Measurement:
-    """Equal losses and counted bytes on virtual devices; times here; projections."""
-    import msgspec
-
-    from dgbench.systems.base.interactions import interaction_data, load_interactions
-    from dgbench.systems.tgcn.experiments.scaling_runs import time_pieces, train_alike
-    from dgbench.systems.tgcn.links import SOURCES
-    from dgbench.systems.tgcn.recounts import VECTORS
-
-    data = load_interactions(task)
-    count, intervals = CHECKED
-    few = msgspec.structs.replace(task, events=count, intervals=intervals, share=1.0)
-    # The last events: many a crawl begins with all that it finds, at one time.
-    last = data.events.select(max(0, len(data.events) - count), len(data.events))
-    alike = train_alike(few, interaction_data(last, few), DEVICES, "dealt")
-    found = Measurement(data=data.describe(), notes=[SOURCES])
-    for count, one in alike.items():
-        found.counters |= {f"bytes {count}": one.swapped, f"expected {count}": one.expected}
-        found.values[f"deviation {count}"] = one.deviation
-    found.deviation = {"loss": max(one.deviation for one in alike.values())}
-    counted = {str(n): one.swapped for n, one in alike.items()}
-    wanted = {
-        str(n): (n - 1) * VECTORS * 8 * few.hidden_dim * one.visiting for n, one in alike.items()
-    }
-    found.checks = [
-        *start_checks(task, data, context.device),
-        equal("bytes", counted, wanted, against="distinct destinations of every interval"),
-        close(
-            "outputs",
-            [one.deviation for one in alike.values()],
-            [0.0] * len(alike),
-            1e-9,
-            against="one device, itself compared with the float64 oracle",
-        ),
-    ]
-    pieces = time_pieces(task, context.device)
-    found.values |= {
-        "pair_s": pieces.pair_s,
-        "row_s": pieces.row_s,
-        "visit_s": pieces.visit_s,
-    }
-    _project(found, task, data, pieces, context.device)
-    return found
-
-
-def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: str) -> None:
-    """Epochs on 1, 4 and 8 V100, by reading, cut and P2P."""
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.tgcn.experiments.scaling_runs import (
-        as_printed,
-        load_of,
-        open_on,
-        time_epoch,
-    )
-    from dgbench.systems.tgcn.links import machine
-    from dgbench.systems.tgcn.plan import Cut, Size, trained
-    from dgbench.systems.tgcn.projection import measure_machine, project_epoch
-    from dgbench.systems.tgcn.recounts import check_sample
-
-    printed = BY_NAME[task.dataset].printed
-    size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
-    loads: dict[tuple[int, str], Load] = {}
-    for count in PROJECTED:
-        for cut in CUTS if count > 1 else CUTS[:1]:
-            trainer = open_on(task, data, count, cut, device=device)
-            edges = found.counters["edges"] = sum(kept.numel() for kept in trainer.kept)
-            load = load_of(trainer)
-            if count == 1:
-                here = project_epoch(load, pieces, machine(size=1), size=size)
-                found.values["epoch_s"] = time_epoch(trainer)
-                found.values["epoch of pieces"] = here.seconds / found.values["epoch_s"]
-                found.checks += check_now(trainer, "after timed epochs")
-                found.checks += check_sample(trainer, "after timed epochs")
-            found.checks.append(checked_load(trainer, load, f"{cut} on {count}"))
-            loads[count, cut] = load.scaled(
-                trained(size, Cut(share=task.share)) / edges,
-                size.vertices / data.events.num_nodes,
-            )
-            trainer.close()
-    alone = project_epoch(loads[1, CUTS[0]], pieces, machine(size=1), size=size)
-    speed = measure_machine(device)
-    by_reading = {
-        PRINTED: as_printed(BY_NAME[task.dataset], pieces, alone),
-        BANDWIDTH: pieces.scaled(1 / speed.bandwidth),
-        ARITHMETIC: pieces.scaled(1 / speed.arithmetic),
-    }
-    for reading, scaled in by_reading.items():
-        one = project_epoch(loads[1, CUTS[0]], scaled, machine(size=1), size=size)
-        found.values[f"seconds {reading}"] = one.seconds
-        for (count, cut), load in loads.items():
-            for p2p in (ON, OFF) if count > 1 else ():
-                epoch = project_epoch(load, scaled, machine(size=count), size=size, p2p=p2p == ON)
-                key = f"{reading} {cut} {count} {p2p}"
-                found.values[f"speedup {key}"] = one.seconds / epoch.seconds
-                found.values[f"exchange {key}"] = epoch.exchange_s / epoch.seconds
-                found.checks.append(checked_projection(load, epoch, size, key))
-
-
-def _swaps() -> Measurement:
-    """How many swaps of all vertices make 4 GPUs without P2P as slow as one, at Table 2's times."""
-    from dgbench.systems.tgcn.experiments.scaling_runs import whole_swaps
-    from dgbench.systems.tgcn.links import SOURCES
-
-    found = Measurement(
-        data={"dataset": "all", "twin": False, "scale": 1.0, "note": "printed sizes alone"},
-        notes=[SOURCES, "compute as printed, divided evenly, nothing overlaps"],
-    )
-    for graph in GRAPHS:
-        compute = TABLE2["tgcn", "compute"][graph.name]
-        intervals = 0.75 * compute / whole_swaps(graph, 4, p2p=False)
-        found.values[f"intervals {graph.name}"] = intervals
-        for count in RANGE:
-            swaps = intervals * whole_swaps(graph, count, p2p=True)
-            found.values[f"speedup {graph.name} {count}"] = compute / (compute / count + swaps)
-    found.checks = [checked_swap(count) for count in RANGE]
-    return found
-
-
-def _ranks(task: Any, ranks: int, context: RunContext, timeout_s: float) -> Measurement:
-    """Throughput of real ranks by processor time, and what they send."""
-    from dgbench.systems.base.interactions import load_interactions
-    from dgbench.systems.tgcn.ranked import train_ranked
-
-    data = load_interactions(task)
-    run = train_ranked(
-        task,
-        ranks,
-        data=data,
-        epochs=2,
-        device=context.device,
-        timeout_s=timeout_s,
-        vertex_cut="dealt",
-        probed=drawn_events(data),
-    )
-    swapped = sum(one.get("bytes_swapped", 0) for one in run.counters) // len(run.losses)
-    return Measurement(
-        checks=checked_ranks(task, data, run, ranks, swapped, context, timeout_s, CHECKED),
-        values={
-            "throughput": run.throughput,
-            "own throughput": run.own_throughput,
-            "loss": run.losses[-1],
-        },
-        units={"throughput": "edges/s", "own throughput": "edges/s"},
-        counters={"bytes": swapped, "edges": run.edges},
-        data=data.describe(),
-        notes=run.notes,
-    )
-
-
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params.get("dataset", ""): row for row in found}.values())
-
-
-def rank_rows(rows: Rows) -> list[Any]:
-    """The last row of each number of ranks."""
-    found = select(rows, experiment=NAME, kind=RANKS)
-    return list({row.params["ranks"]: row for row in found}.values())
+def rank_speedups(rows: Rows) -> list[tuple[Any, float]]:
+    """The last row of each number of ranks, and its speed over one rank by processor time."""
+    found = Table.of(rows, experiment=NAME, kind=RANKS).where("throughput", method=PROCESSOR)
+    last = {one["ranks"]: one for one in found}
+    alone = last.get(1)
+    if alone is None:
+        return []
+    return [(one.row, one.value / alone.value) for _, one in sorted(last.items())]
 
 
 def speedup(row: Any, devices: int, cut: str, p2p: str = ON, reading: str = PRINTED) -> float:
     """Projected speed over one device."""
-    return row.values[f"speedup {reading} {cut} {devices} {p2p}"]
+    return number(row, "speedup", setting=reading, method=cut, ranks=devices, p2p=p2p)
 
 
 def scaled_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `scaling`: projected and printed speed over one GPU, and ranks of one CPU over one
     rank; a panel for each graph. The model is held against an epoch on one device here."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, VIRTUAL):
+    for row in last_rows(rows, NAME, kind=VIRTUAL):
         common = {"panel": panel(row), "row_ids": [row.id]}
-        off = abs(row.values["epoch of pieces"] - 1) if "epoch of pieces" in row.values else None
+        modelled = number(row, "speedup", baseline="pieces")
+        off = None if modelled is None else abs(modelled - 1)
         for title, cut, p2p, reading in SHOWN:
             for count in PROJECTED:
                 value = 1.0 if count == 1 else speedup(row, count, cut, p2p, reading)
@@ -366,17 +194,17 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
                         "model_error_on": "an epoch on one device here",
                     }
                 )
-        for count, ends in RANGE.items():
+        for count in PRINTED_FOR:
+            printed = values()[f"fig10-{count}gpu"]
             points += [
-                {**common, "series": "tgcn", "x": count, "y": end, "paper": True}
-                for end in ends
+                {**common, "series": "tgcn", "x": count, "y": printed[end], "paper": True}
+                for end in ("low", "high")
             ]  # fmt: skip
-    found = {row.params["ranks"]: row for row in rank_rows(rows)}
-    for ranks, row in sorted(found.items()):
-        if 1 in found:
-            value = row.values["own throughput"] / found[1].values["own throughput"]
-            points.append({"panel": panel(row), "series": "tgcn, dealt", "x": ranks, "y": value,
-                           "row_ids": [row.id]})  # fmt: skip
+    points += [
+        {"panel": panel(row), "series": "tgcn, dealt", "x": row.params["ranks"], "y": value,
+         "row_ids": [row.id]}
+        for row, value in rank_speedups(rows)
+    ]  # fmt: skip
     return points + [
         {"panel": panel(r), "series": "tgcn, dealt", "x": r.params.get("ranks", DEVICES[-1]),
          "failed": failed(r), "projected": r.params["kind"] == VIRTUAL, "row_ids": [r.id]}
@@ -391,17 +219,16 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": panel(row),
             "x": count,
-            "y": float(row.counters[f"bytes {count}"]),
+            "y": float(number(row, "swapped", ranks=count, method=None)),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, VIRTUAL)
+        for row in last_rows(rows, NAME, kind=VIRTUAL)
         for count in DEVICES
         if count > 1
     ]
     return points + [
         {"series": panel(r), "x": 2, "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME)
-        if r.params["kind"] == VIRTUAL
+        for r in failures(rows, NAME, kind=VIRTUAL)
     ]

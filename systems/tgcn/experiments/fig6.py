@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
-from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
+from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
+    failed,
+    failures,
+    number,
+    observe_ratio,
+    panel,
+)
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     RELAXED,
     TGCN,
     TITLES,
+    TRAINING,
     WHOLE,
     checks_of,
     loss_gap,
+    observe_report,
     opened,
     start_checks,
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"
@@ -37,6 +47,20 @@ SHOWN: Final = {
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
 AGAINST: Final = (DYGNN, JODIE, RELAXED, WHOLE)
 LARGE: Final = "twitter"
+
+
+def gain(rows: Sequence[Any], over: str) -> Ratio:
+    """How many times faster than a contender the first one of its process is, over all rows."""
+    found = ratio_of(Table.of(rows).where("speedup", baseline=over))
+    assert found is not None, over
+    return found
+
+
+def gain_over(other: str) -> RatioReader:
+    """Reader of `gain`."""
+    return lambda rows, workload: ratio_of(Table.of(rows).where("speedup", baseline=other))
+
+
 RACE: Final = MainRace(
     verb="trains",
     dims=("dataset",),
@@ -46,17 +70,17 @@ RACE: Final = MainRace(
         RaceComparison(
             subject="T-GCN",
             rival="DyGNN (re-implemented, strict order)",
-            ratio=gain_in_rows(DYGNN),
+            ratio=gain_over(DYGNN),
         ),
         RaceComparison(
             subject="T-GCN",
             rival="JODIE (re-implemented, strict order)",
-            ratio=gain_in_rows(JODIE),
+            ratio=gain_over(JODIE),
         ),
         RaceComparison(
             subject="T-GCN",
             rival="DyGNN with the same relaxed order",
-            ratio=gain_in_rows(RELAXED),
+            ratio=gain_over(RELAXED),
             fairer=True,
         ),
     ),
@@ -65,7 +89,7 @@ RACE: Final = MainRace(
 Rows = Sequence[Any]
 
 
-class Fig6(Experiment):
+class Fig6(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 6: end-to-end training"
@@ -92,24 +116,20 @@ class Fig6(Experiment):
         "tgcn-s62-throughput-tgcn",
         "tgcn-s62-padding-blocks-baselines",
     )
+    group = "{what}/{dataset}"
+    timeout_s: ClassVar = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"dataset": name, "what": "race"} for name in SHOWN[preset])
+        yield {"dataset": "wikipedia", "what": "padding"}
+        yield {"dataset": LARGE, "what": "rate"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        limit = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}[preset]
-        found = [self._cell(name, "race", limit) for name in SHOWN[preset]]
-        found.append(self._cell("wikipedia", "padding", limit))
-        large = self._cell(LARGE, "rate", limit)
-        if device != "cuda":
-            return [*found, _unavailable(large)]
-        return [*found, large]
-
-    def _cell(self, dataset: str, what: str, limit: float) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=NAME,
-            params={"dataset": dataset, "what": what},
-            group=f"{what}/{dataset}",
-            timeout_s=limit,
-        )
+        lacks = "" if device == "cuda" else "its time stands for a GPU's: needs a CUDA device"
+        return [
+            self.cell(one, preset, unavailable=lacks if one["what"] == "rate" else "")
+            for one in self.points(preset, device)
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])
@@ -138,22 +158,14 @@ class Fig6(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME, what="race")
+        found = Table.of(rows, experiment=NAME, what="race").where("speedup")
         if not found:
             return ""
         words = []
         for other in AGAINST:
-            ratios = [gain_of([row], other).value for row in found]
+            ratios = found.where(baseline=other).values
             words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
         return f"T-GCN is {', '.join(words)}, sampling included."
-
-
-def _unavailable(cell: Cell) -> Cell:
-    import msgspec
-
-    return msgspec.structs.replace(
-        cell, unavailable="its time stands for a GPU's: needs a CUDA device"
-    )
 
 
 def race(
@@ -166,49 +178,43 @@ def race(
     data = load_interactions(task)
     with opened(names, task, data, context.device) as runners:
         seconds = take_turns(runners, TURNS[context.preset], context.device)
-        values = {f"us_per_edge {key}": 1e6 * median(one) for key, one in seconds.items()}
         reports = {key: runner.trainer.report() for key, runner in runners.items()}
         checks = checks_of(runners) if context.round == 1 else []
-    for key, one in seconds.items():
-        values[f"edges_per_s {key}"] = 1 / median(one)
-        for word in ("padded_share", "planned_bytes", "sample_s", "partition_s", "kept_edges"):
-            if word in reports[key]:
-                values[f"{word} {key}"] = reports[key][word]
-        if key != first:
-            values |= gains(key, one, seconds[first])
     systems = [one for one in (TGCN, DYGNN, JODIE) if one in names]
     started = start_checks(task, data, context.device, systems)
-    return Measurement(
-        values=values,
-        checks=[*started, *checks],
-        counters={
-            "turns": TURNS[context.preset],
-            "edges": data.train_end,
-            "vertices": data.events.num_nodes,
-        },
-        deviation=loss_gap(started),
-        data=data.describe(),
+    found = Measurement(
+        checks=[*started, *checks], deviation=loss_gap(started), data=data.describe()
     )
+    for key, one in seconds.items():
+        found.observe("edge_time", median(one), samples=one, setting=key)
+        found.observe("throughput", 1 / median(one), setting=key)
+        observe_report(found, reports[key], TRAINING, setting=key)
+        if key != first:
+            observe_ratio(found, "speedup", one, seconds[first], baseline=key)
+    found.observe("turns", TURNS[context.preset])
+    found.observe("edges", data.train_end)
+    found.observe("vertices", data.events.num_nodes)
+    return found
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """T-GCN over every contender, a panel for each."""
     found = []
     for other in AGAINST:
-        for row in select(rows, experiment=NAME, what="race"):
-            gain = gain_of([row], other)
+        for row in rows_of(rows, experiment=NAME, what="race"):
+            ratio = gain([row], other)
             found.append(
                 {
                     "panel": f"over {TITLES[other]}",
                     "row": panel(row),
                     "system": TGCN,
                     "baseline": other,
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": row.counters["turns"],
-                    "twin": gain.twin,
-                    "deviation": gain.deviation,
+                    "value": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "n": number(row, "turns"),
+                    "twin": ratio.twin,
+                    "deviation": ratio.deviation,
                     "row_ids": [row.id],
                 }
             )
@@ -221,7 +227,6 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 "failed": failed(row),
                 "row_ids": [row.id],
             }
-            for row in failures(rows, NAME)
-            if row.params.get("what") == "race"
+            for row in failures(rows, NAME, what="race")
         ]
     return found

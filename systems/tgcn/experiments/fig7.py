@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, gain_of, gains, select
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
+    observe_ratio,
     one_thread,
     open_graph,
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.methods import BASE, ITS, TITLES, timed
-from dgbench.systems.tgcn.experiments.sampling_tasks import (
+from dgbench.systems.tgcn.methods import BASE, ITS, TITLES, timed
+from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
+from dgbench.systems.tgcn.sampling_tasks import (
     FRONTIERS,
     NAMES,
     NOTHING,
@@ -33,15 +37,7 @@ from dgbench.systems.tgcn.experiments.sampling_tasks import (
     chosen,
     tasks_on,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    HELD_NAMES,
-    PRESETS,
-    SHARE,
-    TWIN_NAMES,
-    Graph,
-)
-from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
+from dgbench.systems.tgcn.settings import BY_NAME, HELD_NAMES, PRESETS, SHARE, TWIN_NAMES, Graph
 
 NAME: Final = "fig7"
 SHOWN: Final = {
@@ -69,7 +65,7 @@ FILES: Final = {
 Rows = Sequence[Any]
 
 
-class Fig7(Experiment):
+class Fig7(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 7: sampling by SIS, ITS and BRS"
@@ -96,18 +92,8 @@ class Fig7(Experiment):
         "tgcn-fig7-cost-order",
         "tgcn-fig7-3layer-exponential",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -131,14 +117,14 @@ class Fig7(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = rows_of(rows)
+        found = Table.of(rows, experiment=NAME)
         if not found:
             return ""
         said = []
         for task, names in (("node 3", (*ITS, "keys")), ("subgraph 10^4", ("brs", "brs rest"))):
             parts = []
             for name in names:
-                known = [g.value for row in found if (g := gain(row, task, name)) is not None]
+                known = found.where("speedup", setting=task, baseline=name).values
                 if known:
                     parts.append(f"{NAMES[name]} {min(known):.1f} to {max(known):.1f}x")
             said.append(f"{TASKS[task]}: {', '.join(parts)}")
@@ -152,15 +138,11 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
     table = EdgeTable.build(
         events.src, events.dst, events.t, events.num_nodes, undirected=True, threads=1
     )
-    found = Measurement(
-        data=origin_data(events.origin),
-        counters={
-            "edges": len(events),
-            "vertices": events.num_nodes,
-            "met": int((table.degrees > 0).sum()),
-            "turns": TURNS[preset],
-        },
-    )
+    found = Measurement(data=origin_data(events.origin))
+    found.observe("edges", len(events))
+    found.observe("vertices", events.num_nodes)
+    found.observe("vertices", int((table.degrees > 0).sum()), of="met")
+    found.observe("turns", TURNS[preset])
     tasks = tasks_on(table, preset)
     spent: dict[str, dict[str, list[float]]] = {name: {} for name in tasks}
     ends = events.src, events.dst
@@ -175,7 +157,8 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
     wrong = [one.gap for one in found.checks if one.of == "samples"]
     found.deviation = {"sizes": max(wrong)}
     for name, task in tasks.items():
-        found.counters |= {f"{name} {key}": number for key, number in task.counters.items()}
+        for count in task.counts:
+            found.observe(count.metric, count.value, setting=name, **count.dims)
         found.notes += [f"{TASKS[name]}, {NAMES[way]}: {why}" for way, why in task.left_out.items()]
         nothing = spent[name].pop(NOTHING, [0.0] * TURNS[preset])
         net = {
@@ -183,9 +166,10 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
             for way, seconds in spent[name].items()
         }
         for way, seconds in net.items():
-            found.values[f"{name} {way} s"] = median(seconds)
+            middle = median(seconds)
+            found.observe("sampling_time", middle, samples=seconds, setting=name, method=way)
             if way != BASE:
-                found.values |= gains(f"{name} {way}", seconds, net[BASE])
+                observe_ratio(found, "speedup", seconds, net[BASE], setting=name, baseline=way)
     return found
 
 
@@ -197,8 +181,7 @@ def checked(
     for way, sample in results.items():
         part = f"{name} {way}"
         if task.roots is None:
-            counts = task.counters
-            found.append(check_subgraph(ends, sample, counts["frontier"], counts["draws"], part))
+            found.append(check_subgraph(ends, sample, task.frontier, task.draws, part))
         elif way != NOTHING:
             layerwise = name.startswith("layer")
             roots = task.roots if not layerwise else task.roots.unique()
@@ -217,15 +200,9 @@ def checked_draws() -> ResultCheck:
     return check_draws({way: chosen(way) for way in ways}, (1, 2, 3, 5, 8, 1))
 
 
-def rows_of(rows: Rows) -> list[Any]:
-    """Usable rows of this experiment."""
-    return select(rows, experiment=NAME)
-
-
 def gain(row: Any, task: str, way: str) -> Ratio | None:
     """How many times as long as SIS another way to draw takes, where it was raced."""
-    name = f"{task} {way}"
-    return gain_of([row], name) if f"gain {name}" in row.values else None
+    return ratio_of(Table.of([row]).where("speedup", setting=task, baseline=way))
 
 
 def left_out(row: Any, task: str, way: str) -> str:
@@ -238,7 +215,7 @@ def gain_points(rows: Rows, task: str) -> list[dict[str, Any]]:
     """Points of `speedup`: every way to draw over SIS, by graph."""
     ways = FRONTIERS if task.startswith("subgraph") else POOLED
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows):
+    for row in rows_of(rows, experiment=NAME):
         for way in ways[1:]:
             common = {
                 "row": panel(row),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import Ratio, gain_of, select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
-from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES, series_of
-from dgbench.systems.tgcn.experiments.single_draws import (
+from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import failed, failures, one_thread
+from dgbench.systems.tgcn.frontier import REPLACED
+from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
+from dgbench.systems.tgcn.single_draws import (
     HALF,
     READY,
-    REPLACED,
     SIZES,
     measure,
 )
@@ -34,7 +36,7 @@ PANELS: Final = {
 Rows = Sequence[Any]
 
 
-class Fig8(Experiment):
+class Fig8(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 8: one draw as the set grows"
@@ -60,18 +62,9 @@ class Fig8(Experiment):
         "tgcn-s3-sis-no-repeats",
         "tgcn-s3-tree-height-example",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"weights": weights},
-                group=weights,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}[preset],
-            )
-            for weights in WEIGHTS[preset]
-        ]
+    axes: ClassVar = {"weights": WEIGHTS}
+    group = "{weights}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -120,13 +113,13 @@ class Fig8(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = rows_of(rows)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
         row = found[0]
 
-        def grown(method: str, panel: str) -> tuple[float, int]:
-            known = {n: s for n in sizes_of(row) if (s := row.values.get(f"{method} {panel} {n}"))}
+        def grown(method: str, setting: str) -> tuple[float, int]:
+            known = draw_times(row, method, setting)
             return known[max(known)] / known[min(known)], max(known)
 
         sizes = sizes_of(row)
@@ -139,59 +132,51 @@ class Fig8(Experiment):
         )
 
 
-def rows_of(rows: Rows) -> list[Any]:
-    """Usable rows of this experiment."""
-    return select(rows, experiment=NAME)
-
-
 def sizes_of(row: Any) -> list[int]:
     """Sizes of the sets of a row, ascending."""
-    return sorted({int(key.split()[-1]) for key in row.values if key.startswith("sis ")})
+    return sorted(Table.of([row]).where("sampling_time", method=BASE).by("size"))
 
 
-def growth_of(row: Any, name: str) -> dict[int, Ratio]:
-    """Gain of a draw `<method> <panel>` from each size to the next, by the larger size."""
-    return {
-        size: gain_of([row], f"growth {name} {size}")
-        for size in sizes_of(row)
-        if f"gain growth {name} {size}" in row.values
-    }
+def draw_times(row: Any, method: str, setting: str) -> dict[int, float]:
+    """Seconds of a draw by size."""
+    return Table.of([row]).where("sampling_time", method=method, setting=setting).numbers("size")
 
 
-def counted(row: Any, method: str, what: str) -> dict[int, float]:
+def growth_of(row: Any, method: str, setting: str) -> dict[int, Ratio]:
+    """How many times as long a draw takes as at the size before, by size."""
+    found = Table.of([row]).where("growth", method=method, setting=setting).by("size")
+    return {size: ratio for size in sorted(found) if (ratio := ratio_of(found[size])) is not None}
+
+
+def counted(row: Any, method: str, what: str, setting: str = READY) -> dict[int, float]:
     """`steps`, `read`, `redraws` or `rebuilt` of one draw, by size."""
-    return {
-        size: row.counters[f"{what} {method} {size}"] / row.counters[f"draws {method} {size}"]
-        for size in sizes_of(row)
-        if row.counters.get(f"draws {method} {size}")
-    }
+    found = Table.of([row]).where("draw_work", method=method, setting=setting)
+    counts, draws = (found.where(of=of).numbers("size") for of in (what, "draws"))
+    return {size: counts[size] / draws[size] for size in sizes_of(row) if draws.get(size)}
 
 
 def time_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: seconds of a draw by size, a panel for each way to count a draw."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows):
+    for row in rows_of(rows, experiment=NAME):
         weights = row.params["weights"]
         words = "" if weights == "equal" else f", weights like {weights}"
-        for panel, title in PANELS.items():
-            if panel == REPLACED and weights != "equal":
+        for setting, title in PANELS.items():
+            if setting == REPLACED and weights != "equal":
                 continue  # degrees of the graph are the weights there
+            based = draw_times(row, BASE, setting)
             for method in TITLES:
+                times = draw_times(row, method, setting)
                 for size in sizes_of(row):
                     common = {
-                        "panel": title + (words if panel != REPLACED else ""),
+                        "panel": title + (words if setting != REPLACED else ""),
                         "series": series_of(method),
                         "x": size,
                         "row_ids": [row.id],
                     }
-                    seconds = row.values.get(f"{method} {panel} {size}")
-                    if seconds is not None:
-                        points.append({"y": seconds, **common})
-                    elif (
-                        panel == HALF
-                        and method in LINEAR
-                        and row.values.get(f"{BASE} {HALF} {size}")
-                    ):
+                    if size in times:
+                        points.append({"y": times[size], **common})
+                    elif setting == HALF and method in LINEAR and size in based:
                         reason = f"skipped: {(size // 2) * size // 4:.0e} elements to read"
                         points.append({"failed": reason, **common})
     return points + [
@@ -205,28 +190,26 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `correctness`: half of the largest set that every method drew from, a panel for
     each kind of weights. That no element came twice was checked as draws were counted."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows):
-        drawn = [n for n in sizes_of(row) if f"{LINEAR[0]} {HALF} {n}" in row.values]
+    for row in rows_of(rows, experiment=NAME):
+        drawn = draw_times(row, LINEAR[0], HALF)
         if not drawn:
             continue
         size = max(drawn)
-        for method in TITLES:
-            key = f"{method} {HALF} {size}"
-            if (seconds := row.values.get(key)) is None:
-                continue
-            base = row.values[f"{BASE} {HALF} {size}"]
+        half = Table.of([row]).where(setting=HALF, size=size)
+        seconds = half.where("sampling_time").numbers("method")
+        slower = half.where("speedup").by("baseline")
+        for method in (method for method in TITLES if method in seconds):
             point = {
                 "panel": f"half of {size:,}, {row.params['weights']} weights",
                 "system": "tgcn" if method == BASE else TITLES[method],
-                "seconds": seconds,
+                "seconds": seconds[method],
                 "row_ids": [row.id],
             }
-            for end in ("low", "high"):
-                if f"{end} {key}" in row.values:
-                    point[end] = base * row.values[f"{end} {key}"]
-            if draws := row.counters.get(f"draws {key}"):
+            if method in slower and (ratio := slower[method].one().of).low is not None:
+                point |= {"low": seconds[BASE] * ratio.low, "high": seconds[BASE] * ratio.high}
+            if redraws := counted(row, method, "redraws", HALF):
                 point["duplicates"] = row.deviation["repeats"]
-                point["redraws"] = row.counters[f"redraws {key}"] / draws
+                point["redraws"] = redraws[size]
             points.append(point)
     return points + [
         {"system": "tgcn", "failed": failed(row), "row_ids": [row.id]}
@@ -237,7 +220,7 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
 def count_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: what a draw touches, by size."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows):
+    for row in rows_of(rows, experiment=NAME):
         weights = row.params["weights"]
         for method in TITLES:
             steps, read = (counted(row, method, what) for what in ("steps", "read"))

@@ -3,92 +3,45 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
 from dgbench.systems.base import (
     Cell,
-    Experiment,
     FigureSpec,
     Measurement,
     Preset,
     RunContext,
-    get_system,
 )
-from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel, threads
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    GPU_BYTES,
-    HELD_NAMES,
-    HIDDEN,
+from dgbench.systems.tgcn.accuracy_runs import (
+    DYGNN,
+    LARGE,
+    OURS,
+    PLAIN,
+    SCORES,
+    SIZES,
+    SYSTEMS,
+    TASKS,
+    WHOLE,
+    observe_memory,
+    run_pieces,
+)
+from dgbench.systems.tgcn.common import failed, failures, graph_title, panel, threads
+from dgbench.systems.tgcn.settings import (
     PIECES,
-    TWIN_NAMES,
-    workload,
 )
-from dgbench.systems.tgcn.whole_state import WholeState
 
 NAME: Final = "fig9"
-WHOLE: Final = "T-GCN, states of all edges"
-OURS, DYGNN, PLAIN, JODIE = "T-GCN", "DyGNN", "DyGNN without propagation", "JODIE"
 TOLERANCE: Final = 1.0
 """Points of accuracy or average precision that count as a loss."""
-LARGE: Final = "twitter"
-"""Where the baselines run out of memory at the printed size (section 6.2)."""
-SYSTEMS: Final = {
-    OURS: ("tgcn", {}, {"scoring": "t-batches"}),
-    WHOLE: ("tgcn", {}, {"scoring": "t-batches", "program": WholeState}),
-    DYGNN: ("dygnn", {"padding": False}, {}),
-    PLAIN: ("dygnn", {"padding": False, "propagation": False}, {}),
-    JODIE: ("jodie", {"padding": False}, {}),
-}
-"""System, switches and options of each contender; padding is exact and costs time alone. A program
-is named by its class, as every trainer has its own."""
-TASKS: Final = ("classify", "link")
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much of Figure 9 a preset runs.
-
-    Attributes:
-        graphs: names of datasets.
-        events: of each, the first ones; None for all.
-        seeds: runs.
-        width: edges of an optimiser step, and of an interval of T-GCN before sampling.
-        lr: of all contenders.
-        rivals: what T-GCN is compared with, by task.
-        threads: of torch; None for those of the run.
-    """
-
-    graphs: tuple[str, ...]
-    events: int | None
-    seeds: int
-    width: int
-    lr: float
-    rivals: dict[str, tuple[str, ...]]
-    threads: int | None = None
-
-
-FEW: Final = {"classify": (DYGNN, JODIE), "link": (WHOLE, DYGNN)}
-EVERY: Final = dict.fromkeys(TASKS, (WHOLE, DYGNN, PLAIN, JODIE))
-BRIEF: Final = tuple(name for name in HELD_NAMES if name != "enron")
-"""Of the held graphs, those that `quick` runs; DyGNN on Enron takes as long as on two others."""
-SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("college-msg",), 330, 1, 15, 1e-2, FEW, 1),
-    "quick": Size((*BRIEF, LARGE), 1_100, 1, 25, 1e-2, FEW, 1),
-    "full": Size((*HELD_NAMES, *TWIN_NAMES), 60_000, 3, 100, 3e-3, EVERY),
-    "paper": Size((*HELD_NAMES, *TWIN_NAMES), None, 3, 100, 3e-3, EVERY),
-}
-
-
-class Fig9(Experiment):
+class Fig9(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 9: accuracy over time"
@@ -110,20 +63,16 @@ class Fig9(Experiment):
         "tgcn-fig9-stable-over-time",
         "tgcn-s64-dygnn-over-jodie",
     )
+    group = "{dataset}/{seed}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         size = SIZES[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "seed": seed},
-                group=f"{name}/{seed}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}[preset],
-            )
+        return (
+            {"dataset": name, "seed": seed}
             for name in size.graphs
             for seed in range(1, size.seeds + 1)
-        ]
+        )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         size, found = SIZES[context.preset], Measurement()
@@ -131,9 +80,11 @@ class Fig9(Experiment):
         with threads(size.threads or context.threads):
             for kind in TASKS:
                 rivals = () if name == LARGE else size.rivals[kind]
-                _pieces(name, seed, kind, (OURS, *rivals), context, found)
+                run_pieces(name, seed, kind, (OURS, *rivals), context, found)
+        found.observe("edges", size.width, of="step")
+        found.observe("parts", PIECES, of="pieces")
         if name == LARGE:
-            _memory(found)
+            observe_memory(found)
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -170,163 +121,6 @@ class Fig9(Experiment):
 
 
 TITLES: Final = {"classify": "accuracy of classes", "link": "average precision of links"}
-
-
-def _pieces(
-    name: str, seed: int, kind: str, contenders: tuple[str, ...], context: RunContext,
-    found: Measurement,
-) -> None:  # fmt: skip
-    """Score and then train on each piece in turn, and add what came out to a measurement."""
-    from dgbench.systems.base.interactions import load_interactions
-
-    size = SIZES[context.preset]
-    task = workload(
-        BY_NAME[name],
-        context.preset,
-        task=kind,
-        seed=seed,
-        events=size.events,
-        batch=size.width,
-        lr=size.lr,
-    )
-    data = load_interactions(task)
-    events = len(data.events)
-    # Every piece is trained on once it is scored, so that there is no part that only tests.
-    data = replace(data, train_end=events, validate_end=events)
-    bounds = [events * k // PIECES for k in range(PIECES + 1)]
-    task = _cut(task, events, size.width)
-    for title in contenders:
-        system, switches, options = SYSTEMS[title]
-        options = {k: one() if isinstance(one, type) else one for k, one in options.items()}
-        trainer = get_system(system).open(
-            task, device=context.device, data=data, switches=switches, **options
-        )
-        trainer.prepare()
-        for piece, (first, last) in enumerate(pairwise(bounds)):
-            scores = trainer.evaluate_range(first, last)
-            value = scores.accuracy if kind == "classify" else scores.ap
-            if not math.isnan(value):
-                found.values[f"{kind} {title} {piece}"] = value
-            begin = time.perf_counter()
-            trainer.train(first, last)
-            found.values[f"seconds {kind} {title} {piece}"] = time.perf_counter() - begin
-        found.checks += _checks(
-            trainer,
-            f"{kind} {title}",
-            {DYGNN: "dygnn", PLAIN: "dygnn", JODIE: "jodie"}.get(title, ""),
-        )
-        trainer.close()
-    if kind == "link" and (WHOLE in contenders or OURS in contenders):
-        found.checks += _whole_state_checks(task, data, context.device)
-    if kind == "classify":
-        chance = _majority(data)
-        found.values["majority"] = chance
-    found.counters |= {f"events {kind}": events, "width": size.width, "pieces": PIECES}
-    found.data.update(data.describe())
-
-
-def _checks(trainer: Any, part: str, system: str) -> list[ResultCheck]:
-    """Checks of a trainer after the last piece: of its steps, and of how scores are summed up."""
-    from dgbench.systems.base.interaction_checks import EVENTS, check_now, probe
-
-    end = trainer.data.train_end
-    first = max(0, end - EVENTS)
-    found = check_now(trainer, f"{part} after the last piece", system=system, last=False)
-    scores, one = trainer.evaluate_range(first, end), probe(trainer, first, end)
-    own, wanted = {"loss": scores.loss}, {"loss": one.loss}
-    if trainer.workload.task == "link":
-        # The share of edges among all pairs that score as high, at each edge.
-        right, wrong = one.scores[:, 0].tolist(), one.scores[:, 1].tolist()
-        above = [
-            (sum(x >= mark for x in right), sum(x >= mark for x in wrong)) for mark in right
-        ]  # fmt: skip
-        own["ap"] = scores.ap
-        wanted["ap"] = sum(a / (a + b) for a, b in above) / len(above)
-    about = {"against": "scores one by one", "system": system, "part": part}
-    return [*found, close("scores", own, wanted, 1e-5, **about)]
-
-
-def _whole(workload: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(workload, strict_time=False)
-
-
-def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
-    """Checks of an epoch in float64 whose states take in every edge: losses and parameters."""
-    import msgspec
-    import torch
-
-    from dgbench.systems.base.interaction_checks import AGAINST, EXACT, plain_of, stored
-    from dgbench.systems.base.interactions import interaction_data
-
-    # The program cuts time itself, so edges of one time may fall apart.
-    small = msgspec.structs.replace(task, events=None, intervals=3, strict_time=False)
-    count = len(data.events)
-    last = interaction_data(data.events.select(max(0, count - 48), count), small)
-    trainer = get_system("tgcn").open(
-        small, device=device, data=last, dtype=torch.float64, program=WholeState(time_cut="edges")
-    )
-    trainer.prepare()
-    loads = trainer.loads(0, last.train_end)
-    ends = torch.cat([last.events.src, last.events.dst, last.negative]).unique()
-    plain = plain_of(_whole(trainer.workload), last, trainer.state(), stored(trainer, ends))
-    optimiser = torch.optim.Adam(plain.model.parameters(), lr=small.lr)
-    bounds = [int(load.events[0]) for load in loads] + [int(loads[-1].events[-1]) + 1]
-    losses, wanted = [], []
-    for vertex in ends.tolist():
-        plain.vertices[vertex] = plain.vertices[vertex]
-    for load, (begin, end) in zip(loads, pairwise(bounds), strict=True):
-        before = dict(plain.vertices)
-        optimiser.zero_grad()
-        size = load.events.numel()
-        wanted.append(plain.run(load.events, scale=1 / size)[0] / size)
-        losses.append(float(trainer.program.train(load, 1)))
-        leaves = zip(plain.model.parameters(), trainer.model.parameters(), strict=True)
-        for leaf, own in leaves:
-            if leaf.grad is None and own.grad is not None:
-                leaf.grad = torch.zeros_like(leaf)  # Adam counts steps of what has a gradient
-        optimiser.step()
-        plain.vertices.update(before)
-        with torch.no_grad():
-            plain.run(torch.arange(begin, end))
-    about = {"against": AGAINST, "part": "states of all edges, from the start"}
-    parameters = {name: p.detach() for name, p in plain.model.named_parameters()}
-    found = [
-        close("losses", losses, wanted, EXACT, **about),
-        close("parameters", trainer.state(), parameters, EXACT, **about),
-    ]
-    trainer.close()
-    return found
-
-
-def _cut(task: Any, events: int, width: int) -> Any:
-    """The task with as many intervals to a piece as hold `width` edges before sampling."""
-    import msgspec
-
-    return msgspec.structs.replace(task, intervals=max(1, round(events / PIECES / width)))
-
-
-def _majority(data: Any) -> float:
-    """Accuracy of always saying the class that most held-out ends have."""
-    import torch
-
-    ends = torch.cat([data.events.src, data.events.dst])
-    asked = ends[data.held_out[ends] & (data.classes[ends] >= 0)]
-    if not asked.numel():
-        return float("nan")
-    return float(torch.bincount(data.classes[asked]).max()) / asked.numel()
-
-
-def _memory(found: Measurement) -> None:
-    """What the state of the baselines takes for Twitter at its printed size."""
-    from dgbench.systems.base.interaction_baseline import vertex_bytes
-
-    vertices = BY_NAME[LARGE].printed.vertices
-    for title, model in ((DYGNN, "dygnn"), (JODIE, "jodie")):
-        needed = vertices * vertex_bytes(model, HIDDEN)
-        found.counters[f"bytes {title}"] = needed
-    found.counters["bytes device"] = GPU_BYTES
 
 
 # --- what rows say --------------------------------------------------------------------------------
@@ -376,17 +170,12 @@ def lead(gaps: Sequence[float]) -> Lead:
 
 def ran(rows: Sequence[Any]) -> list[Any]:
     """Rows of this experiment that ran."""
-    return select(rows, experiment=NAME)
+    return rows_of(rows, experiment=NAME)
 
 
 def series(row: Any, kind: str, title: str) -> dict[int, float]:
     """Score by piece, of those that could be scored; the first is that of an untrained network."""
-    prefix = f"{kind} {title} "
-    return {
-        int(key[len(prefix) :]): value
-        for key, value in row.values.items()
-        if key.startswith(prefix) and key[len(prefix) :].isdigit()
-    }
+    return Table.of([row]).where(SCORES[kind], setting=title).numbers("piece")
 
 
 def learned(row: Any, kind: str, title: str) -> dict[int, float]:
@@ -424,7 +213,7 @@ def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in ran(rows):
         for title in SYSTEMS:
-            spent = series(row, f"seconds {kind}", title)
+            spent = Table.of([row]).where("epoch_time", task=kind, setting=title).numbers("piece")
             points += [
                 {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
                  "seed": row.params["seed"], "row_ids": [row.id]}

@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-import numpy as np
-import torch
-
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
+    last_rows,
+    number,
     one_thread,
-    open_graph,
-    origin_data,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    GPU_BYTES,
-    SPLIT,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
+from dgbench.systems.tgcn.memory_runs import (
+    BASELINES,
+    LIMIT,
+    TRAINED,
+    count_grids_streamed,
+    plan_memory,
+    train_within_limit,
 )
-from dgbench.systems.tgcn.recounts import (
-    check_balance,
-    check_bytes,
-    check_sample,
-    intervals_of,
-    parts_of,
-)
+from dgbench.systems.tgcn.settings import GPU_BYTES, TWIN_NAMES
 
 NAME: Final = "large"
 PLAN, COUNT, TRAIN = "plan", "count", "train"
-HOST_BYTES: Final = 256 * 10**9
-"""Memory of the paper's machine (section 6.1)."""
-LIMIT: Final = 16 * 2**30
-"""Bytes within which Flickr is trained on."""
-COUNTED: Final = {"smoke": 1 / 4096, "quick": 1 / 4096, "full": 1 / 64, "paper": 1 / 8}
-"""Scale of Twitter's twin whose grids are counted a piece at a time."""
-TRAINED: Final = {"smoke": 1 / 1024, "full": 1.0, "paper": 1.0}
-"""Scale of Flickr's twin that is trained on; not in `quick`."""
-EDGES: Final = 16_000
-"""Edges of an interval when Flickr is trained on; equally many, as half of them have one time."""
-PIECE: Final = 1 << 20
-"""Edges of a piece that is counted."""
-INTERVALS: Final = 1000
-"""Of an epoch in the plans; fewer hold more rows at a time."""
-BASELINES: Final = {"paper": "five vectors, edges", "dygnn": "DyGNN", "jodie": "JODIE"}
 
 Rows = Sequence[Any]
 
 
-class Large(Experiment):
+class Large(Grid):
     paper = "tgcn"
     name = NAME
     title = "Graphs beyond one GPU"
@@ -72,25 +47,25 @@ class Large(Experiment):
         "twin is sampled, cut and trained on for one epoch in a process of 16 GiB."
     )
     claims = ("tgcn-fig6-twitter-oom", "tgcn-s613-partition-not-separable")
+    group = "{kind}/{dataset}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 7200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": PLAN, "dataset": name} for name in TWIN_NAMES)
+        yield {"kind": COUNT, "dataset": "twitter"}
+        if preset in TRAINED:
+            yield {"kind": TRAIN, "dataset": "flickr"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [(PLAN, name) for name in TWIN_NAMES] + [(COUNT, "twitter")]
-        if preset in TRAINED:
-            wanted.append((TRAIN, "flickr"))
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=60 if preset in ("smoke", "quick") else 7200,
-                memory_bytes=LIMIT if kind == TRAIN else None,
-            )
-            for kind, name in wanted
+            self.cell(one, preset, memory_bytes=LIMIT if one["kind"] == TRAIN else None)
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        work = {PLAN: _plan, COUNT: _count, TRAIN: _train}[str(cell.params["kind"])]
+        work = {PLAN: plan_memory, COUNT: count_grids_streamed, TRAIN: train_within_limit}[
+            str(cell.params["kind"])
+        ]
         with one_thread():
             return work(str(cell.params["dataset"]), context)
 
@@ -113,258 +88,45 @@ class Large(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        for row in rows_of(rows, PLAN):
-            if row.params["dataset"] == "twitter":
-                words.append(
-                    "the state of Twitter's vertices alone takes "
-                    f"{row.counters['state paper'] / 1e9:.0f} GB; T-GCN trains it on one V100 in "
-                    f"{row.counters['parts']} parts that stream, or on "
-                    f"{row.counters['devices']} V100"
-                )
-        for row in rows_of(rows, TRAIN):
+        for row in last_rows(rows, NAME, kind=PLAN, dataset="twitter"):
+            words.append(
+                "the state of Twitter's vertices alone takes "
+                f"{number(row, 'memory', of='state', setting='paper') / 1e9:.0f} GB; T-GCN trains "
+                f"it on one V100 in {number(row, 'parts')} parts that stream, or on "
+                f"{number(row, 'devices')} V100"
+            )
+        for row in last_rows(rows, NAME, kind=TRAIN):
+            held = number(row, "memory", of="device", method=None)
             words.append(
                 f"Flickr's twin at scale {row.data['scale']:g} is trained on in "
-                f"{row.values['epoch_s']:.0f} s with {row.values['device_bytes'] / 1e9:.1f} GB"
+                f"{number(row, 'epoch_time'):.0f} s with {held / 1e9:.1f} GB"
             )
         said = "; ".join(words)
         return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def _plan(name: str, context: RunContext) -> Measurement:
-    """Memory maps by printed sizes, and what streaming moves."""
-    from dgbench.systems.tgcn.plan import (
-        Cut,
-        Memory,
-        Size,
-        baseline_memory,
-        fewest,
-        streamed_bytes,
-        table,
-        tgcn_memory,
-    )
-
-    printed = BY_NAME[name].printed
-    size = Size(printed.vertices, printed.edges)  # type: ignore[union-attr]
-    cut = Cut(intervals=INTERVALS)
-    maps: dict[str, Memory] = {
-        title: baseline_memory(size, system) for system, title in BASELINES.items()
-    }
-    counters = {
-        f"state {system}": maps[title].device["state"] for system, title in BASELINES.items()
-    }
-    counters |= {
-        f"device {system}": maps[title].device_bytes for system, title in BASELINES.items()
-    }
-    whole = maps["T-GCN, 1 GPU"] = tgcn_memory(size, cut)
-    counters |= {"device tgcn": whole.device_bytes, "host tgcn": whole.host_bytes}
-    for what in ("parts", "devices"):
-        count = fewest(size, cut, GPU_BYTES, what) or 0
-        counters[what] = count
-        if count > 1:
-            one = tgcn_memory(size, Cut(intervals=INTERVALS, **{what: count}))
-            maps[f"T-GCN, {count} {what}"] = one
-            counters |= {f"device {what}": one.device_bytes, f"host {what}": one.host_bytes}
-            counters |= {f"{what} {region}": n for region, n in one.device.items()}
-    eight = tgcn_memory(size, Cut(intervals=INTERVALS, devices=8))
-    maps["T-GCN, 8 GPUs"] = eight
-    counters["device tgcn 8"] = eight.device_bytes
-    streams = streamed_bytes(size, Cut(intervals=INTERVALS, parts=max(1, counters["parts"])))
-    counters |= {f"streamed {way}": nbytes for way, nbytes in streams.items()}
-    return Measurement(
-        values={"printed io bytes": TABLE2["tgcn", "io"][name] * 12e9},
-        units={"printed io bytes": "bytes that 12 GB/s move in the printed time"},
-        counters=counters,
-        checks=[_checked_plan(size, cut, counters), _checked_small_plan()],
-        data={"dataset": name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
-        notes=table(maps, GPU_BYTES).splitlines()[1:],
-    )
-
-
-def _checked_plan(size: Any, cut: Any, counters: dict[str, int]) -> ResultCheck:
-    """Check of planned bytes against tensors of a hundred vertices, multiplied up."""
-    from dgbench.models.streaming import build_interaction_model
-    from dgbench.systems.base.interactions import InteractionWorkload
-    from dgbench.systems.tgcn.plan import tgcn_memory
-
-    bytes_of = {}
-    for system in ("tgcn", "dygnn", "jodie"):
-        task = InteractionWorkload(
-            dataset="none", model="jodie" if system == "jodie" else "dygnn",
-            propagation=system == "dygnn",
-        )  # fmt: skip
-        tables = build_interaction_model(task).new_state(100)
-        held = [x for one in tables for x in one.columns().values() if x is not None]
-        bytes_of[system] = sum(x.nbytes for x in held) // 100
-    model = build_interaction_model(InteractionWorkload(dataset="none"))
-    leaves = 4 * sum(p.nbytes for p in model.parameters())
-    # Both ends of an edge and its time.
-    record = sum(torch.empty(0, dtype=x).element_size() for x in (torch.int64, torch.int64,
-                                                                  torch.float64))  # fmt: skip
-    own = {f"state {s}": counters[f"state {s}"] for s in ("dygnn", "jodie")}
-    wanted = {f"state {s}": size.vertices * bytes_of[s] for s in ("dygnn", "jodie")}
-    for system in ("dygnn", "jodie"):
-        own[f"device {system}"] = counters[f"device {system}"]
-        wanted[f"device {system}"] = wanted[f"state {system}"] + size.edges * record + leaves
-    # Five vectors of 64 floats and two times of each vertex.
-    own["state paper"], wanted["state paper"] = counters["state paper"], size.vertices * 1296
-    ends = 3 * -(-round(0.4 * size.edges) // INTERVALS)  # of edges and negatives of an interval
-    rows, edges = min(size.vertices, ends), -(-round(0.4 * size.edges) // INTERVALS)
-    own["device tgcn"] = counters["device tgcn"]
-    wanted["device tgcn"] = leaves + size.vertices * bytes_of["tgcn"]
-    wanted["device tgcn"] += rows * 48 * 256 + 2 * 2 * edges * 8
-    for what in ("parts", "devices"):
-        count = counters[what]
-        near = [
-            tgcn_memory(size, type(cut)(intervals=INTERVALS, **{what: max(1, n)})).device_bytes
-            for n in (count, count - 1)
-        ]
-        own[f"fits {what}"] = near[0] <= GPU_BYTES and (count == 1 or near[1] > GPU_BYTES)
-        wanted[f"fits {what}"] = True
-    return equal("bytes", own, wanted, against="bytes of tensors, multiplied up")
-
-
-def _checked_small_plan() -> ResultCheck:
-    """Check of the plan's regions against those that a trainer of a small stream holds."""
-    from dgbench import datasets
-    from dgbench.systems.base.interactions import interaction_data
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
-
-    task = workload(BY_NAME["college-msg"], "smoke", events=None, intervals=3)
-    events = datasets.open_events("college-msg", source="twin", scale=1 / 8)
-    data = interaction_data(events.select(max(0, len(events) - 600), len(events)), task)
-    trainer = get_system("tgcn").open(task, data=data)
-    trainer.train_epoch()
-    planned = tgcn_memory(Size(data.events.num_nodes, len(data.events)), Cut(intervals=3)).device
-    report = trainer.report()
-    names = ("R1 parameters", "R1 state")
-    checked = check_bytes(trainer)
-    trainer.close()
-    return equal(
-        "bytes",
-        {**{n: planned[n] for n in names}, "held": checked.gap},
-        {**{n: int(report[f"{n} bytes"]) for n in names}, "held": 0.0},
-        against="bytes that a trainer of a small twin holds",
-    )
-
-
-def _count(name: str, context: RunContext) -> Measurement:
-    """Grids of a twin, counted a piece at a time."""
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import by_times, count_streamed, cut_vertices, inner_times
-
-    events = open_graph(name, context.preset, COUNTED.get(context.preset, COUNTED["full"]))
-    end = round(len(events) * SPLIT[0])
-
-    def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        for first in range(0, end, PIECE):
-            last = min(end, first + PIECE)
-            yield events.src[first:last], events.dst[first:last], events.t[first:last]
-
-    first, last = float(events.t[0]), float(events.t[end - 1])
-    cut = by_times(inner_times(first, last, INTERVALS))
-    found = Measurement(
-        counters={"edges": end}, data=origin_data(events.origin), values={}, checks=[]
-    )
-    ends, at = (events.src[:end], events.dst[:end]), intervals_of(events.t[:end], INTERVALS)
-    for by in ("equal", "dealt"):
-        parts = cut_vertices(events.num_nodes, 8, cut=by)
-        begin = time.process_time()
-        counts = count_streamed(pieces, cut, parts)
-        found.values[f"edges/s {by}"] = end / (time.process_time() - begin)
-        one = balance(counts.sum(0, keepdim=True))
-        key = at
-        for ids in ends:
-            key = key * 8 + parts_of(by, ids, events.num_nodes, 8, parts.bounds)
-        recount = np.bincount(key, minlength=counts.numel())
-        turns = [[(i + p) % 8 for i in range(8)] for p in range(8)]
-        found.checks += [
-            equal("counters", counts.reshape(-1), recount, against="count over all edges"),
-            check_balance(one, counts.sum(0, keepdim=True), turns),
-        ]
-        found.values |= {f"busy {by}": one.busy, f"largest {by}": one.largest}
-    found.units = {key: "edges/s" for key in found.values if key.startswith("edges/s")}
-    return found
-
-
-def _train(name: str, context: RunContext) -> Measurement:
-    """One epoch of a twin, sampled, cut into intervals of equally many edges, and trained on."""
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.interactions import load_interactions
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
-    from dgbench.systems.tgcn.program import Program
-
-    scale = TRAINED[context.preset]
-    graph = BY_NAME[name]
-    edges = round(graph.printed.edges * scale)  # type: ignore[union-attr]
-    intervals = max(1, round(edges * SPLIT[0] / 2 / EDGES))
-    task = workload(graph, context.preset, scale=scale, intervals=intervals)
-    data = load_interactions(task)
-    trainer = get_system("tgcn").open(
-        task,
-        data=data,
-        device=context.device,
-        memory_bytes=LIMIT,
-        program=Program("keep_share", time_cut="edges"),
-    )
-    trainer.prepare()
-    begin = time.perf_counter()
-    loss = trainer.train_epoch()
-    seconds = time.perf_counter() - begin
-    report = trainer.report()
-    size = Size(data.events.num_nodes, len(data.events))
-    planned = tgcn_memory(size, Cut(intervals=intervals))
-    found = Measurement(
-        values={
-            "epoch_s": seconds,
-            "loss": loss,
-            "edges/s": report["kept_edges"] / seconds,
-            "planned device bytes": float(planned.device_bytes),
-            **report,
-        },
-        units={"edges/s": "edges/s"},
-        counters={"vertices": data.events.num_nodes, "events": len(data.events),
-                  "intervals": intervals},
-        checks=[
-            *check_now(trainer, "after the epoch"),
-            *check_sample(trainer, "after the epoch"),
-            check_bytes(trainer),
-        ],
-        data=data.describe(),
-    )  # fmt: skip
-    trainer.close()
-    return found
-
-
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params["dataset"]: row for row in found}.values())
-
-
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Device memory of contenders by printed sizes."""
-    series = {f"device {system}": title for system, title in BASELINES.items()}
-    series |= {
-        "device tgcn": "T-GCN, 1 GPU",
-        "device parts": "T-GCN, 1 GPU, streamed",
-        "device tgcn 8": "T-GCN, 8 GPUs",
+    series: dict[tuple[str, int | None], str] = {
+        **{(system, None): title for system, title in BASELINES.items()},
+        ("tgcn", None): "T-GCN, 1 GPU",
+        ("parts", None): "T-GCN, 1 GPU, streamed",
+        ("tgcn", 8): "T-GCN, 8 GPUs",
     }
     points = [
         {
             "series": title,
             "x": graph_title(row.params["dataset"]),
-            "y": float(row.counters[key]),
+            "y": float(held[key]),
             "counted": True,
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, PLAN)
+        for row in last_rows(rows, NAME, kind=PLAN)
+        for held in [Table.of([row]).where("memory", of="device").numbers("setting", "ranks")]
         for key, title in series.items()
-        if key in row.counters
+        if key in held
     ]
     return points + [
         {"series": "DyGNN", "x": graph_title(row.params["dataset"]), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == PLAN
+        for row in failures(rows, NAME, kind=PLAN)
     ]

@@ -2,65 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from statistics import median
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
-    open_graph,
-    origin_data,
     panel,
-    synthetic_data,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    HELD_NAMES,
-    PIECES,
-    SPLIT,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
+from dgbench.systems.tgcn.partition_runs import (
+    SKEWS,
+    SYNTHETIC,
+    TRAINED,
+    measure_degrees,
+    measure_fill,
+    measure_share,
 )
-from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
+from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"
-DEVICES: Final = (4, 8)
 SHOWN: Final = {
     "smoke": ("lastfm", "college-msg"),
     "quick": (*TWIN_NAMES, *HELD_NAMES),
     "full": (*TWIN_NAMES, *HELD_NAMES),
 }
-SKEWS: Final = (0.0, 0.5, 1.0, 1.5)
-"""Exponents of Zipf's law by which sources and destinations are drawn; 0 is uniform."""
-SYNTHETIC: Final = {
-    "smoke": (2_000, 50_000),
-    "quick": (40_000, 400_000),
-    "full": (1_000_000, 30_000_000),
-}
-"""Vertices and edges of synthetic streams."""
-TURNS: Final = 4
-TRAINED: Final = "twitter"
-"""The graph on which the share of partitioning is printed."""
-SMALLEST: Final = 1 / 4096
-"""Scale of that twin at least."""
-FIRST: Final = {"smoke": 20_000, "quick": 40_000, "full": 2_000_000}
-"""Events of it that are trained on."""
 
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 4.1: the cut by time, source and destination"
@@ -75,38 +52,26 @@ class Partition(Experiment):
         "one thread, and beside an epoch of training here."
     )
     claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": FILL, "dataset": n} for n in SHOWN.get(preset, SHOWN["full"]))
+        yield {"kind": SHARE, "dataset": TRAINED}
+        yield {"kind": DEGREES}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        short = preset in ("smoke", "quick")
-        wanted = [(FILL, name) for name in SHOWN.get(preset, SHOWN["full"])]
-        wanted += [(SHARE, TRAINED)]
-        cells = [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=60 if short else 1800,
-            )
-            for kind, name in wanted
+        return [
+            self.cell(one, preset, group="/".join(one.values()))
+            for one in self.points(preset, device)
         ]
-        cells.append(
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": DEGREES},
-                group=DEGREES,
-                timeout_s=60 if short else 1800,
-            )
-        )
-        return cells
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = str(cell.params["kind"])
         with one_thread():
             if kind == DEGREES:
-                return _degrees(*SYNTHETIC.get(context.preset, SYNTHETIC["full"]))
-            work = {FILL: _fill, SHARE: _share}[kind]
+                return measure_degrees(*SYNTHETIC.get(context.preset, SYNTHETIC["full"]))
+            work = {FILL: measure_fill, SHARE: measure_share}[kind]
             return work(str(cell.params["dataset"]), context)
 
     def figures(self) -> list[FigureSpec]:
@@ -130,199 +95,21 @@ class Partition(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        found = rows_of(rows, FILL)
-        if found:
-            least, most = (
-                f(found, key=lambda r: r.values["busy equal 8"]) for f in (min, max)
-            )  # fmt: skip
-            dealt = [r.values["busy dealt 8"] for r in found]
+        busy = Table.of(last_rows(rows, NAME, kind=FILL)).where("busy_devices", ranks=8)
+        if busy:
+            equal = busy.where(method="equal")
+            least, most = (f(equal, key=lambda one: one.value) for f in (min, max))
+            dealt = busy.where(method="dealt").values
             words.append(
-                f"parts of equal width let {least.values['busy equal 8']:.1f} "
-                f"({panel(least)}) to {most.values['busy equal 8']:.1f} ({panel(most)}) of 8 "
+                f"parts of equal width let {least.value:.1f} ({panel(least.row)}) to "
+                f"{most.value:.1f} ({panel(most.row)}) of 8 "
                 f"devices train at a time, dealt ones {min(dealt):.1f} to {max(dealt):.1f}"
             )
-        for row in rows_of(rows, SHARE):
-            words.append(
-                f"on {panel(row)} the cut takes {100 * row.values['share']:.2f} % of an epoch here"
-            )
+        for row in last_rows(rows, NAME, kind=SHARE):
+            share = 100 * number(row, "time_share", phase="cut", setting=None)
+            words.append(f"on {panel(row)} the cut takes {share:.2f} % of an epoch here")
         said = "; ".join(words)
         return f"{said[0].upper()}{said[1:]}." if said else ""
-
-
-def _fill(name: str, context: RunContext) -> Measurement:
-    """Balance of the grids under every cut, and edges per second of the sort."""
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import VERTEX_CUTS, Grids, cut_vertices
-    from dgbench.systems.tgcn.schedule import make_schedule
-
-    events = open_graph(name, context.preset)
-    train, _, _ = events.split(*SPLIT[:2])
-    src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
-    found = Measurement(data=origin_data(events.origin), checks=[])
-    at = intervals_of(t, PIECES)
-    for devices in DEVICES:
-        phases = make_schedule(devices).assignments
-        for cut in VERTEX_CUTS:
-            parts = cut_vertices(count, devices, cut=cut, src=src)
-            grids = Grids.build(src, dst, t, count, intervals=PIECES, parts=parts, local=False)
-            one = balance(grids.counts, phases)
-            found.checks += check_grids(grids, src, dst, at, cut, count, f"{cut} on {devices}")
-            found.checks.append(check_balance(one, grids.counts, phases))
-            for what in ("largest", "device", "busy", "empty"):
-                found.values[f"{what} {cut} {devices}"] = getattr(one, what)
-            found.values[f"vertices {cut} {devices}"] = (
-                max(parts.sizes) * devices / count
-            )  # fmt: skip
-    rates = _rates(src, dst, t, count)
-    found.values |= {f"{what} edges/s": len(train) / s for what, s in rates.items()}
-    found.units = {f"{what} edges/s": "edges/s" for what in rates}
-    found.counters |= {"edges": len(train), "vertices": count}
-    return found
-
-
-def _rates(src: Tensor, dst: Tensor, t: Tensor, count: int) -> dict[str, float]:
-    """Seconds to sort into 8 x 8 grids, to count them, and to sort by key as torch does."""
-    from dgbench.kernels_cuda.grids import count_grids, sort_grids
-    from dgbench.systems.tgcn.grids import cut_time, cut_vertices
-
-    intervals, bounds = cut_time(t, PIECES), cut_vertices(count, 8).bounds
-
-    def by_key() -> Tensor:
-        key = torch.bucketize(torch.arange(src.numel()), intervals[1:-1], right=True)
-        for ids in (src, dst):
-            key = key * 8 + torch.bucketize(ids, bounds[1:-1], right=True)
-        return torch.sort(key, stable=True).indices
-
-    return _timed(
-        {
-            "sort": lambda: sort_grids(src, dst, intervals, bounds, local=True),
-            "count": lambda: count_grids(src, dst, intervals, bounds),
-            "torch": by_key,
-        }
-    )
-
-
-def _timed(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median seconds of each call; all take turns, the first of which warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(TURNS + 1):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if turn:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: median(all_) for name, all_ in seconds.items()}
-
-
-def zipf_ends(vertices: int, edges: int, skew: float, *, shuffle: bool) -> tuple[Tensor, Tensor]:
-    """Sources and destinations int64[E] drawn by Zipf's law over ranks; ids are ranks, or mixed."""
-    rng = np.random.default_rng(7)
-    weight = np.cumsum(np.arange(1, vertices + 1, dtype=np.float64) ** -skew)
-    ends = np.searchsorted(weight, rng.uniform(0, weight[-1], (2, edges)))
-    ends = np.minimum(ends, vertices - 1)
-    if shuffle:
-        ends = rng.permutation(vertices)[ends]
-    return torch.from_numpy(ends[0].copy()), torch.from_numpy(ends[1].copy())
-
-
-def _degrees(vertices: int, edges: int) -> Measurement:
-    """The same sizes with other degrees: time of the sort, and balance of the grids."""
-    from dgbench.kernels_cuda.grids import sort_grids
-    from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import Grids, cut_vertices
-
-    intervals = torch.arange(PIECES + 1) * edges // PIECES
-    bounds = cut_vertices(vertices, 8).bounds
-    found = Measurement(
-        checks=[], data=synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law")
-    )  # fmt: skip
-    streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
-    t = torch.arange(edges, dtype=torch.float64)
-    at = np.searchsorted(intervals[1:-1].numpy(), np.arange(edges), side="right")
-    for skew, mixed in streams.items():
-        for order, (src, dst) in (
-            ("rank", zipf_ends(vertices, edges, skew, shuffle=False)),
-            ("mixed", mixed),
-        ):
-            for cut in ("equal", "dealt"):
-                grids = Grids.build(
-                    src, dst, t, vertices, intervals=intervals, parts=8, vertex_cut=cut,
-                    local=False,
-                )  # fmt: skip
-                one = balance(grids.counts)
-                part = f"{order} {cut} {skew:g}"
-                found.checks += check_grids(grids, src, dst, at, cut, vertices, part)
-                found.values[f"largest {order} {cut} {skew:g}"] = one.largest
-                found.values[f"busy {order} {cut} {skew:g}"] = one.busy
-    seconds = _timed(
-        {f"{skew:g}": lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
-    )
-    found.values |= {f"edges/s {skew}": edges / s for skew, s in seconds.items()}
-    found.counters |= {"edges": edges, "vertices": vertices}
-    return found
-
-
-def _share(name: str, context: RunContext) -> Measurement:
-    """Seconds of partitioning beside an epoch of training here."""
-    from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.grids import Grids
-
-    graph = BY_NAME[name]
-    task = workload(
-        graph,
-        context.preset,
-        scale=max(graph.scale(context.preset), SMALLEST),
-        events=FIRST.get(context.preset),
-    )
-    trainer = get_system("tgcn").open(task, device=context.device)
-    trainer.prepare()
-    start = time.perf_counter()
-    trainer.train_epoch()
-    epoch = time.perf_counter() - start
-    report = trainer.report()
-    kept = trainer.kept[0]
-    stream = trainer.data.events
-    edges = [one[kept] for one in (stream.src, stream.dst, stream.t)]
-    cut = median(
-        _timed(
-            {"cut": lambda: Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)}
-        ).values()
-    )
-    grids = Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)
-    at = intervals_of(edges[2], PIECES)
-    total = epoch + report["sample_s"] + report["partition_s"]
-    found = Measurement(
-        values={
-            "share": cut / total,
-            "plan share": report["partition_s"] / total,
-            "cut_s": cut,
-            "plan_s": report["partition_s"],
-            "sample_s": report["sample_s"],
-            "epoch_s": epoch,
-            "edges/s": kept.numel() / cut,
-        },
-        units={"edges/s": "edges/s"},
-        counters={"edges": kept.numel()},
-        checks=[
-            *check_grids(grids, *edges[:2], at, "equal", stream.num_nodes, "the timed cut"),
-            *check_now(trainer, "after an epoch"),
-            *check_sample(trainer, "after an epoch"),
-        ],
-        data=trainer.data.describe(),
-    )
-    printed = BY_NAME[TRAINED].printed
-    if printed is not None:
-        whole = printed.edges * SPLIT[0] * task.share / found.values["edges/s"]
-        found.values["printed share"] = whole / TABLE2["tgcn", "total"][TRAINED]
-    trainer.close()
-    return found
-
-
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params.get("dataset", ""): row for row in found}.values())
 
 
 CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "dealt (ours)"}
@@ -334,39 +121,51 @@ def busy_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": title,
             "x": panel(row),
-            "y": row.values[f"busy {cut} 8"],
+            "y": number(row, "busy_devices", method=cut, ranks=8),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, FILL)
+        for row in last_rows(rows, NAME, kind=FILL)
         for cut, title in CUT_TITLES.items()
     ]
     return points + [
         {"series": CUT_TITLES["equal"], "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == FILL
+        for row in failures(rows, NAME, kind=FILL)
     ]
+
+
+def largest_grid(row: Any, order: str, cut: str) -> dict[float, float]:
+    """Edges of the largest grid by skew, over those with uniform degrees."""
+    found = Table.of([row]).where("imbalance", of="grid", setting=order, method=cut)
+    by_skew = found.numbers("skew")
+    return {skew: value / by_skew[0.0] for skew, value in by_skew.items()}
+
+
+def sort_time(row: Any, skew: float) -> float:
+    """Time to sort at this skew, over that with uniform degrees."""
+    by_skew = Table.of([row]).where("throughput").numbers("skew")
+    return by_skew[0.0] / by_skew[skew]
 
 
 def degree_points(rows: Rows) -> list[dict[str, Any]]:
     """The largest grid and the time to sort, over those of uniform degrees."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, DEGREES):
+    for row in last_rows(rows, NAME, kind=DEGREES):
+        largest = {
+            "largest grid, ids by degree": largest_grid(row, "rank", "equal"),
+            "largest grid, ids mixed": largest_grid(row, "mixed", "equal"),
+            "largest grid, dealt": largest_grid(row, "rank", "dealt"),
+        }
         for skew in SKEWS:
-            for series, key in (
-                ("largest grid, ids by degree", "largest rank equal"),
-                ("largest grid, ids mixed", "largest mixed equal"),
-                ("largest grid, dealt", "largest rank dealt"),
-            ):
-                value = row.values[f"{key} {skew:g}"] / row.values[f"{key} 0"]
+            for series, by_skew in largest.items():
                 points.append(
-                    {"series": series, "x": skew, "y": value, "counted": True, "row_ids": [row.id]}
-                )
-            value = row.values["edges/s 0"] / row.values[f"edges/s {skew:g}"]
+                    {"series": series, "x": skew, "y": by_skew[skew], "counted": True,
+                     "row_ids": [row.id]}
+                )  # fmt: skip
+            value = sort_time(row, skew)
             points.append({"series": "time", "x": skew, "y": value, "row_ids": [row.id]})
     return points + [
         {"series": "time", "x": 0.0, "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == DEGREES
+        for row in failures(rows, NAME, kind=DEGREES)
     ]

@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-import numpy as np
-import torch
-
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     devices_lacking,
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
-    open_graph,
-    origin_data,
     panel,
-    synthetic_data,
 )
-from dgbench.systems.tgcn.experiments.settings import HIDDEN, PIECES, SPLIT
-from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
+from dgbench.systems.tgcn.exchange_runs import (
+    BEST,
+    LITERAL,
+    OFF,
+    ON,
+    OTHERS,
+    measure_copies,
+    measure_ring,
+    measure_volume,
+)
 
 NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"
-SIZES: Final = (1, 2, 4, 8, 16)
-"""Numbers of devices whose rounds are followed."""
 GRAPHS: Final = {
     "smoke": ("college-msg",),
     "quick": ("wikipedia", "enron", "flickr"),
     "full": ("lastfm", "reddit", "flickr", "wikipedia", "enron", "sx-mathoverflow"),
 }
-SHOWN: Final = 2_302_925
-"""Vertices of Flickr, whose interval is projected."""
 CHANNELS: Final = 128
 """Floats of the embedding that is split over two channels (section 4.2)."""
-LITERAL, BEST, OTHERS = "algorithm 6", "best ring", ("shift", "gather", "direct")
-COPIED: Final = (1 << 20, 1 << 28)
-"""Bytes of copies that are timed between devices."""
+PAPERS_MACHINE: Final = "dgx1-v100"
 
 Rows = Sequence[Any]
 
 
-class Schedule(Experiment):
+class Schedule(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 4.2: the ring of swaps"
@@ -69,34 +64,36 @@ class Schedule(Experiment):
         "tgcn-s41-hbm-embeddings-cut-traffic",
         "tgcn-s1-nvlink-faster-than-pcie",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 900}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         from dgbench.systems.tgcn.links import MACHINES
 
-        wanted: list[dict[str, Any]] = [{"kind": RING, "machine": name} for name in MACHINES]
-        wanted += [{"kind": VOLUME, "dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"])]
-        wanted.append({"kind": COPIES})
+        yield from ({"kind": RING, "machine": name} for name in MACHINES)
+        yield from ({"kind": VOLUME, "dataset": n} for n in GRAPHS.get(preset, GRAPHS["full"]))
+        yield {"kind": COPIES}
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        links = {"unavailable": _unavailable(device)}
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group="/".join(map(str, params.values())),
-                timeout_s=60 if preset in ("smoke", "quick") else 900,
-                device="" if params["kind"] == COPIES else "cpu",
-                unavailable=_unavailable(device) if params["kind"] == COPIES else "",
+            self.cell(
+                one,
+                preset,
+                group="/".join(one.values()),
+                **(links if one["kind"] == COPIES else {"device": "cpu"}),
             )
-            for params in wanted
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = cell.params["kind"]
         with one_thread():
             if kind == RING:
-                return _ring(str(cell.params["machine"]))
+                return measure_ring(str(cell.params["machine"]))
             if kind == VOLUME:
-                return _volume(str(cell.params["dataset"]), context)
-            return _copies()
+                return measure_volume(str(cell.params["dataset"]), context)
+            return measure_copies()
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -117,13 +114,13 @@ class Schedule(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = [r for r in rows_of(rows, RING) if r.params["machine"] == "dgx1-v100"]
+        found = last_rows(rows, NAME, kind=RING, machine=PAPERS_MACHINE)
         if not found:
             return ""
-        row = found[-1]
-        doubled = row.counters[f"doubled {LITERAL}"]
-        best = row.counters[f"doubled {BEST}"]
-        faster = row.values[f"seconds {LITERAL}"] / row.values[f"seconds {BEST}"]
+        doubled, best = (
+            number(found[-1], "links", of="doubled", setting=ring) for ring in (LITERAL, BEST)
+        )
+        faster = exchange_time(found[-1], LITERAL) / exchange_time(found[-1], BEST)
         return (
             "Algorithm 6 trains every grid once over direct links; on the published table "
             f"{doubled} of its 8 pairs have a doubled one. The best ring has {best} and leaves out "
@@ -137,233 +134,9 @@ def _unavailable(device: str) -> str:
     return devices_lacking(2, device)
 
 
-def _ring(name: str) -> Measurement:
-    """Hops, doubled links and projected seconds of every schedule on one machine."""
-    from dgbench.systems.tgcn.links import SOURCES, hop_matrix, machine
-    from dgbench.systems.tgcn.ring import LITERAL as PAPERS
-    from dgbench.systems.tgcn.ring import RELABELLED, best_ring, pairs, quality
-    from dgbench.systems.tgcn.schedule import (
-        bytes_by_hops,
-        check_schedule,
-        exchange_seconds,
-        make_schedule,
-        traffic,
-    )
-
-    links = machine(name)
-    hops = hop_matrix(links)
-    found = Measurement(
-        data=synthetic_data(f"links of {name}, published"), notes=[SOURCES], counters={}, values={},
-        checks=_checked_links(links, hops),
-    )  # fmt: skip
-    best = best_ring(links)
-    found.checks.append(_checked_ring(links, best))
-    made = {
-        LITERAL: make_schedule(8, ring=PAPERS, lean=False),
-        "algorithm 6, lean": make_schedule(8, ring=PAPERS),
-        BEST: make_schedule(8, ring=best),
-        **{kind: make_schedule(8, kind, ring=best) for kind in OTHERS},
-    }
-    vector = 4 * HIDDEN
-    rows = [SHOWN * (i + 1) // 8 - SHOWN * i // 8 for i in range(8)]
-    for title, schedule in made.items():
-        check_schedule(schedule)
-        sent = traffic(schedule, rows, read=vector, add=2 * vector)
-        by_hops = bytes_by_hops(sent, links)
-        found.counters |= {f"bytes {title}": int(sent.sum())}
-        found.counters |= {f"bytes over {h} hops {title}": n for h, n in by_hops.items()}
-        found.counters[f"parts held {title}"] = schedule.parts_held
-        found.checks += [
-            check_round(schedule, title),
-            equal(
-                "bytes",
-                int(sent.sum()),
-                moved_bytes(schedule, rows, vector),
-                against="a round followed move by move",
-            ),
-        ]
-        seconds = exchange_seconds(schedule, sent, links.topology())
-        found.values[f"seconds {title}"] = seconds
-        staged = exchange_seconds(schedule, sent, links.topology(p2p=False))
-        found.values[f"seconds {title}, through the host"] = staged
-    for title, ring in ((LITERAL, PAPERS), (BEST, best)):
-        wide = [links.bricks(a, b) for side in pairs(ring) for a, b in side]
-        found.counters[f"doubled {title}"] = sum(count >= 2 for count in wide)
-        found.counters[f"direct {title}"] = sum(count >= 1 for count in wide)
-    renamed = quality(links.relabelled(RELABELLED), PAPERS)
-    found.counters["doubled algorithm 6, relabelled"] = 8 - renamed.not_doubled
-    found.counters["phases"] = len(made[LITERAL].phases)
-    found.counters["grids followed"] = sum(_followed(size) for size in SIZES)
-    groups = [(i, j) for i in range(4) for j in range(4, 8)]
-    found.counters["pairs between groups"] = len(groups)
-    found.counters["pairs between groups, two hops"] = int(sum(hops[i, j] == 2 for i, j in groups))
-    inside = sum(hops[i, j] == 1 for i in range(4) for j in range(4) if i != j)
-    found.counters["pairs inside groups, one hop"] = int(inside)
-    wide = sorted(links.bricks(0, j) for j in range(8) if links.bricks(0, j))
-    found.counters |= {"links of a device": len(wide), "channels": max(wide, default=0)}
-    found.values["bytes/s widest"] = max(links.bandwidth(0, j) for j in range(1, 8))
-    found.values["bytes/s narrowest direct"] = min(
-        (links.bandwidth(0, j) for j in range(1, 8) if links.bricks(0, j)), default=0.0
-    )
-    found.values["bytes/s pcie"] = links.pcie
-    found.units = {k: "bytes/s" for k in found.values if k.startswith("bytes/s")}
-    return found
-
-
-def _checked_links(links: Any, hops: Any) -> list[ResultCheck]:
-    """Checks of hops by powers of the matrix of links, and of doubled links one by one."""
-    size = links.size
-    linked = np.array([[entry.startswith("NV") for entry in row] for row in links.matrix])
-    steps = np.full((size, size), -1)
-    reached = np.eye(size, dtype=np.int64)
-    for count in range(size):
-        steps[(steps < 0) & (reached > 0)] = count
-        reached = reached @ linked
-    bricks = [[links.bricks(i, j) for j in range(size)] for i in range(size)]
-    widths = [[int(e[2:]) if e.startswith("NV") else 0 for e in row] for row in links.matrix]
-    return [
-        equal("counters", hops, steps, against="powers of the matrix of links"),
-        equal("counters", bricks, widths, against="entries of the matrix of links"),
-    ]
-
-
-def _checked_ring(links: Any, best: Sequence[int]) -> ResultCheck:
-    """Check that no ring of all is better: fewer single links, then wider slowest pairs."""
-
-    def cost(ring: Sequence[int]) -> tuple[int, float]:
-        every = [(ring[k], ring[(k + 1) % len(ring)]) for k in range(len(ring))]
-        slow = sum(max(1 / rates[i][j] for i, j in every[k::2]) for k in range(2))
-        return sum(not links.bricks(i, j) for i, j in every), round(slow * 1e12, 3)
-
-    size = links.size
-    rates = [[links.bandwidth(i, j) if i != j else 0.0 for j in range(size)] for i in range(size)]
-    rings = [(0, *rest) for rest in itertools.permutations(range(1, size)) if rest[0] < rest[-1]]
-    better = sum(one < cost(best) for one in map(cost, rings))
-    return at_most("order", float(better), 0.0, against="all rings", compared=len(rings))
-
-
-def _followed(size: int) -> int:
-    """Grids of a round that were followed; raises where one is left out."""
-    from dgbench.systems.tgcn.schedule import check_schedule, make_schedule
-
-    schedule = make_schedule(size, ring=range(size))
-    check_schedule(schedule)
-    return sum(len(parts) for phase in schedule.phases for parts in phase.trains)
-
-
-def _volume(name: str, context: RunContext) -> Measurement:
-    """Bytes of an epoch on 8 devices with rows that intervals name."""
-    from dgbench.systems.tgcn.grids import Grids
-    from dgbench.systems.tgcn.plan import Size, state_bytes
-    from dgbench.systems.tgcn.schedule import host_placement, make_schedule, traffic
-
-    events = open_graph(name, context.preset)
-    train, _, _ = events.split(*SPLIT[:2])
-    devices, vector = 8, 4 * HIDDEN
-    grids = Grids.build(
-        train.src, train.dst, train.t, events.num_nodes, intervals=PIECES, parts=devices,
-        vertex_cut="dealt",
-    )  # fmt: skip
-    state = state_bytes(Size(events.num_nodes, len(train), HIDDEN))
-    schedule = make_schedule(devices)
-    ring = whole = asked = h2d = d2h = 0
-    sizes = grids.parts.sizes
-    for k in range(PIECES):
-        visiting, named = [], []
-        for j in range(devices):
-            cells = [grids.grid(k, i, j).dst for i in range(devices)]
-            away = [torch.unique(one).numel() for i, one in enumerate(cells) if i != j]
-            asked += sum(away) * 3 * vector
-            visiting.append(torch.unique(torch.cat(cells)).numel())
-            ends = cells + [grids.grid(k, j, i).src for i in range(devices)]
-            named.append(torch.unique(torch.cat(ends)).numel())
-        ring += int(traffic(schedule, visiting, read=vector, add=2 * vector).sum())
-        whole += int(traffic(schedule, sizes, read=vector, add=2 * vector).sum())
-        held = host_placement(visiting, state=0, read=vector, add=2 * vector, devices=devices)
-        h2d += held["h2d"] + sum(named) * state
-        d2h += held["d2h"] + sum(named) * state
-    pairs = 2 * 8 * len(train)
-    moves = (devices - 1) * VECTORS * vector
-    counted = _named_rows(train, devices)
-    wanted = {
-        "ring": moves * counted["visiting"],
-        "whole": moves * PIECES * events.num_nodes,
-        "asked": VECTORS * vector * counted["asked"],
-        "host": VECTORS * vector * devices * counted["visiting"] + 2 * state * counted["named"],
-    }
-    own = {"ring": ring, "whole": whole, "asked": asked, "host": h2d + d2h}
-    return Measurement(
-        checks=[
-            equal("bytes", own, wanted, against="distinct rows of all edges"),
-            _checked_state(state, events.num_nodes),
-        ],
-        values={"ring over asked": ring / max(1, asked)},
-        counters={
-            "bytes ring": ring,
-            "bytes ring, whole parts": whole,
-            "bytes asked one by one": asked,
-            "pcie bytes": pairs,
-            "pcie bytes, vectors in the host": h2d + d2h + pairs,
-            "edges": len(train),
-        },
-        data=origin_data(events.origin),
-        notes=["edges of the training range without negatives, vertices dealt out in turns"],
-    )
-
-
-def _named_rows(train: Any, devices: int) -> dict[str, int]:
-    """Distinct rows over all intervals: destinations, ends, and destinations by asking device."""
-    src, dst, at = train.src.numpy(), train.dst.numpy(), intervals_of(train.t, PIECES)
-
-    def distinct(*columns: Any) -> int:
-        return len(np.unique(np.stack(columns), axis=1).T)
-
-    far = src % devices != dst % devices
-    return {
-        "visiting": distinct(at, dst),
-        "named": distinct(np.tile(at, 2), np.concatenate([src, dst])),
-        "asked": distinct(at[far], src[far] % devices, dst[far]),
-    }
-
-
-def _checked_state(state: int, vertices: int) -> ResultCheck:
-    """Check of the bytes of a vertex's state against tensors of a few vertices."""
-    from dgbench.models.streaming import Dygnn
-
-    rows = min(100, vertices)
-    tables = Dygnn(HIDDEN).new_state(rows)
-    held = sum(x.nbytes for one in tables for x in one.columns().values() if x is not None)
-    return equal("bytes", state * rows, held, against="bytes of the tensors themselves")
-
-
-def _copies() -> Measurement:
-    """Bytes per second from GPU 0 to GPU 1, and from host memory to GPU 0."""
-    found = Measurement(data=synthetic_data("copies of bytes"), checks=[])
-    for nbytes in COPIED:
-        on = [torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{i}") for i in range(2)]
-        host = torch.randint(256, (nbytes,), dtype=torch.uint8).pin_memory()
-        on[0].random_(256)
-        for title, target, source in (("gpu to gpu", on[1], on[0]), ("host to gpu", on[0], host)):
-            best = float("inf")
-            for _ in range(6):
-                for device in range(2):
-                    torch.cuda.synchronize(device)
-                start = time.perf_counter()
-                target.copy_(source, non_blocking=True)
-                for device in range(2):
-                    torch.cuda.synchronize(device)
-                best = min(best, time.perf_counter() - start)
-            found.values[f"bytes/s {title} {nbytes}"] = nbytes / best
-            found.checks.append(equal("copies", target, source.cpu(), against="source of the copy"))
-    found.units = dict.fromkeys(found.values, "bytes/s")
-    found.counters["peer access"] = int(torch.cuda.can_device_access_peer(0, 1))
-    return found
-
-
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each machine or graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({str(sorted(row.params.items())): row for row in found}.values())
+def exchange_time(row: Any, setting: str, p2p: str = ON) -> float:
+    """Projected seconds of an interval's exchange."""
+    return number(row, "part_time", phase="exchange", setting=setting, p2p=p2p)
 
 
 def exchange_points(rows: Rows) -> list[dict[str, Any]]:
@@ -373,45 +146,43 @@ def exchange_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": row.params["machine"],
             "series": series,
             "x": title,
-            "y": row.values[f"seconds {title}{suffix}"],
+            "y": exchange_time(row, title, p2p),
             "projected": True,
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, RING)
+        for row in last_rows(rows, NAME, kind=RING)
         for title in (LITERAL, BEST, *OTHERS)
-        for series, suffix in (("peer to peer", ""), ("through the host", ", through the host"))
+        for series, p2p in (("peer to peer", ON), ("through the host", OFF))
     ]
     return points + [
         {"panel": row.params["machine"], "series": "peer to peer", "x": LITERAL,
          "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == RING
+        for row in failures(rows, NAME, kind=RING)
     ]  # fmt: skip
 
 
 def volume_points(rows: Rows) -> list[dict[str, Any]]:
     """Bytes of an epoch: between devices, and over PCIe."""
     series = {
-        "ring, whole parts": "bytes ring, whole parts",
-        "ring, named rows": "bytes ring",
-        "asked one by one": "bytes asked one by one",
-        "PCIe, vectors in the host": "pcie bytes, vectors in the host",
-        "PCIe, vectors on devices": "pcie bytes",
+        "ring, whole parts": "whole",
+        "ring, named rows": "ring",
+        "asked one by one": "asked",
+        "PCIe, vectors in the host": "host",
+        "PCIe, vectors on devices": "device",
     }
     points = [
         {
             "series": title,
             "x": panel(row),
-            "y": float(row.counters[key]),
+            "y": float(number(row, "swapped", method=method)),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, VOLUME)
-        for title, key in series.items()
+        for row in last_rows(rows, NAME, kind=VOLUME)
+        for title, method in series.items()
     ]
     return points + [
         {"series": "ring, named rows", "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == VOLUME
+        for row in failures(rows, NAME, kind=VOLUME)
     ]

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import numpy as np
-import psutil
-import torch
-
-from dgbench import datasets
-from dgbench.datasets.sources import find_form
-from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share
-from dgbench.lab.compare import select
-from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.laws import DECIDED
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
-    open_graph,
-    origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.degrees import (
+from dgbench.systems.tgcn.degrees import (
     GRID,
-    rescaled_gap,
-    shares_above,
-    tail_of,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    GRAPHS,
-    HELD_NAMES,
-    SHARE,
-    TWIN_NAMES,
-    Graph,
+from dgbench.systems.tgcn.graph_runs import (
+    DEFINITIONS,
+    SIZES,
+    WHOLE,
+    checked_sizes,
+    far,
+    machine,
+    measure_graph,
+    sizes,
 )
-from dgbench.systems.tgcn.recounts import EDGES, check_kept
+from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, HELD_NAMES, TWIN_NAMES
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
@@ -48,14 +38,12 @@ SHOWN: Final = {
     "full": (*TWIN_NAMES, *HELD_NAMES),
     "paper": (*TWIN_NAMES, *HELD_NAMES),
 }
-SIZES: Final = ("nodes", "edges")
-DEFINITIONS: Final = {"E/V": 1, "2 E/V": 2}
-"""What a mean degree may be: edges over vertices, or ends of edges over vertices."""
+SIDES: Final = ("all", "sources", "destinations")
 
 Rows = Sequence[Any]
 
 
-class Table1(Experiment):
+class Table1(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 1: the graphs and their degrees"
@@ -78,33 +66,24 @@ class Table1(Experiment):
         "tgcn-s61-sampling-keeps-degree-dist",
         "tgcn-s61-testbed",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        limit = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset]
-        first = Cell(
-            paper=self.paper, experiment=NAME, params={"part": MACHINE}, group=MACHINE
-        )  # fmt: skip
-        return [first] + [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s=limit,
-            )
-            for name in SHOWN[preset]
-        ]
+        machine = self.cell({"part": MACHINE}, preset, group=MACHINE, timeout_s=60.0)
+        return [machine, *(self.cell({"dataset": n}, preset, group=n) for n in SHOWN[preset])]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         if "dataset" not in cell.params:
+            found = [*machine(), *sizes()]
             return Measurement(
-                counters=machine() | sizes(),
+                observations=found,
                 data={"dataset": "none", "twin": False, "scale": 1.0, "note": "this machine"},
                 notes=[f"{g.title}: no files here, sizes as published" for g in GRAPHS if far(g)],
-                checks=checked_sizes(machine() | sizes()),
+                checks=checked_sizes(found),
             )
         graph = BY_NAME[str(cell.params["dataset"])]
-        return measure(graph, context)
+        return measure_graph(graph, context)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -131,172 +110,41 @@ class Table1(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = graph_rows(rows)
-        if not found:
+        found = Table.of(rows, experiment=NAME)
+        gaps = found.where("distribution_gap", method="halved").values
+        if not gaps:
             return ""
-        sides = [(row, side) for row in found for side in sides_of(row)]
-        near = sum(row.values.get(f"{side} z", 0) > 2 for row, side in sides)
-        gaps = [row.values[f"{side} gap"] for row, side in sides if f"{side} gap" in row.values]
+        near = sum(z > DECIDED for z in found.where("likelihood_z", setting=WHOLE).values)
         return (
-            f"A power law is nearer than an exponential one to the tail of {near} of {len(sides)} "
+            f"A power law is nearer than an exponential one to the tail of {near} of {len(gaps)} "
             f"distributions. Halving neighbourhoods moves degrees over their mean by up to "
             f"{100 * max(gaps):.0f} % of the vertices."
         )
 
 
-def far(graph: Graph) -> bool:
-    """Whether the publisher's files of a graph are not here."""
-    return find_form(datasets.card(graph.name)) is None
-
-
-def machine() -> dict[str, int]:
-    """What section 6.1.1 prints of its machine, of this one."""
-    there = torch.cuda.device_count()
-    one = torch.cuda.get_device_properties(0) if there else None
-    return {
-        "gpus": there,
-        "gpu memory bytes": one.total_memory if one else 0,
-        "multiprocessors": one.multi_processor_count if one else 0,
-        "processors": os.cpu_count() or 1,
-        "memory bytes": psutil.virtual_memory().total,
-    }
-
-
-def sizes() -> dict[str, int]:
-    """Vertices and edges of the paper's graphs: `<name> stated ...`, and counted where held."""
-    found: dict[str, int] = {}
-    for graph in GRAPHS:
-        card = datasets.card(graph.name)
-        for size in SIZES:
-            stated = getattr(card.published, size, None) if card.published else None
-            if stated:
-                found[f"{graph.name} stated {size}"] = int(stated)
-        if not far(graph):
-            events = datasets.open_events(graph.name, source="real")
-            found[f"{graph.name} counted nodes"] = events.num_nodes
-            found[f"{graph.name} counted edges"] = len(events)
-            width = 0 if events.edge_feat is None else events.edge_feat.shape[1]
-            found[f"{graph.name} counted feature"] = width
-    return found
-
-
-def measure(graph: Graph, context: RunContext) -> Measurement:
-    """Counts, tails and halved degrees of one graph."""
-    events = open_graph(graph.name, context.preset)
-    table = EdgeTable.build(events.src, events.dst, events.t, events.num_nodes)
-    kept = keep_share(table, SHARE, seed=1)
-    found = Measurement(data=origin_data(events.origin))
-    before = degrees_of(events, torch.ones(len(events), dtype=torch.bool))
-    after = degrees_of(events, kept)
-    met = sum(int((side > 0).sum()) for side in before.values())
-    found.counters = {
-        "vertices": events.num_nodes,
-        "met": met,
-        "edges": len(events),
-        "kept": int(kept.sum()),
-    }
-    for word, ends in DEFINITIONS.items():
-        found.values[word] = ends * len(events) / max(1, met)
-    found.checks = [
-        *check_kept(events.src, kept.nonzero().squeeze(1), SHARE),
-        recounted(events, kept, before, after),
-    ]
-    for side in before:
-        found.counters[f"{side} vertices"] = int((before[side] > 0).sum())
-        found.counters[f"{side} largest"] = int(before[side].max(initial=0))
-        found.values |= described(side, before[side], after[side])
-    return found
-
-
-def degrees_of(events: Any, kept: torch.Tensor) -> dict[str, np.ndarray]:
-    """int64[vertices] by side: `sources` and `destinations` where kinds differ, else `all`."""
-    n = events.num_nodes
-    out = torch.bincount(events.src[kept], minlength=n).numpy()
-    into = torch.bincount(events.dst[kept], minlength=n).numpy()
-    if events.num_src is None:
-        return {"all": out + into}
-    return {"sources": out[: events.num_src], "destinations": into[events.num_src :]}
-
-
-def recounted(events: Any, kept: torch.Tensor, before: Any, after: Any) -> ResultCheck:
-    """Check of degrees and of the shares of vertices above multiples of their mean."""
-    own: dict[str, Any] = {}
-    wanted: dict[str, Any] = {}
-    for when, degrees, mask in (("before", before, slice(None)), ("after", after, kept)):
-        sources, targets = events.src[mask].numpy(), events.dst[mask].numpy()
-        ends = {"sources": sources, "destinations": targets}
-        ends["all"] = np.concatenate([sources, targets])
-        for side, table in degrees.items():
-            counts = np.sort(np.unique(ends[side], return_counts=True)[1])
-            name = f"{side} {when}"
-            own[name], wanted[name] = np.sort(table[table > 0]), counts
-            above = [100 * sum(counts > x * counts.sum() / len(counts)) / len(counts)
-                     for x in GRID[::4]]  # fmt: skip
-            own[f"{name} shares"] = np.round(shares_above(table)[::4], 9)
-            wanted[f"{name} shares"] = np.round(np.array(above, dtype=np.float64), 9)
-    return equal("degrees", own, wanted, against=EDGES)
-
-
-def checked_sizes(found: dict[str, int]) -> list[ResultCheck]:
-    """Checks of this machine against its system calls, and of graphs whose files are here."""
-    own = {"memory": found["memory bytes"], "processors": found["processors"]}
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = {"memory": pages, "processors": os.sysconf("SC_NPROCESSORS_ONLN")}
-    for graph in GRAPHS:
-        if f"{graph.name} counted edges" in found:
-            events = datasets.open_events(graph.name, source="real")
-            own[graph.name] = found[f"{graph.name} counted edges"]
-            wanted[graph.name] = events.src.numel()
-            named = torch.cat([events.src, events.dst]).max()
-            own[f"{graph.name} vertices"] = found[f"{graph.name} counted nodes"] > int(named)
-            wanted[f"{graph.name} vertices"] = True
-    return [equal("counters", own, wanted, against="system calls and edges")]
-
-
-def described(side: str, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Values of one side: its tail, that of the halved graph, and how far they are apart."""
-    found: dict[str, float] = {}
-    tail = tail_of(before)
-    tails = {"": tail}
-    if tail is not None:  # the same vertices, as far as a degree tells
-        tails[" after"] = tail_of(after, max(1, round(SHARE * tail.least)))
-    for when, one in tails.items():
-        if one is not None:
-            found[f"{side} exponent{when}"] = one.laws.exponent
-            found[f"{side} tail{when}"] = float(one.least)
-            found[f"{side} z{when}"] = float(one.laws.z)
-            found[f"{side} distance{when}"] = one.laws.power_gap
-            found[f"{side} tail share{when}"] = one.share
-    start = tail.least if tail else 1
-    found[f"{side} gap"] = rescaled_gap(before, after)
-    found[f"{side} tail gap"] = rescaled_gap(before, after, start)
-    for when, degrees in (("before", before), ("after", after)):
-        for k, share in enumerate(shares_above(degrees)):
-            found[f"{side} {when} {k}"] = share
-    return found
-
-
 def sides_of(row: Any) -> list[str]:
     """`all`, or both sides of a graph with two kinds of vertices."""
-    return [side for side in ("all", "sources", "destinations") if f"{side} gap" in row.values]
+    found = Table.of([row]).where("distribution_gap", method="halved").by("of")
+    return [side for side in SIDES if side in found]
 
 
 def graph_rows(rows: Rows) -> list[Any]:
     """Usable rows of one graph each."""
-    return [row for row in select(rows, experiment=NAME) if "dataset" in row.params]
+    return rows_of(rows, experiment=NAME, dataset=lambda name: name is not None)
 
 
 def machine_row(rows: Rows) -> Any | None:
     """The row of this machine and of the graphs' published sizes."""
-    found = select(rows, experiment=NAME, part=MACHINE)
+    found = rows_of(rows, experiment=NAME, part=MACHINE)
     return found[-1] if found else None
 
 
 def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
+    known = Table.of([row]).where(size, dataset=name).numbers("method")
     for word in ("counted", "stated"):
-        if f"{name} {word} {size}" in row.counters:
-            return row.counters[f"{name} {word} {size}"], word == "counted"
+        if word in known:
+            return known[word], word == "counted"  # type: ignore[return-value]
     return None
 
 
@@ -323,7 +171,6 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
     row = machine_row(rows)
     points: list[dict[str, Any]] = []
     for graph in GRAPHS if row is not None else ():
-        assert graph.printed is not None
         common = {"x": graph.title, "counted": True, "row_ids": [row.id]}
         for word, ends in DEFINITIONS.items():
             degree = mean_degree(row, graph.name, ends)
@@ -345,20 +192,20 @@ def half_points(rows: Rows) -> list[dict[str, Any]]:
     for row in real or found:  # a twin draws its degrees from a law
         for side in sides_of(row):
             words = "" if side == "all" else f", {side}"
-            for when in ("before", "after"):
-                points += [
-                    {
-                        "panel": panel(row) + words,
-                        "series": "whole graph" if when == "before" else "half",
-                        "x": x,
-                        "y": share,
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                    for k, x in enumerate(GRID)
-                    if (share := row.values[f"{side} {when} {k}"]) > 0
-                ]
+            shares = Table.of([row]).where("portion", of=side, bin=lambda k: k is not None)
+            points += [
+                {
+                    "panel": panel(row) + words,
+                    "series": "whole graph" if one["setting"] == WHOLE else "half",
+                    "x": GRID[one["bin"]],
+                    "y": 100 * one.value,
+                    "counted": True,
+                    "twin": bool(row.data.get("twin")),
+                    "row_ids": [row.id],
+                }
+                for one in shares
+                if one.value > 0
+            ]
     for bad in failures(rows, NAME):
         if "dataset" in bad.params:
             points.append(

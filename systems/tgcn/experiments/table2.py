@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import Table, rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import failed, failures, panel
+from dgbench.systems.tgcn.races import (
     DYGNN,
     TGCN,
     TITLES,
@@ -19,7 +20,7 @@ from dgbench.systems.tgcn.experiments.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE2
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table2"
 SERIAL: Final = "tgcn, one region"
@@ -36,12 +37,12 @@ STEPS: Final = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
 """Optimiser steps of DyGNN that are timed; its times are scaled to an epoch."""
 WORK: Final = ("refresh", "score", "backward", "interact", "update", "swap")
 """Phases that are computation on the device."""
-PARTS: Final = ("io", "compute", "total")
+TIMELINE: Final = "timeline"
 
 Rows = Sequence[Any]
 
 
-class Table2(Experiment):
+class Table2(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 2: copies and computation"
@@ -65,19 +66,13 @@ class Table2(Experiment):
         "tgcn-tab2-both-parts-reduced",
         "tgcn-s43-pingpong-no-conflict",
     )
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-                phases=number == 0,  # for the figure over time
-            )
-            for number, name in enumerate(SHOWN[preset])
-        ]
+        points = self.points(preset, device)
+        # The first one runs with phases too, for the figure over time.
+        return [self.cell(one, preset, phases=k == 0) for k, one in enumerate(points)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)
@@ -94,7 +89,7 @@ class Table2(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
         row = found[-1]
@@ -120,25 +115,25 @@ def measure(name: str, context: RunContext) -> Measurement:
     }
     if name in SMALL_NAMES or name != "twitter":
         names[DYGNN] = {}
-    values: dict[str, float] = {}
-    counters = {"edges": data.train_end, "vertices": data.events.num_nodes}
+    found = Measurement(data=data.describe())
+    found.observe("edges", data.train_end)
+    found.observe("vertices", data.events.num_nodes)
     with opened({k: {**v, "timing": True} for k, v in names.items()}, task, data,
                 context.device) as runners:  # fmt: skip
         for key, runner in runners.items():
             turns = STEPS[context.preset] if key == DYGNN else EPOCHS[context.preset]
-            values |= {f"{k} {key}": v for k, v in timed(runner, key, turns, data, context).items()}
-            counters[f"bytes_h2d {key}"] = runner.trainer.meter.counters["bytes_h2d"] // turns
+            parts = timed(runner, key, turns, data, context)
+            found.observe("epoch_time", parts.pop("total"), setting=key)
+            for phase, seconds in parts.items():
+                found.observe("part_time", seconds, phase=phase, setting=key)
+            sent = runner.trainer.meter.counters["bytes_h2d"] // turns
+            found.observe("host_to_device", sent, setting=key)
         if context.device == "cuda":
-            values |= timeline(runners[STREAMED])
+            observe_timeline(found, runners[STREAMED])
         checks = checks_of(runners) if context.round == 1 else []
     started = start_checks(task, data, context.device, [n for n in (TGCN, DYGNN) if n in names])
-    return Measurement(
-        checks=[*started, *checks],
-        values=values,
-        counters=counters,
-        deviation=loss_gap(started),
-        data=data.describe(),
-    )
+    found.checks, found.deviation = [*started, *checks], loss_gap(started)
+    return found
 
 
 def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) -> dict[str, float]:
@@ -171,40 +166,46 @@ def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) 
     return found | {"io": spent.get("copy_busy", 0.0), "wait": spent.get("copy_wait", 0.0)}
 
 
-def timeline(runner: Runner) -> dict[str, float]:
-    """Of an epoch on a GPU: seconds of copies beside training, by events of the device."""
+def observe_timeline(found: Measurement, runner: Runner) -> None:
+    """Observe seconds of copies beside training in an epoch on a GPU, by events of the device."""
     from dgbench.systems.tgcn.regions import overlapped
 
     regions = runner.trainer.regions[0]
     regions.timeline.start()
     runner.turn()
     spans = regions.timeline.stop()
-    busy = sum(end - begin for what, begin, end in spans if what == "copy")
-    return {
-        "timeline copy": busy,
-        "timeline train": sum(end - begin for what, begin, end in spans if what == "train"),
-        "timeline both": overlapped(spans, "copy", "train"),
-        "timeline spans": float(len(spans)),
-    }
+    for phase in ("copy", "train"):
+        busy = sum(end - begin for what, begin, end in spans if what == phase)
+        found.observe("part_time", busy, of=TIMELINE, phase=phase)
+    found.observe("part_time", overlapped(spans, "copy", "train"), of=TIMELINE, phase="both")
+    found.observe("parts", len(spans), of="spans")
+
+
+def parts_of(row: Any, key: str) -> dict[str, float]:
+    """Seconds of an epoch of a contender by part, with the total; empty where it did not run."""
+    found = Table.of([row]).where(("part_time", "epoch_time"), setting=key)
+    return {one["phase"] or "total": one.value for one in found}
 
 
 def share(row: Any, key: str) -> float:
     """Computation as a share of the total."""
-    return row.values[f"compute {key}"] / row.values[f"total {key}"]
+    parts = parts_of(row, key)
+    return parts["compute"] / parts["total"]
 
 
 def hidden_share(row: Any, key: str) -> float:
     """Share of the copies that nobody waits for."""
-    busy = row.values[f"io {key}"]
-    return max(0.0, 1 - row.values[f"wait {key}"] / busy) if busy else 0.0
+    parts = parts_of(row, key)
+    return max(0.0, 1 - parts["wait"] / parts["io"]) if parts["io"] else 0.0
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Seconds of an epoch by part, a panel for each graph."""
     found = []
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         for key in (TGCN, STREAMED, DYGNN):
-            if f"total {key}" not in row.values:
+            parts = parts_of(row, key)
+            if not parts:
                 continue
             for part, phase in (("wait", "transfer"), ("compute", "compute"), ("sample", "sample")):
                 found.append(
@@ -213,8 +214,8 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                         "row": TITLES.get(key, "T-GCN, state streamed"),
                         "system": DYGNN if key == DYGNN else TGCN,
                         "phase": phase,
-                        "seconds": row.values[f"{part} {key}"],
-                        "total": row.values[f"total {key}"],
+                        "seconds": parts[part],
+                        "total": parts["total"],
                         "row_ids": [row.id],
                     }
                 )
@@ -223,8 +224,3 @@ def points(rows: Rows) -> list[dict[str, Any]]:
          "row_ids": [row.id]}
         for row in failures(rows, NAME)
     ]  # fmt: skip
-
-
-def printed(system: str, part: str) -> dict[str, float]:
-    """A column of Table 2."""
-    return {graph_title(name): value for name, value in TABLE2[system, part].items()}

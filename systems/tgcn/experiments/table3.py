@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.lab.grid import Grid
+from dgbench.lab.table import rows_of
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
+    failed,
+    failures,
+    graph_title,
+    number,
+    panel,
+)
+from dgbench.systems.tgcn.printed import table3
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
+    MEMORY,
     TGCN,
     TITLES,
     checks_of,
     loss_gap,
+    observe_report,
     open_runner,
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE3
 from dgbench.systems.tgcn.recounts import check_bytes
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"
@@ -40,7 +50,7 @@ MB: Final = 1e6
 Rows = Sequence[Any]
 
 
-class Table3(Experiment):
+class Table3(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 3: device memory"
@@ -59,19 +69,8 @@ class Table3(Experiment):
         "tgcn-tab3-ordering",
         "tgcn-s66-max-space-saving",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "system": system},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 60, "full": 900, "paper": 7200}[preset],
-            )
-            for name in SHOWN[preset]
-            for system in SYSTEMS
-        ]
+    axes: ClassVar = {"dataset": SHOWN, "system": SYSTEMS}
+    timeout_s: ClassVar = {"full": 900, "paper": 7200, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), str(cell.params["system"]), context)
@@ -121,64 +120,69 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
     for group in trainer.groups(0, data.train_end)[: STEPS[context.preset] + 1]:
         trainer.train_group(group)
     report = trainer.report()
-    counters = {"edges": data.train_end, "vertices": data.events.num_nodes}
-    counters["counted"] = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
-    counters["held"] = counters["counted"]
+    found = Measurement(data=data.describe())
+    found.observe("edges", data.train_end)
+    found.observe("vertices", data.events.num_nodes)
+    counted = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
+    found.observe("memory", counted, method="counted")
+    held = torch.cuda.max_memory_allocated() if cuda else counted
+    found.observe("memory", held, method="held")
     if cuda:
-        counters["held"] = torch.cuda.max_memory_allocated()
-        counters["driver"] = free - torch.cuda.mem_get_info()[0]
-    values = {key: value for key, value in report.items() if key.endswith("bytes")}
+        found.observe("memory", free - torch.cuda.mem_get_info()[0], method="driver")
+    observe_report(found, report, MEMORY)
+    if kind == TGCN:
+        for region, nbytes in trainer.region_bytes.items():
+            found.observe("memory", nbytes, of=region)
     checks = checks_of({system: runner})
     checks.append(check_bytes(trainer))
     started = start_checks(task, data, context.device, [kind])
     trainer.close()
-    return Measurement(
-        checks=[*started, *checks],
-        values=values,
-        units=dict.fromkeys(values, "bytes"),
-        counters=counters,
-        deviation=loss_gap(started),
-        data=data.describe(),
-    )
+    found.checks, found.deviation = [*started, *checks], loss_gap(started)
+    return found
 
 
 def by_graph(rows: Rows) -> dict[str, dict[str, Any]]:
     """Rows by dataset and system, of datasets that all three of the paper's systems ran on."""
     found: dict[str, dict[str, Any]] = {}
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         found.setdefault(row.params["dataset"], {})[row.params["system"]] = row
     return {name: of for name, of in found.items() if {DYGNN, JODIE, TGCN} <= of.keys()}
 
 
 def savings(of: dict[str, Any]) -> dict[str, float]:
     """Memory of each baseline over T-GCN's, on one graph."""
-    own = of[TGCN].counters["held"]
-    return {name: of[name].counters["held"] / own for name in (DYGNN, JODIE)}
+    return {name: memory(of[name]) / memory(of[TGCN]) for name in (DYGNN, JODIE)}
+
+
+def memory(row: Any) -> int:
+    """Bytes that the device held at most."""
+    return number(row, "memory", method="held")
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """MB by system, with those that are printed."""
     found: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         system, name = row.params["system"], row.params["dataset"]
         found.append(
             {
                 "panel": panel(row),
                 "series": "measured" if row.device == "cuda" else "counted",
                 "x": TITLES.get(system, "T-GCN, streamed"),
-                "y": row.counters["held"] / MB,
+                "y": memory(row) / MB,
                 "counted": row.device != "cuda",
                 "twin": bool(row.data.get("twin")),
                 "row_ids": [row.id],
             }
         )
-        if name in TABLE3.get(system, {}):
+        printed = {} if system == STREAMED else table3(system)
+        if name in printed:
             found.append(
                 {
                     "panel": panel(row),
                     "series": "Table 3",
                     "x": TITLES[system],
-                    "y": float(TABLE3[system][name]),
+                    "y": printed[name],
                     "paper": True,
                 }
             )

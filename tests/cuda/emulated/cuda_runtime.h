@@ -5,6 +5,7 @@
 // of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <map>
@@ -70,18 +72,24 @@ inline void note(const char* call, const void* stream, const void* other = nullp
 
 enum class State { ready, at_block, at_warp, at_exchange, done };
 
+// A thread of a block. Its first switch enters `context`; every other goes from `jmp_buf` to `jmp_buf`,
+// because swapcontext() makes a system call each time. AddressSanitizer knows the stacks of the latter
+// only, so a checked build keeps it. A fibre lives as long as the process: it runs one body after another.
 struct Fibre {
   ucontext_t context;
+  jmp_buf position;
   std::unique_ptr<char[]> stack;
   State state = State::ready;
+  bool started = false;
   bool predicate = false;
   unsigned members = 0;  // lanes of the warp that this one exchanges with
   std::uint64_t sent = 0;  // a value of up to 8 bytes
 };
 
 constexpr std::size_t kStack = 64 << 10;
-inline std::vector<Fibre> fibres;
+inline std::deque<Fibre> fibres;  // none ever moves
 inline ucontext_t scheduler;
+inline jmp_buf scheduler_position;
 inline std::function<void()> body;
 inline bool any_predicate = false;
 inline std::vector<float> dynamic_shared;
@@ -91,15 +99,43 @@ inline int setting(const char* name, int otherwise) {
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
-inline void enter() {
-  body();
-  fibres[threadIdx.x].state = State::done;
+// From a fibre back to the scheduler, until it is resumed.
+inline void wait(State state) {
+  Fibre& self = fibres[threadIdx.x];
+  self.state = state;
+#ifdef __SANITIZE_ADDRESS__
+  swapcontext(&self.context, &scheduler);
+#else
+  if (_setjmp(self.position) == 0) _longjmp(scheduler_position, 1);
+#endif
 }
 
-inline void wait(State state) {
-  const unsigned self = threadIdx.x;
-  fibres[self].state = state;
-  swapcontext(&fibres[self].context, &scheduler);
+inline void enter() {
+  for (;;) {
+    body();
+    wait(State::done);
+  }
+}
+
+inline void create(Fibre& fibre) {
+  fibre.stack.reset(new char[kStack]);
+  getcontext(&fibre.context);
+  fibre.context.uc_stack.ss_sp = fibre.stack.get();
+  fibre.context.uc_stack.ss_size = kStack;
+  fibre.context.uc_link = nullptr;
+  makecontext(&fibre.context, enter, 0);
+}
+
+// From the scheduler to a fibre, until that waits.
+inline void resume(Fibre& fibre) {
+#ifdef __SANITIZE_ADDRESS__
+  swapcontext(&scheduler, &fibre.context);
+#else
+  if (_setjmp(scheduler_position) != 0) return;
+  if (fibre.started) _longjmp(fibre.position, 1);
+  fibre.started = true;
+  setcontext(&fibre.context);
+#endif
 }
 
 // Frees the fibres [first, last) if all of them that still live wait in `state`.
@@ -138,23 +174,17 @@ inline bool release_exchanges(std::size_t first, std::size_t threads) {
 }
 
 inline void run_block(std::size_t threads, bool reverse) {
-  fibres.resize(threads);
-  for (Fibre& fibre : fibres) {
-    if (!fibre.stack) fibre.stack.reset(new char[kStack]);
-    getcontext(&fibre.context);
-    fibre.context.uc_stack.ss_sp = fibre.stack.get();
-    fibre.context.uc_stack.ss_size = kStack;
-    fibre.context.uc_link = &scheduler;
-    fibre.state = State::ready;
-    fibre.predicate = false;
-    makecontext(&fibre.context, enter, 0);
+  while (fibres.size() < threads) create(fibres.emplace_back());
+  for (std::size_t i = 0; i < threads; ++i) {
+    fibres[i].state = State::ready;
+    fibres[i].predicate = false;
   }
   for (;;) {
     for (std::size_t k = 0; k < threads; ++k) {
       const std::size_t i = reverse ? threads - 1 - k : k;
       if (fibres[i].state != State::ready) continue;
       threadIdx.x = static_cast<unsigned>(i);
-      swapcontext(&scheduler, &fibres[i].context);
+      resume(fibres[i]);
     }
     bool moved = false;
     for (std::size_t w = 0; w < threads; w += 32) {
@@ -163,12 +193,13 @@ inline void run_block(std::size_t threads, bool reverse) {
     }
     if (moved) continue;
     any_predicate = false;
-    for (const Fibre& fibre : fibres) {
-      any_predicate = any_predicate || (fibre.state == State::at_block && fibre.predicate);
+    for (std::size_t i = 0; i < threads; ++i) {
+      const bool here = fibres[i].state == State::at_block;
+      any_predicate = any_predicate || (here && fibres[i].predicate);
     }
     if (release(0, threads, State::at_block)) continue;
-    for (const Fibre& fibre : fibres) {
-      if (fibre.state == State::done) continue;
+    for (std::size_t i = 0; i < threads; ++i) {
+      if (fibres[i].state == State::done) continue;
       std::fprintf(stderr, "threads of one block wait at different barriers\n");
       std::abort();
     }

@@ -10,16 +10,17 @@ from tests.faults.checks import Loss
 from tests.faults.papers import cell
 from tests.faults.plugins import readers
 from tests.faults.runner import Runner
+from tests.observed import NUMBER, numbers
 
 HOW = readers.__name__
 
 
 def _right(bench: Bench, runner: Runner) -> tuple[float, float]:
     """What the first cell, that nothing had harmed, read."""
-    values = runner.rows(f"{HOW}:read")[0].values
-    if values["edges"] != len(readers.ROWS):
-        raise Loss(f"the first cell read {values['edges']:g} edges")
-    return values["crc"], values["edges"]
+    found = numbers(runner.rows(f"{HOW}:read")[0])
+    if found["edges"] != len(readers.ROWS):
+        raise Loss(f"the first cell read {found['edges']} edges")
+    return found[NUMBER], found["edges"]
 
 
 @fault(
@@ -48,7 +49,7 @@ def source(bench: Bench) -> None:
                 bench.named(rows[name], "crash", "tiny.csv.gz is not the file of the card")
         with bench.fault(f"{name}, mended"):
             bench.named(rows[f"{name}, mended"], "ok")
-            if (rows[f"{name}, mended"].values["crc"]) != right[0]:
+            if numbers(rows[f"{name}, mended"])[NUMBER] != right[0]:
                 raise Loss("other data was read after the file was put back")
     bench.resumed(runner)
 
@@ -74,7 +75,7 @@ def prepared(bench: Bench) -> None:
             if name in quiet and row.notes:
                 raise Loss(f"nothing was damaged, and it says: {row.notes}")
             for found in (row, again):
-                if found.values["crc"] != right[0]:
+                if numbers(found)[NUMBER] != right[0]:
                     raise Loss("other data was read")
             if again.notes:
                 raise Loss(f"it was not made good: {again.notes}")
@@ -103,7 +104,7 @@ def changed(bench: Bench) -> None:
                 bench.named(done[name], "check", "was changed on disk while it ran")
             else:
                 bench.named(done[name], "check", "it wrote to the prepared data 'tiny-")
-            if rows[name].status != "ok" or rows[name].values["crc"] != right[0]:
+            if rows[name].status != "ok" or numbers(rows[name])[NUMBER] != right[0]:
                 raise Loss(f"the next cell saw it: {rows[name].status} {rows[name].reason}")
             if name in ("on the disk", "cut while open"):
                 bench.named(rows[name], "ok", "damaged and has been made again")

@@ -20,6 +20,7 @@ from dgbench.systems.base import Cell, Measurement, RunContext
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
+from tests.observed import NUMBER, told
 
 MIB = 1 << 20
 ROOM = 400 * MIB
@@ -46,7 +47,7 @@ def at_once(_: Cell, context: RunContext) -> Measurement:
     """All of it in one allocation, and then wait."""
     held = np.ones(150 * MIB)
     time.sleep(30)
-    return Measurement(values={"x": float(held[0])})
+    return told({NUMBER: float(held[0])})
 
 
 def objects(_: Cell, context: RunContext) -> Measurement:
@@ -111,7 +112,7 @@ def limited_torch(_: Cell, context: RunContext) -> Measurement:
 def limited_python(_: Cell, context: RunContext) -> Measurement:
     """Python's own MemoryError."""
     _limit()
-    return Measurement(values={"x": float(len(bytes(1 << 40)))})
+    return Measurement(values={NUMBER: float(len(bytes(1 << 40)))})
 
 
 def device(_: Cell, context: RunContext) -> Measurement:
@@ -177,7 +178,7 @@ def killed_near(cell: Cell, context: RunContext) -> Measurement:
     held = bytes(_resident())
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)
-    return Measurement(values={"x": float(len(held))})
+    return told({NUMBER: float(len(held))})
 
 
 @contextlib.contextmanager

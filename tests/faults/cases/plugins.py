@@ -28,7 +28,7 @@ def _inject(bench: Bench, module: ModuleType, **more: Any) -> Runner:
             row = runner.row(harm.how)
             bench.named(row, harm.status, *harm.words)
             readable(row.reason, *row.notes)
-            if row.status != "ok" and (row.samples or row.values):
+            if row.status != "ok" and row.observations:
                 raise Loss("a row that is not ok has numbers that a ratio could use")
             if not any(other.params["after"] == number for other in good):
                 raise Loss("the good cell behind it is not ok, or has a note")

@@ -16,6 +16,7 @@ from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.cases.killed import gone, kill
 from tests.faults.papers import cell
+from tests.observed import NUMBER, told
 
 
 def _rounds(comm: Any, how: str, rank: int, at: int) -> float:
@@ -56,7 +57,7 @@ def ranked(cell: Cell, context: RunContext) -> Measurement:
         memory_bytes=200 << 20,
         threads=1,
     )
-    return Measurement(values={"sum": results[0]}, samples=[results.seconds])
+    return told({NUMBER: results[0]}, samples=[results.seconds])
 
 
 HOW = f"{__name__}:ranked"
@@ -92,7 +93,7 @@ def rank_fails(bench: Bench) -> None:
 def slowly(cell: Cell, context: RunContext) -> Measurement:
     """Launch three ranks that take a second."""
     launch(_wait, 3, (float(cell.params.get("seconds", 1.0)),), timeout_s=15.0, threads=1)
-    return Measurement(samples=[1.0])
+    return told(samples=[1.0])
 
 
 def _wait(comm: Any, seconds: float) -> None:

@@ -8,6 +8,7 @@ from dgbench.runtime.meter import kept_spans
 from dgbench.runtime.steady import Steady, measure_steady
 from dgbench.systems.base import Cell, Measurement, RunContext
 from tests.faults.plugins import harm
+from tests.observed import told
 
 STEP_S = 0.004
 
@@ -18,37 +19,37 @@ def _steady(**more) -> Steady:
 
 @harm("check", "samples add up to 3 s", "whole process lasted")
 def samples_beyond_the_process(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[1.0, 1.0, 1.0])
+    return told(samples=[1.0, 1.0, 1.0])
 
 
 @harm("check", "phases add up to 100 s", "whole process lasted")
 def phases_beyond_the_process(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(phases={"compute": 99.0, "transfer": 1.0})
+    return told(phases={"compute": 99.0, "transfer": 1.0})
 
 
 @harm("check", "phases add up to", phases=True)
 def instrumented_phases_beyond_the_process(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(phases={"compute": 5.0} if context.instrumented else {})
+    return told(phases={"compute": 5.0} if context.instrumented else {})
 
 
-@harm("crash", "phases['gnn'] is -0.1")
+@harm("crash", "phase_time{'phase': 'gnn'} is -0.1")
 def a_negative_phase(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(phases={"compute": 0.2, "gnn": -0.1})
+    return told(phases={"compute": 0.2, "gnn": -0.1})
 
 
-@harm("crash", "samples[1] is -1e-05")
+@harm("crash", "step_time has a sample of -1e-05 s")
 def a_negative_sample(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[1e-5, -1e-5, 1e-5])
+    return told(samples=[1e-5, -1e-5, 1e-5])
 
 
-@harm("crash", "samples[0] is 0.0")
+@harm("crash", "step_time has a sample of 0.0 s")
 def no_time_at_all(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[0.0, 0.0, 0.0])
+    return told(samples=[0.0, 0.0, 0.0])
 
 
 @harm("crash", "warmup is -2")
 def negative_warmup(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[1e-5], warmup=-2)
+    return told(samples=[1e-5], warmup=-2)
 
 
 @harm("check", "overlap", phases=True)
@@ -56,42 +57,42 @@ def phases_that_overlap(cell: Cell, context: RunContext) -> Measurement:
     steady = _steady()
     each = sum(steady.samples)
     phases = {"gnn": each, "rnn": each} if context.instrumented else {}
-    return Measurement(samples=steady.samples, warmup=steady.warmup, phases=phases)
+    return told(samples=steady.samples, warmup=steady.warmup, phases=phases)
 
 
 @harm("check", "the harness saw", "(+11 %)")
 def ten_percent_slower_than_it_says(cell: Cell, context: RunContext) -> Measurement:
     steady = _steady()
-    return Measurement(samples=[0.9 * s for s in steady.samples], warmup=steady.warmup)
+    return told(samples=[0.9 * s for s in steady.samples], warmup=steady.warmup)
 
 
 @harm("check", "the harness saw", "(-9 %)")
 def ten_percent_faster_than_it_says(cell: Cell, context: RunContext) -> Measurement:
     steady = _steady()
-    return Measurement(samples=[1.1 * s for s in steady.samples], warmup=steady.warmup)
+    return told(samples=[1.1 * s for s in steady.samples], warmup=steady.warmup)
 
 
 @harm("check", "10 % of", "unexplained")
 def a_clock_that_runs_slow(cell: Cell, context: RunContext) -> Measurement:
     steady = _steady(clock=lambda: 0.9 * time.perf_counter())
-    return Measurement(samples=steady.samples, warmup=steady.warmup)
+    return told(samples=steady.samples, warmup=steady.warmup)
 
 
 @harm("check", "the harness saw")
 def another_loops_samples(cell: Cell, context: RunContext) -> Measurement:
     steady = _steady()
     fast = measure_steady(int, budget_s=0.0, min_iters=len(steady.samples) + 1)
-    return Measurement(samples=[1e-6 + s for s in fast.samples[: len(steady.samples)]])
+    return told(samples=[1e-6 + s for s in fast.samples[: len(steady.samples)]])
 
 
 @harm("ok", "are those of no steady loop")
 def the_best_sample_only(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[min(_steady().samples)])
+    return told(samples=[min(_steady().samples)])
 
 
-@harm("check", "not finite: phases['gnn'] is nan")
+@harm("check", "not finite: phase_time{'phase': 'gnn'}")
 def a_phase_that_is_no_number(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(phases={"gnn": float("nan")})
+    return told(phases={"gnn": float("nan")})
 
 
 @harm("ok", phases=True)

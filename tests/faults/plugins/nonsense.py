@@ -8,6 +8,7 @@ import torch
 
 from dgbench.systems.base import Cell, Measurement, RunContext
 from tests.faults.plugins import harm
+from tests.observed import told
 
 NAN, INF = float("nan"), float("inf")
 
@@ -22,19 +23,19 @@ class Spiteful:
         raise ZeroDivisionError(f"not {name} either")
 
 
-@harm("check", "values['loss'] is nan")
+@harm("check", "not finite: loss")
 def loss_nan(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"loss": NAN})
+    return told({"loss": NAN})
 
 
-@harm("check", "values['loss'] is nan")
+@harm("check", "not finite: loss")
 def loss_nan_tensor(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"loss": torch.tensor(NAN)})
+    return told({"loss": torch.tensor(NAN)})
 
 
-@harm("check", "samples[1] is inf")
+@harm("check", "not finite: step_time")
 def endless_sample(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[1e-5, INF])
+    return told(samples=[1e-5, INF])
 
 
 @harm("check", "deviation['output'] is nan")
@@ -44,22 +45,22 @@ def deviation_nan(cell: Cell, context: RunContext) -> Measurement:
 
 @harm("crash", "garbage")
 def giant_value(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"edges": 10**400})
+    return told({"edges": 10**400})
 
 
 @harm("crash", "garbage")
 def giant_counter(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(counters={"edges": 2**70})
+    return told({"edges": 2**70})
 
 
 @harm("crash", "garbage")
 def half_a_count(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(counters={"edges": 1.5})
+    return told({"edges": 1.5})
 
 
 @harm("crash", "bytes, at most 1,048,576 are kept")
 def a_million_samples(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=[1e-9 + i * 1e-16 for i in range(1_000_000)])
+    return told(samples=[1e-9 + i * 1e-16 for i in range(1_000_000)])
 
 
 @harm("crash", "bytes, at most 1,048,576 are kept")
@@ -94,22 +95,22 @@ def half_a_letter_in_a_note(cell: Cell, context: RunContext) -> Measurement:
 
 @harm("crash", "has the name")
 def a_name_that_rings(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"\x07\x1b[31mred": 1.0})
+    return told({"\x07\x1b[31mred": 1.0})
 
 
 @harm("crash", "garbage")
 def names_that_are_numbers(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={1: 1.0})
+    return told({1: 1.0})
 
 
 @harm("crash", "garbage")
 def nothing_where_a_list_belongs(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(samples=None)
+    return told(samples=None)
 
 
 @harm("crash", "garbage")
 def text_where_a_number_belongs(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"loss": "low"})
+    return told({"loss": "low"})
 
 
 @harm("crash", "garbage")
@@ -119,12 +120,12 @@ def an_object_in_the_data(cell: Cell, context: RunContext) -> Measurement:
 
 @harm("crash", "garbage")
 def a_spiteful_value(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"loss": Spiteful()})
+    return told({"loss": Spiteful()})
 
 
 @harm("crash", "garbage")
 def a_whole_tensor(cell: Cell, context: RunContext) -> Measurement:
-    return Measurement(values={"loss": torch.zeros(3)})
+    return told({"loss": torch.zeros(3)})
 
 
 @harm("crash", "StructMeta instead of a Measurement")

@@ -17,6 +17,7 @@ from dgbench import datasets
 from dgbench.datasets import catalogue, store
 from dgbench.datasets.events import EventStream
 from dgbench.systems.base import Cell, Measurement, RunContext
+from tests.observed import NUMBER, told
 
 ROWS = [f"{3 * i % 17},{5 * i % 13},{i}" for i in range(20_000)]
 """src,dst,time: enough for several pages of memory."""
@@ -66,8 +67,8 @@ def make(folder: Path) -> None:
 
 def _told(events: EventStream) -> Measurement:
     crc = zlib.crc32(events.src.numpy().tobytes() + events.dst.numpy().tobytes())
-    return Measurement(
-        values={"crc": float(crc), "edges": float(len(events))},
+    return told(
+        {NUMBER: float(crc), "edges": len(events)},
         data={"dataset": "tiny", "twin": False},
     )
 
@@ -80,7 +81,7 @@ def read(cell: Cell, context: RunContext) -> Measurement:
 def read_what_is_there(cell: Cell, context: RunContext) -> Measurement:
     """As a cell with `source="auto"` does where there is a twin."""
     twin = not source().exists()
-    return Measurement(samples=[1e-5], data={"dataset": "tiny", "twin": twin})
+    return told(samples=[1e-5], data={"dataset": "tiny", "twin": twin})
 
 
 def break_source(cell: Cell, context: RunContext) -> Measurement:
@@ -109,7 +110,7 @@ def mutate(cell: Cell, context: RunContext) -> Measurement:
     """Do `cell.params["harm"]` of `OPENED` to data that is open."""
     events = datasets.open_events("tiny", source="real")
     OPENED[str(cell.params["harm"])](events)
-    return Measurement(samples=[1e-5])
+    return told(samples=[1e-5])
 
 
 def _bytes(path: Path, change: Callable[[bytearray], bytes], *, hide: bool = False) -> None:

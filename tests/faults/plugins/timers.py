@@ -10,6 +10,7 @@ from pathlib import Path
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Measurement, RunContext
 from tests.faults.shim import STATE, Disk
+from tests.observed import NUMBER, told
 
 YEAR = 365 * 86400
 
@@ -21,7 +22,7 @@ def takes_steps(cell: Cell, context: RunContext) -> Measurement:
 
 def _steady() -> Measurement:
     steady = measure_steady(lambda: time.sleep(0.01), budget_s=0.1)
-    return Measurement(samples=steady.samples, warmup=steady.warmup)
+    return told(samples=steady.samples, warmup=steady.warmup)
 
 
 def jumps_in_a_step(cell: Cell, context: RunContext) -> Measurement:
@@ -31,7 +32,7 @@ def jumps_in_a_step(cell: Cell, context: RunContext) -> Measurement:
     timer.start()
     found = _steady()
     timer.join()
-    found.values["wall"] = time.time()
+    found.observe(NUMBER, time.time())
     return found
 
 
@@ -68,4 +69,4 @@ def patches_the_clocks(cell: Cell, context: RunContext) -> Measurement:
     else:
         time.perf_counter = time.monotonic = time.time = lambda: 1.0
     steady = measure_steady(lambda: time.sleep(0.01), budget_s=0.1)
-    return Measurement(samples=steady.samples, warmup=steady.warmup)
+    return told(samples=steady.samples, warmup=steady.warmup)

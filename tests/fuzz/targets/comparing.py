@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from dgbench.harness.compare import compare_states
-from dgbench.harness.export import rows_table, write_table
+from dgbench.harness.export import observations_table, rows_table, write_table
 from dgbench.harness.history import compare_histories, read_state
 from dgbench.harness.samples import _series
 from dgbench.harness.states import State
@@ -31,7 +31,9 @@ def opened(name: str, payloads: bytes) -> Store:
     return Store.open(folder_with(name, **{"rows.jsonl": text}))
 
 
-@target("compare", seeds=both, kind="lines", tokens=(*NUMBERS, b"gain ", b"low ", b'"samples":[0]'))
+@target(
+    "compare", seeds=both, kind="lines", tokens=(*NUMBERS, b"speedup", b'"low":0', b'"samples":[0]')
+)
 def compare(data: bytes) -> None:
     """Rows of two runs behind right checksums, compared."""
     sides = sections(data)
@@ -54,6 +56,8 @@ def export(data: bytes) -> None:
     store = opened("export", data)
     table = rows_table(store.written())
     sane(len(table) == len(store.written()), "a row was lost")
+    numbers = observations_table(store.written())
+    sane(len(numbers) == sum(len(r.observations) for r in store.written()), "a number was lost")
     out = scratch("export")
     for name in ("rows.csv", "rows.parquet", "rows.tex")[: 1 + 2 * (len(data) % 16 == 0)]:
         write_table(table, out / name)

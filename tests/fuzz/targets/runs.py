@@ -14,6 +14,7 @@ from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_line, to_line
 from dgbench.harness.store.row import decode, encode
 from dgbench.lab.experiment import Cell
+from dgbench.lab.table import observation
 from tests.fuzz.target import sane, scratch, target
 
 NUMBERS = (
@@ -41,10 +42,13 @@ def rows() -> list[Row]:
                     cell_hash=f"{number:016x}",
                     params={"system": system, "dataset": "tiny", **control},
                     round=turn,
-                    samples=[0.1 * number, 0.11, 0.12],
-                    values={"gain x": 2.0, "low x": 1.5, "high x": 2.5, "turn a s 1": 0.1},
-                    counters={"turns": 3, "bytes": 12},
-                    units={"gain x": "x"},
+                    observed=[
+                        observation("step_time", 0.11, samples=[0.1 * number, 0.11, 0.12]),
+                        observation("speedup", 2.0, low=1.5, high=2.5, setting="x"),
+                        observation("epoch_time", 0.1, system="a", turn=1),
+                        observation("turns", 3),
+                        observation("memory", 12),
+                    ],
                     data={"dataset": "tiny", "twin": True, "scale": 1.0},
                     started="2026-01-02T03:04:05+00:00",
                     seconds=1.5,

@@ -1,0 +1,77 @@
+"""Claims on equal training (sections 5.2 and 7.6, Figure 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim
+from dgbench.systems.dgc.checks.common import any_graph
+from dgbench.systems.dgc.experiments.fig18 import ONE, Trained, trained
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, DGC, EXACT, PLAIN
+
+Said = dict[str, Any]
+
+NONE18 = "no curves: the experiment 'fig18' did not run"
+COINCIDE: Final = 1e-3
+"""Relative gap of two losses that no plot shows."""
+SAME_POINTS: Final = 0.005
+"""Gap of accuracies that no plot shows: half a point."""
+SLIGHT: Final = 0.05
+"""Accuracy that stale rows may cost and still be slightly lower: five points; Table 3 prints up to
+3.6 for the adaptive threshold."""
+
+
+def _exact(one: Trained) -> list[str]:
+    """Systems without stale rows that ran."""
+    return [name for name in (*BASELINE_NAMES, PLAIN, EXACT) if name in one.names]
+
+
+def _gaps(one: Trained) -> tuple[float, float]:
+    """Largest gaps of losses and of accuracies, without stale rows, to one process."""
+    loss = max(max(one.gaps(name)) for name in _exact(one))
+    return loss, max(abs(one.accuracy(name) - one.accuracy(ONE)) for name in _exact(one))
+
+
+@any_graph
+@asking(trained, NONE18, evidence="measured")  # the same sums in another order, on any clock
+def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
+    """Without stale rows, losses and accuracies of all systems are one process's."""
+    loss, points = (max(gaps) for gaps in zip(*map(_gaps, found), strict=True))
+    return {
+        "measured": f"losses within {loss:.1e}, accuracies within {100 * points:.2g} points",
+        "holds": loss <= COINCIDE and points <= SAME_POINTS,
+        "reason": f"{found[0].epochs} epochs against one process: "
+        + ", ".join(dict.fromkeys(one.title for one in found)),
+    }
+
+
+@any_graph
+@asking(
+    lambda rows: [one for one in trained(rows) if not one.twin],
+    NONE18 + " on a real graph",
+    evidence="analogue",
+)
+def convergence(claim: Claim, found: Sequence[Trained]) -> Said:
+    """All but stale rows end alike; stale rows end sooner in time and slightly less accurate."""
+    alike, slightly, sooner, said = [], [], [], {}
+    for one in found:
+        loss, points = _gaps(one)
+        alike.append(loss <= COINCIDE and points <= SAME_POINTS)
+        drop = one.accuracy(EXACT) - one.accuracy(DGC)
+        slightly.append(drop <= SLIGHT)
+        quickest = min(one.seconds(name) for name in _exact(one))
+        sooner.append(one.seconds(DGC) < quickest)
+        said[one.title] = (
+            f"stale rows {100 * drop:+.1f} points less accurate, "
+            f"{quickest / one.seconds(DGC):.2f}x the time saved"
+        )
+    return {
+        "measured": said,
+        "holds": all(alike) and all(slightly) and all(sooner),
+        "direction": all(alike) and all(slightly),
+        "reason": f"{found[0].epochs} epochs; alike: losses within {COINCIDE:g} and accuracies "
+        f"within {100 * SAME_POINTS:g} points of one process; slightly: at most "
+        f"{100 * SLIGHT:g} points",
+    }

@@ -1,0 +1,19 @@
+"""A grid of cells that train on several ranks."""
+
+from __future__ import annotations
+
+from dgbench.lab.grid import Grid
+from dgbench.systems.base import Cell, Preset
+from dgbench.systems.dgc.experiments.common import devices_lacking
+
+
+class RankGrid(Grid):
+    """A grid with an axis `ranks`, whose cells run where there is a device for each rank."""
+
+    paper = "dgc"
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            self.cell(point, preset, unavailable=devices_lacking(point["ranks"], device))
+            for point in self.points(preset, device)
+        ]

@@ -1,0 +1,95 @@
+"""Settings of PiPAD's switches for its ablation: added one by one, alone, and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from dgbench.systems.base.registry import get_system
+
+LADDERS = {
+    "plain": ("reuse", "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
+              "tuner"),
+    "arena": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
+              "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates", "tuner"),
+    "device": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
+               "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
+               "cuda_graphs", "tuner"),
+    "paper": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
+              "parallel_aggregation", "slice_coalescing", "vector_loads", "weight_reuse",
+              "cuda_graphs", "tuner"),
+}  # fmt: skip
+"""Techniques by where they run, in the order they are added. `plain`: a CPU that copies nothing;
+`arena`: a CPU that copies into memory of its own; `device`: CUDA; `paper`: CUDA with the paper's
+own kernel and without our fused recurrences."""
+
+REASONS = {
+    "pipeline": "nothing is copied on a CPU",
+    "device_buffer": "a CPU has no device memory",
+    "overlap": "nothing is copied on a CPU",
+    "sliced_csr": "nothing is copied on a CPU",
+    "slice_coalescing": "a kernel for warps",
+    "vector_loads": "a kernel for warps",
+    "cuda_graphs": "CUDA only",
+}
+"""Why a technique of the paper has no step on a plain CPU."""
+
+PAPER_ORDER = ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
+               "parallel_aggregation", "dimension_aware", "slice_coalescing", "vector_loads",
+               "weight_reuse", "fused_gates", "cuda_graphs", "tuner")  # fmt: skip
+
+DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads"}
+"""Techniques that change how another one works, and so nothing alone."""
+
+KINDS = ("ladder", "alone", "removed")
+OFF, ON, AGAIN = "all off", "all on", "all on, again"
+
+
+def settings(link: str, kind: str) -> dict[str, dict[str, bool]]:
+    """Switches of every setting of a cell, by name, in the order in which they take turns.
+
+    ladder: `all off`, then with each technique added, by its name. alone: `all off` and each
+    technique by itself. removed: `all on`, the same again, and `all on` without each.
+    """
+    order = LADDERS[link]
+    off = dict.fromkeys(PAPER_ORDER, False)
+    if link == "arena":
+        off["arena"] = True
+    if kind == "ladder":
+        steps = [off | dict.fromkeys(order[: i + 1], True) for i in range(len(order))]
+        return {OFF: off, **dict(zip(order, steps, strict=True))}
+    if kind == "alone":
+        return {OFF: off, **{t: off | {t: True} for t in order if t not in DEPENDENT}}
+    on = everything(link)
+    return {ON: on, AGAIN: dict(on), **{t: on | {t: False} for t in left_out(link)}}
+
+
+def everything(link: str) -> dict[str, bool]:
+    """All techniques on as the system has them, with what the link asks for."""
+    on = get_system("pipad").switches(None)
+    if link == "arena":
+        on["arena"] = True
+    if link == "paper":
+        on |= {"slice_coalescing": True, "fused_gates": False}
+    return on
+
+
+def left_out(link: str) -> list[str]:
+    """Techniques that `removed` leaves out one at a time: those that are on and do something.
+
+    On a plain CPU those of the link change counters only; they must cost nothing.
+    """
+    on = everything(link)
+    nothing = {"cuda_graphs", "vector_loads"} if link in ("plain", "arena") else set()
+    if link == "device":
+        nothing = {"vector_loads"}  # works on the paper's kernel only
+    return [t for t in PAPER_ORDER if on[t] and t not in nothing]
+
+
+def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Technique -> (numerator, denominator) of the times whose ratio is its gain."""
+    if kind == "ladder":
+        return {after: (before, after) for before, after in pairwise(names)}
+    if kind == "alone":
+        return {name: (OFF, name) for name in names if name != OFF}
+    return {name: (name, ON) for name in names if name != ON}

@@ -1,0 +1,1 @@
+"""What T-GCN's rows say of its claims, by subject; `claims.CHECKS` names which says what."""

@@ -1,0 +1,73 @@
+"""Ways to draw, as the sampling experiments name them, and how they are timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+K = TypeVar("K")
+
+TITLES: Final = {
+    "sis": "SIS",
+    "sis8": "SIS wide",
+    "its_linear": "ITS scan",
+    "its_bitmap": "ITS bitmap",
+    "its_list": "ITS list",
+    "its_rebuild": "ITS rebuild",
+    "alias": "alias",
+    "brs": "BRS",
+    "brs_literal": "BRS as printed",
+    "reservoir": "Fisher-Yates",
+    "keys": "keys",
+}
+"""Of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree, `sis8` ours."""
+BASE: Final = "sis"
+"""What gains are formed over: the paper's tree."""
+ITS: Final = ("its_linear", "its_bitmap", "its_list", "its_rebuild")
+"""The forms that "inverse transform sampling" may have had (dossier 3.4)."""
+LINEAR: Final = ("its_linear", "its_list", "its_rebuild")
+"""Those whose draw costs time linear in the set."""
+
+
+def series_of(method: str) -> str:
+    """The name of a line: forms of one method share a colour, by what stands before the comma."""
+    family, _, form = TITLES[method].partition(" ")
+    return f"{family}, {form}" if form else family
+
+
+def name_of(method: str) -> str:
+    """The name that the kernels know a method by."""
+    return "sis" if method == "sis8" else method
+
+
+def arity_of(method: str) -> int:
+    """Children of a node of the tree: two in the paper, eight in a cache line."""
+    return 8 if method == "sis8" else 2
+
+
+def timed(
+    calls: Mapping[K, Callable[[], object]],
+    seconds: dict[K, list[float]],
+    turn: int,
+    results: dict[K, object] | None = None,
+) -> None:
+    """Run all calls once, every second turn in reverse order; the turns below 0 warm up.
+
+    Taken is the processor time of this thread, which others on the machine do not lengthen. All
+    calls run on one thread.
+
+    Args:
+        calls: by name.
+        seconds: by name, one number appended from turn 0 on.
+        turn: which one this is.
+        results: by name, what the calls of this turn gave; None to drop it.
+    """
+    for name in calls if turn % 2 == 0 else reversed(list(calls)):
+        start = time.thread_time()
+        result = calls[name]()
+        spent = time.thread_time() - start
+        if results is not None:
+            results[name] = result
+        if turn >= 0:
+            seconds.setdefault(name, []).append(spent)

@@ -1,0 +1,106 @@
+"""T-GCN's graphs and settings (Table 1, section 6.1), the data held beside them, and our sizes.
+
+The paper's graphs are twins wherever their files are not held. A twin of scale s has s times the
+vertices and edges of a follow graph (Flickr, Twitter), and the square root of s times the vertices
+of an interaction graph (LastFM, Reddit), so that mean degrees shrink with the latter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dgbench.systems.base import Preset
+from dgbench.systems.base.own_graphs import GraphsByName
+from dgbench.systems.tgcn.printed import Printed, table1
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.interactions import InteractionWorkload
+
+PRESETS: Final = ("smoke", "quick", "full", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph and our sizes for it.
+
+    Attributes:
+        name, title: the card's name and the name shown.
+        bipartite: sources and destinations are different kinds of vertices.
+        scales: twin size factor by preset; 1 for data that is held.
+        real: whether the data is held and real.
+    """
+
+    name: str
+    title: str
+    bipartite: bool
+    scales: tuple[float, float, float, float]
+    real: bool = False
+
+    @property
+    def printed(self) -> Printed:
+        """Its row of Table 1; our additions have none."""
+        return table1(self.name)
+
+    def scale(self, preset: Preset) -> float:
+        """Size factor of the twin in this preset."""
+        return self.scales[PRESETS.index(preset)]
+
+
+ONE: Final = (1.0, 1.0, 1.0, 1.0)
+
+GRAPHS: Final = (
+    Graph("lastfm", "LastFM", True, (1 / 64, 1 / 16, 1.0, 1.0)),
+    Graph("reddit", "Reddit", True, (1 / 64, 1 / 8, 1.0, 1.0)),
+    Graph("flickr", "Flickr", False, (1 / 1024, 1 / 128, 1 / 8, 1.0)),
+    Graph("twitter", "Twitter", False, (1 / 4096, 1 / 4096, 1 / 256, 1.0)),
+)  # fmt: skip
+"""The paper's four graphs, in the order of Table 1."""
+
+HELD: Final = (
+    Graph("wikipedia", "Wikipedia", True, ONE, real=True),
+    Graph("enron", "Enron", False, ONE, real=True),
+    Graph("college-msg", "CollegeMsg", False, ONE, real=True),
+    Graph("sx-mathoverflow", "sx-mathoverflow", False, ONE, real=True),
+)  # fmt: skip
+"""Real data held here: what decides where a twin may not."""
+
+ALL: Final = GRAPHS + HELD
+BY_NAME: Final = GraphsByName(
+    ALL, lambda card: Graph(card.name, card.title, card.bipartite, ONE, real=True)
+)
+TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
+SMALL_NAMES: Final = TWIN_NAMES[:3]
+"""The graphs that both baselines can train on; on Twitter they run out of memory (section 6.2)."""
+HELD_NAMES: Final = tuple(graph.name for graph in HELD)
+HIDDEN: Final = 64
+"""Floats of a hidden layer, and so of a vertex's embedding (section 6.1.3)."""
+SHARE: Final = 0.5
+"""Share of a neighbourhood that is sampled, and so of the edges that are trained on."""
+SPLIT: Final = (0.8, 0.1, 0.1)
+"""Training, validation and test (section 6.1.3)."""
+PIECES: Final = 11
+"""Pieces of time of Figure 9."""
+GPU_BYTES: Final = 32 * 2**30
+"""Memory of one V100 of the paper's machine."""
+
+
+def workload(graph: Graph, preset: Preset, **fields: object) -> InteractionWorkload:
+    """A training task with the paper's settings (section 6.1) on one graph.
+
+    Args:
+        graph: one of `ALL`.
+        preset: decides the scale of a twin.
+        **fields: fields of `InteractionWorkload` that go before these.
+    """
+    from dgbench.systems.base.interactions import InteractionWorkload
+
+    return InteractionWorkload(
+        **{
+            "dataset": graph.name,
+            "scale": graph.scale(preset),
+            "hidden_dim": HIDDEN,
+            "share": SHARE,
+            **fields,
+        }  # type: ignore[arg-type]
+    )

@@ -1,0 +1,115 @@
+"""Rules of the table of observations that no single function can hold to.
+
+An exception stands here with its reason; a new one is a change of this list.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = ("lab", "systems", "harness")
+
+PATTERNS = {
+    "harness/doctor.py": "what programs print of their versions",
+    "harness/figures/svg.py": "the text of an SVG file",
+    "harness/machine/known.py": "what the system prints of its processors",
+    "harness/plan/plan.py": "whether a reason names a GPU",
+    "harness/report/contests.py": "TO GO: words of settings against techniques",
+    "harness/report/datasets.py": "TO GO: the scale in a twin's note",
+    "harness/report/pictures.py": "the size of an SVG file",
+    "harness/report/run.py": "file names",
+    "harness/report/subjects.py": "TO GO: systems in the titles of points",
+    "harness/report/systems.py": "TO GO: annotations and names of the history suite",
+    "harness/runner/child.py": "what exceptions of libraries say",
+    "harness/runner/readable.py": "control characters",
+    "harness/states.py": "ids of runs",
+    "harness/store/old_names/__init__.py": "names from before schema 3",
+    "lab/metrics.py": "what a name may be",
+    "systems/base/calibration.py": "file names",
+    "systems/gnnflow/experiments/table5.py": "TO GO: sizes in printed words",
+}
+"""Modules that match patterns, and what in."""
+RATIOS = {
+    "lab/compare.py": "the place",
+    "lab/verbs.py": "a ratio of turns, which a process forms",
+    "systems/dgc/experiments/common.py": "TO GO: a ratio of turns",
+    "systems/dgc/experiments/fig12_rows.py": "TO GO: a mean of ratios over models",
+    "systems/dgc/experiments/fig7.py": "TO GO: a ratio of turns",
+    "systems/dgc/experiments/race_runs.py": "TO GO: a ratio of turns",
+    "systems/base/race.py": "TO GO: a ratio of turns",
+    "systems/esdg/experiments/ablation.py": "TO GO: a ratio of turns",
+    "systems/esdg/experiments/fig5.py": "TO GO: a ratio of turns",
+    "systems/esdg/experiments/fig7.py": "TO GO: a ratio of turns",
+    "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
+    "systems/gnnflow/experiments/common.py": "TO GO: a ratio of turns",
+    "systems/gnnflow/experiments/table7.py": "TO GO: a ratio of turns",
+    "systems/pipad/claims.py": "TO GO: an interval of a median",
+    "systems/pipad/experiments/tuning.py": "TO GO: a ratio of turns",
+    "systems/tgcn/common.py": "TO GO: a ratio of turns",
+}
+"""Modules that form ratios with intervals."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        ({"re"}, PATTERNS),
+        ({f"dgbench.runtime.statistics.{n}" for n in ("paired_ratio", "pooled_ratio")}, RATIOS),
+    ],
+    ids=["patterns", "ratios"],
+)  # fmt: skip
+def test_only_named_modules_do_it(wanted: set[str], allowed: dict[str, str]) -> None:
+    found = {name for name, tree in modules() if imported(tree) & wanted}
+    assert not found - set(allowed)
+    assert not set(allowed) - found, "these do it no more: take them off the list"
+
+
+def test_no_number_of_a_row_is_asked_for_by_a_name() -> None:
+    """Old fields of rows are read where old rows are, and nowhere else."""
+    old = {"values", "units", "counters", "phases", "samples"}
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules()
+        if name != "harness/store/row.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in old
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "row"
+        and name != "harness/figures/failed_cells.py"  # a row of a table that is drawn
+    ]
+    assert not found
+
+
+def test_no_dimension_travels_in_the_name_of_a_metric() -> None:
+    """What is observed or selected is a name in full, not one that is put together."""
+    asked = {"observe", "observation", "where", "observed", "number"}
+    found = []
+    for name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and node.args:
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if called in asked and any(isinstance(a, ast.JoinedStr) for a in node.args[:2]):
+                    found.append(f"{name}:{node.lineno}")
+    assert not found

@@ -1,0 +1,54 @@
+"""Rows of GNNFlow's experiments with observations that were measured here or made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import Observation, Table, observation
+from dgbench.systems.base import Measurement
+
+
+def row(
+    experiment: str,
+    params: Mapping[str, Any],
+    found: Measurement | Iterable[Observation] = (),
+    **fields: Any,
+) -> Row:
+    """A row with what a cell measured, or with these observations; `fields` go before all else."""
+    common = {
+        "id": f"{experiment}-{'-'.join(map(str, params.values()))}", "paper": "gnnflow",
+        "experiment": experiment, "params": dict(params), "group": "g", "device": "cpu",
+        "data": {"twin": False, "scale": 1.0},
+    }  # fmt: skip
+    if isinstance(found, Measurement):
+        measured = structs.asdict(found)
+        observed = measured.pop("observations")
+        common |= measured | {"observed": observed}
+    else:
+        common["observed"] = list(found)
+    return Row(**(common | fields))
+
+
+def by(metric: str, dim: str, numbers: Mapping[Any, float], **dims: Any) -> list[Observation]:
+    """Observations of a metric, one for each value of a dimension."""
+    return [observation(metric, value, **{**dims, dim: key}) for key, value in numbers.items()]
+
+
+def number(found: Row | Measurement, metric: str, **dims: Any) -> Any:
+    """The only number with these dimensions; None where there is none."""
+    one = row("made up", {}, found) if isinstance(found, Measurement) else found
+    return Table.of([one]).where(metric, **dims).get()
+
+
+def changed(one: Row, metric: str, value: float, **dims: Any) -> Row:
+    """The row with another number at the observations with these dimensions."""
+    matching = {id(entry.of) for entry in Table.of([one]).where(metric, **dims)}
+    assert matching
+    observed = [
+        structs.replace(o, value=value) if id(o) in matching else o for o in one.observations
+    ]
+    return structs.replace(one, observed=observed)

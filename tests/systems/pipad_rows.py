@@ -1,0 +1,57 @@
+"""Rows of PiPAD's experiments, made by hand or by a small run, and what its checks say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.store.row import Row
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Observation, observation
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Cell, RunContext
+from dgbench.systems.pipad import PAPER
+
+EXPERIMENTS = {experiment.name: experiment for experiment in PAPER.experiments}
+PASSED = ResultCheck(of="outputs", against="oracle", gap=0.0, tolerance=1e-5, compared=1)
+
+__all__ = ["EXPERIMENTS", "made", "observation", "ran", "verdict"]
+
+
+def made(
+    experiment: str, params: dict[str, Any], found: Iterable[Observation] = (), **fields: Any
+) -> Row:
+    """A row that observed this; `fields` go before all else."""
+    plain = {
+        "id": f"{experiment}-{'-'.join(map(str, params.values()))}-{fields.get('round', 1)}",
+        "run": "test",
+        "paper": "pipad",
+        "experiment": experiment,
+        "params": params,
+        "group": f"{params.get('dataset')}/{params.get('model')}",
+        "preset": "quick",
+        "checks": [PASSED],
+        "observed": list(found),
+    }
+    return Row(**(plain | fields))
+
+
+def ran(cell: Cell, *, instrumented: bool = False, **fields: Any) -> Row:
+    """The row of a smoke cell, run here on the CPU."""
+    meter = Meter(timing=instrumented)
+    context = RunContext("cpu", "smoke", 1, instrumented=instrumented, meter=meter, budget_s=0.02)
+    found = EXPERIMENTS[cell.experiment].run(cell, context)
+    named = (found.values, found.units, found.counters, found.phases, found.samples)
+    assert not any(named), "numbers beside observations"
+    measured = structs.asdict(found)
+    observed = measured.pop("observations")
+    plain = {"instrumented": instrumented, "group": cell.group, "preset": "smoke"}
+    return made(cell.experiment, dict(cell.params), observed, **(measured | plain | fields))
+
+
+def verdict(rows: Sequence[Row], claim: str) -> Any:
+    """The verdict on a claim."""
+    return evaluate(PAPER, rows).find(claim)[1]
