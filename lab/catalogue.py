@@ -70,6 +70,9 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "hops": (int, "links that are passed on the way between two devices"),
     "p2p": (str, "on or off: copies between devices that do not pass the host"),
     "skew": (float, "exponent of Zipf's law by which vertices are drawn"),
+    # operators
+    "items": (int, "items to draw from"),
+    "changed": (float, "entries that changed over entries of a snapshot"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -107,8 +110,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "edge_rate": "edges",
         # GNNFlow
         "projected_throughput": "throughput of more or other devices, projected",
-        # operators
-        "copy_rate": "bytes copied",
     },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
@@ -206,7 +207,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "speedup": "time of the baseline over time of the setting",
         # PiPAD
         "slowdown": "time of the setting over time of the baseline",
-        "imbalance": "largest over mean work of workers",
+        "imbalance": "largest over mean of all, as of the work of workers",
         # DGC
         "divergence": "time of the slowest over that of the fastest",
         "span": "vertices that a recurrence runs one after another, in even shares of workers",

@@ -10,10 +10,12 @@ is selected from by metric and dimensions and never by a name that means somethi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dgbench.lab import metrics
 from dgbench.runtime.errors import InvalidInputError
@@ -53,17 +55,39 @@ def observation(
     samples: Sequence[float] = (),
     **dims: Any,
 ) -> Observation:
-    """An observation, checked.
+    """An observation, checked; scalars of numpy and torch become Python's.
 
     Raises:
         UnknownKeyError: an unknown metric or dimension; the nearest ones are named.
         InvalidInputError: a value of another type than the metric or the dimension has.
     """
-    found = Observation(
-        metric=metric, value=value, dims=dims, low=low, high=high, samples=list(samples)
+    found = plain(
+        Observation(
+            metric=metric, value=value, dims=dims, low=low, high=high, samples=list(samples)
+        )
     )
     check(found)
     return found
+
+
+def plain(one: Observation) -> Observation:
+    """The same observation with Python's numbers in place of numpy's and torch's scalars."""
+    return replace(
+        one,
+        value=plain_number(one.value),
+        low=plain_number(one.low),
+        high=plain_number(one.high),
+        dims={name: plain_number(value) for name, value in one.dims.items()},
+        samples=[plain_number(seconds) for seconds in one.samples],
+    )
+
+
+def plain_number(value: Any) -> Any:
+    """A scalar of numpy or torch as Python's number; anything else as it is."""
+    if hasattr(value, "item"):
+        with suppress(Exception):
+            return value.item()
+    return value
 
 
 def check(one: Observation) -> None:
@@ -75,6 +99,11 @@ def check(one: Observation) -> None:
         raise InvalidInputError(
             f"metric '{one.metric}' is a {known.kind} and takes int, found {one.value}"
         )
+    for end, value in (("low", one.low), ("high", one.high)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InvalidInputError(
+                f"{end} of metric '{one.metric}': a number is wanted, found {value!r}"
+            )
     for name, value in one.dims.items():
         metrics.check_value(name, value)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, ids, missing, strength
 from dgbench.lab.experiment import Measurement
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
@@ -539,5 +539,51 @@ def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None
         made = finding(plain.pop("rows", found), **plain)
         made.low, made.high = low, high
         return made
+
+    return check
+
+
+# operators
+
+
+def at_least(selection: Selection, said: str = "") -> Check:
+    """The lowest of all ratios that processes formed over their turns against the claim's bar.
+
+    Holds where every interval lies above the bar, and is undecided where one includes it. Such a
+    claim is of the machine that runs, so that its CPU measures it.
+
+    Args:
+        said: remark; {where} in it is what tells the lowest ratio from others: params and baseline.
+    """
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = selection(rows)
+        groups: dict[Any, list[Any]] = {}
+        for one in found:
+            groups.setdefault(one.place, []).append(one)
+        ratios = {key: ratio_of(Table(entries)) for key, entries in groups.items()}
+        known = {key: one for key, one in ratios.items() if one is not None}
+        if not known:
+            return selection.missing
+        bar, lows = float(claim.value), [one.low or 0.0 for one in known.values()]
+        lost = [key for key, one in known.items() if (one.high or bar) < bar]
+        place = min(lost or known, key=lambda key: known[key].value)
+        worst = known[place]
+        others = [set(key) for key in known]
+        apart = [pair for pair in place if not all(pair in pairs for pairs in others)]
+        where = ", ".join(f"{name} {value}" for name, value in apart or place)
+        return Finding(
+            measured=worst.value,
+            low=worst.low,
+            high=worst.high,
+            target=bar,
+            holds=True if min(lows) >= bar else None,
+            direction=worst.value > 1,
+            undecided=min(lows) < bar and not lost,
+            evidence="measured",
+            rows=ids(found.rows),
+            reason=said.format(where=where) or f"lowest of {len(known)}: {where}",
+            deviation=max((g for r in found.rows for g in r.deviation.values()), default=None),
+        )
 
     return check

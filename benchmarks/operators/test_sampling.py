@@ -16,7 +16,7 @@ from dgbench.kernels_cuda.weighted import SegmentTree, draw_without_replacement
 VERTICES, EVENTS, BATCH, ROOTS = 100_000, 2_000_000, 100_000, 4_000
 FANOUT = 10
 LINES = {"recent": 6.5, "uniform": 14.0}
-"""Lines for a root: vertex, uncached steps of the search, records (as in race_sampling.py)."""
+"""Lines for a root: vertex, uncached steps of the search, records."""
 
 
 def store(events: int = EVENTS) -> TemporalStore:

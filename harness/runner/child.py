@@ -25,7 +25,7 @@ from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
 from dgbench.lab.metrics import METRICS, own
-from dgbench.lab.table import Observation
+from dgbench.lab.table import Observation, plain, plain_number
 from dgbench.lab.table import check as check_observation
 from dgbench.runtime import touched
 from dgbench.runtime.errors import (
@@ -325,25 +325,13 @@ def _memory_reason(text: str) -> str:
 
 def _to_plain(measurement: Measurement) -> None:
     """Numpy and torch scalars become floats and ints; what cannot is left for `complaints`."""
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "item"):
-            with contextlib.suppress(Exception):
-                return value.item()
-        return value
-
     for name in ("deviation", "data"):
-        found = getattr(measurement, name)
-        if isinstance(found, dict):
-            setattr(measurement, name, {k: plain(v) for k, v in found.items()})
+        numbers = getattr(measurement, name)
+        if isinstance(numbers, dict):
+            setattr(measurement, name, {k: plain_number(v) for k, v in numbers.items()})
     if isinstance(measurement.observations, list):
         measurement.observations = [
-            msgspec.structs.replace(
-                one, value=plain(one.value), samples=[plain(s) for s in one.samples]
-            )
-            if isinstance(one, Observation)
-            else one
-            for one in measurement.observations
+            plain(one) if isinstance(one, Observation) else one for one in measurement.observations
         ]
 
 

@@ -25,7 +25,7 @@ from dgbench.lab.compare import CONTROL
 CHECK = "check"
 """Parameter of cells that only compare, and stand for the cell with the same other parameters."""
 
-BOUND = ("dataset", "model")
+BOUND = ("dataset", "model", "operator")
 """Parameters that tell one workload of a system from another."""
 
 UNCOMPARED = "its result was not compared with a reference"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,3 +131,19 @@ def test_ratios_formed_in_processes_are_pooled_over_them() -> None:
     assert both is not None
     assert (both.value, both.n, both.twin, both.deviation) == (pytest.approx(4), 2, True, 2e-6)
     assert both.rows == ["a-g-r1", "a-g-r2"]
+
+
+def test_scalars_of_arrays_become_numbers():
+    one = observation(
+        "speedup", np.float32(2), low=torch.tensor(1.0), high=np.float64(4), ranks=np.int64(8)
+    )
+    assert (one.value, one.low, one.high, one.dims) == (2.0, 1.0, 4.0, {"ranks": 8})
+    kinds = [type(value) for value in (one.value, one.low, one.high, one.dims["ranks"])]
+    assert kinds == [float, float, float, int]
+    assert type(observation("epochs", np.int64(3)).value) is int
+
+
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_an_end_of_an_interval_is_a_number(end):
+    with pytest.raises(InvalidInputError, match=f"{end} of metric 'speedup'"):
+        observation("speedup", 2.0, **{end: "1"})

@@ -13,7 +13,7 @@ import pytest
 from dgbench.harness.plan import Plan
 from dgbench.systems.base.registry import get_paper
 
-PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn")
+PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn", "operators")
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -26,7 +26,10 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def reads_device(module: ModuleType, seen: set[str] | None = None) -> bool:
-    """Whether a module, or one of a function that it hands its context to, reads its device."""
+    """Whether a module, or one of a function that it hands its context to, reads its device.
+
+    A function that is chosen from a table stands for all of that table.
+    """
     seen = set() if seen is None else seen
     if module.__name__ in seen or not module.__name__.startswith("dgbench.systems"):
         return False
@@ -42,6 +45,9 @@ def reads_device(module: ModuleType, seen: set[str] | None = None) -> bool:
             given = [*node.args, *(k.value for k in node.keywords)]
             if any(isinstance(x, ast.Name) and x.id == "context" for x in given):
                 handed |= set(_names(node.func))
+                if isinstance(node.func, ast.Name) and not hasattr(module, node.func.id):
+                    tables = [n for n in ast.walk(tree) if isinstance(n, ast.Dict)]
+                    handed |= {n for one in tables for v in one.values for n in _names(v)}
     found = [getattr(module, name, None) for name in handed]
     for node in ast.walk(tree):  # imported where it is used
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:

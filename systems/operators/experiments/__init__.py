@@ -1,0 +1,30 @@
+"""All races, by operator family."""
+
+from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
+from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
+from dgbench.systems.operators.experiments.cache import Cache
+from dgbench.systems.operators.experiments.difference import Encode, Rebuild
+from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling, SubgraphSampling
+from dgbench.systems.operators.experiments.labels import Labels
+from dgbench.systems.operators.experiments.sampling import Insert, Sampling
+from dgbench.systems.operators.experiments.scan import PackedScan, Scan
+from dgbench.systems.operators.experiments.weighted import Weighted
+from dgbench.systems.operators.race import OperatorRace
+
+EXPERIMENTS: tuple[OperatorRace, ...] = (
+    Aggregate(),
+    Merged(),
+    Scan(),
+    PackedScan(),
+    Attention(),
+    PackedAttention(),
+    Encode(),
+    Rebuild(),
+    Labels(),
+    Weighted(),
+    EdgeSampling(),
+    SubgraphSampling(),
+    Sampling(),
+    Insert(),
+    Cache(),
+)

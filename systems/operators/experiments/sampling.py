@@ -1,0 +1,250 @@
+"""Temporal neighbours: sampling them, and putting edges into the graph they are sampled from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
+from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.experiment import Preset
+from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
+from dgbench.systems.operators.streams import Hop, Stream
+
+TCSR, SEARCH = "T-CSR", "torch search"
+DGL = "DGL, rebuilt"
+FANOUT, BATCHES = 10, 32
+STEP = 100_000
+"""Edges that are inserted at a time where a graph is built."""
+STREAMS = {"smoke": (200, 4000), "quick": (10_000, 300_000), None: (200_000, 10_000_000)}
+ROOTS = {"smoke": (20,), "quick": (600,), None: (600, 4000)}
+"""Edges of a batch; it has three roots each."""
+
+
+class Sampling(OperatorRace):
+    name = "sampling"
+    title = "Sampling temporal neighbours"
+    question = "How fast are recent and uniform temporal neighbours sampled from a growing store?"
+    reading = (
+        "Power law, every edge at both ends, roots in the middle of the stream, fan-out 10; ours "
+        "is the store that grew by insertion. T-CSR is TGL's way, sorted rows that are built anew "
+        "whenever edges come; the search in torch knows recent neighbours only. Released samplers "
+        "of other systems are raced by `gnnflow/contenders`."
+    )
+    claims = ("operators-sampling-tcsr",)
+    workloads = {
+        preset: tuple(
+            {
+                "policy": policy, "hops": hops, "roots": roots, "threads": threads,
+                "vertices": n, "edges": edges,
+            }
+            for threads in ((1,) if preset else (1, 2))
+            for policy, hops, roots in product(("recent", "uniform"), (1, 2), ROOTS[preset])
+        )
+        for preset, (n, edges) in STREAMS.items()
+    }  # fmt: skip
+    label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
+
+    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+        stream = Stream.power_law(params["vertices"], params["edges"])
+        policy, fanouts, threads = params["policy"], [FANOUT] * params["hops"], params["threads"]
+        torch.set_num_threads(threads)  # set back by the race
+        store = TemporalStore(stream.vertices, undirected=True)
+        for at in range(0, len(stream), STEP):
+            part = slice(at, at + STEP)
+            store.insert(stream.src[part], stream.dst[part], stream.t[part])
+        rows = build_tcsr(
+            stream.vertices, stream.src, stream.dst, stream.t, undirected=True, threads=threads
+        )
+        middle, size = len(stream) // 2, params["roots"]
+        batches = [stream.roots(middle + turn * size, size) for turn in range(BATCHES)]
+
+        def sampled(sample: Callable[..., Any], graph: Any, turn: int) -> list[Any]:
+            """Draws of its own for every turn, so that two calls differ."""
+            return sample(
+                graph, *batches[turn], fanouts, policy=policy, draw=turn, threads=threads
+            )[0]
+
+        calls: dict[str, Call] = {
+            OURS: partial(sampled, sample_hops, store),
+            TCSR: partial(sampled, sample_tcsr_hops, rows),
+        }
+        if policy == "recent":
+            search = TorchSearch(stream)
+            calls[SEARCH] = lambda turn: search.recent(*batches[turn], len(fanouts))
+        targets = sum(hop.nodes.numel() for hop in calls[OURS](0))
+        return OperatorCase(
+            calls=calls,
+            check=lambda name, _, found: stream.check(list(map(_hop, found)), FANOUT, policy),
+            work=(("throughput", {"of": "targets"}, targets),),
+            observe=(
+                ("vertices", stream.vertices, {}),
+                ("edges", len(stream), {}),
+                ("memory", store.memory().total, {"method": OURS}),
+            ),
+        )
+
+
+class Insert(OperatorRace):
+    name = "insert"
+    title = "Putting edges into a growing graph"
+    question = "How much faster is inserting a batch of edges than building the graph anew?"
+    reading = (
+        "One thread, processor time, both directions of every edge. The store grows in place; "
+        "T-CSR and DGL build all rows from arrays at hand. Each turn adds a batch to what the "
+        "one before left."
+    )
+    claims = ("operators-insert-rebuild",)
+    threads = 1
+    turns = {"smoke": 2, "quick": 7, None: 7}
+    clock = staticmethod(time.process_time)
+    slow_s = 30.0
+    shortest_turn_s = 0.0
+    workloads = {
+        "smoke": ({"vertices": 200, "edges": 4000, "batch": 200},),
+        "quick": ({"vertices": 10_000, "edges": 300_000, "batch": 10_000},),
+        None: ({"vertices": 200_000, "edges": 10_000_000, "batch": 100_000},),
+    }
+    label = "{batch:,} into {edges:,} edges"
+
+    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+        old, batch = params["edges"], params["batch"]
+        stream = Stream.power_law(params["vertices"], old + BATCHES * batch)
+        store = TemporalStore(stream.vertices, undirected=True)
+        for at in range(0, old, STEP):
+            part = slice(at, min(at + STEP, old))
+            store.insert(stream.src[part], stream.dst[part], stream.t[part])
+        growing = {
+            OURS: Growing(stream, old, batch, partial(_insert, store)),
+            f"{TCSR}, rebuilt": Growing(stream, old, batch, _tcsr),
+        }
+        left_out = {}
+        try:
+            growing[DGL] = Growing(stream, old, batch, _dgl())
+        except Exception as error:  # its libraries may not load
+            left_out[DGL] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return OperatorCase(
+            calls={name: one.add for name, one in growing.items()},
+            check=lambda name, _, found: check_edges(found, stream),
+            left_out=left_out,
+            work=(("edge_rate", {}, batch),),
+            observe=(
+                ("vertices", stream.vertices, {}),
+                ("edges", old, {}),
+                ("memory", store.memory().total, {"method": OURS}),
+            ),
+        )
+
+
+@dataclass
+class Growing:
+    """A graph that gets the next batch of a stream in every call.
+
+    Attributes:
+        grow: (stream, old, new) -> what holds its first `new` edges, of which `old` were there.
+        held: edges that are there.
+    """
+
+    stream: Stream
+    held: int
+    batch: int
+    grow: Callable[[Stream, int, int], Any]
+    last: Any = field(default=None)
+
+    def add(self, _: int) -> tuple[Any, int]:
+        """Add a batch: the graph, and how many edges it has."""
+        upto = self.held + self.batch
+        if upto > len(self.stream):
+            raise IndexError(f"the stream has {len(self.stream)} edges, {upto} are asked for")
+        self.last = self.grow(self.stream, self.held, upto)
+        self.held = upto
+        return self.last, upto
+
+
+def _insert(store: TemporalStore, stream: Stream, old: int, new: int) -> TemporalStore:
+    part = slice(old, new)
+    store.insert(stream.src[part], stream.dst[part], stream.t[part])
+    return store
+
+
+def _tcsr(stream: Stream, _: int, new: int) -> Tcsr:
+    arrays = (one[:new] for one in (stream.src, stream.dst, stream.t))
+    return build_tcsr(stream.vertices, *arrays, undirected=True, threads=1)
+
+
+def _dgl() -> Callable[[Stream, int, int], Any]:
+    dgl = import_dgl()
+
+    def build(stream: Stream, _: int, new: int) -> Any:
+        src, dst = stream.src[:new], stream.dst[:new]
+        both = torch.cat([src, dst]), torch.cat([dst, src])
+        return dgl.graph(both, num_nodes=stream.vertices).formats(["csc"])
+
+    return build
+
+
+def check_edges(found: tuple[Any, int], stream: Stream) -> ResultCheck:
+    """Compare the edges of some vertices with a search through all edges that were added."""
+    graph, count = found
+    src, dst = stream.src[:count].numpy(), stream.dst[:count].numpy()
+    chosen = {*range(0, stream.vertices, max(1, stream.vertices // 16)), int(src[-1]), int(dst[-1])}
+    wanted = {str(vertex): np.flatnonzero((src == vertex) | (dst == vertex)) for vertex in chosen}
+    own = {str(vertex): _edges_of(graph, vertex, count) for vertex in chosen}
+    return equal("edges", own, wanted, against="search through all edges")
+
+
+def _edges_of(graph: Any, vertex: int, count: int) -> Tensor:
+    if isinstance(graph, TemporalStore):
+        eids = graph.neighbours(vertex)[1]
+    elif isinstance(graph, Tcsr):
+        eids = graph.eids[int(graph.indptr[vertex]) : int(graph.indptr[vertex + 1])]
+    else:
+        eids = graph.in_edges(vertex, form="eid") % count
+    return eids.long().sort().values
+
+
+class TorchSearch:
+    """Recent neighbours by one binary search for all roots, in torch, over rows sorted once."""
+
+    SPAN = 1 << 25
+
+    def __init__(self, stream: Stream) -> None:
+        ends = torch.cat([stream.src, stream.dst])
+        others = torch.cat([stream.dst, stream.src])
+        # Stable, so that edges of equal times keep their order of arrival.
+        self.keys, order = (ends * self.SPAN + stream.t.long().repeat(2)).sort(stable=True)
+        self.eids = torch.arange(len(stream)).repeat(2)[order]
+        self.others, self.times = others[order], stream.t.repeat(2)[order]
+        self.starts = torch.searchsorted(self.keys, torch.arange(stream.vertices) * self.SPAN)
+
+    def recent(self, nodes: Tensor, times: Tensor, hops: int) -> list[Hop]:
+        """The newest neighbours of each hop."""
+        found = []
+        for hop in range(hops):
+            upto = torch.searchsorted(self.keys, nodes * self.SPAN + times.long())
+            at = upto.unsqueeze(1) - 1 - torch.arange(FANOUT)
+            inside = at >= self.starts[nodes].unsqueeze(1)
+            target, at = inside.nonzero()[:, 0], at[inside]
+            found.append(Hop(nodes, times, target, self.eids[at]))
+            if hop + 1 < hops:
+                nodes = torch.cat([nodes, self.others[at]])
+                times = torch.cat([times, self.times[at]])
+        return found
+
+
+def _hop(found: Any) -> Hop:
+    """A hop of any contender."""
+    if isinstance(found, Hop):
+        return found
+    target = torch.repeat_interleave(torch.arange(found.nodes.numel()), found.offsets.diff())
+    return Hop(found.nodes, found.times, target, found.eids)

@@ -1,0 +1,263 @@
+"""Races of operators: every family runs, compares its results, and says what its claims rest on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from msgspec import structs
+from paper_rows import row_of
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.standing import judged
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.experiment import RunContext
+from dgbench.lab.result_checks import equal
+from dgbench.lab.table import Table, observation
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.operators import PAPER
+from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
+
+CONTEXT = RunContext("cpu", "smoke", 1)
+EXPERIMENTS = {one.name: one for one in PAPER.experiments}
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+OF_LARGER_PRESETS = {"operators-weighted-million"}
+every_family = pytest.mark.parametrize("name", EXPERIMENTS)
+
+
+def test_every_claim_has_a_check_and_belongs_to_an_experiment() -> None:
+    assert set(CLAIMS) == set(PAPER.checks)
+    assert set(CLAIMS) == {claim for one in PAPER.experiments for claim in one.claims}
+    assert all(claim.value >= 1 and claim.tolerance == 0 for claim in CLAIMS.values())
+
+
+@every_family
+def test_cells_are_distinct_and_each_races_inside_its_own_process(name: str) -> None:
+    for preset in ("smoke", "quick", "full", "paper"):
+        cells = EXPERIMENTS[name].cells(preset, "cpu")
+        assert cells
+        assert len({cell.group for cell in cells}) == len(cells)
+        assert len({EXPERIMENTS[name].workload(cell.params) for cell in cells}) == len(cells)
+        assert all(cell.turns for cell in cells)
+
+
+@every_family
+def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> None:
+    experiment, rows = EXPERIMENTS[name], []
+    for number, cell in enumerate(experiment.cells("smoke", "cpu")):
+        if cell.unavailable:
+            continue
+        found = experiment.run(cell, CONTEXT)
+        assert all(check.passed for check in found.checks), found.checks
+        own = [check.part.partition(",")[0] for check in found.checks if not check.system]
+        assert own == ["before timing", "after timing"]
+        fields = structs.asdict(found)
+        rows.append(row_of(cell, number, observed=fields.pop("observations"), **fields))
+    if not rows:
+        pytest.skip("no peer is installed")
+    table = Table.of(rows, experiment=name)
+    times = table.where("operation_time")
+    assert {len(one.of.samples) for one in times} == set(table.where("turns").values) == {2}
+    raced = {one["baseline"] for one in table.where("speedup")}
+    assert raced
+    assert raced <= {one["method"] for one in times}
+    for figure in experiment.figures():
+        points = figure.points(rows)
+        assert points or figure.kind == "limit_share"  # its limit is another row's
+        gaps = {point["failed"] for point in points if point.get("failed")}
+        assert gaps <= {"not-supported: it has no such form"}
+    assert "as fast as the best peer" in experiment.answer(rows)
+    for claim in experiment.claims:
+        finding = PAPER.checks[claim](CLAIMS[claim], rows)
+        if claim in OF_LARGER_PRESETS:
+            assert finding.measured is None
+            continue
+        assert finding.measured > 0
+        assert finding.rows
+
+
+def spoiled(result: Any) -> Any:
+    """The same with its first tensor changed."""
+    if isinstance(result, torch.Tensor):
+        return result * 1.01 if result.is_floating_point() else result + 1
+    if isinstance(result, list | tuple):
+        return type(result)([spoiled(result[0]), *result[1:]])
+    return SPOILED[type(result).__name__](result)
+
+
+SPOILED: dict[str, Callable[[Any], Any]] = {
+    "Difference": lambda d: dataclasses.replace(d, added=d.added[:, 1:]),
+    "Csr": lambda c: dataclasses.replace(c, indices=(c.indices + 1) % c.num_cols),
+    "EdgeSample": lambda s: dataclasses.replace(
+        s, layers=(dataclasses.replace(s.layers[0], neighbours=s.layers[0].neighbours + 1),)
+    ),
+    "SubgraphSample": lambda s: dataclasses.replace(s, vertices=s.vertices + 1000),
+    "Sample": lambda s: dataclasses.replace(s, eids=s.eids + 1),
+    "TemporalStore": lambda _: TemporalStore(200, undirected=True),
+}
+
+
+@pytest.mark.parametrize("when", ["before timing", "after timing"])
+@every_family
+def test_a_spoiled_operator_fails_its_check(name: str, when: str, monkeypatch) -> None:
+    experiment = EXPERIMENTS[name]
+    cell = experiment.cells("smoke", "cpu")[0]
+    if cell.unavailable:
+        pytest.skip(cell.unavailable)
+    made = experiment.case(cell.params, "smoke")
+    right, last = made.calls[OURS], 3  # of two turns, and one before them
+
+    def call(turn: int) -> Any:
+        result = right(turn)
+        return spoiled(result) if turn == (0 if when == "before timing" else last) else result
+
+    case = OperatorCase(
+        **{
+            **{field: getattr(made, field) for field in OperatorCase.__dataclass_fields__},
+            "calls": {**made.calls, OURS: call},
+        }
+    )
+    monkeypatch.setattr(type(experiment), "case", lambda self, params, preset: case)
+    found = experiment.run(cell, CONTEXT)
+    wrong = [check for check in found.checks if not check.passed]
+    assert [(check.system, check.part.partition(",")[0]) for check in wrong] == [("", when)]
+
+
+def test_a_wrong_result_makes_rows_of_its_own_operator_void_and_no_others() -> None:
+    cells = [EXPERIMENTS[name].cells("smoke", "cpu")[0] for name in ("scan", "attention")]
+    good = equal("sums", 1, 1, against="product")
+    rows = [row_of(cell, number, checks=[good]) for number, cell in enumerate(cells)]
+    wrong = row_of(cells[0], 2, status="check", reason="outputs deviate")
+    assert [row.status for row in judged([*rows, wrong])] == ["void", "ok", "check"]
+
+
+class Doubling(OperatorRace):
+    """Ours doubles a tensor; its peers do so, too slowly, wrongly or not at all."""
+
+    name = "doubling"
+    title = "Doubling"
+    question = "Does it double?"
+    workloads = {None: ({"size": 3}, {"size": 4})}
+    label = "{size} numbers"
+    sweep = ("size", "numbers")
+    peers: dict[str, Callable[[int], Any]] = {}
+
+    def case(self, params, preset) -> OperatorCase:
+        x = torch.arange(params["size"])
+        return OperatorCase(
+            calls={OURS: lambda _: x + x, **self.peers},
+            check=lambda name, turn, found: equal("sums", found, 2 * x, against="product"),
+            left_out={"absent": "not installed"},
+            work=(("throughput", {"of": "numbers"}, params["size"]),),
+        )
+
+
+def race_of(**peers: Callable[[int], Any]) -> Doubling:
+    found = Doubling()
+    found.peers = peers
+    return found
+
+
+def test_peers_that_fail_or_are_wrong_or_slow_are_left_out_with_a_note(monkeypatch) -> None:
+    def fails(_: int) -> Any:
+        raise OSError("its library does not load\nand more")
+
+    def right(_: int) -> Any:
+        return torch.arange(3) * 2
+
+    clock = iter(float(n) for n in range(1, 10_000))
+    race = race_of(fails=fails, wrong=lambda _: torch.zeros(3), right=right)
+    found = race.run(race.cells("smoke", "cpu")[0], CONTEXT)
+    assert found.notes == [
+        "absent is left out: not installed",
+        "fails is left out: OSError: its library does not load",
+        "wrong is left out: sums differ from the product: 0.67 of 3",
+    ]
+    assert {one.dims.get("baseline") for one in found.observations} == {None, "right"}
+    assert [check.system for check in found.checks] == ["", "right", "", "right"]
+    race.clock = lambda: 9.0 * next(clock)
+    with pytest.raises(UnsupportedError, match="no peer runs here"):
+        race.run(race.cells("smoke", "cpu")[0], CONTEXT)
+
+
+def test_an_operator_that_raises_is_not_left_out() -> None:
+    def fails(_: int) -> Any:
+        raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"):
+        race_of(**{OURS: fails}).run(Doubling().cells("smoke", "cpu")[0], CONTEXT)
+
+
+def test_a_race_without_an_installed_peer_plans_cells_that_say_so() -> None:
+    race = Doubling()
+    race.packages = ("no_such_package",)
+    assert {cell.unavailable for cell in race.cells("quick", "cpu")} == {
+        "no peer is installed: no_such_package"
+    }
+    race.packages = ("no_such_package", "torch")
+    assert not any(cell.unavailable for cell in race.cells("quick", "cpu"))
+
+
+def rows_of_ratios(*ends: tuple[float, float, float]) -> list:
+    """A row of the aggregation with a speed-up (value, low, high) for each of these."""
+    cells = EXPERIMENTS["aggregate"].cells("full", "cpu")
+    return [
+        row_of(
+            cell,
+            number,
+            observed=[observation("speedup", v, low=low, high=high, method=OURS, baseline="DGL")],
+        )
+        for number, (cell, (v, low, high)) in enumerate(zip(cells, ends, strict=False))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "bar", "verdict"),
+    [
+        ([(2.0, 1.8, 2.2), (1.2, 1.1, 1.3)], 1.0, "reproduced"),
+        ([(2.0, 1.8, 2.2), (1.2, 0.9, 1.5)], 1.0, "not run here"),
+        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9)], 1.0, "contradicted"),
+        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9), (0.79, 0.5, 1.1)], 1.0, "contradicted"),
+        ([(3.0, 2.8, 3.2), (2.6, 2.51, 2.7)], 2.5, "reproduced"),
+        ([(3.0, 2.8, 3.2), (1.5, 1.4, 1.6)], 2.5, "direction only"),
+        ([(3.0, 2.8, 3.2), (2.6, 2.4, 2.7)], 2.5, "not run here"),
+    ],
+)
+def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, verdict) -> None:
+    claim = structs.replace(CLAIMS["operators-aggregate-best-peer"], value=bar)
+    finding = PAPER.checks[claim.id](claim, rows_of_ratios(*ends))
+    assert decide(claim, finding).verdict == verdict
+
+
+def test_cells_without_numbers_are_gaps_beside_those_that_have_them() -> None:
+    race = race_of(right=lambda _: torch.arange(3) * 2)
+    first, second = race.cells("smoke", "cpu")
+    fields = structs.asdict(race.run(first, CONTEXT))
+    rows = [
+        row_of(first, 0, observed=fields.pop("observations"), **fields),
+        row_of(second, 1, status="oom", reason="21.9 of 24.0 GiB"),
+    ]
+    ratios = race.speedup_points(rows)
+    assert [(p["row"], p["panel"], p.get("failed"), p.get("n")) for p in ratios] == [
+        ("3 numbers", "over right", None, 2),
+        ("4 numbers", "over right", "oom: 21.9 of 24.0 GiB", None),
+    ]
+    (alone,) = race.speedup_points(rows[:1])
+    assert (alone["row"], alone["panel"]) == ("over right", "3 numbers")
+    other = structs.replace(rows[1], status="ok", notes=["right is left out: OSError: gone"])
+    other.observed = [
+        observation("speedup", 2.0, method=OURS, baseline="else"),
+        observation("turns", 7),
+    ]
+    gaps = [p["failed"] for p in race.speedup_points([rows[0], other]) if "failed" in p]
+    assert gaps == ["not-supported: it has no such form", "skipped: OSError: gone"]
+    times = race.time_points(rows)
+    assert [(p["series"], p["x"], "y" in p) for p in times] == [
+        (OURS, 3, True),
+        ("right", 3, True),
+        (OURS, 4, False),
+    ]
