@@ -9,6 +9,7 @@ import torch
 
 from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS
+from dgbench.lab.verbs import number
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.gnnflow.access import StoreAccess
@@ -60,8 +61,10 @@ def test_cells_of_figure_13_sample_from_every_placement(native, monkeypatch, pla
     monkeypatch.setitem(fig13.SETTINGS, "tgat", small)
     context = RunContext(device=native.device, preset="smoke", threads=1)
     measured = fig13.measure(BY_NAME["reddit"], placement, context)
-    assert measured.values["neighbours_per_s"] > 0
-    assert (measured.counters["device_bytes"] > 0) == (placement in ("cuda", "hybrid", "guided"))
+    assert number(measured, "throughput", of="neighbours") > 0
+    assert (number(measured, "memory", of="device") > 0) == (
+        placement in ("cuda", "hybrid", "guided")
+    )
     assert bool(measured.notes) == (placement == "unified")
     if placement == "unified":
         ballast = []

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import fake_run
 import pytest
+from msgspec.structs import replace
 
 from dgbench.harness.cli import main
 from dgbench.harness.compare import compare_runs
@@ -195,9 +196,13 @@ def test_compare_sees_counters_and_new_failures(tmp_path):
     changed = next(r for r in b.rows() if r.cell_hash == "c003")
     for row in b.rows():
         if row.cell_hash == changed.cell_hash:
-            row.counters["edges"] += 5
+            row.observed = [
+                replace(one, value=one.value + 5) if one.metric == "edges" else one
+                for one in row.observed
+            ]
         if row.cell_hash == "c004":
-            row.status, row.samples = "crash", []
+            row.status = "crash"
+            row.drop_numbers()
     found = compare_runs(a, b)
     assert found.exit_code == 1
     assert "1 counter that grew" in found.why

@@ -14,6 +14,7 @@ from dgbench.harness.plan import Plan
 from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Store
 from dgbench.runtime.cuda_driver import driver_awake
+from tests.observed import numbers
 
 SOURCE = """
 static int awake = 0;
@@ -83,5 +84,5 @@ def test_children_start_without_the_driver_that_was_woken(tmp_path, monkeypatch,
             assert notes == "the CUDA driver was woken by waker: less is imported ahead"
         rows = run(tmp_path, server)
     assert rows["ok"].status == "ok"
-    assert rows["ok"].counters["edges"] == 7
+    assert numbers(rows["ok"])["edges"] == 7
     assert rows["raise"].status == "crash"

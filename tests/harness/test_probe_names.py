@@ -90,7 +90,6 @@ def test_utilisation_is_read_from_what_nvml_wrote():
     probes = {"gpu_kernel_resident_percent": 42.0}
     params = {"what": "race", "dataset": "lastfm", "system": "tgcn"}
     race = Row(id="t", paper="tgcn", experiment="fig6", params=params, device="cuda", probes=probes)
-    paper = get_paper("tgcn")
-    name = next(k for k, check in paper.checks.items() if check.__name__ == "underused")
+    paper, name = get_paper("tgcn"), "tgcn-fig6-gpu-underused-small"
     claim = Claim(id=name, where="", statement="", kind="utilisation", value=None)
     assert paper.checks[name](claim, [race]).measured == 42.0

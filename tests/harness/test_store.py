@@ -31,6 +31,7 @@ from dgbench.lab.compare import (
     select,
     without_control,
 )
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
 
@@ -355,15 +356,17 @@ def test_groups_are_averaged_and_twins_remembered():
     assert list(by_group(rows)) == ["small", "large"]
 
 
-def test_values_and_counters_are_paired_too_and_nonsense_is_not():
+def test_metrics_are_paired_too_and_nonsense_is_not():
     rows = [
-        row("a", 1, values={"peak": 3.0}, counters={"edges": 10}),
-        row("b", 1, values={"peak": 1.5}, counters={"edges": 0}),
+        row("a", 1, observed=[observation("memory", 3), observation("edges", 10)]),
+        row("b", 1, observed=[observation("memory", 2), observation("edges", 0)]),
     ]
-    assert paired(rows, {"system": "a"}, {"system": "b"}, "peak").value == pytest.approx(2.0)
+    assert paired(rows, {"system": "a"}, {"system": "b"}, "memory").value == pytest.approx(1.5)
     assert paired(rows, {"system": "a"}, {"system": "b"}, "edges") is None
-    assert paired(rows, {"system": "a"}, {"system": "b"}, "nothing") is None
+    assert paired(rows, {"system": "a"}, {"system": "b"}, "loss") is None
     assert quantity(rows[0], "edges") == 10.0
+    with pytest.raises(UnknownKeyError):
+        paired(rows, {"system": "a"}, {"system": "b"}, "nothing")
 
 
 def test_controls_belong_to_no_contender():

@@ -46,7 +46,5 @@ def small_rows(experiment, most: int) -> list[Row]:
             continue
         measured = structs.asdict(found)
         measured["observed"] = measured.pop("observations")
-        if not found.observations:
-            measured["counters"] = {**meter.counters, **found.counters}
         rows.append(row_of(cell, number, preset="smoke", **measured))
     return rows

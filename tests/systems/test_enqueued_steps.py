@@ -9,6 +9,7 @@ import torch
 from pretended_cuda import pretended_cuda
 from tiny_data import serve, tiny_sequence, tiny_workload
 
+from dgbench.lab.verbs import number
 from dgbench.runtime.readback import Readback
 from dgbench.systems.base import RunContext, get_system, race
 from dgbench.systems.pipad import PipadSystem
@@ -87,10 +88,10 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
     # A later process: the first one would take a step more, to compare it.
     context = RunContext("cpu", "smoke", 1, budget_s=0.05, round=2)
     measured = race.timed("reference", tiny_workload(), context)
-    assert len(measured.samples) + measured.warmup == len(begun) > 2
+    assert len(measured.steady) + measured.warmup == len(begun) > 2
     assert ahead[:-1] == [1] * (len(begun) - 1)
     assert waited == list(range(len(begun)))
-    assert measured.values["loss"] == begun[0].value()
+    assert number(measured, "loss") == begun[0].value()
 
 
 def test_a_trainer_with_a_step_of_its_own_is_timed_by_it(monkeypatch):
