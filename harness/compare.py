@@ -15,6 +15,7 @@ import msgspec
 
 from dgbench.harness.quantities import (
     ONE_PROCESS,
+    cell_words,
     counters_that_differ,
     quantities,
     ratio_of,
@@ -53,6 +54,7 @@ class Change:
 
     Attributes:
         cell: hash of the cell in A. name: paper, experiment and params; `quantity` behind it.
+        label: the same for people, without the paper.
         word: SLOW, FAST, SAME or AMBG. ratio: time in B over time in A.
         counters: name -> (A, B), those that differ. paced: False where the sides worked for
             different lengths, so that their counters say nothing.
@@ -74,6 +76,7 @@ class Change:
     values: tuple[float, float] | None = None
     rows: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ((), ())  # type: ignore[assignment]
     twin: bool = False
+    label: str = ""
 
     @property
     def grew(self) -> bool:
@@ -221,8 +224,8 @@ def compare_states(a: State, b: State) -> Comparison:
         a=a.name,
         b=b.name,
         changes=changes,
-        only_a=sorted(_name(rows[0][1]) for key, rows in first.items() if key not in second),
-        only_b=sorted(_name(rows[0][1]) for key, rows in second.items() if key not in first),
+        only_a=sorted(cell_words(rows[0][1]) for key, rows in first.items() if key not in second),
+        only_b=sorted(cell_words(rows[0][1]) for key, rows in second.items() if key not in first),
         identity=notes,
         floor=floor,
         differs=differs,
@@ -286,11 +289,6 @@ def _data(row: Any) -> tuple | None:
     return (str(row.data["dataset"]), bool(row.data.get("twin")), str(row.data.get("scale")))
 
 
-def _name(row: Any) -> str:
-    params = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    return f"{row.paper}/{row.experiment} {params}".rstrip()
-
-
 def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
     old, new = [row for _, row in first], [row for _, row in second]
     status = _status(old), _status(new)
@@ -304,7 +302,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         "rows": tuple([(run, row.id) for run, row in side] for side in (first, second)),
         "twin": any(bool(row.data.get("twin")) for row in (*old, *new)),
     }
-    name = _name(old[0])
+    name, label = cell_words(old[0]), cell_words(old[0], paper=False)
     one, two = quantities(old), quantities(new)
     found = []
     for quantity in one:
@@ -319,6 +317,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
                 word=verdict(ratio, edge),
                 ratio=ratio,
                 counters={} if found else differ,
+                label=f"{label}: {one[quantity].words}" if quantity else label,
                 quantity=quantity,
                 gain=one[quantity].gain,
                 values=(_middle(one[quantity].found), _middle(two[quantity].found)),
@@ -327,7 +326,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         )
     if not found:
         word = "SAME" if status[0] == status[1] else "AMBG"
-        found.append(Change(name=name, word=word, ratio=None, counters=differ, **here))
+        found.append(Change(name=name, label=label, word=word, ratio=None, counters=differ, **here))
     return found
 
 

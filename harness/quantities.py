@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ class Quantity:
 
     Attributes:
         found: one observation a process. gain: whether it is a ratio to a peer, larger better.
+        words: what it is, for people, see `words_of`.
         low, high: interval of a gain inside its process, where there is one process.
         turns: what that interval rests on.
     """
@@ -47,12 +48,32 @@ class Quantity:
     low: float | None = None
     high: float | None = None
     turns: int = 0
+    words: str = ""
+
+
+def cell_words(row: Any, params: Mapping[str, Any] | None = None, *, paper: bool = True) -> str:
+    """`pipad/fig10 flickr evolvegcn pipad`: a cell in words, of its params or of these."""
+    values = (row.params if params is None else params).values()
+    words = [str(value) for value in values if value is not None and value is not False]
+    return " ".join([f"{row.paper}/{row.experiment}" if paper else row.experiment, *words])
 
 
 def name_of(one: Observation) -> str:
     """An observation in a few characters: `step_time`, `step_time[setting=all on]`."""
     dims = ", ".join(f"{name}={value}" for name, value in one.dims.items() if name != TURN)
     return f"{one.metric}[{dims}]" if dims else one.metric
+
+
+def words_of(one: Observation) -> str:
+    """An observation for people: "speedup over tcsr, uniform, layers 1, blocks".
+
+    Words stand alone, numbers behind the name of their dimension.
+    """
+    dims = {name: value for name, value in one.dims.items() if name not in (TURN, "baseline")}
+    head = one.metric.replace("_", " ")
+    head += f" over {one.dims['baseline']}" if "baseline" in one.dims else ""
+    said = [str(v) if isinstance(v, str) else f"{name} {v}" for name, v in dims.items()]
+    return ", ".join([head, *said])
 
 
 def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
@@ -71,12 +92,13 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
         if measurable(row.time):
             found.setdefault("", Quantity()).found.append(row.time)
         else:
-            for name, seconds in _clocks(row).items():
-                found.setdefault(name, Quantity()).found.append(seconds)
+            for name, (one, seconds) in _clocks(row).items():
+                found.setdefault(name, Quantity(words=words_of(one))).found.append(seconds)
         turns = next((o.value for o in row.observations if o.metric == "turns"), 0)
         for one in row.observations:
             if one.metric == SPEEDUP and measurable(one.value):
-                gain = found.setdefault(name_of(one), Quantity(gain=True))
+                words = words_of(one)
+                gain = found.setdefault(name_of(one), Quantity(gain=True, words=words))
                 gain.found.append(one.value)
                 gain.low, gain.high, gain.turns = one.low, one.high, int(turns)
     return found
@@ -177,13 +199,16 @@ def is_pace(name: str) -> bool:
     return name in PACE
 
 
-def _clocks(row: Any) -> dict[str, float]:
-    """Times by name; the turns of one become their median."""
-    found: dict[str, list[float]] = {}
+def _clocks(row: Any) -> dict[str, tuple[Observation, float]]:
+    """Times by name, with an observation of each; the turns of one become their median."""
+    found: dict[str, list[Observation]] = {}
     for one in row.observations:
         if metric(one.metric).kind == "time" and measurable(one.value):
-            found.setdefault(name_of(one), []).append(one.value)
-    return {name: statistics.median(values) for name, values in found.items()}
+            found.setdefault(name_of(one), []).append(one)
+    return {
+        name: (mine[0], statistics.median(one.value for one in mine))
+        for name, mine in found.items()
+    }
 
 
 def _turns(old: Quantity, new: Quantity) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dgbench.harness.quantities import PACE, Quantity, exact, quantities, ratio_of
+from dgbench.harness.quantities import PACE, Quantity, cell_words, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
 from dgbench.runtime.statistics import Interval, t_quantile
@@ -26,10 +26,12 @@ class Apart(NamedTuple):
     """A counter, or the status of a process, that is not the same in both runs.
 
     Attributes:
-        name: paper, experiment, params and round. rows: ids of the row in A and in B.
+        paper, name: whose it is; paper, experiment, params and round. rows: ids of the row in A
+            and in B.
         what: name of the counter, or `status`. a, b: what each run has; None where it has none.
     """
 
+    paper: str
     name: str
     rows: tuple[str, str]
     what: str
@@ -212,9 +214,7 @@ def coverage(pairs: Iterable[Pair], level: float = 0.95) -> Coverage:
 
 def process_name(row: Any) -> str:
     """`pipad/fig10 flickr evolvegcn pipad round 2`; an instrumented one is said."""
-    words = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    timed = ", instrumented" if row.instrumented else f" round {row.round}"
-    return f"{row.paper}/{row.experiment} {words}{timed}"
+    return cell_words(row) + (", instrumented" if row.instrumented else f" round {row.round}")
 
 
 def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
@@ -223,13 +223,13 @@ def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
 
 def _against(a: Any, b: Any) -> tuple[list[Apart], int, int]:
     """What differs between two rows of one process, how many counters, how many of pace."""
-    name, ids = process_name(a), (a.id, b.id)
+    where = a.paper, process_name(a), (a.id, b.id)
     if a.status != b.status:
-        return [Apart(name, ids, "status", a.status, b.status)], 0, 0
+        return [Apart(*where, "status", a.status, b.status)], 0, 0
     one, two = exact(a), exact(b)
     known = sorted({*one, *two})
     differ = [k for k in known if one.get(k) != two.get(k)]
-    found = [Apart(name, ids, k, one.get(k), two.get(k)) for k in differ if k not in PACE]
+    found = [Apart(*where, k, one.get(k), two.get(k)) for k in differ if k not in PACE]
     return found, sum(k not in PACE for k in known), len(differ) - len(found)
 
 
@@ -254,10 +254,10 @@ def _ratios(rows: Sequence[Any]) -> dict[tuple[tuple, str], Quantity]:
         cells[row.cell_hash].append(row)
     found: dict[tuple[tuple, str], Quantity] = {}
     for mine in cells.values():
-        where = process_name(mine[0]).removesuffix(f" round {mine[0].round}")
+        where = cell_words(mine[0])
         for name, quantity in quantities(mine).items():
             if quantity.gain:
-                found[_cluster(mine[0]), f"{where}: {name.removeprefix('gain ')}"] = quantity
+                found[_cluster(mine[0]), f"{where}: {name}"] = quantity
     for own, name, value in raced(usable):
         key = _cluster(own), name
         found.setdefault(key, Quantity(gain=True)).found.append(1 / value)

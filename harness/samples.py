@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.quantities import SPEEDUP, name_of
+from dgbench.harness.quantities import SPEEDUP, cell_words, name_of
 from dgbench.harness.store import Store
 from dgbench.lab.compare import without_control
 from dgbench.lab.metrics import metric
@@ -127,7 +127,7 @@ def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
     for _, name, value in raced(good):
         yield name, RATIO, value
     for row in good:
-        where = _where(row, row.params)
+        where = cell_words(row)
         for one in row.observations:
             if not measurable(one.value):
                 continue
@@ -163,9 +163,4 @@ def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
         for system, row in sorted(sides.items()):
             if row is not own:
                 rest = {k: v for k, v in own.params.items() if k != "system"}
-                yield own, f"{_where(own, rest)}: {own.paper} / {system}", own.time / row.time
-
-
-def _where(row: Any, params: dict[str, Any]) -> str:
-    words = " ".join(str(v) for v in params.values() if v is not None and v is not False)
-    return f"{row.paper}/{row.experiment} {words}".rstrip()
+                yield own, f"{cell_words(own, rest)}: {own.paper} / {system}", own.time / row.time

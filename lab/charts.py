@@ -7,9 +7,9 @@ reads. What has no number stays visible as a point that says why, under `failed`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import ids, uses_twin
@@ -44,7 +44,42 @@ def why_not(rows: Iterable[Any], *, default: str = "skipped: not run", **where: 
 
 def titled(title: str, rows: Iterable[Any]) -> str:
     """A graph's title, with "(twin)" where any of the rows used a synthetic one."""
-    return f"{title} (twin)" if uses_twin(rows) else title
+    return f"{title} {TWIN}" if uses_twin(rows) else title
+
+
+TWIN: Final = "(twin)"
+"""What stands behind the name of synthetic data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a point has no numbers: a status of rows, and what else is known ("" without)."""
+
+    status: str
+    reason: str
+
+    def words(self, statuses: Mapping[str, str]) -> str:
+        """For people: `statuses` are the words of statuses, others stay as they are."""
+        word = statuses.get(self.status, self.status)
+        return f"{word}: {self.reason}" if self.reason else word
+
+
+def failure_of(point: Mapping[str, Any]) -> Failure:
+    """What a point has under `failed`, the other way round."""
+    status, _, reason = str(point["failed"]).partition(":")
+    return Failure(status.strip(), reason.strip())
+
+
+def marked(title: object, twin: object, *beside: object) -> str:
+    """A title with "(twin)" behind it where `twin`, unless it or what stands beside it says so."""
+    said = any(TWIN in str(words) for words in (title, *beside))
+    return f"{title} {TWIN}" if twin and not said else str(title)
+
+
+def subject_and_form(series: str) -> tuple[str, str]:
+    """Of a series "tgcn, dealt at peak speed": whose it is, and in which form ("" without one)."""
+    subject, _, form = series.partition(",")
+    return subject, form.strip()
 
 
 def interval(ratio: Ratio) -> Point:

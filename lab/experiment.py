@@ -143,6 +143,21 @@ class RunContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Contender:
+    """What a name in the points of a figure stands for, where it is no system's own name.
+
+    Attributes:
+        system: registered name of the system that it is a form or a setting of.
+        title: what people read; the name itself where it is "".
+        switch: of an ablation's step, the technique of the system that is switched on.
+    """
+
+    system: str
+    title: str = ""
+    switch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FigureSpec:
     """A figure as data. `harness.figures` draws it; systems never import matplotlib.
 
@@ -154,6 +169,8 @@ class FigureSpec:
         title: heading on the page.
         points: rows -> list of flat dicts, one per drawn mark; each kind documents its keys.
         options: kind-specific options (axis labels, baseline name, ...).
+        contenders: what names of systems, baselines and steps in its points stand for. A name that
+            is not here is a system's own, or a setting of the paper's system.
     """
 
     kind: str
@@ -161,6 +178,7 @@ class FigureSpec:
     title: str
     points: Callable[[Sequence[Any]], list[dict[str, Any]]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    contenders: Mapping[str, Contender] = field(default_factory=dict)
 
 
 class Experiment(ABC):

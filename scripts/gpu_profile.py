@@ -17,7 +17,7 @@ from collections import Counter
 from typing import Any
 
 import torch
-from gpu_race import synchronise
+from gpu_timing import wait
 from torch.profiler import ProfilerActivity, profile
 
 from dgbench.runtime.errors import DgbenchError
@@ -63,10 +63,10 @@ def timed(trainer: Any, device: str, seconds: float) -> tuple[list[float], int]:
     took: list[float] = []
     end, frame = time.monotonic() + seconds, 6
     while len(took) < 5 or (time.monotonic() < end and len(took) < 200):
-        synchronise(device)
+        wait(device)
         start = time.perf_counter()
         trainer.step(frame % trainer.num_frames)
-        synchronise(device)
+        wait(device)
         took.append(time.perf_counter() - start)
         frame += 1
     return took, frame
@@ -80,7 +80,7 @@ def profiled(trainer: Any, device: str, frame: int, steps: int) -> dict[str, Any
     with profile(activities=activities) as found:
         for number in range(steps):
             trainer.step((frame + number) % trainer.num_frames)
-        synchronise(device)
+        wait(device)
     calls: Counter[str] = Counter()
     kernels: list[tuple[float, float, str]] = []
     operators: list[tuple[float, float, str]] = []

@@ -16,7 +16,7 @@
 #   lately      tests of what was changed last or failed before, in one process each
 #   tables      PiPAD's operators by width, vector, slice and balance
 #   placements  GNNFlow: updates, samples by placement, the feature cache
-#   races       PiPAD against PyG-Temporal on small graphs at full size
+#   races       PiPAD against PyG-Temporal (pipad/fig10)
 #   profile     kernels and launches of a PiPAD step
 #   equality    every registered system, and every paper's own, on the device against the CPU
 #   ceilings    what the device can do: copies, random reads, latencies, launches, multiplications
@@ -24,7 +24,7 @@
 #   ledger      every workload that something was predicted of, beside the prediction
 #   billion     a twin of 1.47 billion edges on one device: ingest, samples, an epoch
 #   sanitizers  memcheck, racecheck, synccheck and initcheck over a driver of every kernel
-#   differences ESDG: encode and rebuild, plain transfer against differences
+#   differences ESDG: encode and rebuild, plain transfer against differences (esdg/encoding, fig4)
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
 #   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
 #   all         tests, sanitizers, equality, ceilings, roofline, ledger, placements, reproduce

@@ -15,6 +15,7 @@ from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import COMPARISON, INK, SECONDARY
 from dgbench.harness.figures.panels import Grid
 from dgbench.harness.quantities import percent, spread
+from dgbench.lab.charts import marked
 
 REQUIRED = ("row",)
 NUMBERS = ("value", "word")
@@ -103,8 +104,7 @@ def _laid(label: str, points: list[dict], *, folded: bool = False, failed: bool 
 
 
 def _label(point: dict) -> str:
-    twin = point.get("twin") and "(twin)" not in str(point["row"])
-    return f"{point['row']} (twin)" if twin else str(point["row"])
+    return marked(point["row"], point.get("twin"))
 
 
 def _row(axes: Any, y: float, row: dict, limits: Any, width: float, wide: bool) -> None:

@@ -24,7 +24,7 @@ def change_points(found: Comparison) -> list[dict[str, Any]]:
     papers = {c.paper for c in found.changes}
     points: list[dict[str, Any]] = []
     for c in found.changes:
-        name = c.name.removeprefix(f"{c.paper}/") if len(papers) == 1 else c.name
+        name = c.label if len(papers) == 1 else f"{c.paper}/{c.label}"
         ids = [f"{run}:{row}" for side in c.rows for run, row in side]
         point = {"row": name, "word": c.word, "gain": c.gain, "twin": c.twin, "row_ids": ids}
         if c.ratio is not None and not c.broke:

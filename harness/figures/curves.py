@@ -23,6 +23,7 @@ from dgbench.harness.figures.framed import (
 )
 from dgbench.harness.figures.palette import INK, SECONDARY
 from dgbench.harness.figures.panels import order
+from dgbench.lab.charts import subject_and_form
 from dgbench.runtime.errors import InvalidInputError
 
 REQUIRED = ("series",)
@@ -168,8 +169,9 @@ def _handles(points, names, references, options) -> list[Any]:
 
 def _form(name: str, names: Mapping[str, Any]) -> Any:
     """How the line of a series is dashed: solid, but for further forms of a subject."""
-    subject = name.partition(",")[0]
-    mine = sorted((n for n in names if n.partition(",")[0] == subject), key=lambda n: n != subject)
+    subject = subject_and_form(name)[0]
+    mine = [n for n in names if subject_and_form(n)[0] == subject]
+    mine.sort(key=lambda n: n != subject)
     return _FORMS[min(mine.index(name), len(_FORMS) - 1)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, STATUS_WORDS, looks
 from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.lab.charts import failure_of
 
 REQUIRED = ("system", "dataset")
 NUMBERS = ("seconds",)
@@ -88,7 +89,7 @@ def _matrix(axes, points, systems, labels, turned, heads) -> None:
 
 def _failed(axes, point, x, y, width) -> None:
     style.hatched(axes, x - 0.5, y - 0.5, 1, 1)
-    status = str(point["failed"]).partition(":")[0].strip()
+    status = failure_of(point).status
     word = STATUS_WORDS.get(status, status)
     lines = word
     if style.text_width(word, style.CELL) > width - 0.06:
@@ -107,7 +108,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     failed: dict[str, int] = {}
     for point in points:
         if point.get("failed"):
-            status = str(point["failed"]).partition(":")[0].strip()
+            status = failure_of(point).status
             word = STATUS_WORDS.get(status, status)
             failed[word] = failed.get(word, 0) + 1
     ran = len(points) - sum(failed.values())

@@ -11,6 +11,7 @@ from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, VARIANTS, Look, Mark, looks
 from dgbench.harness.figures.palette import series_looks as word_looks
 from dgbench.harness.figures.panels import Grid, order
+from dgbench.lab.charts import marked, subject_and_form
 
 _NOTE_LINE: Final = 0.125
 _HANDLE: Final = 0.34
@@ -72,19 +73,21 @@ def series_looks(names: Iterable[str]) -> dict[str, Look]:
     wears the colour of T-GCN. Subjects that are no systems look as in a `sweep`.
     """
     names = list(dict.fromkeys(names))
-    known = looks(dict.fromkeys(name.partition(",")[0] for name in names))
+    subjects = {name: subject_and_form(name)[0] for name in names}
+    known = looks(dict.fromkeys(subjects.values()))
     systems = {name: look for name, look in known.items() if look.title != name or look.strong}
-    found = word_looks([name for name in names if name.partition(",")[0] not in systems])
+    found = word_looks([name for name in names if subjects[name] not in systems])
     for subject, look in systems.items():
-        mine = [name for name in names if name.partition(",")[0] == subject]
+        mine = [name for name in names if subjects[name] == subject]
         mine.sort(key=lambda name: name != subject)
         for number, name in enumerate(mine):
-            rest = name.removeprefix(subject)
+            form = subject_and_form(name)[1]
+            title = f"{look.title}, {form}" if form else look.title
             marker = look.mark.marker if not number else VARIANTS[(number - 1) % len(VARIANTS)]
             if number and marker == look.mark.marker:
                 marker = "s"
             mark = Mark(look.mark.colour, marker, look.mark.filled and not number)
-            found[name] = replace(look, name=name, title=look.title + rest, mark=mark)
+            found[name] = replace(look, name=name, title=title, mark=mark)
     return {name: found[name] for name in names}
 
 
@@ -129,8 +132,7 @@ def twin_titles(points: Sequence[dict], key: str = "panel") -> dict[Any, Any]:
     found = {}
     for name in order(points, key):
         mine = [p for p in points if p.get(key) == name]
-        twin = name is not None and any(p.get("twin") for p in mine) and "(twin)" not in str(name)
-        found[name] = f"{name} (twin)" if twin else name
+        found[name] = name if name is None else marked(name, any(p.get("twin") for p in mine))
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks, series_looks
 from dgbench.harness.figures.panels import Grid, order
+from dgbench.lab.charts import failure_of
 from dgbench.runtime.errors import InvalidInputError
 
 REQUIRED = ("series", "setting")
@@ -150,7 +151,7 @@ def _failures(axes, failed, series, limit) -> list[Any]:
     at = min(x, 0.97) if limit else 0.97
     for number, point in enumerate(failed):
         y = (0.1 + 0.14 * number) / height
-        out = str(point["failed"]).startswith("oom")
+        out = failure_of(point).status == "oom"
         colour = series[point["series"]].mark.colour
         if out:
             axes.plot([at], [y], marker="x", ms=5, mew=1.6, color=colour, ls="none", zorder=7,
@@ -239,10 +240,11 @@ def _handles(points, series) -> list[Any]:
     if any(p.get("limit") for p in points):
         label = next((p["limit_name"] for p in points if p.get("limit_name")), "limit of memory")
         handles.append(Line2D([], [], color=SECONDARY, lw=0.9, ls=(0, (4, 2)), label=label))
-    if any(str(p.get("failed", "")).startswith("oom") for p in points):
+    why = {failure_of(p).status for p in points if p.get("failed")}
+    if "oom" in why:
         handles.append(Line2D([], [], ls="none", marker="x", ms=5, mew=1.6, color=SECONDARY,
                               label="out of memory"))  # fmt: skip
-    if any(p.get("failed") and not str(p["failed"]).startswith("oom") for p in points):
+    if why - {"oom"}:
         handles.append(style.failed_handle())
     return handles
 

@@ -26,6 +26,7 @@ from dgbench.harness.figures.strips import (
     reason_words,
     value_text,
 )
+from dgbench.lab.charts import failure_of, marked
 
 REQUIRED = ("panel", "system", "row")
 NUMBERS = ("length",)
@@ -144,7 +145,7 @@ def summary(points: Sequence[dict]) -> list[dict]:
             "row_ids": point.get("row_ids") or [],
         }  # fmt: skip
         if point.get("failed"):
-            line["note"] = str(point["failed"]).partition(":")[2].strip() or point["failed"]
+            line["note"] = failure_of(point).reason or point["failed"]
         elif point["row"] == "phases":
             spent = sum(b - a for a, b in zip(point["begin"], point["end"], strict=True))
             line |= {"strip": f"phase {point['series']}", "peak": round(spent, 4), "unit": "s"}
@@ -166,8 +167,7 @@ def _strips(points: Sequence[dict]) -> list[str]:
 
 
 def _title(panel: Any, points: Sequence[dict]) -> str:
-    twin = any(p.get("twin") for p in points) and "(twin)" not in str(panel)
-    return f"{panel} (twin)" if twin else str(panel)
+    return marked(panel, any(p.get("twin") for p in points))
 
 
 def _frame(axes: Any, end: float, *, last: bool) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dgbench.harness.figures.colour import contrast, difference
+from dgbench.lab.charts import subject_and_form
 
 INK: Final = "#1F2328"
 SECONDARY: Final = "#57606A"
@@ -168,12 +169,12 @@ def series_looks(names: Iterable[str], *, distinct: bool = False) -> dict[str, L
     found = looks(names)
     parts = _parts(found)
     words = [n for n, look in found.items() if look.title == n and n not in (*SYSTEMS, *parts)]
-    subjects = list(dict.fromkeys(n.partition(",")[0] for n in words))
+    subjects = list(dict.fromkeys(subject_and_form(n)[0] for n in words))
     if not distinct and len(words) <= len(BASELINES) + 1 and len(subjects) == len(words):
         return found
     for place, subject in enumerate(subjects):
         mark = WORDS[place % len(WORDS)]
-        mine = [n for n in words if n.partition(",")[0] == subject]
+        mine = [n for n in words if subject_and_form(n)[0] == subject]
         for name, own in zip(mine, _variants(mark, len(mine)), strict=True):
             found[name] = Look(name, name, own, False)
     return found

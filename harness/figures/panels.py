@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dgbench.harness.figures import style
+from dgbench.lab.charts import marked
 
+LEAST = 0.6
+"""Inches that row labels leave to each panel."""
 TITLE_LETTER = 0.07
 """Inches of a letter of a panel's title, on average; longer titles take a second line."""
 
@@ -20,8 +23,7 @@ def order(points: Sequence[dict], key: str) -> list[Any]:
 
 def row_label(name: str, points: Sequence[dict]) -> str:
     """A row's name, with "(twin)" where synthetic data stood in."""
-    twin = any(p.get("twin") for p in points) and "(twin)" not in str(name)
-    return f"{name} (twin)" if twin else str(name)
+    return marked(name, any(p.get("twin") for p in points))
 
 
 def rows_of(
@@ -91,16 +93,16 @@ class Grid:
         self._common = rows is not None and share_left
         self._share = share_left or self.columns == 1
         most = (2.2 if self._share else 1.5) if wide else 1.25
-        self._labels, room = style.fit_labels(labels, most=most)
+        self._gap = 0.12
+        lefts = 1 if self._share else self.columns
+        free = self.width - 0.08 - (right + (self._gap if self._share else 0)) * self.columns
+        limit = max(most, (free - LEAST * self.columns) / lefts - 0.3)
+        self._labels, room = style.fit_labels(labels, most=most, limit=limit)
         self._left = left if left is not None else 0.06 + room
         self._footer = list(footer)
         columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
         self._legend = style.legend_height(len(handles), columns_of_legend)
-        self._gap = 0.12
-        lefts = 1 if self._share else self.columns
-        free = self.width - 0.08 - self._left * lefts
-        free -= (self._right + (self._gap if self._share else 0)) * self.columns
-        self._each = free / self.columns
+        self._each = (free - self._left * lefts) / self.columns
         letters = int((self._each + self._right) / TITLE_LETTER)
         self._titles = [p if p is None else textwrap.fill(str(p), letters) for p in self.panels]
         self._title = 0.17 if any(p is not None for p in self.panels) else 0.04

@@ -13,6 +13,7 @@ from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import Grid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
+from dgbench.lab.charts import marked
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
@@ -197,9 +198,7 @@ def _count(points: Sequence[dict]) -> str:
 
 
 def _where(point: dict, context: Any) -> str:
-    told = "(twin)" in str(point["row"])
-    twin = " (twin)" if point.get("twin") and not told else ""
     panel = f", {point['panel']}" if point.get("panel") else ""
     alike = not point.get("projected") and style.same(point["value"], context.noise)
     value = "the same" if alike else style.factor(point["value"])
-    return f"{value} ({point['row']}{twin}{panel})"
+    return f"{value} ({marked(point['row'], point.get('twin'))}{panel})"

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY
+from dgbench.lab.charts import failure_of
 
 HEADROOM: Final = 1.32
 """A strip reaches this far above its limit, so that a label needs not stand on data."""
@@ -138,8 +139,8 @@ def reason_words(axes: Any, point: dict | None, width: float, height: float) -> 
     style.hatched(axes, left, bottom, right - left, top - bottom)
     text = "not read"
     if point is not None:
-        status, _, detail = str(point["failed"]).partition(":")
-        text = detail.strip() or status
+        failure = failure_of(point)
+        text = failure.reason or failure.status
     letters = max(int(width / 0.052), 8)
     most = max(int(height / 0.115), 1)
     lines = textwrap.wrap(text, letters)

@@ -11,6 +11,7 @@ from dgbench.harness.figures import style
 from dgbench.harness.figures.guides import draw_guide
 from dgbench.harness.figures.names import early_labels
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
+from dgbench.lab.charts import subject_and_form
 
 _NESTED = (3.6, 2.0, 0.8)
 """Widths in points of lines that lie on each other, so that each shows beside the next."""
@@ -157,5 +158,5 @@ def axis_words(label: str, log: bool) -> str:
 
 def is_paper(point: Mapping[str, Any]) -> bool:
     """Whether a point is a printed value, drawn as a black tick without a line."""
-    printed = point.get("paper") or str(point["series"]).endswith(", paper")
+    printed = point.get("paper") or subject_and_form(str(point["series"]))[1] == "paper"
     return bool(printed) and not point.get("failed")

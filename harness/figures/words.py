@@ -10,6 +10,7 @@ from typing import Any, Final
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.figures.canvas import CELL, FULL, NOTE, SMALL
 from dgbench.harness.figures.palette import STATUS_WORDS
+from dgbench.lab.charts import failure_of
 
 WIDE: Final = 20.0
 """An interval whose ends are further apart than this factor says nothing and sets no axis."""
@@ -63,12 +64,12 @@ def label_room(labels: Iterable[str], *, most: float, size: float = SMALL) -> fl
 
 
 def fit_labels(
-    labels: Iterable[str], *, most: float, size: float = SMALL
+    labels: Iterable[str], *, most: float, size: float = SMALL, limit: float = FULL
 ) -> tuple[dict[str, str], float]:
     """Row labels on at most two lines, and the inches that they need.
 
     Labels wrap where they are wider than `most`; where two lines of that width cannot hold one,
-    all get the room that it takes. None is ever cut.
+    all get the room that it takes, up to `limit`; beyond it they take more lines. None is ever cut.
     """
     labels = list(dict.fromkeys(labels))
     room = most - 0.12
@@ -80,7 +81,7 @@ def fit_labels(
             (text_width(line, size) for text in fitted.values() for line in text.split("\n")),
             default=0.0,
         )
-        if room > FULL or all(text.count("\n") < 2 for text in fitted.values()):
+        if room > limit or all(text.count("\n") < 2 for text in fitted.values()):
             return fitted, widest + 0.12
         room += 0.1
 
@@ -100,11 +101,10 @@ def wrap_label(text: str, room: float, size: float = SMALL) -> str:
 
 def failure_words(point: dict[str, Any], titles: dict[str, str], room: float) -> str:
     """Why a point has no value, as long as fits: `PiPAD: OOM (21.9 of 24.0 GiB)` down to `OOM`."""
-    status, _, detail = str(point["failed"]).partition(":")
-    word = STATUS_WORDS.get(status.strip(), status.strip())
+    failure = failure_of(point)
+    word, detail = STATUS_WORDS.get(failure.status, failure.status), failure.reason
     who = point.get("failed_system") or ""
     who = f"{titles.get(who, who)}: " if who else ""
-    detail = detail.strip()
     for text in (f"{who}{word} ({detail})" if detail else "", f"{who}{word}"):
         if text and text_width(text, CELL) <= room:
             return text

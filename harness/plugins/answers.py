@@ -101,7 +101,7 @@ def _answer(paper: Paper, place: int, rows: Sequence[Any]) -> str:
 
 
 def _figures(paper: Paper, place: int) -> list[dict[str, Any]]:
-    names = ("kind", "name", "title", "options")
+    names = ("kind", "name", "title", "options", "contenders")
     return [
         {name: getattr(spec, name) for name in names} for spec in paper.experiments[place].figures()
     ]

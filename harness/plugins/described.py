@@ -13,6 +13,7 @@ from dgbench.harness.runner.readable import message, readable
 from dgbench.lab.compare import Ratio
 from dgbench.lab.experiment import (
     Cell,
+    Contender,
     Experiment,
     FigureSpec,
     Measurement,
@@ -96,6 +97,7 @@ class _Figure(msgspec.Struct):
     name: Title
     title: str
     options: dict[str, Any] = {}
+    contenders: dict[str, Contender] = {}
 
 
 class DescribedExperiment(Experiment):
@@ -128,7 +130,14 @@ class DescribedExperiment(Experiment):
         """Its figures, whose points are asked for. Raises PluginError."""
         found = _read(self.process.ask("figures", self.place), list[_Figure])
         return [
-            FigureSpec(one.kind, one.name, one.title, self._points_reader(place), one.options)
+            FigureSpec(
+                one.kind,
+                one.name,
+                one.title,
+                self._points_reader(place),
+                one.options,
+                one.contenders,
+            )
             for place, one in enumerate(found)
         ]
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.figures.style import side, with_interval
 from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
 from dgbench.harness.report.site import SiteData
-from dgbench.harness.report.subjects import Systems, is_dataset, named_system
+from dgbench.harness.report.subjects import Side, Systems
 from dgbench.harness.utilisation import IDLE
+from dgbench.lab.charts import failure_of, marked
 
 OUTCOMES: Final = (
     "faster",
@@ -36,7 +37,7 @@ class Race:
     Attributes:
         run: where it was measured. paper, experiment, figure, title: where it is shown.
         workload: its row and panel, with "(twin)" where the data were synthetic.
-        words, against: what the figure calls the system and its baseline.
+        system, against: its two sides.
         own: the side that sees it, a system's name. other: the other side's, "" where it is no
             system of its own.
         baseline: whether `own` is the baseline of it.
@@ -49,8 +50,8 @@ class Race:
     figure: str
     title: str
     workload: str
-    words: str
-    against: str
+    system: Side
+    against: Side
     own: str
     other: str
     baseline: bool
@@ -72,10 +73,8 @@ class Race:
         """Why there is no value, and whose fault it is; "" where there is one."""
         if not self.point.get("failed"):
             return ""
-        status, _, detail = str(self.point["failed"]).partition(":")
-        word = STATUS_MEANING.get(status.strip(), status.strip())
-        who = str(self.point.get("failed_system") or "")
-        text = f"{word}: {detail.strip()}" if detail.strip() else word
+        failure, who = failure_of(self.point), str(self.point.get("failed_system") or "")
+        text = failure.words(STATUS_MEANING)
         return f"{who}: {text}" if who else text
 
     @property
@@ -94,29 +93,32 @@ def all_races(site: SiteData, systems: Systems) -> list[Race]:
     found = []
     for paper in site.papers:
         for run, section in paper.sections:
-            named = {named_system(row) for row in run.rows if row.paper == paper.name} - {""}
+            named = {row.system for row in run.rows if row.paper == paper.name} - {""}
             for part in section.sections:
                 for drawn in part.figures:
                     if drawn.kind == "speedup":
-                        where = (run, paper, part.name, drawn)
+                        sketch = part.sketch(drawn.name)
+                        contenders = sketch.contenders if sketch is not None else {}
+                        read = partial(systems.side, contenders=contenders, settings=named)
                         for point in drawn.points:
-                            found += _sides(point, where, systems, named)
+                            found += _sides(point, (run, paper, part.name, drawn), read)
     return found
 
 
-def _sides(point: dict[str, Any], where: tuple, systems: Systems, named: set[str]) -> list[Race]:
+def _sides(point: dict[str, Any], where: tuple, read: Callable[[str], Side]) -> list[Race]:
     run, paper, experiment, drawn = where
-    words, against = str(point["system"]), str(point["baseline"])
     if point.get("rest"):  # a mean over workloads is no race
         return []
-    # A side that is no system is a setting of the paper's own ("over PyGT-PSS"), unless rows
-    # name it like a system: then it has a page of its own.
-    own = systems.find(words) or _head(words, named) or paper.paper.system
-    other = systems.find(against) or _head(against, named)
+    system, against = (read(str(point[key])) for key in ("system", "baseline"))
+    # A system's side that is no system is a setting of the paper's own.
+    own, other = system.name or paper.paper.system, against.name
+    failed = str(point.get("failed_system") or "")
     made = []
     for mine, yours, baseline in ((own, other, False), (other, own, True)):
         if not mine or (baseline and own == other):
             continue
+        at_fault = failed in ("", str(point["baseline" if baseline else "system"]))
+        at_fault = at_fault or read(failed).name == mine
         made.append(
             Race(
                 run=run,
@@ -125,41 +127,30 @@ def _sides(point: dict[str, Any], where: tuple, systems: Systems, named: set[str
                 figure=drawn.name,
                 title=drawn.title,
                 workload=_workload(point),
-                words=words,
+                system=system,
                 against=against,
                 own=mine,
                 other=yours,
                 baseline=baseline,
-                outcome=_outcome(point, run, systems, mine, baseline),
+                outcome=_outcome(point, run, at_fault, baseline),
                 point=point,
             )
         )
     return made
 
 
-def _head(words: str, named: set[str]) -> str:
-    head = words.partition(",")[0].strip()
-    return head if head in named else ""
-
-
 def _workload(point: dict[str, Any]) -> str:
     row, panel = (str(point.get(key) or "") for key in ("row", "panel"))
-    if point.get("twin") and "(twin)" not in row + panel:
-        first, comma, rest = row.partition(", ")
-        row = f"{first} (twin){comma}{rest}" if is_dataset(first) else f"{row} (twin)"
+    row = marked(row, point.get("twin"), panel)
     return f"{row}, {panel}" if panel else row
 
 
-def _outcome(
-    point: dict[str, Any], run: RunData, systems: Systems, own: str, baseline: bool
-) -> str:
+def _outcome(point: dict[str, Any], run: RunData, at_fault: bool, baseline: bool) -> str:
+    """Of a side; `at_fault`: whether a failure is its own."""
     if point.get("failed"):
-        status = str(point["failed"]).partition(":")[0].strip()
-        if status not in FAILED:
+        if failure_of(point).status not in FAILED:
             return "not run"
-        who = str(point.get("failed_system") or "")
-        mine = str(point["baseline" if baseline else "system"])
-        return "failed" if not who or who == mine or systems.find(who) == own else "other failed"
+        return "failed" if at_fault else "other failed"
     if point.get("projected"):
         return "projected"
     if run.smoke:
@@ -225,7 +216,9 @@ def _line(group: list[Race]) -> dict[str, Any]:
         "first": group[0],
         "total": len(group),
         "counts": tally(group),
-        "against": list(dict.fromkeys(r.words if r.baseline else r.against for r in group)),
+        "against": list(
+            dict.fromkeys((r.system if r.baseline else r.against).described for r in group)
+        ),
         "low": valued[0] if valued else None,
         "high": valued[-1] if len(valued) > 1 else None,
     }
@@ -235,8 +228,3 @@ def short(race: Race) -> str:
     """`2.1x`."""
     text = f"{digits(race.point['value'])}x"
     return f"would be {text}" if race.point.get("projected") else text
-
-
-def tokens(text: str) -> set[str]:
-    """Words of a name: `parallel_aggregation` and "parallel aggregation" are alike."""
-    return set(re.findall(r"[a-z0-9]+", text.lower()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from dgbench.harness.report.subjects import (
     count_cells,
     datasets_of,
     experiment_place,
-    named_system,
     page_of,
 )
 
@@ -41,10 +39,6 @@ SIZE_WORDS: Final = {
     "smoothed_edges": "entries after smoothing",
     "edge_life": "snapshots an edge lives",
 }
-NO_FILES: Final = ("printed", "publishers'")
-"""How a note begins where sizes were taken and no file was read."""
-SCALE: Final = re.compile(r"\bf = [^,;]+, ")
-"""What a twin's note says of its scale, which stands in a column of its own."""
 
 
 def pages(site: SiteData, env: Any) -> dict[str, str]:
@@ -135,10 +129,9 @@ def _reads(card: DatasetCard | None, pairs: Sequence[tuple[RunData, Any]]) -> li
         if not row.data:
             continue
         shared = len(datasets_of(row)) > 1
-        note = SCALE.sub("", str(row.data.get("note") or ""))
-        groups.setdefault((_kind(card, row), note, shared), []).append((run, row))
+        groups.setdefault((_kind(card, row), row.data_notes, shared), []).append((run, row))
     found = []
-    for (kind, note, shared), mine in groups.items():
+    for (kind, notes, shared), mine in groups.items():
         scales = {s for _, row in mine if isinstance(s := row.data.get("scale"), int | float)}
         told = {
             key: sorted({row.data[key] for _, row in mine if isinstance(row.data.get(key), int)})
@@ -148,7 +141,7 @@ def _reads(card: DatasetCard | None, pairs: Sequence[tuple[RunData, Any]]) -> li
             {
                 "kind": kind,
                 "scales": [f"{s:.4g}" for s in sorted(scales)],
-                "notes": [part for part in dict.fromkeys(note.split("; ")) if part],
+                "notes": notes,
                 "shared": shared,
                 "nodes": told["nodes"],
                 "edges": told["edges"],
@@ -163,15 +156,15 @@ def _reads(card: DatasetCard | None, pairs: Sequence[tuple[RunData, Any]]) -> li
 
 def _kind(card: DatasetCard | None, row: Any) -> str:
     """`twin`, `subset`, `real`, `printed sizes`, or `generated` where there is no card."""
-    note = str(row.data.get("note") or "")
     if row.data.get("twin"):
         return "twin"
-    if note.startswith(NO_FILES):
+    if row.read_sizes_only:
         return "printed sizes"
     if card is None:
         return "generated"
     parts = [text for form in card.forms if form.subset for text in form.notes]
-    return "subset" if any(text in note for text in parts) else "real"
+    said = "; ".join(row.data_notes)
+    return "subset" if any(text in said for text in parts) else "real"
 
 
 def _sizes(card: DatasetCard) -> dict[str, Any]:
@@ -294,8 +287,7 @@ def _uses(
     """Experiments with rows of it."""
     found = []
     for (_, paper, experiment), (run, rows) in by_experiment(pairs).items():
-        names = dict.fromkeys(named_system(row) for row in rows)
-        known = [(systems.find(n) or n) for n in names if n]
+        names = [name for name in dict.fromkeys(row.system for row in rows) if name]
         found.append(
             {
                 "place": experiment_place(site, paper, experiment),
@@ -303,9 +295,7 @@ def _uses(
                 "cells": count_cells(rows),
                 "twin": any(row.data.get("twin") for row in rows),
                 "row": rows[0],
-                "systems": [
-                    (systems.title(n), page_of("systems", n)) for n in dict.fromkeys(known)
-                ],
+                "systems": [(systems.title(n), page_of("systems", n)) for n in names],
             }
         )
     return found

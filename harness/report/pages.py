@@ -36,6 +36,7 @@ from dgbench.harness.report.words import (
     row_command,
 )
 from dgbench.harness.terminal.progress import describe
+from dgbench.lab.charts import marked
 
 
 class _Compiled(BytecodeCache):
@@ -79,6 +80,7 @@ def environment(site: SiteData | None = None, folder: Path = Path()) -> Environm
         "verdicts": VERDICTS,
         "words": WORDS,
         "meaning": ABBREVIATIONS,
+        "marked": marked,
         "row_command": row_command,
         "claim_command": lambda claim: claim_command(site, claim),
         "row_href": lambda run, row_id: run.row_href(row_id),

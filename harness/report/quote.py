@@ -17,9 +17,7 @@ def before_you_quote(
     if run.smoke:
         said.append("This is a smoke run on tiny data. None of its numbers is a measurement.")
     said += _analogues(verdicts, run)
-    # A row may name several.
-    used = (str(r.data.get("dataset", "")) for r in rows if r.ok and r.data.get("twin"))
-    twins = sorted({name for names in used for name in names.split(", ") if name})
+    twins = sorted({name for r in rows if r.ok and r.data.get("twin") for name in r.datasets})
     if twins:
         said.append(
             f"{', '.join(twins)}: synthetic twins stand in for these datasets. A twin copies "

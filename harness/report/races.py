@@ -10,6 +10,7 @@ from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, side, with_interval
 from dgbench.harness.report.run import STATUS_MEANING
 from dgbench.harness.utilisation import IDLE
+from dgbench.lab.charts import failure_of, marked
 
 if TYPE_CHECKING:
     from dgbench.harness.report.sections import Section
@@ -56,10 +57,9 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
     titles = looks([*(p["system"] for p in points), points[0]["baseline"]])
     best = max(good, key=lambda p: p["value"], default=None)
     own = next((p for p in points if p["system"] == paper.system), None)
-    said = "(twin)" in f"{row}{panel or ''}"
-    twin = " (twin)" if not said and any(p.get("twin") for p in points) else ""
+    task = marked(row, any(p.get("twin") for p in points), panel)
     entry: dict[str, Any] = {
-        "task": f"{row}{twin}" + (f", {panel}" if panel else ""),
+        "task": task + (f", {panel}" if panel else ""),
         "baseline": titles[points[0]["baseline"]].title,
         "own": own if own is not None and not own.get("failed") else {},
         "faster": False,
@@ -71,10 +71,8 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
     elif own is not None:
         entry["own"] = {"value": 0.0}
     if best is None:
-        failed = points[0]
-        status, _, detail = str(failed["failed"]).partition(":")
-        words = f"{STATUS_MEANING.get(status, status)}{':' if detail else ''}{detail}"
-        return {**entry, "winner": "no value", "factor": words}
+        why = failure_of(points[0]).words(STATUS_MEANING)
+        return {**entry, "winner": "no value", "factor": why}
     which = side(best, context.noise)
     alike = which == "same"
     stamp = f", {IDLE}" if best.get("idle") else ""

@@ -28,6 +28,7 @@ from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context
 from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.store.files import write_whole
+from dgbench.lab.experiment import Contender
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.systems.base.registry import SYSTEMS, system_names, third_party
 
@@ -51,6 +52,7 @@ class Sketch:
     title: str
     points: list[dict[str, Any]]
     options: dict[str, Any] = field(default_factory=dict)
+    contenders: dict[str, Contender] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,10 @@ class Section:
     note: str = ""
     sketches: list[Sketch] = field(default_factory=list)
 
+    def sketch(self, name: str) -> Sketch | None:
+        """The sketch of a figure; None where it has none of that name."""
+        return next((sketch for sketch in self.sketches if sketch.name == name), None)
+
     @property
     def holds(self) -> str:
         """`3 of 7 hold`: claims of this experiment that are reproduced or right in direction."""
@@ -217,7 +221,8 @@ def _section(
                 continue
             if spec.kind == "speedup":
                 points = mark_idle(points, mine)
-            sketches.append(Sketch(spec.kind, spec.name, spec.title, points, dict(spec.options)))
+            options, contenders = dict(spec.options), dict(spec.contenders)
+            sketches.append(Sketch(spec.kind, spec.name, spec.title, points, options, contenders))
             if spec.kind == "speedup":
                 sketches += device_sketches(spec, points, mine, paper)
     ran = any(r.ok for r in mine)

@@ -1,14 +1,11 @@
 """The subjects that rows name: datasets and systems under one name each, and what became of them.
 
-Rows name datasets in a paper's spelling and several at once, and systems by name, by title, or by a
-title and a setting ("DGC w/o SG"). A name that nothing here knows stays as it is: it gets a page,
-too, which says that it is not known.
+A name that nothing here knows stays as it is: it gets a page, too, which says that it is not known.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -18,11 +15,9 @@ from dgbench.harness.plugins import Broken, describe_ahead, find_system, system_
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.run import slug as file_name
 from dgbench.harness.report.site import SiteData
+from dgbench.lab.experiment import Contender
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base.registry import SYSTEMS, third_party
-
-NO_DATA: Final = ("none", "all")
-"""What rows say that read no dataset of their own: none at all, or only printed sizes of all."""
 
 STATES: Final = ("ok", "failed", "not run")
 
@@ -36,37 +31,40 @@ def dataset_name(name: str) -> str:
         return name
 
 
-def is_dataset(words: str) -> bool:
-    """Whether words are the name of a dataset with a card, or an alias of one."""
-    return dataset_name(words) in datasets.cards()
-
-
 def datasets_of(row: Any) -> list[str]:
-    """The datasets that a row names, in its data or else (it did not run) in its params."""
-    named = row.data.get("dataset") or row.params.get("dataset") or ""
-    parts = (part.strip().partition("#")[0] for part in str(named).split(","))
-    return list(dict.fromkeys(dataset_name(p) for p in parts if p and p.lower() not in NO_DATA))
+    """The datasets that a row names, by their cards."""
+    return list(dict.fromkeys(map(dataset_name, row.datasets)))
 
 
-def named_system(row: Any) -> str:
-    """What a row calls its system, without a setting behind a comma: `tgcn, streamed` is `tgcn`."""
-    return str(row.params.get("system") or "").partition(",")[0].strip()
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A side of a race, for people.
+
+    Attributes:
+        name: of the system that it is, or is a setting of; "" where it is none.
+        title: as figures call it. described: with what it is:
+            `PyGT, released torch-geometric-temporal 0.56.2`.
+    """
+
+    name: str
+    title: str
+    described: str
 
 
 class Systems:
-    """Every installed system, and which of them words mean.
+    """Every installed system by its name.
 
     Attributes:
         loaded: name -> System. broken: name -> why it does not load.
     """
 
-    def __init__(self, words: Iterable[str] | None = None) -> None:
-        """Third parties' systems are asked for where one of `words` (None: anyway) is not ours."""
+    def __init__(self, names: Iterable[str] | None = None) -> None:
+        """Third parties' systems are asked for where one of `names` (None: anyway) is not ours."""
         self.loaded: dict[str, Any] = {}
         self.broken: dict[str, Broken] = {}
         theirs = third_party(SYSTEMS)
         self._add(name for name in system_names() if name not in theirs)
-        if words is None or any(word and not self.find(word) for word in words):
+        if names is None or any(name and name not in self for name in names):
             describe_ahead()
             self._add(theirs)
 
@@ -76,37 +74,37 @@ class Systems:
         if site.merged:
             return cls()
         rows = (row for run in site.runs for row in run.rows)
-        return cls({*map(named_system, rows), *(paper.paper.system for paper in site.papers)})
+        named = {row.system for row in rows}
+        return cls({*named, *(paper.paper.system for paper in site.papers)})
 
     def _add(self, names: Iterable[str]) -> None:
         for name in names:
             found = find_system(name)
             (self.broken if isinstance(found, Broken) else self.loaded)[name] = found
-        self._words = {s.title: n for n, s in self.loaded.items()}
-        self._words |= {name: name for name in (*self.loaded, *self.broken)}
 
-    def find(self, words: str) -> str:
-        """The name of the system that words mean, or "".
+    def __contains__(self, name: str) -> bool:
+        return name in self.loaded or name in self.broken
 
-        They mean one where they are its name or title, or begin with it and go on behind a space
-        or comma ("DGC w/o SG"); `PyGT-PSS` is not PyGT.
+    def title(self, name: str) -> str:
+        """The title of a system; a name that is not known stays as it is."""
+        return self.loaded[name].title if name in self.loaded else name
+
+    def side(
+        self, name: str, contenders: Mapping[str, Contender], settings: Collection[str] = ()
+    ) -> Side:
+        """What a figure calls a system or a baseline, as a side of a race.
+
+        Args:
+            name: of a system, of `contenders`, or of `settings`: those that rows name like a
+                system, which have pages, too. Any other is a way that is no system.
         """
-        if words in self._words:
-            return self._words[words]
-        heads = [w for w in self._words if re.match(re.escape(w) + r"[ ,]", words)]
-        return self._words[max(heads, key=len)] if heads else ""
-
-    def described(self, words: str) -> str:
-        """A contender with what it is: `PyGT, released torch-geometric-temporal 0.56.2`."""
-        system = self.loaded.get(self.find(words))
-        said = system.provenance if system is not None else ""
-        return f"{self.title(words)}, {said}" if said else self.title(words)
-
-    def title(self, words: str) -> str:
-        """Words with a system's title for its name: `dygnn, relaxed` is "DyGNN, relaxed"."""
-        head = re.match(r"[^ ,]+", words)
-        system = self.loaded.get(head[0]) if head else None
-        return system.title + words[head.end() :] if head and system is not None else words
+        means = contenders.get(name)
+        if means is not None:
+            system, title = means.system, means.title or name
+        else:
+            system, title = name if name in self or name in settings else "", self.title(name)
+        said = self.loaded[system].provenance if system in self.loaded else ""
+        return Side(system, title, f"{title}, {said}" if said else title)
 
 
 @dataclass(slots=True)

@@ -24,9 +24,9 @@ from dgbench.harness.report.contests import (
     sentence,
     short,
     tally,
-    tokens,
 )
 from dgbench.harness.report.pages import common
+from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import SiteData
 from dgbench.harness.report.subjects import (
@@ -35,9 +35,9 @@ from dgbench.harness.report.subjects import (
     count_cells,
     datasets_of,
     experiment_place,
-    named_system,
     page_of,
 )
+from dgbench.lab.charts import failure_of
 from dgbench.systems.base.interactions import InteractionWorkload
 from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.base.stream_data import StreamWorkload
@@ -103,9 +103,7 @@ def _rows_by_system(site: SiteData, systems: Systems) -> dict[str, list[tuple[Ru
     found: dict[str, list[tuple[RunData, Any]]] = {}
     for run in site.runs:
         for row in run.rows:
-            words = named_system(row)
-            name = (systems.find(words) or words) if words else owner.get(row.paper, "")
-            if name:
+            if name := row.system or owner.get(row.paper, ""):
                 found.setdefault(name, []).append((run, row))
     return found
 
@@ -156,8 +154,6 @@ def _entry(
         "counters": _counters(name),
         "rows": len(rows),
         "runs": list(dict.fromkeys(run.slug for run, _ in rows)),
-        "title_of": lambda words: systems.title(words),
-        "known": systems.described,
         "href_of": partial(page_of, "systems"),
         "short": short,
     }
@@ -179,35 +175,38 @@ def _placed(site: SiteData, line: dict[str, Any]) -> dict[str, Any]:
 def _ablations(site: SiteData, systems: Systems, name: str) -> list[dict[str, Any]]:
     """Steps of the ablations of a system, with the switch that each is, where it is one."""
     system = systems.loaded.get(name)
-    switches = {t.name: tokens(t.name) for t in system.techniques} if system is not None else {}
+    switches = {t.name for t in system.techniques} if system is not None else set()
     steps = []
     for paper in site.papers:
         for run, section in paper.sections:
             for part in section.sections:
                 for drawn in part.figures:
-                    if drawn.kind != "ablation" or _ablated(paper, part, drawn, systems) != name:
+                    sketch = part.sketch(drawn.name)
+                    if drawn.kind != "ablation" or _ablated(paper, sketch, systems) != name:
                         continue
+                    contenders = sketch.contenders if sketch is not None else {}
                     for point in drawn.points:
                         if point["step"] and point["technique"]:
-                            step = _step(run, paper, part, drawn, point)
-                            found = [n for n, w in switches.items() if w <= tokens(step["words"])]
-                            steps.append(step | {"technique": max(found, key=len, default="")})
+                            words = str(point["technique"])
+                            means = contenders.get(words)
+                            switch = means.switch if means is not None else words
+                            step = _step(run, paper, part, point)
+                            steps.append(step | {"technique": switch if switch in switches else ""})
     return steps
 
 
-def _ablated(paper: Any, part: Any, drawn: Any, systems: Systems) -> str:
+def _ablated(paper: Any, sketch: Sketch | None, systems: Systems) -> str:
     """Whose ablation a figure is: what its spec says, or else the paper's system."""
-    sketch = next((s for s in part.sketches if s.name == drawn.name), None)
     said = str(sketch.options.get("system", "")) if sketch is not None else ""
-    return systems.find(said) or paper.paper.system
+    return said if said in systems else paper.paper.system
 
 
-def _step(run: RunData, paper: Any, part: Any, drawn: Any, point: dict[str, Any]) -> dict[str, Any]:
+def _step(run: RunData, paper: Any, part: Any, point: dict[str, Any]) -> dict[str, Any]:
     gain = point.get("gain")
     text = word = ""
     if point.get("failed"):
-        status, _, detail = str(point["failed"]).partition(":")
-        word = f"{status.replace('-', ' ')}:{detail}" if detail else status
+        failure = failure_of(point)
+        word = failure.words({failure.status: failure.status.replace("-", " ")})
     elif run.smoke:
         word = "smoke run, no measurement"
     elif gain is not None:

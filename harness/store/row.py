@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from dgbench.harness.store import old_names
+from dgbench.harness.store.old_names import texts
 from dgbench.lab import metrics
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import ResultCheck
@@ -126,6 +127,26 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         return old_names.observations(
             self.paper, self.experiment, sources, self.units, self.samples
         )
+
+    @property
+    def system(self) -> str:
+        """The system that it ran, without a setting; "" where it names none."""
+        return texts.system_of(self.params)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets that it names, as it spells them."""
+        return texts.datasets_of(self.params, self.data)
+
+    @property
+    def data_notes(self) -> tuple[str, ...]:
+        """What must be known of its data, sentence by sentence."""
+        return texts.notes_of(self.data)
+
+    @property
+    def read_sizes_only(self) -> bool:
+        """Whether it used printed sizes of its data and read none."""
+        return texts.printed(self.data)
 
     @property
     def asked(self) -> str:

@@ -49,7 +49,7 @@ def _by_paper(found: Agreement, width: int) -> str:
         pairs[pair.cluster[0]].append(pair)
     apart: dict[str, int] = defaultdict(int)
     for one in found.apart:
-        apart[one.name.partition("/")[0]] += 1
+        apart[one.paper] += 1
     rows = []
     for paper in sorted({*pairs, *apart}):
         one = coverage(pairs[paper])

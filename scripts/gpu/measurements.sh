@@ -1,6 +1,17 @@
 # shellcheck shell=bash disable=SC2154
 # Parts of gpu_run.sh that measure operators and placements, a table and its rows each.
 
+# experiments LOG NAME...: experiments in what time is left; one that the clock stops keeps its rows.
+experiments() {
+  local log=$1 limit=$(($(left) - 12))
+  shift
+  run "$limit" "$log" timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
+    "$python" -m dgbench run "$@" --device cuda --preset "$preset" --out "$out/runs"
+  local status=$?
+  [ -n "$dry" ] || tail -25 "$out/$log"
+  return $status
+}
+
 tables() {
   step "operators"
   run "$(left)" tables.txt "$python" scripts/gpu_tables.py --out "$out/tables.jsonl" \
@@ -22,11 +33,9 @@ placements() {
 }
 
 races() {
-  step "races on small graphs"
-  run "$(left)" races.txt "$python" scripts/gpu_race.py --out "$out/races.jsonl" --preset full \
-    --datasets pems08 covid19-england hepth --seconds "$(($(left) - 12))"
+  step "PiPAD against PyG-Temporal"
+  experiments races.log pipad/fig10
   local status=$?
-  shown races.txt
   step "summary: races $status"
   return $status
 }
@@ -91,10 +100,8 @@ billion() {
 
 differences() {
   step "encode and rebuild beside a copy; plain transfer against differences on smoothed twins"
-  run "$(left)" differences.txt "$python" scripts/gpu_esdg.py --out "$out/differences.jsonl" \
-    --seconds "$(($(left) - 15))"
+  experiments differences.log esdg/encoding esdg/fig4
   local status=$?
-  shown differences.txt
   step "summary: differences $status"
   return $status
 }

@@ -2,6 +2,7 @@
 
 from dgbench.lab.experiment import (
     Cell,
+    Contender,
     Experiment,
     FigureSpec,
     Measurement,
@@ -26,6 +27,7 @@ __all__ = [
     "Cell",
     "Check",
     "Claim",
+    "Contender",
     "Experiment",
     "FigureSpec",
     "Finding",

@@ -12,6 +12,7 @@ from dgbench.systems.operators.experiments import (
     edge_sampling,
     sampling,
     scan,
+    twins,
 )
 from dgbench.systems.operators.race import OURS
 
@@ -52,6 +53,11 @@ CHECKS: Mapping[str, Check] = {
     ),
     "operators-subgraphs-prefix-sums": over("subgraph_sampling", *REBUILT),
     "operators-sampling-tcsr": over("sampling", sampling.TCSR),
-    "operators-insert-rebuild": over("insert"),
+    "operators-insert-rebuild": over(
+        "insert", batch=100_000, none="only the presets full and paper insert into ten million"
+    ),
     "operators-cache-list": over("cache", cache.LIST),
+    "operators-loading-source": over("loading"),
+    "operators-twins-free": over("twins", twins.BARS[False][1]),
+    "operators-twins-distinct": over("twins", twins.BARS[True][1]),
 }

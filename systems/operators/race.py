@@ -42,16 +42,20 @@ class OperatorCase:
             to compare, as of a copy that shows the machine's limit.
         baselines: (method, baselines that its speed-up is over); by default ours over all others.
         left_out: peers that do not run here, with the reasons.
+        bars: seconds that a call of ours may take, by name; a speed-up over each is observed.
         work: (metric of kind rate, dimensions, what one call works on), for all methods.
         observe: further numbers: (metric, value, dimensions).
+        data: of the row, where the inputs are of a dataset.
     """
 
     calls: Mapping[str, Call]
     check: Callable[[str, int, Any], ResultCheck | None]
     baselines: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    bars: Mapping[str, float] = field(default_factory=dict)
     work: tuple[tuple[str, Mapping[str, Any], float], ...] = ()
     observe: tuple[tuple[str, float | int, Mapping[str, Any]], ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 class OperatorRace(Grid):
@@ -65,6 +69,7 @@ class OperatorRace(Grid):
         threads: of torch and of ours; None for as many as the run has.
         clock: wall time, or processor time where one thread works.
         packages: of which one must be installed, where no peer runs without; () needs none.
+        rivals: what answers compare with.
         limits: methods that show what the machine allows, and are no rivals.
         label: format of params that names a workload in figures.
         sweep: (param, words of the axis) of a figure of times over a size, or None.
@@ -85,6 +90,7 @@ class OperatorRace(Grid):
     threads: ClassVar[int | None] = None
     clock: ClassVar[Callable[[], float]] = staticmethod(time.perf_counter)
     packages: ClassVar[tuple[str, ...]] = ()
+    rivals: ClassVar[str] = "the best peer"
     limits: ClassVar[tuple[str, ...]] = ()
     workloads: ClassVar[Mapping[str | None, Sequence[Mapping[str, Any]]]]
     label: ClassVar[str]
@@ -114,7 +120,7 @@ class OperatorRace(Grid):
             return self._race(case, context.preset)
 
     def _race(self, case: OperatorCase, preset: Preset) -> Measurement:
-        found = Measurement()
+        found = Measurement(data=dict(case.data))
         calls = self._sound(case, found)
         samples = self._take_turns(calls, preset)
         after = len(next(iter(samples.values()))) + 1
@@ -134,6 +140,10 @@ class OperatorRace(Grid):
                     observe_speedup(
                         found, samples[other], samples[method], method=method, baseline=other
                     )
+        for bar, seconds in case.bars.items():
+            limit = [seconds] * len(samples.get(OURS, ()))
+            if limit:
+                observe_speedup(found, limit, samples[OURS], method=OURS, baseline=bar)
         if not any(one.metric == "speedup" for one in found.observations):
             raise UnsupportedError("no peer runs here", hint="; ".join(found.notes))
         found.observe("turns", after - 1)
@@ -298,10 +308,10 @@ class OperatorRace(Grid):
             return ""
         low, high = (pick(best, key=lambda key: best[key].value) for pick in (min, max))
         if len(best) == 1:
-            return f"It is {best[low].value:.2g}x as fast as the best peer ({self._said(low)})."
+            return f"It is {best[low].value:.2g}x as fast as {self.rivals} ({self._said(low)})."
         return (
             f"It is {best[low].value:.2g}x ({self._said(low)}) to {best[high].value:.2g}x "
-            f"({self._said(high)}) as fast as the best peer of each of {len(best)} workloads."
+            f"({self._said(high)}) as fast as {self.rivals} on each of {len(best)} workloads."
         )
 
     def _said(self, params: tuple) -> str:

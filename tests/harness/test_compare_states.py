@@ -133,6 +133,7 @@ def test_a_gain_of_one_process_carries_its_own_interval():
         f"turns: {GAIN}": "SLOW",
     }
     gain = next(c for c in slow.changes if c.gain)
+    assert gain.label == "fig1 turns: speedup over base, fast"
     assert gain.ratio.value == pytest.approx(2.0 / 1.2)
     assert gain.ratio.low < 2.0 / 1.2 < gain.ratio.high
     near = compared(turns(2.0, 1.99, 2.01), turns(2.0 / (1 + ONE_PROCESS / 2), 1.89, 1.91))

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from dgbench.harness.figures import Context
+from dgbench.harness.figures.panels import LEAST, Grid
 from dgbench.harness.figures.style import FULL, fit_labels, styled, text_width
 from dgbench.harness.report.pictures import WIDE as SHOWN
 
@@ -77,6 +78,16 @@ def test_labels_take_two_lines_at_most_and_the_room_that_they_need():
     assert fitted["x" * 60] == "x" * 60
     assert room >= text_width("x" * 60)
     assert fit_labels([], most=1.2)[0] == {}
+
+
+def test_labels_leave_room_for_the_panel():
+    long = " ".join(["operation"] * 40)
+    fitted, room = fit_labels([long], most=1.2, limit=2.0)
+    assert room < 2.3
+    assert fitted[long].replace("\n", " ") == long
+    grid = Grid([None], wide=False, columns=1, heights=[1.0], labels=[long], right=0.5)
+    ((_, axes),) = grid.axes(Context())
+    assert axes.get_position().width * grid.width >= LEAST - 0.01
 
 
 def curves(names, xs=(1, 2, 4, 8), slope=1.0):

@@ -51,7 +51,8 @@ def test_parts_share_the_time_in_their_order(tmp_path) -> None:
     assert not (tmp_path / "out").exists()
     said = done.stdout
     order = ["test_heavy_rows", "test_cuda_esdg", "test_esdg_ranked_cuda", "gpu_tables",
-             "gpu_gnnflow", "gpu_race", "gpu_profile", "gpu_esdg", "reproduce gnnflow",
+             "gpu_gnnflow", "run pipad/fig10", "gpu_profile", "run esdg/encoding esdg/fig4",
+             "reproduce gnnflow",
              "reproduce esdg", "reproduce dgc", "reproduce pipad"]  # fmt: skip
     assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
     assert said.count("== building") == 1
@@ -210,11 +211,11 @@ def test_the_profile_runs_on_a_cpu_too(tmp_path) -> None:
     assert not row["top_kernels"]
 
 
-def test_esdg_measures_the_difference_before_it_reproduces() -> None:
+def test_esdg_compares_before_it_reproduces() -> None:
     said = gpu_run("--dry-run", "esdg").stdout
     limits = [int(n) for n in re.findall(r"at most (\d+) s", said)]
     assert sum(limits[1:-1]) <= 400  # a build of half a minute leaves time for the reproduction
-    order = ["test_difference_kernel", "test_cuda_esdg", "test_esdg_ranked_cuda", "gpu_esdg"]
+    order = ["test_difference_kernel", "test_cuda_esdg", "test_esdg_ranked_cuda"]
     order.append("reproduce esdg")
     assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
 
@@ -233,30 +234,6 @@ def test_wrong_arguments_are_answered_with_the_usage(arguments) -> None:
     assert done.returncode == 2
     assert "pipad, esdg, dgc, gnnflow" in done.stderr
     assert "PYTHON" in done.stderr
-
-
-def test_the_measurements_of_esdg_run_on_a_cpu_too(tmp_path) -> None:
-    out = tmp_path / "rows.jsonl"
-    command = [
-        sys.executable, str(SCRIPTS / "gpu_esdg.py"), "--device", "cpu", "--out", str(out),
-        "--entries", "4000", "--vertices", "900", "--megabytes", "4", "--datasets", "amlsim",
-        "--models", "tm_gcn", "--scale", "0.004", "--snapshots", "6", "--rounds", "1",
-    ]  # fmt: skip
-    env = {**os.environ, "DGBENCH_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    differences = [row for row in rows if row["what"] == "difference"]
-    assert len(differences) == 10
-    for row in differences:
-        delta = row["delta"]
-        head = 20 if row["index"] == "int64" else 12
-        ideal = head / (4 + (head - 4) * delta)
-        assert row["bytes_ratio"] == pytest.approx(ideal, rel=1e-9)
-    (epoch,) = (row for row in rows if row["what"] == "epoch")
-    assert "failed" not in epoch
-    assert epoch["bytes"]["difference"] < epoch["bytes"]["plain"]
-    assert epoch["loss_gap"] <= 1e-5
 
 
 def test_the_measurements_of_gnnflow_run_on_a_cpu_too(tmp_path) -> None:

@@ -216,7 +216,7 @@ def test_real_pages_have_links_rows_and_subjects(real):
     for run in site.runs:
         assert f"machines/{run.machine_slug}.html" in texts
         for row in run.rows:
-            if name := subjects.named_system(row):
+            if name := row.system:
                 assert f"systems/{slug(name)}.html" in texts
             for name in subjects.datasets_of(row):
                 assert f"datasets/{slug(name)}.html" in texts

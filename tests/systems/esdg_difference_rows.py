@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
+from esdg_rows import row, row_of
 
 from dgbench.harness.store.row import Row
 from dgbench.systems.base import RunContext
@@ -25,43 +26,12 @@ def private_cache(tmp_path_factory, monkeypatch):
 def ran(experiment: Any, number: int = 0, /, **params: Any) -> Row:
     """A real row of a smoke run: the first cell with these params."""
     cells = [c for c in experiment.cells("smoke", "cpu") if params.items() <= c.params.items()]
-    found = experiment.run(cells[0], SMOKE)
-    return row_of(experiment.name, number, cells[0].params, found)
-
-
-def row_of(experiment: str, number: int, params: dict, found: Any, **fields: Any) -> Row:
-    plain = {
-        "id": f"{experiment}-{number}",
-        "run": "test",
-        "cell_hash": str(number),
-        "paper": "esdg",
-        "experiment": experiment,
-        "params": params,
-        "group": "g",
-        "round": 1,
-        "device": "cpu",
-        "preset": "quick",
-        "status": "ok",
-    }
-    names = ("values", "units", "counters", "samples", "deviation", "data", "notes", "checks")
-    return Row(**(plain | {name: getattr(found, name) for name in names} | fields))
+    return row_of(cells[0], experiment.run(cells[0], SMOKE), id=f"{experiment.name}-{number}")
 
 
 def failed(experiment: str, number: int = 9, /, **params: Any) -> Row:
-    return Row(
-        id=f"{experiment}-{number}",
-        run="test",
-        cell_hash=str(number),
-        paper="esdg",
-        experiment=experiment,
-        params=params,
-        group="g",
-        round=1,
-        device="cpu",
-        preset="quick",
-        status="oom",
-        reason="21 of 24 GiB",
-    )
+    name = f"{experiment}-{number}"
+    return row(experiment, params, id=name, status="oom", reason="21 of 24 GiB", checks=[])
 
 
 def points_of(experiment: Any, rows: list[Row]) -> dict[str, list[dict]]:

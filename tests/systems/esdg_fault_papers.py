@@ -80,7 +80,7 @@ class Faults(Experiment):
             threads=1,
         )
         assert results[0] == results[1] == results[2]
-        return Measurement(values={"loss": results[0][-1]}, counters={"epochs": len(results[0])})
+        return told(loss=results[0][-1], epochs=len(results[0]))
 
 
 def one_process(cell: Cell) -> Measurement:
@@ -92,10 +92,15 @@ def one_process(cell: Cell) -> Measurement:
     losses = [trainer.train_epoch() for _ in range(1)]
     whole = EsdgTrainer(workload("cd_gcn"), data, switches | {"checkpoint": False})
     saved = whole.planned_bytes() - trainer.planned_bytes()
-    return Measurement(
-        values={"loss": losses[-1], "saved_bytes": saved},
-        counters={"blocks": len(trainer.blocks)},
-    )
+    return told(loss=losses[-1], memory=int(saved), timeline_blocks=len(trainer.blocks))
+
+
+def told(**numbers: float) -> Measurement:
+    """A measurement of these metrics."""
+    found = Measurement()
+    for metric, number in numbers.items():
+        found.observe(metric, number)
+    return found
 
 
 def make_paper(*cells: Cell) -> Paper:

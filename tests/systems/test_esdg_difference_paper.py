@@ -12,6 +12,7 @@ from esdg_difference_rows import (
     ran,
     timed,
 )
+from esdg_rows import number
 from tiny_data import csr_of
 
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
@@ -23,12 +24,14 @@ from dgbench.systems.esdg.experiments.settings import BY_NAME, MODELS, RANKS
 def test_table_1_counts_a_twin_and_finds_its_lives():
     row = ran(table1.Table1(), dataset="youtube")
     graph = BY_NAME["youtube"]
-    assert row.counters["T"] == graph.printed["T"]
-    assert row.counters["nnz"] <= row.counters["events"]
+    counted = table1.counted(row)
+    assert counted["T"] == graph.printed["T"]
+    assert counted["nnz"] <= number(row, "events")
     found = Occurrences.of(graph, "smoke")
     made = sum(csr.nnz for csr in found.snapshots(life=graph.edge_life))
-    assert row.counters["edge_life"] == made
-    assert abs(row.counters["found edge_life"] - graph.edge_life) <= 2
+    assert counted["edge_life"] == made
+    shortest = number(row, "smoothing_length", of="shortest", smoothing="edge_life")
+    assert abs(shortest - graph.edge_life) <= 2
     points = points_of(table1.Table1(), [row, failed("table1", dataset="flickr")])["table1"]
     assert {p["claim"] for p in points if p.get("failed")} == {
         "flickr M_product / nnz",
@@ -43,24 +46,30 @@ def test_table_1_counts_a_twin_and_finds_its_lives():
 
 def test_smoothing_sends_what_was_counted_and_both_smoothings_keep_the_same():
     row = ran(smoothing.Smoothing(), dataset="flickr")
-    counters = row.counters
-    assert counters["made_life"] == BY_NAME["flickr"].edge_life
-    assert counters["made_sent"] == counters[f"sent {counters['made_life']}"]
-    assert counters["same_entries"] == counters["made_snapshots"] == 134
-    assert row.values["normalised_gap"] > 0
-    for life in smoothing.LIVES:
-        share = row.values[f"delta {life}"]
-        left = counters[f"plain {life}"] - 20 * counters[f"first {life}"]
-        sent = counters[f"forced {life}"] - 20 * counters[f"first {life}"]
-        assert left / sent == pytest.approx(formula(share), rel=1e-9)
-        narrow = counters[f"plain32 {life}"] / counters[f"sent32 {life}"]
-        assert narrow <= 3 < 5
+    made = number(row, "smoothing_length", of="made")
+    assert made == BY_NAME["flickr"].edge_life
+
+    def sent(format_: str, **dims) -> int:
+        return number(row, "topology_sent", format=format_, **dims)
+
+    assert sent("sent", of="made") == sent("sent", life=made)
+    assert number(row, "snapshots", of="equal") == number(row, "snapshots", of="made") == 134
+    assert number(row, "relative_error", of="normalised") > 0
+    shares = {life: number(row, "portion", of="changed", life=life) for life in smoothing.LIVES}
+    for life, share in shares.items():
+        first = 20 * number(row, "edges", of="first", life=life)
+        gain = (sent("plain", life=life) - first) / (sent("forced", life=life) - first)
+        assert gain == pytest.approx(formula(share), rel=1e-9)
+        assert sent("plain32", life=life) <= 3 * sent("sent32", life=life)
     gains = [smoothing.gain(row, life) for life in smoothing.LIVES]
     assert gains == sorted(gains)
-    assert gains[0] == 1 > smoothing.gain(row, 1, forced=True)
-    assert smoothing.gain(row, 1, loops=True) > 1
-    assert formula(row.values["delta 40"]) > 4.1 > formula(row.values["delta 20"])
-    assert 20 < counters["life_4x"] <= counters["life_4.1x"] < 40
+    assert gains[0] == 1 > smoothing.gain(row, 1, "forced")
+    assert smoothing.gain(row, 1, "loops_sent", "loops_plain") > 1
+    assert formula(shares[40]) > 4.1 > formula(shares[20])
+    shortest = [
+        number(row, "smoothing_length", of="shortest", gain=gain) for gain in smoothing.GAINS
+    ]
+    assert 20 < shortest[0] <= shortest[1] < 40
     points = points_of(smoothing.Smoothing(), [row, failed("smoothing", dataset="bitcoin-otc")])
     assert all(len(found) == len(smoothing.LIVES) + 1 for found in points.values())
     assert "larger than the snapshots on 1 of 1" in smoothing.Smoothing().answer([row])
@@ -87,13 +96,16 @@ def test_made_pairs_have_the_share_of_changes_asked_for():
 
 def test_encoding_is_timed_and_exact():
     row = ran(encoding.Encoding(), part="pair")
-    assert row.counters["sent_bytes"] == row.counters["formula_bytes"] < row.counters["plain_bytes"]
-    assert row.values["keys_per_s"] > 0
-    assert len(row.samples) == encoding.ROUNDS["smoke"]
+    assert number(row, "throughput", of="keys") > 0
+    encode = next(one for one in row.observations if one.samples)
+    assert (encode.metric, len(encode.samples)) == ("operation_time", encoding.ROUNDS["smoke"])
     found = encoding._sequence("flickr", SMOKE)
-    counters = found.counters
-    assert counters["sent_bytes"] == counters["formula_bytes"] < counters["plain_bytes"]
-    assert counters["snapshots"] == 9
+    assert number(found, "snapshots") == 9
+    for one in (row, found):
+        sent, formula_, plain = (
+            number(one, "topology_sent", format=name) for name in ("sent", "formula", "plain")
+        )
+        assert sent == formula_ < plain
     points = points_of(
         encoding.Encoding(), [row, failed("encoding", dataset="amlsim", part="pair")]
     )["encoding"]
@@ -112,15 +124,20 @@ def test_timed_epochs_are_checked_and_send_what_they_should():
     smoothed, raw = timed("tm_gcn"), timed("cd_gcn")
     for row in (smoothed, raw):
         assert row.deviation["output"] <= 1e-5
-        assert row.counters["turns"] >= fig4.TURNS["smoke"]
-        assert row.counters[f"differences {fig4.BASE}"] == 0
+        assert number(row, "turns") >= fig4.TURNS["smoke"]
+        assert number(row, "snapshots", setting=fig4.BASE, format="difference") == 0
         for name in (fig4.BASE, fig4.GD):
-            assert 0 < row.values[f"transfer {name}"] < row.values[f"epoch {name}"]
-            assert row.values[f"copy {name}"] > 0
-    assert smoothed.counters["matrices GD"] < smoothed.counters["matrices Base"]
-    steps, blocks = smoothed.counters["steps"], smoothed.counters["blocks"]
-    assert smoothed.counters["differences GD"] == 2 * (steps - blocks)
-    assert raw.counters["matrices GD"] == raw.counters["matrices Base"]
+            assert 0 < fig4.transfer_share(row, name) < 1
+            assert number(row, "phase_time", setting=name, phase="copy") > 0
+    base, sent = (
+        [number(row, "topology_sent", setting=name) for row in (smoothed, raw)]
+        for name in (fig4.BASE, fig4.GD)
+    )
+    assert sent[0] < base[0]
+    assert sent[1] == base[1]
+    steps, blocks = number(smoothed, "snapshots"), number(smoothed, "timeline_blocks")
+    differences = number(smoothed, "snapshots", setting=fig4.GD, format="difference")
+    assert differences == 2 * (steps - blocks)
     assert fig4.noise([smoothed, raw], "transfer") >= 0
     assert fig4.noise([smoothed], "transfer") is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psutil
 import pytest
 from esdg_fault_papers import BAD, lookup, make_paper
+from esdg_rows import number
 
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import ForkServer, Listener, run_plan
@@ -80,7 +81,7 @@ def test_a_rank_that_fails_ends_its_cell_by_name(faults, how):
     assert reason in row.reason
     assert row.seconds < LIMIT_S
     if how == "well":
-        assert row.counters["epochs"] == 3
+        assert number(row, "epochs") == 3
     else:
         assert f"rank {BAD} of 3" in row.reason
     pids = [int(file.read_text()) for file in folders[how].iterdir()]
@@ -99,11 +100,12 @@ def test_what_does_not_fit_at_once_fits_in_blocks(tmp_path, server):
     """The limit is held by the harness, over the whole process."""
     free = run(tmp_path / "free", server, cell(blocks=12)).written()[0]
     assert free.status == "ok", free.reason
-    assert free.values["saved_bytes"] > 64 << 20
-    limit = free.probes["peak_rss_bytes"] + int(free.values["saved_bytes"] / 2)
+    saved = number(free, "memory")
+    assert saved > 64 << 20
+    limit = free.probes["peak_rss_bytes"] + saved // 2
     held = run(tmp_path / "held", server, cell(limit, blocks=1), cell(limit, blocks=12)).written()
     assert [row.status for row in held] == ["oom", "ok"], [row.reason for row in held]
-    assert held[1].values["loss"] == pytest.approx(free.values["loss"], rel=1e-6)
+    assert number(held[1], "loss") == pytest.approx(number(free, "loss"), rel=1e-6)
 
 
 @pytest.mark.parametrize(

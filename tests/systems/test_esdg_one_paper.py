@@ -7,17 +7,19 @@ from math import ceil
 from typing import Any
 
 import pytest
+from esdg_rows import edited, gain, number, row, row_of, seen
 from msgspec.structs import replace
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
-from dgbench.lab.result_checks import equal
+from dgbench.lab.table import Observation
 from dgbench.models import build_model
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import checkpoint
 from dgbench.systems.esdg.experiments import ablation, memory
+from dgbench.systems.esdg.experiments.ablation import LADDER, OFF
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODELS, RANKS
 from dgbench.systems.esdg.plan import StepCost
 
@@ -33,61 +35,59 @@ def private_cache(tmp_path_factory):
         yield
 
 
-def row(experiment: str, params: dict[str, Any], **fields: Any) -> Row:
-    name = f"{experiment}-{'-'.join(map(str, params.values()))}"
-    base = {
-        "id": name,
-        "paper": "esdg",
-        "experiment": experiment,
-        "device": "cpu",
-        "params": params,
-        "checks": [equal("counters", 1, 1, against="made up")],
-    }
-    return Row(**(base | fields))
-
-
 def sized() -> list[Row]:
     return [
-        row("memory", {"part": "sizes", "model": model}, counters=memory.sizes(model))
+        row("memory", {"part": "sizes", "model": model}, *memory.sizes(model).observations)
         for model in MODELS
     ]
 
 
-def swept(model: str = "cd_gcn", **more: Any) -> Row:
+def swept(*changed: Observation, model: str = "cd_gcn") -> Row:
+    """A sweep whose peaks meet their plans, with these observations in place of its own."""
     counts = (1, 4, 16)
-    counters: dict[str, int] = {"steps": 32, "turns": 6, "peak layout": 1000}
-    values: dict[str, float] = {"formula layout": 990.0}
+    layout = {"setting": "layout", "of": "memory", "method": "formula"}
+    found = [
+        seen("snapshots", 32),
+        seen("turns", 6),
+        seen("memory", 1000, of="peak", setting="layout"),
+        seen("estimate", 990.0, **layout),
+    ]
     for n in counts:
-        for name, brought in ((f"{n}", 40), (f"paper {n}", 64)):
-            counters |= {f"peak {name}": 1000 // n, f"brought {name}": brought}
-            values |= {f"planned {name}": 1000 / n, f"formula {name}": 900 / n}
+        for setting, brought in (("ours", 40), ("paper", 64)):
+            where = {"setting": setting, "blocks": n}
+            found += [
+                seen("memory", 1000 // n, of="peak", **where),
+                seen("snapshots", brought, of="brought", **where),
+                seen("estimate", 1000 / n, of="memory", method="planned", **where),
+                seen("estimate", 900 / n, of="memory", method="formula", **where),
+            ]
     for n in counts[1:]:
-        values |= {f"gain paper {n}": 1.2, f"low paper {n}": 1.1, f"high paper {n}": 1.3}
-        values |= {f"gain {n}": 1.1, f"low {n}": 1.0, f"high {n}": 1.2}
+        found += [
+            gain(1.2, 1.1, 1.3, baseline="paper", blocks=n),
+            gain(1.1, 1.0, 1.2, baseline="ours", blocks=n),
+        ]
     params = {"part": "sweep", "dataset": "amlsim", "model": model}
-    found = row("memory", params, counters=counters, values=values, data={"twin": True},
-                deviation={"output": 1e-7})  # fmt: skip
-    found.counters.update({k: v for k, v in more.items() if k in counters})
-    found.values.update({k: v for k, v in more.items() if k in values})
-    return found
+    made = row("memory", params, *found, data={"twin": True}, deviation={"output": 1e-7})
+    return edited(made, *changed)
 
 
-def budgeted(**more: int) -> Row:
-    counters = {}
+def budgeted(*changed: Observation) -> Row:
+    found = []
     for share, blocks in zip(memory.SHARES, (2, 5), strict=True):
-        name = f"{share:g}"
-        counters |= {f"budget {name}": 1000, f"blocks {name}": blocks, f"planned {name}": 950,
-                     f"peak {name}": 990, f"fewer {name}": 1200}  # fmt: skip
+        sizes = {"budget": 1000, "planned": 950, "peak": 990, "fewer": 1200}
+        found += [seen("memory", size, of=of, budget_share=share) for of, size in sizes.items()]
+        found.append(seen("timeline_blocks", blocks, budget_share=share))
     params = {"part": "budget", "dataset": memory.REAL_GRAPH, "model": "tm_gcn"}
-    return row("memory", params, counters=counters | more)
+    return edited(row("memory", params, *found), *changed)
 
 
-def precomputed(model: str, gain: float = 1.2, **more: float) -> Row:
-    values = {}
-    for name in ("precompute", "plain, precompute"):
-        values |= {f"gain {name}": gain, f"low {name}": 0.95 * gain, f"high {name}": 1.05 * gain}
+def precomputed(model: str, *changed: Observation, by: float = 1.2) -> Row:
+    found = [
+        gain(by, 0.95 * by, 1.05 * by, setting=setting)
+        for setting in ("precompute", "plain, precompute")
+    ]
     params = {"dataset": "amlsim", "model": model, "kind": "precompute"}
-    return row("ablation", params, values=values | more, deviation={"output": 1e-7})
+    return edited(row("ablation", params, *found, deviation={"output": 1e-7}), *changed)
 
 
 def find(claim: str, rows: list[Row]):
@@ -106,19 +106,26 @@ def test_every_claim_has_its_check_and_asks_for_rows():
 
 
 def test_bytes_at_the_papers_sizes_follow_the_formula():
-    found = memory.sizes("cd_gcn")
+    sizes = memory.sizes("cd_gcn")
+
+    def found(metric: str, method: str, ranks: int, of: str) -> int:
+        return number(sizes, metric, of=of, method=method, dataset="amlsim", ranks=ranks)
+
     n, t, nnz = 1_000_000, 200, 124_000_000
-    assert found["formula amlsim 1 whole"] == 20 * nnz + 160 * n * t
+    whole = found("memory", "formula", 1, "whole")
+    assert whole == 20 * nnz + 160 * n * t
     # Of 200 steps 128 ranks have two at most.
-    assert found["formula amlsim 128 whole"] == pytest.approx(2 * (20 * nnz / t + 160 * n))
+    share = found("memory", "formula", 128, "whole")
+    assert share == pytest.approx(2 * (20 * nnz / t + 160 * n))
     for ranks in RANKS:
-        best, blocks = (found[f"formula amlsim {ranks} {key}"] for key in ("best", "blocks"))
+        best = found("memory", "formula", ranks, "best")
+        blocks = found("timeline_blocks", "formula", ranks, "best")
         size = ceil(ceil(t / blocks) / ranks)
         border = 96 * n * blocks / ranks
         assert best == int(size * (20 * nnz / t + 160 * n) + border)
-        fewest = found[f"formula amlsim {ranks} fewest"]
+        fewest = found("timeline_blocks", "formula", ranks, "fewest")
         assert 1 <= fewest <= blocks
-    assert found["torch amlsim 1 whole"] > 5 * found["formula amlsim 1 whole"]
+    assert found("memory", "torch", 1, "whole") > 5 * whole
 
 
 def test_blocks_need_less_and_more_ranks_need_less():
@@ -151,17 +158,26 @@ def test_without_checkpoint_most_fit_by_the_formula_and_would_not_on_smaller_dev
 
 # Sections 3.1 and 3.2, from sweeps
 
-CASES: dict[str, tuple[Callable[..., list[Row]], dict[str, Any]]] = {
-    "esdg-s31-block-memory": (lambda **m: [swept(**m)], {"peak paper 4": 300}),
-    "esdg-s32-transfer-twice": (lambda **m: [swept(**m)], {"brought paper 16": 63}),
-    "esdg-s62-bsize-tuned": (lambda **m: [budgeted(**m)], {"fewer 0.5": 900}),
+CASES: dict[str, tuple[Callable[..., list[Row]], Observation]] = {
+    "esdg-s31-block-memory": (
+        lambda *wrong: [swept(*wrong)],
+        seen("memory", 300, of="peak", setting="paper", blocks=4),
+    ),
+    "esdg-s32-transfer-twice": (
+        lambda *wrong: [swept(*wrong)],
+        seen("snapshots", 63, of="brought", setting="paper", blocks=16),
+    ),
+    "esdg-s62-bsize-tuned": (
+        lambda *wrong: [budgeted(*wrong)],
+        seen("memory", 900, of="fewer", budget_share=0.5),
+    ),
     "esdg-s31-fewer-blocks-faster": (
-        lambda **m: [swept(**m)],
-        {"gain paper 4": 0.8, "low paper 4": 0.7, "high paper 4": 0.9},
+        lambda *wrong: [swept(*wrong)],
+        gain(0.8, 0.7, 0.9, baseline="paper", blocks=4),
     ),
     "esdg-s55-precompute": (
-        lambda **m: [precomputed("tm_gcn"), precomputed("cd_gcn", **m)],
-        {"gain precompute": 0.8, "low precompute": 0.7, "high precompute": 0.9},
+        lambda *wrong: [precomputed("tm_gcn"), precomputed("cd_gcn", *wrong)],
+        gain(0.8, 0.7, 0.9, setting="precompute"),
     ),
 }
 
@@ -172,20 +188,21 @@ def test_a_check_holds_and_fails(claim):
     good = find(claim, rows())
     assert good.holds is True, good.reason
     assert not good.undecided
-    bad = find(claim, rows(**wrong))
+    bad = find(claim, rows(wrong))
     assert bad.holds is False
     assert not bad.undecided
 
 
 def test_a_budget_that_is_not_kept_is_no_tuning():
-    assert find("esdg-s62-bsize-tuned", [budgeted(**{"peak 0.1": 1200})]).holds is False
-    assert find("esdg-s62-bsize-tuned", [budgeted(**{"planned 0.1": 1001})]).holds is False
+    for of, size in (("peak", 1200), ("planned", 1001)):
+        wrong = budgeted(seen("memory", size, of=of, budget_share=0.1))
+        assert find("esdg-s62-bsize-tuned", [wrong]).holds is False, of
 
 
 def test_times_inside_their_noise_decide_nothing():
-    wide = {"low paper 16": 0.9}
-    assert find("esdg-s31-fewer-blocks-faster", [swept(**wide)]).undecided
-    assert find("esdg-s55-precompute", [precomputed("cd_gcn", 1.01)]).undecided
+    wide = swept(gain(1.2, 0.9, 1.3, baseline="paper", blocks=16))
+    assert find("esdg-s31-fewer-blocks-faster", [wide]).undecided
+    assert find("esdg-s55-precompute", [precomputed("cd_gcn", by=1.01)]).undecided
     gpu = replace(precomputed("cd_gcn"), device="cuda")
     assert find("esdg-s55-precompute", [gpu]).evidence == "measured"
     assert find("esdg-s55-precompute", [precomputed("cd_gcn")]).evidence == "analogue"
@@ -194,18 +211,13 @@ def test_times_inside_their_noise_decide_nothing():
 # Real, small
 
 
-def run(experiment: Any, **wanted: str) -> tuple[Any, Row]:
+def run(experiment: Any, **wanted: str) -> Row:
     cells = [c for c in experiment.cells("smoke", "cpu") if wanted.items() <= c.params.items()]
-    cell = cells[0]
-    found = experiment.run(cell, SMOKE)
-    made = row(experiment.name, cell.params, group=cell.group, values=found.values,
-               counters=found.counters, deviation=found.deviation, data=found.data,
-               samples=found.samples)  # fmt: skip
-    return found, made
+    return row_of(cells[0], experiment.run(cells[0], SMOKE))
 
 
 def test_memory_runs_and_is_drawn_and_judged(monkeypatch):
-    rows = sized() + [run(memory.Memory(), part=part)[1] for part in ("sweep", "budget")]
+    rows = sized() + [run(memory.Memory(), part=part) for part in ("sweep", "budget")]
     for figure in memory.Memory().figures():
         assert figure.points(rows), figure.name
     for claim in ("esdg-s31-block-memory", "esdg-s32-transfer-twice", "esdg-s62-bsize-tuned"):
@@ -221,21 +233,30 @@ def test_memory_runs_and_is_drawn_and_judged(monkeypatch):
 
 
 def test_ablation_runs_and_is_drawn_and_judged():
-    rows = [run(ablation.Ablation(), kind=kind)[1] for kind in ("ladder", "precompute")]
+    rows = [run(ablation.Ablation(), kind=kind) for kind in ("ladder", "precompute")]
     points = ablation.step_points(rows)
-    assert [p["technique"] for p in points] == ["", *ablation.LADDER]
+    assert [p["technique"] for p in points] == ["", *LADDER]
     assert points[1]["gain"] > 0
-    bounds = {"low lean": 0.9, "high lean": 1.2, "low fallback": 1.1, "high fallback": 1.2}
-    known = replace(rows[0], values=rows[0].values | bounds)
+    bounds = {"lean": (0.9, 1.2), "fallback": (1.1, 1.2)}
+    known = edited(
+        rows[0],
+        *(
+            gain(number(rows[0], "speedup", setting=name), *ends, setting=name)
+            for name, ends in bounds.items()
+        ),
+    )
     inside = {p["technique"]: p.get("same") for p in ablation.step_points([known])}
     assert inside["lean"]
     assert not inside["fallback"]
-    ladder = rows[0].counters
-    assert ladder["bytes checkpoint"] == 2 * ladder[f"bytes {ablation.OFF}"]
-    assert ladder["bytes lean"] < ladder["bytes precompute"]
-    assert ladder["bytes fallback"] < ladder["bytes lean"]
-    assert ladder["bytes prefetch"] == ladder["bytes fallback"]
-    assert ladder["planned checkpoint"] < ladder[f"planned {ablation.OFF}"]
+    sent, planned = (
+        {name: number(rows[0], metric, **dims, setting=name) for name in (OFF, *LADDER)}
+        for metric, dims in (("host_to_device", {}), ("memory", {"of": "planned"}))
+    )
+    assert sent["checkpoint"] == 2 * sent[OFF]
+    assert sent["lean"] < sent["precompute"]
+    assert sent["fallback"] < sent["lean"]
+    assert sent["prefetch"] == sent["fallback"]
+    assert planned["checkpoint"] < planned[OFF]
     assert ablation.Ablation().answer(rows)
     assert find("esdg-s55-precompute", rows).measured is not None
     failed = replace(rows[0], status="time", reason="stopped")
@@ -252,7 +273,7 @@ def test_settings_of_every_kind():
             assert (blocks is None) == (not switches["checkpoint"])
         for slow, fast in ablation.ratios_of(kind).values():
             assert {slow, fast} <= set(chosen)
-    last = ablation.settings("ladder")[ablation.LADDER[-1]]
+    last = ablation.settings("ladder")[LADDER[-1]]
     assert last == ablation.settings("removed")[ablation.ON]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from esdg_rows import number, row
 from test_esdg_spread import data, workload
 from torch import Tensor
 
+from dgbench.harness.store.row import Row
+from dgbench.lab.table import Table
 from dgbench.runtime.collectives import GroupCommunicator, Wire
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
@@ -24,9 +26,9 @@ from dgbench.systems.esdg.experiments.overlap import (
     gain_points,
     hideable_seconds,
     media_for,
+    observed,
     share_points,
     split_points,
-    values_of,
 )
 from dgbench.systems.esdg.experiments.overlap_turns import (
     OverlapTurns,
@@ -185,51 +187,53 @@ def made_up(hidden: float) -> OverlapTurns:
     )
 
 
-def row(hidden: float, **params: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        status="ok",
-        instrumented=False,
-        experiment="overlap",
-        group="g",
-        device="cpu",
-        paper="esdg",
-        params={"model": "tm_gcn", "ranks": 2, **params},
-        values=values_of(made_up(hidden)),
-        counters={f"turns {WIRE.name}": 3},
-        data={"twin": True},
-        deviation={"gradient": 1e-7},
-        id="r1",
+LINK = {"link": WIRE.name}
+TWO = {**LINK, "pieces": 2}
+
+
+def row_of_turns(turns: OverlapTurns, **params: Any) -> Row:
+    found = observed(turns, (WIRE,))
+    where = {"model": "tm_gcn", "ranks": 2, **params}
+    return row(
+        "overlap", where, *found.observations, data={"twin": True}, deviation={"gradient": 1e-7}
     )
 
 
-def test_values() -> None:
-    values = values_of(made_up(2.0))
-    end = f"{WIRE.name} 2"
-    assert values[f"exposed_s {WIRE.name} 1"] == 8.0
-    assert values[f"hideable_s {end}"] == 3.0, "half of the convolutions, which are the shorter"
-    assert values[f"hidden_s {end}"] == 2.0
-    assert values[f"saved_s {end}"] == 1.5
-    assert values[f"hidden_share {end}"] == pytest.approx(2 / 3)
-    assert values[f"saved_share {end}"] == pytest.approx(1 / 2)
-    assert values[f"gain {end}"] == pytest.approx(20 / 18.5)
-    assert f"hidden_low {end}" not in values, "three turns bound nothing"
-    assert values[f"bandwidth {WIRE.name}"] == 2.0
+def row_hiding(hidden: float, **params: Any) -> Row:
+    return row_of_turns(made_up(hidden), **params)
+
+
+def bounds(found: Row, metric: str, **dims: Any) -> list[float | None]:
+    """Low end, value and high end of a number in two pieces."""
+    one = Table.of([found]).where(metric, **TWO, **dims).one().of
+    return [one.low, one.value, one.high]
+
+
+def test_what_a_row_observes() -> None:
+    found = row_hiding(2.0)
+    assert number(found, "phase_time", phase="exposed", **LINK, pieces=1) == 8.0
+    hideable = number(found, "phase_time", phase="hideable", **TWO)
+    assert hideable == 3.0, "half of the convolutions, which are the shorter"
+    assert number(found, "phase_time", phase="hidden", **TWO) == 2.0
+    assert number(found, "phase_time", phase="saved", **TWO) == 1.5
+    hidden = bounds(found, "portion", of="hidden")
+    assert hidden == [None, pytest.approx(2 / 3), None], "three turns bound nothing"
+    assert number(found, "portion", of="saved", **TWO) == pytest.approx(1 / 2)
+    assert number(found, "speedup", **TWO) == pytest.approx(20 / 18.5)
+    assert number(found, "bandwidth", **LINK) == 2.0
     assert hideable_seconds(8.0, 6.0, 4) == 4.5
     assert hideable_seconds(2.0, 6.0, 4) == 1.5
     assert hideable_seconds(2.0, 6.0, 1) == 0.0
 
 
 def test_six_turns_bound_what_is_hidden() -> None:
-    found = made_up(2.0)
-    found.turns[WIRE.name, 1] = [Turn(20.0, 8.0 + n / 10) for n in range(6)]
-    found.turns[WIRE.name, 2] = [Turn(16.0, 6.0)] * 6
-    values, end = values_of(found), f"{WIRE.name} 2"
-    assert [values[f"{n} {end}"] for n in ("hidden_low", "hidden_share", "hidden_high")] == (
-        pytest.approx([2 / 3, 2.25 / 3, 2.5 / 3])
-    )
-    assert (values[f"low {end}"], values[f"high {end}"]) == pytest.approx((1.25, 1.25))
-    bounded = row(2.0)
-    bounded.values = values
+    turns = made_up(2.0)
+    turns.turns[WIRE.name, 1] = [Turn(20.0, 8.0 + n / 10) for n in range(6)]
+    turns.turns[WIRE.name, 2] = [Turn(16.0, 6.0)] * 6
+    bounded = row_of_turns(turns)
+    assert bounds(bounded, "portion", of="hidden") == pytest.approx([2 / 3, 2.25 / 3, 2.5 / 3])
+    low, _, high = bounds(bounded, "speedup")
+    assert (low, high) == pytest.approx((1.25, 1.25))
     (point,) = share_points([bounded])
     assert (point["low"], point["high"]) == pytest.approx((2 / 3, 2.5 / 3))
     said = Overlap().answer([bounded])
@@ -238,17 +242,17 @@ def test_six_turns_bound_what_is_hidden() -> None:
 
 
 def test_answer_and_points() -> None:
-    said = Overlap().answer([row(2.0), row(1.0, ranks=4)])
+    said = Overlap().answer([row_hiding(2.0), row_hiding(1.0, ranks=4)])
     assert "1 of 2 cases hide at least half" in said
     assert "TM-GCN on 2 ranks 0.67 of it in 2 pieces; TM-GCN on 4 ranks 0.33 of it" in said
     assert said.endswith("No epoch became shorter beyond doubt.")
-    (gain,) = gain_points([row(2.0)])
+    (gain,) = gain_points([row_hiding(2.0)])
     assert (gain["row"], gain["n"], gain["low"]) == ("2 pieces", 3, None)
     assert gain["panel"].endswith("P = 2")
     assert Overlap().answer([]) == ""
-    shares = share_points([row(2.0)])
+    shares = share_points([row_hiding(2.0)])
     assert [(p["x"], round(p["y"], 3), p["series"]) for p in shares] == [(2, 0.667, "P = 2")]
-    bars = split_points([row(2.0)])
+    bars = split_points([row_hiding(2.0)])
     assert [(p["row"], p["phase"], p["seconds"]) for p in bars] == [
         ("P = 2, 1 piece", "compute", 12.0),
         ("P = 2, 1 piece", "communicate", 8.0),

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from esdg_rows import number, row, row_of, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tiny_data import TinyOrigin, TinySequence, csr_of
 
 from dgbench.harness.store.row import Row
@@ -53,24 +55,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> TinySequence:
     return data
 
 
-def as_row(cell: Cell, found: Any, number: int = 0) -> Row:
-    return Row(
-        id=f"{cell.experiment}-{number}",
-        paper="esdg",
-        experiment=cell.experiment,
-        params=dict(cell.params),
-        group=cell.group,
-        status="ok",
-        preset="smoke",
-        device="cpu",
-        values=found.values,
-        counters=found.counters,
-        deviation=found.deviation,
-        data=found.data,
-        notes=found.notes,
-    )
-
-
 # Cells.
 
 
@@ -102,10 +86,12 @@ def test_partitioners_that_are_not_installed_say_so(monkeypatch):
 @pytest.mark.parametrize("model", ["tm_gcn", "cd_gcn"])
 def test_a_walk_gives_the_printed_volume_and_a_third_less_without_the_rerun(model):
     found = table2_runs.walk(model, 4)
-    assert table2.rounds_to(found.counters["floats"], table2_runs.PRINTED["snapshot"][model][4])
-    assert found.counters["floats"] == found.counters["formula"]
-    assert 3 * found.counters["floats_without_rerun"] == 2 * found.counters["floats"]
-    assert found.counters["exchanges_forward"] == 2 * found.counters["layers"]
+    floats = number(found, "floats")
+    assert table2.rounds_to(floats, table2_runs.PRINTED["snapshot"][model][4])
+    assert floats == number(found, "floats", method="formula")
+    assert 3 * number(found, "floats", setting="without_rerun") == 2 * floats
+    layers = number(found, "exchanges", of="layers")
+    assert number(found, "exchanges", phase="forward") == 2 * layers
 
 
 def test_rounding_to_a_printed_number():
@@ -137,38 +123,32 @@ def test_remote_readers_are_lambda_vertex_by_vertex(edges, ranks):
 
 def test_parts_are_scaled_to_the_papers_size(served):
     found = table2_runs.part(workload(), "ranges")
-    counters, values = found.counters, found.values
-    assert counters["vertex_steps"] == NODES * STEPS
-    assert counters["edges"] == sum(csr.nnz for csr in served.topology)
+    assert number(found, "vertices", of="steps") == NODES * STEPS
+    assert number(found, "edges") == sum(csr.nnz for csr in served.topology)
     for ranks in table2_runs.RANKS:
-        per = counters[f"remote_{ranks}"] / (NODES * STEPS)
-        assert values[f"remote_{ranks}"] == per
-        assert values[f"billions_{ranks}"] == pytest.approx(18 * per * 192 * 1e-3)
+        per = number(found, "remote_reads", ranks=ranks) / (NODES * STEPS)
+        assert table2.remote_parts(found, ranks) == per
+        assert table2.billions(found, ranks=ranks) == pytest.approx(18 * per * 192 * 1e-3)
     assert found.data["twin"] is False
     assert found.notes == ["vertices parted by ranges"]
 
 
-def part_row(number: int, remote: float, **params: Any) -> Row:
+def part_row(remote: float, **params: Any) -> Row:
     twin = params.pop("twin", False)
-    values = {f"remote_{p}": remote * (1 + i / 10) for i, p in enumerate(table2_runs.RANKS)}
+    found = [
+        seen("density", remote * (1 + i / 10), of="remote_reads", ranks=p)
+        for i, p in enumerate(table2_runs.RANKS)
+    ]
     params = {"part": "parts", "cut": "dense", "model": "tm_gcn", **params}
-    return Row(
-        id=f"parts-{number}",
-        paper="esdg",
-        experiment="table2",
-        params=params,
-        status="ok",
-        values=values,
-        data={"twin": twin},
-    )
+    return row("table2", params, *found, data={"twin": twin})
 
 
 def test_what_stands_for_the_papers_graph():
     ask = table2.remote_per_vertex_step
     assert ask([], "tm_gcn", 4) is None
-    rows = [part_row(0, 5.0, twin=True, cut="own"), part_row(1, 3.0, cut="own")]
+    rows = [part_row(5.0, twin=True, cut="own"), part_row(3.0, cut="own")]
     assert ask(rows, "tm_gcn", 4) == 3.0  # real before twin
-    rows += [part_row(2, 2.0, method="ranges"), part_row(3, 1.0, method="pymetis")]
+    rows += [part_row(2.0, method="ranges"), part_row(1.0, method="pymetis")]
     assert ask(rows, "tm_gcn", 4) == 1.0  # as dense as the paper's, and the better partitioner
     assert ask(rows, "evolvegcn_o", 64) == pytest.approx(1.2)
     assert ask(rows, "cd_gcn", 4) is None
@@ -204,11 +184,14 @@ def test_a_race_counts_what_formulas_say(served):
         workload("cd_gcn"), 2, context(), {"reuse": {"reuse": True}}, transport="gloo"
     )
     assert found.notes[-1] == "2 processes over Gloo"
-    counters = found.counters
+
+    def sent(setting: str, **dims: str) -> int:
+        return number(found, "floats", setting=setting, **dims)
+
     for name in ("snapshot", "vertex", "reuse"):
-        assert counters[f"sent_{name}"] == counters[f"formula_{name}"] > 0
-    assert 3 * counters["sent_reuse"] == 2 * counters["sent_snapshot"]
-    assert counters["reduced_snapshot"] == 2 * (counters["parameters"] + 1)
+        assert sent(name) == sent(name, method="formula") > 0
+    assert 3 * sent("reuse") == 2 * sent("snapshot")
+    assert sent("snapshot", of="reduced") == 2 * (number(found, "parameters") + 1)
     assert found.deviation["output"] < 1e-5
     cell = Cell(
         paper="esdg",
@@ -223,19 +206,19 @@ def test_a_race_counts_what_formulas_say(served):
         },
         group="g",
     )
-    row = as_row(cell, found)
-    (point,) = table2.time_points([row])
-    assert point["value"] == found.values["gain snapshot"]
-    assert len(table2.split_points([row])) == 4
-    bad = Row(**{**{f: getattr(row, f) for f in row.__struct_fields__}, "status": "time"})
-    assert table2.time_points([bad])[0]["failed"].startswith("time")
+    raced = row_of(cell, found)
+    (point,) = table2.time_points([raced])
+    assert point["value"] == number(found, "speedup", setting="snapshot")
+    assert len(table2.split_points([raced])) == 4
+    assert table2.time_points([replace(raced, status="time")])[0]["failed"].startswith("time")
 
 
 def test_a_vertex_partition_may_skip_the_first_pass_too(served):
     found = table2_runs.race(workload("evolvegcn_o"), 2, context(), lean=True)
-    assert found.values["gain vertex lean"] > 0
-    assert found.counters["sent_snapshot"] == 0
-    assert 0 < found.counters[f"sent_{table2_runs.LEAN}"] < found.counters["sent_vertex"]
+    assert number(found, "speedup", setting=table2_runs.LEAN) > 0
+    assert number(found, "floats", setting="snapshot") == 0
+    lean, whole = (number(found, "floats", setting=name) for name in (table2_runs.LEAN, "vertex"))
+    assert 0 < lean < whole
 
 
 def test_a_race_that_computes_something_else_fails(served, monkeypatch):
@@ -258,39 +241,49 @@ def test_a_race_that_computes_something_else_fails(served, monkeypatch):
 def test_both_partitions_follow_the_sequential_run(served):
     experiment = fig6.Fig6()
     (cell,) = experiment.cells("smoke", "cpu")
-    row = as_row(cell, experiment.run(cell, context()))
-    assert row.counters["epochs"] == 4 == len(fig6.curve(row, "loss plain"))
+    trained = row_of(cell, experiment.run(cell, context()))
+    assert number(trained, "epochs") == 4 == len(fig6.curve(trained, "loss", fig6.PLAIN))
     for name in fig6.PARTITIONS:
-        assert max(fig6.gaps(row, name, "plain", "loss64")) < 1e-12
-        assert fig6.gaps(row, name, "plain")[0] < 1e-5
-        assert all(0 <= a <= 1 for a in fig6.curve(row, f"accuracy {name}"))
-    points = fig6.curve_points([row], "loss")
+        assert max(fig6.gaps(trained, name, fig6.PLAIN, fig6.FLOAT64)) < 1e-12
+        assert fig6.gaps(trained, name, fig6.PLAIN)[0] < 1e-5
+        assert all(0 <= a <= 1 for a in fig6.curve(trained, "accuracy", name))
+    points = fig6.curve_points([trained], "loss")
     assert len(points) == 3 * 4
     assert [p["x"] for p in points if p.get("reference")] == [1, 2, 3, 4]
     assert all(p["seconds"] > 0 for p in points)
-    kept = {k: v for k, v in row.values.items() if not k.startswith("seconds")}
-    row.values.clear()
-    row.values.update(kept)  # as rows of older runs
-    assert not any("seconds" in p for p in fig6.curve_points([row], "accuracy"))
-    assert all(0 < p["y"] < 1e-3 for p in fig6.gap_points([row]))
+    kept = [one for one in trained.observations if one.metric != "epoch_time"]
+    older = replace(trained, observed=kept)  # as rows of older runs
+    points = fig6.curve_points([older], "accuracy")
+    assert points
+    assert not any("seconds" in p for p in points)
+    assert all(0 < p["y"] < 1e-3 for p in fig6.gap_points([trained]))
     edges = sum(csr.nnz for csr in served.topology[1:])
-    assert row.counters["edges"] == edges
-    assert row.counters["positives"] == row.counters["negatives"] >= 0.1 * edges
-    assert "TM-GCN" in experiment.answer([row])
+    assert number(trained, "edges") == edges
+    positives, negatives = (number(trained, "pairs", of=of) for of in ("positives", "negatives"))
+    assert positives == negatives >= 0.1 * edges
+    assert "TM-GCN" in experiment.answer([trained])
 
 
 def curves_row(plain: list[float], snapshot: list[float], accuracy: list[float]) -> Row:
-    named = {"loss plain": plain, "loss snapshot": snapshot, "accuracy plain": accuracy}
-    values = {f"{name} {i}": v for name, vs in named.items() for i, v in enumerate(vs)}
-    return Row(id="x", experiment="fig6", values=values)
+    named = (
+        ("loss", fig6.PLAIN, plain),
+        ("loss", "snapshot", snapshot),
+        ("accuracy", fig6.PLAIN, accuracy),
+    )
+    found = [
+        seen(metric, value, setting=setting, epoch=epoch)
+        for metric, setting, values in named
+        for epoch, value in enumerate(values)
+    ]
+    return row("fig6", {}, *found)
 
 
 def test_gaps_of_curves_and_where_they_part():
-    row = curves_row([1.0, 2.0, 4.0], [1.0, 2.0 * (1 + 5e-6), 4.1], [0.5, 0.75, 0.5])
-    assert fig6.gaps(row, "snapshot", "plain") == pytest.approx([0, 5e-6, 0.025])
-    assert fig6.apart(row, "snapshot") == 3
+    bent = curves_row([1.0, 2.0, 4.0], [1.0, 2.0 * (1 + 5e-6), 4.1], [0.5, 0.75, 0.5])
+    assert fig6.gaps(bent, "snapshot", fig6.PLAIN) == pytest.approx([0, 5e-6, 0.025])
+    assert fig6.apart(bent, "snapshot") == 3
     assert fig6.apart(curves_row([1.0], [1.0], [0.5]), "snapshot") is None
-    assert fig6.fluctuation(row) == (1.0, 0.25)
+    assert fig6.fluctuation(bent) == (1.0, 0.25)
     assert fig6.fluctuation(curves_row([2.0, 1.0, 1.5], [], [0.5, 0.5, 0.5])) == (0.5, 0.0)
 
 
@@ -299,18 +292,19 @@ def test_gaps_of_curves_and_where_they_part():
 
 def test_snapshots_that_exceed_a_rank_are_shared(served):
     experiment = sec65.Sec65()
-    rows = []
-    for number, cell in enumerate(experiment.cells("smoke", "cpu")):
-        rows.append(as_row(cell, experiment.run(cell, context()), number))
+    rows = [
+        row_of(cell, experiment.run(cell, context())) for cell in experiment.cells("smoke", "cpu")
+    ]
     split, groups = rows
-    assert split.counters["group"] == 2
-    assert split.counters["part_bytes"] <= split.counters["budget_bytes"]
-    assert split.counters["budget_bytes"] < split.counters["largest_bytes"]
+    assert number(split, "processes", of="group") == 2
+    part, budget, largest = (number(split, "memory", of=of) for of in ("part", "budget", "largest"))
+    assert part <= budget < largest
     assert split.deviation["output"] < 1e-5
-    assert split.values["largest_loss_gap"] < 1e-4
+    assert number(split, "relative_error", of="losses", statistic="largest") < 1e-4
     width = sum(map(sum, timeline("tm_gcn").redistributed_dims))
     # With one rank per group nothing but redistributions is sent, of unequal shares here.
-    assert 0 < groups.counters["floats_1"] <= 3 * width * groups.counters["vertex_steps"]
+    most = 3 * width * number(groups, "vertices", of="steps")
+    assert 0 < number(groups, "floats", group_size=1) <= most
     assert len(sec65.volume_points(rows)) == len(sec65.time_points(rows)) == 3
     assert "one process" in experiment.answer(rows)
 
@@ -325,11 +319,14 @@ def test_a_budget_that_holds_everything_needs_no_split(served, monkeypatch):
 def test_preparation_times_both(served):
     experiment = preparation.Preparation()
     cells = [c for c in experiment.cells("smoke", "cpu") if not c.unavailable]
-    rows = [as_row(c, experiment.run(c, context()), i) for i, c in enumerate(cells)]
-    for row in rows:
-        assert row.values["snapshots_s"] > 0
-        assert 0 <= row.values["parts_s"] <= row.values["vertices_s"]
-        assert row.counters["vertices"] == NODES
+    rows = [row_of(cell, experiment.run(cell, context())) for cell in cells]
+    for prepared in rows:
+        parts, vertices = (
+            number(prepared, "preparation_time", setting=name) for name in ("parts", "vertices")
+        )
+        assert preparation.seconds_of(prepared, "snapshots") > 0
+        assert 0 <= parts <= vertices
+        assert number(prepared, "vertices") == NODES
     assert preparation.slowdown(rows, "ranges").value > 0
     assert preparation.slowdown(rows, "kahypar") is None
     assert {p["series"] for p in preparation.points(rows)} >= {"snapshots", "vertices by ranges"}

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from esdg_rows import edited, number, row, seen
+from esdg_rows import gain as speedup
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
+from dgbench.lab.table import Observation
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import convergence, volume
+from dgbench.systems.esdg.experiments.fig6 import FLOAT64
 from dgbench.systems.esdg.experiments.settings import MODELS
-from dgbench.systems.esdg.experiments.table2_runs import RANKS
+from dgbench.systems.esdg.experiments.table2_runs import LEAN, RANKS
 
 OWN = {**volume.CHECKS, **convergence.CHECKS}
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in OWN}
@@ -21,58 +25,65 @@ LAYERS = {"tm_gcn": 1, "cd_gcn": 2, "evolvegcn_o": 0}
 T, N = 192, 1_000_000
 
 
-def row(experiment: str, params: dict[str, Any], **fields: Any) -> Row:
-    name = "-".join(map(str, params.values()))
-    fields = {"device": "cpu", "preset": "quick", "status": "ok", **fields}
-    return Row(id=f"{experiment}-{name}", paper="esdg", experiment=experiment, params=params,
-               **fields)  # fmt: skip
-
-
-def walk(model: str, ranks: int, **counters: int) -> Row:
+def walk(model: str, ranks: int, *changed: Observation) -> Row:
     floats = 3 * WIDTH[model] * T * N * (ranks - 1) // ranks
-    counted = {
-        "floats": floats,
-        "formula": floats,
-        "T": T,
-        "N": N,
-        "width": WIDTH[model],
-        "layers": LAYERS[model],
-        "exchanges_forward": 2 * LAYERS[model],
-        "exchanges_backward": 2 * LAYERS[model],
-        "gradients": 1000,
-    } | counters
-    return row("table2", {"part": "walk", "model": model, "ranks": ranks}, counters=counted,
-               values={"billions": counted["floats"] / 1e9})  # fmt: skip
+    found = [
+        seen("floats", floats),
+        seen("floats", floats, method="formula"),
+        seen("snapshots", T),
+        seen("vertices", N),
+        seen("columns", WIDTH[model], of="redistributed"),
+        seen("exchanges", LAYERS[model], of="layers"),
+        seen("exchanges", 2 * LAYERS[model], phase="forward"),
+        seen("exchanges", 2 * LAYERS[model], phase="backward"),
+        seen("floats", 1000, of="gradients"),
+    ]
+    counted = edited(
+        row("table2", {"part": "walk", "model": model, "ranks": ranks}, *found), *changed
+    )
+    return edited(counted, seen("estimate", number(counted, "floats") / 1e9, of="floats"))
 
 
-def walks(**counters: int) -> list[Row]:
-    return [walk(model, ranks, **counters) for model in MODELS for ranks in RANKS]
+def walks(*changed: Observation) -> list[Row]:
+    return [walk(model, ranks, *changed) for model in MODELS for ranks in RANKS]
+
+
+def sent(setting: str, count: int, **dims: str) -> Observation:
+    """Floats that a setting sent in a race, or that a formula says it does."""
+    return seen("floats", count, setting=setting, **dims)
 
 
 def race(
     model: str,
+    *changed: Observation,
     cut: str = "dense",
     ranks: int = 4,
     gain: float = 2.0,
     transport: str = "gloo",
-    **counters: int,
 ) -> Row:
-    sent = 3 * WIDTH[model] * 1000 * (ranks - 1) // ranks
-    counted = {
-        "sent_snapshot": sent,
-        "formula_snapshot": sent,
-        "sent_vertex": 500,
-        "formula_vertex": 500,
-        "vertex_steps": 1000,
-        "edges": 3000 if cut == "dense" else 100,
-        "width": WIDTH[model],
-        "parameters": 9,
-        "reduced_snapshot": 2 * (ranks - 1) * 10,
-    } | counters
-    values = {"gain snapshot": gain, "low snapshot": 0.9 * gain, "high snapshot": 1.1 * gain}
+    floats = 3 * WIDTH[model] * 1000 * (ranks - 1) // ranks
+    found = [
+        sent("snapshot", floats),
+        sent("snapshot", floats, method="formula"),
+        sent("vertex", 500),
+        sent("vertex", 500, method="formula"),
+        sent("snapshot", 2 * (ranks - 1) * 10, of="reduced"),
+        seen("vertices", 1000, of="steps"),
+        seen("edges", 3000 if cut == "dense" else 100),
+        seen("columns", WIDTH[model], of="redistributed"),
+        seen("parameters", 9),
+        speedup(gain, 0.9 * gain, 1.1 * gain, setting="snapshot"),
+    ]
     params = {"part": "time", "dataset": "amlsim-20k-cycle200", "cut": cut, "model": model,
               "ranks": ranks, "transport": transport}  # fmt: skip
-    return row("table2", params, counters=counted, values=values, deviation={"output": 1e-7})
+    return edited(row("table2", params, *found, deviation={"output": 1e-7}), *changed)
+
+
+def remote_reads(remote: tuple[float, ...]) -> list[Observation]:
+    """Remote parts that read a vertex at a step, for each number of parts."""
+    keyed = dict(zip(RANKS, remote, strict=True))
+    reads = [seen("remote_reads", int(1000 * v), ranks=p) for p, v in keyed.items()]
+    return reads + [seen("density", v, of="remote_reads", ranks=p) for p, v in keyed.items()]
 
 
 def parts(
@@ -81,71 +92,77 @@ def parts(
     cut: str = "dense",
     twin: bool = False,
 ) -> Row:
-    keyed = dict(zip(RANKS, remote, strict=True))
+    billions = [
+        seen("estimate", 18 * v * 0.192, of="floats", ranks=p)
+        for p, v in zip(RANKS, remote, strict=True)
+    ]
+    params = {"part": "parts", "dataset": "amlsim", "cut": cut, "model": model, "method": "pymetis"}
     return row(
         "table2",
-        {"part": "parts", "dataset": "amlsim", "cut": cut, "model": model, "method": "pymetis"},
-        counters={f"remote_{p}": int(1000 * v) for p, v in keyed.items()},
-        values={f"remote_{p}": v for p, v in keyed.items()}
-        | {f"billions_{p}": 18 * v * 0.192 for p, v in keyed.items()}
-        | {"edges per vertex-step": 3.2},
+        params,
+        *remote_reads(remote),
+        *billions,
+        seen("density", 3.2, of="edges"),
         data={"twin": twin},
         notes=["vertices parted by pymetis"],
     )
 
 
 def mixing(*remote: float) -> Row:
-    keyed = dict(zip(RANKS, remote, strict=True))
-    return row(
-        "table2",
-        {"part": "mixing", "dataset": "amlsim", "mixing": 0.3},
-        counters={f"remote_{p}": int(1000 * v) for p, v in keyed.items()},
-        values={f"remote_{p}": v for p, v in keyed.items()},
-        data={"twin": True},
-    )
+    params = {"part": "mixing", "dataset": "amlsim", "mixing": 0.3}
+    return row("table2", params, *remote_reads(remote), data={"twin": True})
 
 
 def prepared(method: str, gain: float) -> Row:
-    values = {"snapshots_s": 1e-5, "vertices_s": gain * 1e-5, "parts_s": 1e-5,
-              "gain preparation": gain, "low preparation": 0.8 * gain,
-              "high preparation": 1.2 * gain}  # fmt: skip
+    seconds = {"snapshots": 1e-5, "vertices": gain * 1e-5, "parts": 1e-5}
+    found = [seen("preparation_time", value, setting=name) for name, value in seconds.items()]
+    ratio = speedup(gain, 0.8 * gain, 1.2 * gain, setting="snapshots", baseline="vertices")
     params = {"dataset": "amlsim-20k-cycle200", "ranks": 4, "method": method}
-    return row("preparation", params, values=values, deviation={"output": 0.0})
+    return row("preparation", params, *found, ratio, deviation={"output": 0.0})
 
 
 def trained(
     model: str,
-    *,
+    *changed: Observation,
     late: float = 0.0,
     early: float = 0.0,
     accuracy: float = 0.0,
     double: float = 0.0,
     noisy: bool = False,
-    **counters: int,
 ) -> Row:
     epochs = 10
     plain = [1 / (1 + e) + 0.5 * (noisy and e % 2) for e in range(epochs)]
     bent = [x * (1 + (late if e >= epochs // 2 else early)) for e, x in enumerate(plain)]
-    curves = {
-        "loss plain": plain,
-        "loss snapshot": plain,
-        "loss vertex": bent,
-        "accuracy plain": [0.5] * epochs,
-        "accuracy snapshot": [0.5] * epochs,
-        "accuracy vertex": [0.5 + accuracy] * epochs,
-        "loss64 plain": plain,
-        "loss64 snapshot": plain,
-        "loss64 vertex": [x * (1 + double) for x in plain],
-    }
-    return row(
-        "fig6",
-        {"dataset": "amlsim-20k-cycle200", "model": model, "ranks": 2},
-        values={f"{name} {i}": v for name, vs in curves.items() for i, v in enumerate(vs)},
-        counters={"epochs": epochs, "edges": 1000, "positives": 101, "negatives": 101,
-                  "rounded_up": 2} | counters,
-        deviation={"gradient": 1e-7},
-        data={"twin": False},
-    )  # fmt: skip
+    exact = {"dtype": FLOAT64}
+    curves: list[tuple[str, str, dict[str, str], list[float]]] = [
+        ("loss", "plain", {}, plain),
+        ("loss", "snapshot", {}, plain),
+        ("loss", "vertex", {}, bent),
+        ("accuracy", "plain", {}, [0.5] * epochs),
+        ("accuracy", "snapshot", {}, [0.5] * epochs),
+        ("accuracy", "vertex", {}, [0.5 + accuracy] * epochs),
+        ("loss", "plain", exact, plain),
+        ("loss", "snapshot", exact, plain),
+        ("loss", "vertex", exact, [x * (1 + double) for x in plain]),
+    ]
+    found = [
+        seen(metric, value, setting=setting, epoch=epoch, **dims)
+        for metric, setting, dims, values in curves
+        for epoch, value in enumerate(values)
+    ]
+    drawn = [
+        seen("epochs", epochs),
+        seen("edges", 1000),
+        *pairs(positives=101, negatives=101, rounded_up=2),
+    ]
+    params = {"dataset": "amlsim-20k-cycle200", "model": model, "ranks": 2}
+    made = row("fig6", params, *found, *drawn, deviation={"gradient": 1e-7}, data={"twin": False})
+    return edited(made, *changed)
+
+
+def pairs(**counts: int) -> list[Observation]:
+    """Pairs of each kind that a loss scores."""
+    return [seen("pairs", count, of=of) for of, count in counts.items()]
 
 
 def judge(name: str, rows: list[Row]) -> Any:
@@ -174,45 +191,51 @@ def test_printed_volumes():
     for name in names:
         assert word(name, walks()) == "reproduced"
         assert word(name, walks()[::2]) == "not run here"  # a number of ranks is missing
-        assert word(name, walks(floats=10**9, formula=10**9)) == "contradicted"
-    off = [*walks()[1:], walk("tm_gcn", 4, formula=1)]
+        assert (
+            word(name, walks(seen("floats", 10**9), seen("floats", 10**9, method="formula")))
+            == "contradicted"
+        )
+    off = [*walks()[1:], walk("tm_gcn", 4, seen("floats", 1, method="formula"))]
     assert word(names[0], off) == "contradicted"
 
 
 def test_volume_factor():
     assert word("s64-volume-factor", walks()) == "reproduced"
-    off = [*walks(), walk("cd_gcn", 32, floats=7)]
+    off = [*walks(), walk("cd_gcn", 32, seen("floats", 7))]
     assert word("s64-volume-factor", off) == "contradicted"
     assert word("s64-volume-factor", [walk("cd_gcn", 4)]) == "not run here"  # one P says nothing
     # Neither 192 steps nor a million vertices can be dealt out evenly to 128 ranks.
-    uneven = walk("cd_gcn", 128, floats=7)
+    uneven = walk("cd_gcn", 128, seen("floats", 7))
     assert word("s64-volume-factor", [*walks(), uneven]) == "reproduced"
 
 
 def test_volume_constant():
-    both = [race("tm_gcn"), race("tm_gcn", "own", 2)]
+    both = [race("tm_gcn"), race("tm_gcn", cut="own", ranks=2)]
     assert word("s1-volume-constant", [*walks(), *both]) == "reproduced"
     assert word("s1-volume-constant", [*walks(), both[0]]) == "direction only"  # one graph
     assert word("s1-volume-constant", walks()) == "not run here"
-    more = [*both, race("cd_gcn", sent_snapshot=10**9, formula_snapshot=10**9)]
+    same = sent("snapshot", 10**9), sent("snapshot", 10**9, method="formula")
+    more = [*both, race("cd_gcn", *same)]
     assert word("s1-volume-constant", [*walks(), *more]) == "contradicted"
-    other = [*both, race("cd_gcn", formula_snapshot=1)]
+    other = [*both, race("cd_gcn", sent("snapshot", 1, method="formula"))]
     assert word("s1-volume-constant", [*walks(), *other]) == "contradicted"
 
 
 def test_redistributions():
     assert word("s42-redistributions", walks()) == "reproduced"
-    assert word("s42-redistributions", walks(exchanges_backward=3)) == "contradicted"
+    more = walks(seen("exchanges", 3, phase="backward"))
+    assert word("s42-redistributions", more) == "contradicted"
 
 
 def test_evolvegcn_sends_gradients_only():
     race_rows = [race("evolvegcn_o")]
     assert word("s55-evolvegcn-comm", [*walks(), *race_rows]) == "reproduced"
-    assert word("s55-evolvegcn-comm", walks(gradients=10**9)) == "contradicted"
-    twice = race("evolvegcn_o", reduced_snapshot=120)
+    large = walks(seen("floats", 10**9, of="gradients"))
+    assert word("s55-evolvegcn-comm", large) == "contradicted"
+    twice = race("evolvegcn_o", sent("snapshot", 120, of="reduced"))
     assert word("s55-evolvegcn-comm", [*walks(), twice]) == "contradicted"
-    sent = race("evolvegcn_o", sent_snapshot=1)
-    assert word("s55-evolvegcn-comm", [*walks(), sent]) == "contradicted"
+    loud = race("evolvegcn_o", sent("snapshot", 1))
+    assert word("s55-evolvegcn-comm", [*walks(), loud]) == "contradicted"
 
 
 # Volumes of the vertex partition.
@@ -220,7 +243,7 @@ def test_evolvegcn_sends_gradients_only():
 
 def test_vertex_volume():
     assert word("s41-vertex-volume", [race("tm_gcn")]) == "reproduced"
-    rows = [race("tm_gcn"), race("cd_gcn", sent_vertex=501)]
+    rows = [race("tm_gcn"), race("cd_gcn", sent("vertex", 501))]
     assert word("s41-vertex-volume", rows) == "contradicted"
 
 
@@ -266,7 +289,7 @@ def test_crossings():
 
 def test_evolvegcn_superior():
     assert word("tab2-egcn-superior", [*walks(), parts()]) == "reproduced"
-    assert word("tab2-egcn-superior", [*walks(floats=1), parts()]) == "contradicted"
+    assert word("tab2-egcn-superior", [*walks(seen("floats", 1)), parts()]) == "contradicted"
     assert word("tab2-egcn-superior", walks()) == "not run here"
 
 
@@ -287,7 +310,7 @@ def test_time_order():
     slow = [race(m, gain=0.5, transport="auto") for m in MODELS]
     assert word(name, [race(m) for m in MODELS] + slow) == "direction only"
     rows = [race(m) for m in MODELS]
-    rows[-1].values.update({"gain vertex lean": 1.6, "low vertex lean": 1.5, "high vertex lean": 2})
+    rows[-1] = edited(rows[-1], speedup(1.6, 1.5, 2, setting=LEAN))
     beside = "EvolveGCN without a first pass on either side: 1.6x [1.5, 2]"
     assert beside in judge(name, rows).reason
 
@@ -338,14 +361,16 @@ def test_equivalence_is_judged_in_float64():
 
 def test_theta():
     assert word("s64-theta", [trained("tm_gcn")]) == "reproduced"
-    assert word("s64-theta", [trained("tm_gcn", positives=100, negatives=100)]) == "reproduced"
-    for counters in ({"positives": 103, "negatives": 103}, {"negatives": 100}, {"positives": 99}):
-        assert word("s64-theta", [trained("tm_gcn", **counters)]) == "contradicted", counters
+    fewer = pairs(positives=100, negatives=100)
+    assert word("s64-theta", [trained("tm_gcn", *fewer)]) == "reproduced"
+    for counts in ({"positives": 103, "negatives": 103}, {"negatives": 100}, {"positives": 99}):
+        wrong = trained("tm_gcn", *pairs(**counts))
+        assert word("s64-theta", [wrong]) == "contradicted", counts
 
 
-@pytest.mark.parametrize(("number", "size"), [(1, "44 GB"), (2, "64 GB")])
-def test_large_graphs_are_not_published(number, size):
-    verdict = judge(f"s65-large-{number}", [])
+@pytest.mark.parametrize(("which", "size"), [(1, "44 GB"), (2, "64 GB")])
+def test_large_graphs_are_not_published(which, size):
+    verdict = judge(f"s65-large-{which}", [])
     assert verdict.verdict == "not run here"
     assert size in verdict.reason
-    assert size in str(CLAIMS[f"esdg-s65-large-{number}"].value)
+    assert size in str(CLAIMS[f"esdg-s65-large-{which}"].value)

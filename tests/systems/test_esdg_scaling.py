@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from esdg_rows import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,14 +71,17 @@ def test_ring_carries_all_gradients(size):
 
 
 def test_counted_part_checks_itself_and_finds_idle_ranks():
-    row = counted((8, 16))
+    found = counted((8, 16))
+    steps, nodes = (number(found, metric, of="counted") for metric in ("snapshots", "vertices"))
     for size in (8, 16):
-        inside, between, kept = (row.counters[f"{n}_{size}"] for n in ("inside", "between", "kept"))
+        inside, between, kept = (
+            number(found, "floats", of=of, ranks=size) for of in ("inside", "between", "kept")
+        )
         whole = inside + between + kept
         assert (inside + kept) * (size // 8) == whole
-        assert whole == 36 * row.counters["counted_T"] * row.counters["counted_N"]
-    assert row.counters["idle_64"] == row.counters["idle_100"] == 0
-    assert row.counters["idle_128"] == 128 - IDLE_STEPS
+        assert whole == 36 * steps * nodes
+    idle = {size: number(found, "processes", of="idle", ranks=size) for size in (64, 100, 128)}
+    assert idle == {64: 0, 100: 0, 128: 128 - IDLE_STEPS}
 
 
 # Shares.
@@ -303,13 +308,18 @@ def test_paper_edges_are_the_printed_totals():
 
 
 def test_links_are_fitted_on_half_of_the_sizes():
-    row = links(short=True)
-    found, ends = row.values, [n[9:] for n in row.values if n.startswith("alpha_us_")]
-    assert {"2", "gloo_2"} <= set(ends)
+    found = links(short=True)
+    ends = [one.dims for one in found.observations if one.metric == "bandwidth"]
+    assert {"link": "shared", "ranks": 2} in ends
+    assert {"link": "gloo", "ranks": 2} in ends
+
+    def error(statistic: str, **where: Any) -> float:
+        return number(found, "relative_error", of="links", statistic=statistic, **where)
+
     for end in ends:
-        assert found[f"alpha_us_{end}"] >= 0
-        assert found[f"bytes_per_s_{end}"] > 0
-        assert found[f"heldout_error_{end}"] >= found[f"heldout_typical_{end}"] >= 0
-        assert (row.units[f"alpha_us_{end}"], row.units[f"bytes_per_s_{end}"]) == ("us", "B/s")
-    assert found["model_error"] in (found["heldout_error_2"], found.get("heldout_error_4"))
-    assert found["model_error"] >= found["model_typical"]
+        assert number(found, "operation_time", of="message", **end) >= 0
+        assert number(found, "bandwidth", **end) > 0
+        assert error("largest", **end) >= error("median", **end) >= 0
+    most = max(end["ranks"] for end in ends)
+    assert error("largest") == error("largest", link="shared", ranks=most)
+    assert error("largest") >= error("median")

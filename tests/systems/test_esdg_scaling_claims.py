@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from esdg_rows import edited, number, row, row_of, seen
+from esdg_rows import gain as speedup
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
-from dgbench.runtime.meter import Meter
+from dgbench.lab.table import Observation
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import scaling
@@ -32,48 +34,52 @@ PLAIN = {"tm_gcn": 1.1e8, "cd_gcn": 1.24e7, "evolvegcn_o": 1.04e8}
 CURVES5, CURVES7 = fig5_curves.curves, fig7.curves
 
 
-def row(experiment: str, number: int = 0, **fields: Any) -> Row:
-    params = fields.pop("params")
-    name = f"{experiment}-{'-'.join(map(str, params.values()))}-{number}"
-    return Row(id=name, paper="esdg", experiment=experiment, params=params, **fields)
+def costs(model: str, rate: float) -> list[Observation]:
+    """What computing costs here, and how fast a thread copies."""
+    return [
+        seen("epoch_time", 0.004),
+        seen("operation_time", 5e-5, of="partner"),
+        seen("operation_time", 1.5e-4, of="step"),
+        seen("operation_time", VERTEX_STEP[model], of="vertex_step"),
+        seen("relative_error", 0.2, of="costs", statistic="largest"),
+        seen("relative_error", 0.1, of="costs", statistic="median"),
+        seen("bandwidth", rate, of="copy"),
+    ]
 
 
-def costs(model: str, rate: float, **more: float) -> dict[str, float]:
-    return {
-        "epoch_s": 0.004,
-        "partner_s": 5e-5,
-        "step_s": 1.5e-4,
-        "vertex_step_s": VERTEX_STEP[model],
-        "cost_error": 0.2,
-        "cost_typical": 0.1,
-        "copy_bytes_per_s": rate,
-        **more,
-    }
+def shares5(
+    model: str,
+    *,
+    rate: float = 4e10,
+    gain: float = 13.0,
+    ends: tuple[float, float] | None = None,
+) -> Row:
+    found = [
+        *costs(model, rate),
+        seen("estimate", PLAIN[model], of="snapshot"),
+        seen("portion", 0.3, of="differences"),
+        speedup(gain, *(ends or (0.95 * gain, 1.05 * gain)), ranks=16),
+        seen("estimate", 15.3, of="speedup", ranks=16),
+        seen("snapshots", 200),
+        seen("vertices", 1_000_000),
+        seen("smoothing_length", 16),
+    ]
+    params = {"part": "shares", "dataset": "amlsim", "model": model}
+    return row("fig5", params, *found, data={"twin": True})
 
 
-def shares5(model: str, rate: float = 4e10, gain: float = 13.0, **more: float) -> Row:
-    values = costs(model, rate, plain_bytes=PLAIN[model], difference_share=0.3)
-    values |= {"gain 16": gain, "low 16": 0.95 * gain, "high 16": 1.05 * gain, "ideal 16": 15.3}
-    return row(
-        "fig5",
-        params={"part": "shares", "dataset": "amlsim", "model": model},
-        values=values | more,
-        counters={"T": 200, "N": 1_000_000, "window": 16},
-        data={"twin": True},
-    )
-
-
-def shares7(model: str, rate: float = 4e10, **more: float) -> Row:
+def shares7(model: str, *changed: Observation, rate: float = 4e10) -> Row:
     params = {"part": "shares", "dataset": "random-weak", "model": model}
-    return row("fig7", params=params, values=costs(model, rate) | more, data={"twin": False})
+    return edited(row("fig7", params, *costs(model, rate), data={"twin": False}), *changed)
 
 
-def rows(**more: float) -> list[Row]:
+def rows(**more: Any) -> list[Row]:
     found = [shares5(m, **more) for m in MODELS] + [shares7(m) for m in MODELS]
-    found.append(
-        row("fig5", params={"part": "links"}, values={"model_error": 0.4, "model_typical": 0.1})
-    )
-    return found
+    errors = [
+        seen("relative_error", error, of="links", statistic=statistic)
+        for statistic, error in (("largest", 0.4), ("median", 0.1))
+    ]
+    return [*found, row("fig5", {"part": "links"}, *errors)]
 
 
 def judge(name: str, found: list[Row]):
@@ -102,17 +108,17 @@ def only_bandwidth(monkeypatch) -> None:
 
 def test_every_projection_supports_a_direction_at_most(monkeypatch):
     monkeypatch.setattr(scaling, "remote_per_vertex_step", lambda *a: 1.0)
-    seen = 0
+    projected = 0
     for claim in CLAIMS.values():
         finding = scaling.CHECKS[claim.id](claim, rows())
         if finding.evidence == "projected" and finding.measured is not None:
-            seen += 1
+            projected += 1
             assert decide(claim, finding).verdict in ("direction only", "not run here"), claim.id
             assert "10% off such a model (median, at most 40%)" in finding.reason, (
                 claim.id
             )  # the error of the model of links
             assert finding.rows, claim.id
-    assert seen == 15
+    assert projected == 15
 
 
 def test_without_rows_nothing_is_said():
@@ -187,7 +193,7 @@ def test_compute_scales_by_measured_shares():
     assert (good.verdict, good.evidence) == ("direction only", "analogue")
     bad = judge("fig5-compute-scales", rows(gain=3.0))
     assert bad.other_way
-    noisy = judge("fig5-compute-scales", rows(**{"low 16": 2.0, "high 16": 20.0}))
+    noisy = judge("fig5-compute-scales", rows(ends=(2.0, 20.0)))
     assert "undecided" in noisy.reason
 
 
@@ -197,8 +203,12 @@ def test_compute_scales_by_measured_shares():
 def test_throughput_is_linear_without_overheads_and_network(monkeypatch, network):
     only_bandwidth(monkeypatch)
     network(1e14)
-    free = {"epoch_s": 0.0, "partner_s": 0.0, "step_s": 0.0}
-    found = [shares7(m, **free) for m in MODELS]
+    free = [
+        seen("epoch_time", 0.0),
+        seen("operation_time", 0.0, of="partner"),
+        seen("operation_time", 0.0, of="step"),
+    ]
+    found = [shares7(m, *free) for m in MODELS]
     lines = fig7.curves(found)["bandwidth"]
     assert fig7.gains(lines["evolvegcn_o"])[128] == pytest.approx(128, rel=0.05)
     assert judge("s63-weak-evolvegcn", found).other_way  # superlinear is what is claimed
@@ -210,7 +220,11 @@ def test_launches_make_evolvegcn_superlinear(monkeypatch):
     assert found.verdict == "direction only"
     assert found.measured > 128
     launch = row(
-        "fig7", params={"part": "launch"}, values={"gain": 1.6}, counters={"many": 256, "few": 2}
+        "fig7",
+        {"part": "launch"},
+        speedup(1.6, None, None, setting="few", baseline="many"),
+        seen("snapshots", 256, setting="many"),
+        seen("snapshots", 2, setting="few"),
     )
     assert "1.60x" in judge("s63-weak-evolvegcn", [*rows(), launch]).reason
 
@@ -230,36 +244,41 @@ def test_weak_drop_goes_away_with_the_network(monkeypatch, network):
     assert judge("s63-weak-drop", [shares7(m, rate=9e11) for m in MODELS]).other_way
 
 
-def sizes(**more: int) -> list[Row]:
-    counters = {
-        "first_nodes": 2**14, "last_nodes": 2**21, "doublings": 7, "first_edges": 2**24,
-        "last_edges": 2**31, "first_stored": 2**24 - 100, "first_window_2": 29 * 10**6,
-    }  # fmt: skip
-    return [row("fig7", params={"part": "sizes"}, counters=counters | more)]
+def sizes(*changed: Observation) -> list[Row]:
+    found = [
+        seen("vertices", 2**14, of="first"),
+        seen("vertices", 2**21, of="last"),
+        seen("processes", 7, of="doublings"),
+        seen("edges", 2**24, of="first"),
+        seen("edges", 2**31, of="last"),
+        seen("edges", 2**24 - 100, of="first_stored"),
+        seen("edges", 29 * 10**6, of="first", life=2),
+    ]
+    return [edited(row("fig7", {"part": "sizes"}, *found), *changed)]
 
 
 def test_printed_edges_and_vertices_contradict_each_other():
     assert judge("s63-weak-sizes", sizes()).verdict == "reproduced"
     assert judge("s63-weak-n", sizes()).verdict == "contradicted"
-    million = sizes(last_nodes=2**20, last_edges=2**30)
+    million = sizes(seen("vertices", 2**20, of="last"), seen("edges", 2**30, of="last"))
     assert judge("s63-weak-sizes", million).verdict == "contradicted"
     assert judge("s63-weak-n", million).verdict == "reproduced"
-    assert judge("s63-weak-sizes", sizes(first_edges=12 * 10**6)).verdict == "contradicted"
+    fewer = sizes(seen("edges", 12 * 10**6, of="first"))
+    assert judge("s63-weak-sizes", fewer).verdict == "contradicted"
 
 
 # Counted statements.
 
 
 def test_shares_inside_nodes_are_exact():
-    counters = parts.counted((16,)).counters
-    good = [row("fig5", params={"part": "counted"}, counters=counters)]
-    assert judge("s63-inter-node-share", good).verdict == "reproduced"
-    assert judge("s65-idle-when-t-small", good).verdict == "reproduced"
-    off = {"between_16": counters["between_16"] + 1}
-    bad = [row("fig5", params={"part": "counted"}, counters=counters | off)]
-    assert judge("s63-inter-node-share", bad).verdict == "contradicted"
-    busy = [row("fig5", params={"part": "counted"}, counters=counters | {"idle_128": 0})]
-    assert judge("s65-idle-when-t-small", busy).verdict == "contradicted"
+    good = row("fig5", {"part": "counted"}, *parts.counted((16,)).observations)
+    assert judge("s63-inter-node-share", [good]).verdict == "reproduced"
+    assert judge("s65-idle-when-t-small", [good]).verdict == "reproduced"
+    between = {"of": "between", "ranks": 16}
+    off = edited(good, seen("floats", number(good, "floats", **between) + 1, **between))
+    assert judge("s63-inter-node-share", [off]).verdict == "contradicted"
+    busy = edited(good, seen("processes", 0, of="idle", ranks=128))
+    assert judge("s65-idle-when-t-small", [busy]).verdict == "contradicted"
 
 
 def test_the_largest_machine_is_not_here():
@@ -313,12 +332,9 @@ def test_cells_are_planned_without_data(experiment):
     assert all(bool(c.unavailable) == (c.params["part"] in ("ranks", "links")) for c in there)
 
 
-def run(experiment, preset, params, number=0):
+def run(experiment, preset, params):
     cell = next(c for c in experiment.cells(preset, "cpu") if c.params == params)
-    context = RunContext("cpu", preset, 1, meter=Meter(), budget_s=0.02)
-    found = experiment.run(cell, context)
-    fields = {n: getattr(found, n) for n in ("values", "counters", "phases", "samples", "data")}
-    return row(experiment.name, number, params=params, deviation=found.deviation, **fields)
+    return row_of(cell, experiment.run(cell, RunContext("cpu", preset, 1, budget_s=0.02)))
 
 
 def test_weak_scaling_runs_and_draws():
@@ -328,7 +344,7 @@ def test_weak_scaling_runs_and_draws():
     for ranks in (1, 2):
         found.append(run(experiment, "smoke", {"part": "ranks", **where, "ranks": ranks}))
         assert found[-1].deviation["loss"] < 1e-5
-        assert found[-1].counters["edges"] == pytest.approx(16 * 128 * ranks * 4, rel=0.05)
+        assert number(found[-1], "edges") == pytest.approx(16 * 128 * ranks * 4, rel=0.05)
     found.append(run(experiment, "smoke", {"part": "launch"}))
     found.append(run(experiment, "smoke", {"part": "sizes"}))
     assert judge("s63-weak-sizes", found).verdict == "reproduced"
@@ -344,20 +360,16 @@ def test_figures_keep_projections_apart():
     ranked = [
         row(
             "fig5",
-            params={"part": "ranks", "dataset": "amlsim", "model": "tm_gcn", "ranks": p},
+            {"part": "ranks", "dataset": "amlsim", "model": "tm_gcn", "ranks": p},
+            seen("cores", 2),
+            seen("epoch_time", 1.0 / p, samples=[1.0 / p]),
+            seen("epoch_time", 1.0, setting="alone"),
+            speedup(float(p), p - 0.1, p + 0.1),
+            seen("phase_time", 0.7 / p, phase="compute"),
+            seen("phase_time", 0.1, phase="communicate"),
+            seen("phase_time", 0.9, phase="compute", setting="alone"),
+            seen("phase_time", 0.0, phase="communicate", setting="alone"),
             group="amlsim/tm_gcn",
-            values={
-                "cores": 2.0,
-                "epoch_s": 1.0 / p,
-                "alone_s": 1.0,
-                "gain speed-up": float(p),
-                "low speed-up": p - 0.1,
-                "high speed-up": p + 0.1,
-                "alone compute": 0.9,
-                "alone communicate": 0.0,
-            },
-            phases={"compute": 0.7 / p, "communicate": 0.1},
-            samples=[1.0 / p],
             deviation={"loss": 1e-7},
             data={"twin": True},
         )

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
@@ -233,6 +241,10 @@ class Fig12(Experiment):
                 title="From the best baseline to DGC, module by module",
                 points=module_points,
                 options={"system": DGC},
+                contenders={
+                    words: Contender("dgc", switch=switch)
+                    for (_, words), switch in zip(STEPS, ("pgc", "", "stale"), strict=True)
+                },
             ),
             FigureSpec(
                 kind="speedup",

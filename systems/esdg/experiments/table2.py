@@ -265,7 +265,8 @@ def remote_per_vertex_step(rows: Rows, model: str, parts: int) -> float | None:
     """Parts other than the owner that read a vertex at a step, on average (lambda, section 4.1).
 
     From the generator's real samples at the paper's number of edges per vertex, parted by the best
-    partitioner of the run; else from what there is, a twin at last. None where nothing was parted.
+    partitioner of the run; else from what there is, a twin at last. None where nothing was parted
+    into so many.
 
     Args:
         rows: of a run.
@@ -273,12 +274,16 @@ def remote_per_vertex_step(rows: Rows, model: str, parts: int) -> float | None:
         parts: 4, 16 or 64.
     """
     row = standing_for_paper(rows, model)
-    return None if row is None else remote_parts(row, parts)
+    return None if row is None else number(row, "density", None, **_remote(parts))
 
 
 def remote_parts(row: Any, parts: int) -> float:
     """The same of a row of remote reads."""
-    return number(row, "density", of="remote_reads", ranks=parts)
+    return number(row, "density", **_remote(parts))
+
+
+def _remote(parts: int) -> dict[str, Any]:
+    return {"of": "remote_reads", "ranks": parts}
 
 
 def billions(row: Any, **dims: int) -> float:

@@ -8,7 +8,15 @@ from typing import Any, Final
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.gnnflow.experiments.common import (
     failures,
     gap,
@@ -62,6 +70,14 @@ TITLES: Final = {
     REBUILT: "our sampler, rebuilt graph",
     BARE: "no cache",
     GNNFLOW: "GNNFlow",
+}
+NO_CACHE: Final = "GNNFlow, no cache"
+OVER_CACHE: Final = "GNNFlow over TGL with cache"
+CONTENDERS: Final = {
+    TITLES[TGL]: Contender("tgl"),
+    TITLES[CACHED]: Contender("tgl"),
+    NO_CACHE: Contender("gnnflow"),
+    OVER_CACHE: Contender("gnnflow"),
 }
 STEPS: Final = (
     (REBUILT, "its sampler"),
@@ -178,6 +194,7 @@ class Fig8(Experiment):
                 title="GNNFlow over TGL, time of a round",
                 points=over_points,
                 options={**interval, "xlabel": "speed-up of a round", "main": True},
+                contenders=CONTENDERS,
             ),
             FigureSpec(
                 kind="speedup",
@@ -185,6 +202,7 @@ class Fig8(Experiment):
                 title="The same without the network: update, sampling, fetching",
                 points=lambda rows: over_points(rows, "without network"),
                 options={**interval, "xlabel": "speed-up of all but the network"},
+                contenders=CONTENDERS,
             ),
             FigureSpec(
                 kind="time_split",
@@ -202,6 +220,7 @@ class Fig8(Experiment):
                 title="From TGL to GNNFlow, technique by technique",
                 points=step_points,
                 options={"system": "gnnflow"},
+                contenders={"in-place updates": Contender("gnnflow", switch="in_place")},
             ),
         ]
 
@@ -244,8 +263,7 @@ def round_times(row: Any) -> dict[str, float]:
 
 def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
-    shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, "GNNFlow, no cache"),
-             (CACHED, GNNFLOW, "GNNFlow over TGL with cache"))  # fmt: skip
+    shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, NO_CACHE), (CACHED, GNNFLOW, OVER_CACHE))
     points = [
         ratio_mark(
             gain, **_where(row), system=system, baseline=TITLES[baseline],

@@ -1,17 +1,20 @@
 """All races, by operator family."""
 
+from dgbench.lab.grid import Grid
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.cache import Cache
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling, SubgraphSampling
+from dgbench.systems.operators.experiments.ingest import Ingest
 from dgbench.systems.operators.experiments.labels import Labels
+from dgbench.systems.operators.experiments.loading import Loading
 from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
+from dgbench.systems.operators.experiments.twins import Twins
 from dgbench.systems.operators.experiments.weighted import Weighted
-from dgbench.systems.operators.race import OperatorRace
 
-EXPERIMENTS: tuple[OperatorRace, ...] = (
+EXPERIMENTS: tuple[Grid, ...] = (
     Aggregate(),
     Merged(),
     Scan(),
@@ -26,5 +29,8 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     SubgraphSampling(),
     Sampling(),
     Insert(),
+    Ingest(),
     Cache(),
+    Loading(),
+    Twins(),
 )

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
-from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.experiment import Preset
+from dgbench.lab.grid import by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
 from dgbench.systems.operators.streams import Hop, Stream
@@ -95,6 +96,18 @@ class Sampling(OperatorRace):
         )
 
 
+POLICIES = {
+    "smoke": (BlockPolicy("adaptive", 64),),
+    "quick": (BlockPolicy("adaptive", 64), BlockPolicy("fixed", 4), BlockPolicy("strawman")),
+    None: (
+        *(BlockPolicy("adaptive", size) for size in (48, 64, 8192)),
+        *(BlockPolicy("fixed", size) for size in (4, 64)),
+        BlockPolicy("strawman"),
+    ),
+}
+"""Ways to size blocks that are raced beside the default."""
+
+
 class Insert(OperatorRace):
     name = "insert"
     title = "Putting edges into a growing graph"
@@ -102,7 +115,7 @@ class Insert(OperatorRace):
     reading = (
         "One thread, processor time, both directions of every edge. The store grows in place; "
         "T-CSR and DGL build all rows from arrays at hand. Each turn adds a batch to what the "
-        "one before left."
+        "one before left. Other ways to size blocks stand beside the default, with their memory."
     )
     claims = ("operators-insert-rebuild",)
     threads = 1
@@ -120,12 +133,19 @@ class Insert(OperatorRace):
     def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
         old, batch = params["edges"], params["batch"]
         stream = Stream.power_law(params["vertices"], old + BATCHES * batch)
-        store = TemporalStore(stream.vertices, undirected=True)
-        for at in range(0, old, STEP):
-            part = slice(at, min(at + STEP, old))
-            store.insert(stream.src[part], stream.dst[part], stream.t[part])
+        stores = {OURS: TemporalStore(stream.vertices, undirected=True)}
+        for policy in by_preset(POLICIES, preset):
+            size = "" if policy.name == "strawman" else f" {policy.size}"
+            stores[f"{OURS}, {policy.name}{size}"] = TemporalStore(
+                stream.vertices, policy=policy, undirected=True
+            )
+        for store, at in product(stores.values(), range(0, old, STEP)):
+            _insert(store, stream, at, min(at + STEP, old))
         growing = {
-            OURS: Growing(stream, old, batch, partial(_insert, store)),
+            **{
+                name: Growing(stream, old, batch, partial(_insert, store))
+                for name, store in stores.items()
+            },
             f"{TCSR}, rebuilt": Growing(stream, old, batch, _tcsr),
         }
         left_out = {}
@@ -136,12 +156,21 @@ class Insert(OperatorRace):
         return OperatorCase(
             calls={name: one.add for name, one in growing.items()},
             check=lambda name, _, found: check_edges(found, stream),
+            baselines=((OURS, (f"{TCSR}, rebuilt", DGL)),),
             left_out=left_out,
             work=(("edge_rate", {}, batch),),
             observe=(
                 ("vertices", stream.vertices, {}),
                 ("edges", old, {}),
-                ("memory", store.memory().total, {"method": OURS}),
+                *(("memory", one.memory().total, {"method": name}) for name, one in stores.items()),
+                *(
+                    (
+                        "list_blocks",
+                        int(one.list_lengths().max()),
+                        {"method": name, "statistic": "longest"},
+                    )
+                    for name, one in stores.items()
+                ),
             ),
         )
 

@@ -10,7 +10,7 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.common import (
     failed,
     failures,
@@ -153,6 +153,10 @@ class Fig6(Grid):
                     "baseline_label": "each system",
                     "xlabel": "speed-up of T-GCN",
                     "interval": TURN_INTERVAL,
+                },
+                contenders={
+                    RELAXED: Contender(DYGNN, TITLES[RELAXED]),
+                    WHOLE: Contender(TGCN, TITLES[WHOLE]),
                 },
             )
         ]

@@ -1,0 +1,61 @@
+"""What params and data of a row hold in words is read in one place."""
+
+from __future__ import annotations
+
+from dgbench.harness.report.subjects import Systems, datasets_of
+from dgbench.harness.store import Row
+from dgbench.lab.charts import Failure, failed, failure_of, marked
+from dgbench.systems.base import Contender
+
+
+def row(params=None, **data):
+    return Row(id="a-r1", params=params or {}, data=data)
+
+
+def test_a_setting_behind_a_comma_is_no_part_of_the_system():
+    assert row({"system": "tgcn, streamed"}).system == "tgcn"
+    assert row({"system": "pygt-g"}).system == "pygt-g"
+    assert row().system == ""
+
+
+def test_a_row_names_datasets_once_and_none_where_it_read_none():
+    mine = row({"dataset": "movie"}, dataset="wikipedia#1, wikipedia, stack")
+    assert mine.datasets == ["wikipedia", "stack"]
+    assert row({"dataset": "movie"}).datasets == ["movie"]
+    assert row(dataset="none").datasets == row(dataset="all").datasets == row().datasets == []
+    assert datasets_of(row(dataset="MathOverflow, sx-mathoverflow")) == ["sx-mathoverflow"]
+
+
+def test_the_scale_of_a_twin_is_no_note():
+    note = "synthetic twin, f = 0.001, a = 1, class mail; without loops; without loops"
+    twin = row(dataset="stack", twin=True, note=note)
+    assert twin.data_notes == ("synthetic twin, a = 1, class mail", "without loops")
+    assert not twin.read_sizes_only
+    assert row(dataset="mag", note="printed sizes alone").read_sizes_only
+
+
+def test_a_figure_says_what_its_contenders_are():
+    systems = Systems(())
+    told = {"with cache": Contender("tgl"), "relaxed": Contender("dygnn", "DyGNN, relaxed")}
+    assert systems.side("with cache", told).name == "tgl"
+    assert systems.side("relaxed", told).title == "DyGNN, relaxed"
+    assert systems.side("pipad", told).title == "PiPAD"
+    assert systems.side("PiPAD without reuse", told).name == ""  # words are not read
+    assert systems.side("uva", told).name == ""
+    assert systems.side("uva", told, {"uva"}).name == "uva"
+    assert systems.side("pygt", told).described.startswith("PyGT, released")
+
+
+def test_a_failure_is_read_as_it_was_written():
+    bad = Row(id="a-r1", status="no-gpu", reason="needs 2: one is here")
+    found = failure_of({"failed": failed(bad)})
+    assert found == Failure("no-gpu", "needs 2: one is here")
+    assert found.words({"no-gpu": "no GPU"}) == "no GPU: needs 2: one is here"
+    assert failure_of({"failed": "oom"}).words({}) == "oom"
+
+
+def test_a_twin_is_said_once():
+    assert marked("Flickr", True) == "Flickr (twin)"
+    assert marked("Flickr (twin)", True) == "Flickr (twin)"
+    assert marked("+ reuse", True, "Flickr (twin)") == "+ reuse"
+    assert marked("Flickr", False) == "Flickr"
