@@ -12,7 +12,7 @@ from gnnflow_rows import row as made_row
 from msgspec.structs import replace
 
 from dgbench.harness.store.row import Row
-from dgbench.kernels_cuda.temporal_counts import count_walk
+from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError
