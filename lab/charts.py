@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.experiment import Contender, FigureSpec
 from dgbench.lab.verbs import Race
 
 Rows = Sequence[Any]
@@ -22,9 +24,51 @@ Place = Callable[..., Mapping[str, str]]
 """Dimensions of a workload -> where its marks are drawn."""
 
 
+def chart(
+    kind: str,
+    name: str,
+    title: str,
+    points: Points,
+    /,
+    *,
+    contenders: Mapping[str, Contender] = MappingProxyType({}),
+    **options: Any,
+) -> FigureSpec:
+    """A figure; `options` are those of its kind, see `docs/figures.md`."""
+    return FigureSpec(
+        kind=kind, name=name, title=title, points=points, options=options, contenders=contenders
+    )
+
+
+def sweep(name: str, title: str, points: Points, /, **options: Any) -> FigureSpec:
+    """A figure of the kind `sweep`, as most are."""
+    return chart("sweep", name, title, points, **options)
+
+
 def failed(row: Any) -> str:
-    """Why a row has no numbers: its status and reason."""
-    return f"{row.status}: {row.reason}"
+    """Why a row has no numbers, as the `failed` key of a point: its status and reason."""
+    return f"{row.status}: {row.reason}" if row.reason else str(row.status)
+
+
+def failures(rows: Iterable[Any], experiment: str, **params: Any) -> list[Any]:
+    """Rows of an experiment, with these params, that did not run."""
+    return [
+        row
+        for row in rows
+        if row.experiment == experiment
+        and row.status != "ok"
+        and params.items() <= row.params.items()
+    ]
+
+
+def gap(row: Any, /, **fields: Any) -> Point:
+    """A point for a row that did not run."""
+    return {**fields, "failed": failed(row), "row_ids": [row.id]}
+
+
+def mark(row: Any, /, **fields: Any) -> Point:
+    """A point that rests on a row."""
+    return {**fields, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
 
 
 def first_failed(rows: Iterable[Any], **where: Any) -> Any:
@@ -85,6 +129,11 @@ def subject_and_form(series: str) -> tuple[str, str]:
 def interval(ratio: Ratio) -> Point:
     """A ratio with its interval as a mark of a `sweep`."""
     return {"y": ratio.value, "low": ratio.low, "high": ratio.high, "row_ids": ratio.rows}
+
+
+def ratio_mark(ratio: Ratio, /, **fields: Any) -> Point:
+    """A ratio as a mark of a `speedup` figure, with fields of its place."""
+    return {**speedup(ratio), **fields}
 
 
 def speedup(ratio: Ratio) -> Point:

@@ -14,7 +14,7 @@ from typing import Any
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import pooled_ratio
+from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
@@ -176,6 +176,31 @@ def ratio_of(found: Table) -> Ratio | None:
     if len(values) == 1:
         low, high = found[0].of.low, found[0].of.high
     return _resting_on(found.rows, pooled.value, low, high, pooled.n)
+
+
+def observe_ratio(
+    found: Any, metric: str, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Observe how many times longer `slow` takes than `fast`, from the times of paired turns.
+
+    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
+    have no interval.
+
+    Args:
+        found: `Measurement` that the ratio is added to.
+        metric: of kind ratio.
+        slow, fast: seconds of each turn; neighbours in time have one index.
+        dims: of the ratio, usually `setting` (the fast one) and `baseline`.
+    """
+    turns = paired_ratio(slow, fast, method="sign")
+    whole = turns.low is not None and turns.high is not None
+    low, high = (turns.low, turns.high) if whole else (None, None)
+    found.observe(metric, turns.value, low=low, high=high, **dims)
+
+
+def observe_speedup(found: Any, slow: Sequence[float], fast: Sequence[float], **dims: Any) -> None:
+    """Observe `speedup` by `observe_ratio`."""
+    observe_ratio(found, "speedup", slow, fast, **dims)
 
 
 def ratio(numerator: Table, denominator: Table) -> Ratio | None:

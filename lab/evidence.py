@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.paper import Evidence, Finding
+from dgbench.lab.paper import Check, Claim, Evidence, Finding
 
 
 def strength(rows: Iterable[Any]) -> Evidence:
@@ -99,3 +101,53 @@ def finding(
         deviation=max(deviations, default=None),
         undecided=undecided,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PapersGraphs:
+    """The graphs that a paper uses; rows of others take no part in claims about these.
+
+    Attributes:
+        names: of the graphs.
+        families: what the names of graphs of the paper's own generators begin with.
+    """
+
+    names: Collection[str]
+    families: tuple[str, ...] = ()
+
+    def __contains__(self, row: object) -> bool:
+        """Whether a row rests on one of the paper's graphs, or on none."""
+        name = row.params.get("dataset")  # type: ignore[attr-defined]
+        return name is None or name in self.names or name.startswith(self.families)
+
+    def of(self, rows: Iterable[Any]) -> list[Any]:
+        """Rows that rest on the paper's graphs, or on none."""
+        return [row for row in rows if row in self]
+
+    def guard(self, checks: Mapping[str, Check]) -> dict[str, Check]:
+        """Checks of which each gets rows of the paper's graphs only, where its claim names some.
+
+        Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take
+        rows of any graph.
+        """
+        return {name: self._guarded(check) for name, check in checks.items()}
+
+    def _guarded(self, check: Check) -> Check:
+        if getattr(check, "any_graph", False):
+            return check
+
+        @wraps(check)
+        def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
+            return check(claim, self.of(rows) if claim.workload.get("datasets") else rows)
+
+        return checked
+
+
+def any_graph(check: Check) -> Check:
+    """Mark a check that takes rows of any graph, though its claim names the paper's.
+
+    For statements about a mechanism that every graph shows. Its evidence on other graphs is
+    `analogue` at most, and its reason names them.
+    """
+    check.any_graph = True  # type: ignore[attr-defined]
+    return check

@@ -202,6 +202,11 @@ class Experiment(ABC):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         """Run one cell in this process. Raise `UnsupportedError` for what cannot run here."""
 
+    def cell_of(self, params: Mapping[str, Scalar], group: str, **fields: Any) -> Cell:
+        """A cell of this experiment; `fields` are those of `Cell`."""
+        params = dict(params)
+        return Cell(paper=self.paper, experiment=self.name, params=params, group=group, **fields)
+
     def figures(self) -> list[FigureSpec]:
         """Figures of this experiment. Default: none."""
         return []

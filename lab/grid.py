@@ -44,17 +44,10 @@ class Grid(Experiment):
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         """A cell with these params; `fields` stand for those of the class."""
-        plain = {
-            "group": fields.get("group") or self.group.format(**params),
-            "repeats": by_preset(self.repeats, preset),
-            "timeout_s": by_preset(self.timeout_s, preset),
-        }
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={**params, **self.fixed},
-            **{**plain, **fields},
-        )
+        group = fields.pop("group", "") or self.group.format(**params)
+        fields.setdefault("repeats", by_preset(self.repeats, preset))
+        fields.setdefault("timeout_s", by_preset(self.timeout_s, preset))
+        return self.cell_of({**params, **self.fixed}, group, **fields)
 
     def figures(self) -> list[FigureSpec]:
         return list(self.charts)

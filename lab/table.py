@@ -127,9 +127,10 @@ class Entry:
         """
         if name in self.of.dims:
             return self.of.dims[name]
-        if name in self.row.params:
-            return self.row.params[name]
-        return getattr(self.row, name) if name in OF_ROW else None
+        params = getattr(self.row, "params", {})  # a measurement has none yet
+        if name in params:
+            return params[name]
+        return getattr(self.row, name, None) if name in OF_ROW else None
 
     def matches(self, wanted: Mapping[str, Any]) -> bool:
         """Whether its dimensions have these values; a tuple allows several, a function decides."""
@@ -255,3 +256,28 @@ def _allows(wanted: Any, found: Any) -> bool:
     if isinstance(wanted, Callable):  # type: ignore[arg-type]
         return bool(wanted(found))
     return found in wanted if isinstance(wanted, tuple | set | frozenset) else bool(found == wanted)
+
+
+_REQUIRED: Final = object()
+
+
+def number(row: Any, metric: str, /, default: Any = _REQUIRED, **dims: Any) -> Any:
+    """The number of a row with these dimensions: the one that has no others, else the only one.
+
+    A dimension of None is one that the number has not got.
+
+    Raises:
+        UnknownKeyError: nobody registered the metric.
+        InvalidInputError: the row has no such number and there is no default, or it has several.
+    """
+    metrics.metric(metric)
+    mine = [Entry(row, one) for one in row.observations if one.metric == metric]
+    wanted = {name: value for name, value in dims.items() if value is not None}
+    for one in mine:
+        if one.of.dims == wanted:
+            return one.value
+    found = Table(one for one in mine if one.matches(dims))
+    if not found and default is _REQUIRED:
+        where = f"row '{row.id}'" if hasattr(row, "id") else "the measurement"
+        raise InvalidInputError(f"{where} has no {metric} {wanted or ''}".rstrip())
+    return found.one().value if found else default

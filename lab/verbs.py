@@ -16,12 +16,11 @@ from typing import Any
 
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
+from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.evidence import finding, ids, missing, strength
-from dgbench.lab.experiment import Measurement
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
-from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import paired_ratio
+from dgbench.lab.table import number as number
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -388,45 +387,9 @@ def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
 # ESDG
 
 
-_REQUIRED = object()
-
-
-def number(row: Any, metric: str, /, default: Any = _REQUIRED, **dims: Any) -> Any:
-    """The number of a row that has exactly these dimensions, beside the params of its cell.
-
-    Raises:
-        UnknownKeyError: nobody registered the metric.
-        InvalidInputError: the row has no such number, and there is no default.
-    """
-    metrics.metric(metric)
-    for one in row.observations:
-        if one.metric == metric and one.dims == dims:
-            return one.value
-    if default is _REQUIRED:
-        where = f"row '{row.id}'" if hasattr(row, "id") else "the measurement"
-        raise InvalidInputError(f"{where} has no {metric} {dims or ''}".rstrip())
-    return default
-
-
 def turns_gain(rows: Rows, **dims: Any) -> Ratio | None:
     """The speed-up that processes formed over their turns, pooled over these rows."""
     return ratio_of(Table.of(rows).where("speedup", **dims))
-
-
-def observe_speedup(
-    found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
-) -> None:
-    """Add the ratio of paired turns: the median, bounded by order statistics from six turns on.
-
-    Args:
-        found: what the ratio is added to.
-        slow, fast: seconds of each turn; neighbours in time have one index.
-        dims: of the ratio, usually `setting` (the fast one) and `baseline`.
-    """
-    ratio = paired_ratio(slow, fast, method="sign")
-    whole = ratio.low is not None and ratio.high is not None
-    low, high = (ratio.low, ratio.high) if whole else (None, None)
-    found.observe("speedup", ratio.value, low=low, high=high, **dims)
 
 
 # PiPAD

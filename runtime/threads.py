@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 
 def default_threads() -> int:
@@ -15,3 +17,21 @@ def default_threads() -> int:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     usable = usable or os.cpu_count() or 1
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads for torch and the compiled operators, as many as before afterwards."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """`threads(1)`."""
+    return threads(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dgbench.lab.charts import titled
 from dgbench.runtime.errors import UnknownKeyError
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class GraphsByName(dict[str, GraphT], Generic[GraphT]):
         except UnknownKeyError:  # a figure is drawn where the dataset is not
             card = datasets.DatasetCard(name=name, title=name, about="")
         return self._default(card)
+
+    def title(self, name: str) -> str:
+        """The title of a dataset by its card's name."""
+        return self[name].title  # type: ignore[attr-defined]
+
+    def panel(self, row: Any) -> str:
+        """A row's graph as a figure shows it, with "(twin)" where its data are synthetic."""
+        return titled(self.title(row.params["dataset"]), [row])
 
     def among(self, names: Collection[str]) -> list[GraphT]:
         """The graphs of these names: the paper's in its order, then others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.readback import AHEAD, Readback
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.oracle import Oracle
@@ -126,18 +125,6 @@ def timed(
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
     return measured
-
-
-def observe_speedup(
-    measured: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
-) -> None:
-    """Observe `speedup`: how many times faster `fast` is than `slow`, by paired turns.
-
-    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
-    have no interval.
-    """
-    found = paired_ratio(slow, fast, method="sign")
-    measured.observe("speedup", found.value, low=found.low, high=found.high, **dims)
 
 
 def _check_losses(losses: Sequence[float]) -> None:

@@ -9,7 +9,7 @@ import gc
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Protocol, TypeVar
@@ -17,8 +17,11 @@ from typing import Any, Final, Protocol, TypeVar
 import torch
 
 from dgbench.runtime.collectives import Communicator, LocalCommunicator, Traffic
+from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.runtime.steady import falling_warmup
+from dgbench.runtime.threads import threads as limited
 
 Found = TypeVar("Found")
 
@@ -167,21 +170,53 @@ def instrumented(
     )
 
 
-def alone(
-    train: Callable[..., Found], *arguments: Any, device: str, threads: int, seed: int
+def on_ranks(
+    train: Callable[..., Found],
+    ranks: int,
+    arguments: Sequence[Any],
+    *,
+    device: str,
+    seed: int,
+    timeout_s: float,
+    threads: int = 1,
 ) -> tuple[list[Found], list[int]]:
-    """One rank in this process: `train(communicator, *arguments)`.
+    """Run `train(communicator, *arguments)` as ranks of this machine; one rank in this process.
+
+    Args:
+        train: module-level. What it returns is pickled and handed back.
+        ranks: at least 1.
+        arguments: of every rank; ranks that are forks of this process share them.
+        device: `cpu` or `cuda`.
+        seed: of what a rank draws itself.
+        timeout_s: limit of the whole group, its start included; one rank alone has none.
+        threads: of each rank.
 
     Returns:
-        What it found, and by how many bytes the resident memory of this process grew at its peak.
+        What each rank found, and the most private memory of each beyond its beginning; of one rank
+        by how many bytes the resident memory of this process grew at its peak.
+
+    Raises:
+        RankError: a rank failed; RankTimeoutError and RankMemoryError where by time or memory.
     """
-    before = torch.get_num_threads()
+    if ranks > 1:
+        found = launch(
+            train, ranks, arguments, timeout_s=timeout_s, device=device, threads=threads,
+            seed=seed, preload=TRAINING,
+        )  # fmt: skip
+        return list(found), found.peak_bytes
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    torch.set_num_threads(threads)
-    try:
+    with limited(threads):
         comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
-        found = train(comm, *arguments)
-    finally:
-        torch.set_num_threads(before)
+        one = train(comm, *arguments)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    return [found], [grown * 1024]
+    return [one], [grown * 1024]
+
+
+def check_group(size: int, epochs: int | None, budget_s: float) -> None:
+    """Raise InvalidInputError where a group of ranks cannot train for so long."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
+    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
+        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
+    if not budget_s > 0:
+        raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +23,7 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.models import build_model
 from dgbench.models.sequence import SequenceModel
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.dgc.neighbours import MatrixNeighbours
 from dgbench.systems.dgc.packing import PackedRows, pack_sequences
 from dgbench.systems.dgc.supergraph import ChunkStatistics
@@ -122,17 +122,6 @@ def pad_sequences(lengths: Tensor) -> PackedRows:
     count = lengths.numel()
     longest = int(lengths.max()) if count else 0
     return PackedRows(lengths, torch.arange(count), torch.zeros_like(lengths), count, longest)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread, as on the ranks of a small machine; as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,11 +6,9 @@ a property of any graph, take rows of any. `lab.evidence` says how strong rows a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import wraps
-from typing import Any
+from typing import Final
 
-from dgbench.systems.base import Check, Claim, Finding
+from dgbench.lab.paper import Check
 from dgbench.systems.dgc.checks import (
     baselines,
     convergence,
@@ -22,32 +20,14 @@ from dgbench.systems.dgc.checks import (
     synthetic,
     workload,
 )
-from dgbench.systems.dgc.checks.common import of_the_paper
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PLAIN, PSS, PSS_TS, PTS
+from dgbench.systems.dgc.experiments.settings import PAPERS_GRAPHS
 
 GRAPHS = ("amazon", "epinion", "movie", "stack")
 MODELS = ("t-gcn", "dysat", "mpnn-lstm")
 
 
-def on_the_papers_graphs(check: Check) -> Check:
-    """Keep rows of graphs that the paper does not use out of claims about its graphs.
-
-    Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take rows
-    of any graph.
-    """
-    if getattr(check, "any_graph", False):
-        return check
-
-    @wraps(check)
-    def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
-        if claim.workload.get("datasets"):
-            rows = [row for row in rows if of_the_paper(row)]
-        return check(claim, rows)
-
-    return checked
-
-
-_CHECKS: dict[str, Check] = {
+TABLE: Final[dict[str, Check]] = {
     # The graphs: Table 1, Figures 3 and 5(a, b), 13
     **{f"dgc-tab1-{graph}": sizes.table1 for graph in GRAPHS},
     "dgc-s71-windows": sizes.windows,
@@ -130,4 +110,4 @@ _CHECKS: dict[str, Check] = {
     "dgc-s5-disable-same": convergence.disable_same,
 }
 
-CHECKS: dict[str, Check] = {key: on_the_papers_graphs(one) for key, one in _CHECKS.items()}
+CHECKS: Final = PAPERS_GRAPHS.guard(TABLE)

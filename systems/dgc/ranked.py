@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Final
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
-from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.systems.base.ranked import WorkClock, alone, instrumented, time_epochs
+from dgbench.systems.base.ranked import (
+    WorkClock,
+    check_group,
+    instrumented,
+    on_ranks,
+    time_epochs,
+)
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
 from dgbench.systems.dgc.settings_run import RankSettings
@@ -125,12 +129,7 @@ def train_ranked(
     """
     settings.check()
     workload.check()
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
-    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
-        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
-    if not budget_s > 0:
-        raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")
+    check_group(size, epochs, budget_s)
     data = load_sequences(workload) if data is None else data
     begin = time.perf_counter()
     dealt = deal(workload, data, size, settings, placement=placement, device=device)
@@ -138,20 +137,10 @@ def train_ranked(
     work = _Work(workload, settings, epochs, budget_s, accuracy)
     seed = workload.seed if seed is None else seed
     ranks = dealt.placement.workers
-    if ranks == 1:
-        found, peaks = alone(_train, work, data, dealt, device=device, threads=threads, seed=seed)
-    else:
-        results = launch(
-            _train,
-            ranks,
-            (work, data, dealt),
-            timeout_s=timeout_s,
-            device=device,
-            threads=threads,
-            seed=seed,
-            preload=TRAINING,
-        )
-        found, peaks = list(results), results.peak_bytes
+    found, peaks = on_ranks(
+        _train, ranks, (work, data, dealt), device=device, seed=seed, timeout_s=timeout_s,
+        threads=threads,
+    )  # fmt: skip
     first = found[0]
     return RankedRun(
         samples=first.seconds[first.warmup :],

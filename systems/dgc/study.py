@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.dgc.chunk_samples import GraphChunks, mixed
 from dgbench.systems.dgc.chunk_times import (
     ENCODERS,
     ChunkTimer,
     LocalChunk,
     model_named,
-    one_thread,
     statistics_of,
 )
 from dgbench.systems.dgc.predictor import (

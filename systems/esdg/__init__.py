@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dgbench.systems.base import Paper
-from dgbench.systems.esdg.checks import CHECKS
+from dgbench.systems.esdg.claims import CHECKS
 from dgbench.systems.esdg.experiments import EXPERIMENTS
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 

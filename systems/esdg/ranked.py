@@ -29,8 +29,7 @@ from dgbench.runtime.collectives import (
 )
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.systems.base.ranked import alone, instrumented, time_epochs
+from dgbench.systems.base.ranked import check_group, instrumented, on_ranks, time_epochs
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
@@ -212,33 +211,18 @@ def train_ranked(
     """
     settings.check()
     workload.check()
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
-    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
-        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
-    if not budget_s > 0:
-        raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")
+    check_group(size, epochs, budget_s)
     data = load_timeline(workload) if data is None else data
     begin = time.perf_counter()
     parts = _parts(workload, data, size, settings)
     work = _Work(workload, settings, epochs, budget_s, accuracy, parts, compared)
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
-    if size == 1:
-        found, peaks = alone(_train, work, Parcel(data), device=device, threads=threads, seed=seed)
-    else:
-        with _shipped(data) as parcel:
-            results = launch(
-                _train,
-                size,
-                (work, parcel),
-                timeout_s=timeout_s,
-                device=device,
-                threads=threads,
-                seed=seed,
-                preload=TRAINING,
-            )
-        found, peaks = list(results), results.peak_bytes
+    with _shipped(data) as parcel:
+        found, peaks = on_ranks(
+            _train, size, (work, parcel), device=device, seed=seed, timeout_s=timeout_s,
+            threads=threads,
+        )  # fmt: skip
     first = found[0]
     return RankedRun(
         samples=first.seconds[first.warmup :],

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dgbench.systems.base import Paper
-from dgbench.systems.gnnflow.checks import CHECKS
+from dgbench.systems.gnnflow.claims import CHECKS
 from dgbench.systems.gnnflow.experiments import EXPERIMENTS
 from dgbench.systems.gnnflow.system import GnnflowSystem, GnnflowTrainer
 

@@ -19,16 +19,13 @@ from torch import Tensor
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.collectives import (
     Communicator,
-    LocalCommunicator,
     Traffic,
     TrafficMatrix,
     equal_parts,
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.systems.base.ranked import WorkClock
+from dgbench.systems.base.ranked import WorkClock, on_ranks
 from dgbench.systems.base.stream import (
     Batch,
     Recalled,
@@ -312,27 +309,9 @@ def race_ranked(
         dtype,
         dict(compared or {}),
     )
-    if ranks == 1:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            comm = LocalCommunicator(device=device, meter=Meter(device=device))
-            found = [_race(comm, work, data)]
-        finally:
-            torch.set_num_threads(before)
-    else:
-        found = list(
-            launch(
-                _race,
-                ranks,
-                (work, data),
-                timeout_s=timeout_s,
-                device=device,
-                threads=1,
-                seed=workload.seed,
-                preload=TRAINING,
-            )
-        )
+    found, _ = on_ranks(
+        _race, ranks, (work, data), device=device, seed=workload.seed, timeout_s=timeout_s
+    )
     return {name: _run([rank[name] for rank in found]) for name in contenders}
 
 

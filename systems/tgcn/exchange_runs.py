@@ -12,11 +12,8 @@ import torch
 
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    open_graph,
-    origin_data,
-    synthetic_data,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph, synthetic_data
 from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
 from dgbench.systems.tgcn.settings import HIDDEN, PIECES, SPLIT
 
@@ -192,7 +189,7 @@ def measure_volume(name: str, context: RunContext) -> Measurement:
             equal("bytes", own, wanted, against="distinct rows of all edges"),
             _checked_state(state, events.num_nodes),
         ],
-        data=origin_data(events.origin),
+        data=describe(events),
         notes=["edges of the training range without negatives, vertices dealt out in turns"],
     )
     for method in ("ring", "whole", "asked"):

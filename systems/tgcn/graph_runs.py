@@ -15,10 +15,8 @@ from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    open_graph,
-    origin_data,
-)
+from dgbench.systems.base.data import describe as describe_events
+from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.degrees import (
     GRID,
     rescaled_gap,
@@ -78,7 +76,7 @@ def measure_graph(graph: Graph, context: RunContext) -> Measurement:
     events = open_graph(graph.name, context.preset)
     table = EdgeTable.build(events.src, events.dst, events.t, events.num_nodes)
     kept = keep_share(table, SHARE, seed=1)
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe_events(events))
     before = degrees_of(events, torch.ones(len(events), dtype=torch.bool))
     after = degrees_of(events, kept)
     met = sum(int((side > 0).sum()) for side in before.values())

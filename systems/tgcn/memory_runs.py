@@ -11,10 +11,8 @@ import torch
 
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    open_graph,
-    origin_data,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.races import observe_report
 from dgbench.systems.tgcn.recounts import (
@@ -178,7 +176,7 @@ def count_grids_streamed(name: str, context: RunContext) -> Measurement:
 
     first, last = float(events.t[0]), float(events.t[end - 1])
     cut = by_times(inner_times(first, last, INTERVALS))
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe(events))
     found.observe("edges", end)
     ends, at = (events.src[:end], events.dst[:end]), intervals_of(events.t[:end], INTERVALS)
     for by in ("equal", "dealt"):

@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    open_graph,
-    origin_data,
-    synthetic_data,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph, synthetic_data
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
 from dgbench.systems.tgcn.settings import BY_NAME, PIECES, SPLIT, workload
@@ -48,7 +45,7 @@ def measure_fill(name: str, context: RunContext) -> Measurement:
     events = open_graph(name, context.preset)
     train, _, _ = events.split(*SPLIT[:2])
     src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
-    found = Measurement(data=origin_data(events.origin), checks=[])
+    found = Measurement(data=describe(events), checks=[])
     at = intervals_of(t, PIECES)
     for devices in DEVICES:
         phases = make_schedule(devices).assignments

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from dgbench.runtime.documents import load_yaml
+from dgbench.lab.printed import ledger, plain
 
 DATASET_OF: Final = {
     "Lastfm": "lastfm",
@@ -19,7 +19,6 @@ DATASET_OF: Final = {
 PRINTED_TITLE: Final = {name: title for title, name in DATASET_OF.items()}
 """The name of the ledger for a dataset of ours."""
 _LEDGER: Final = Path(__file__).with_name("claims.yaml")
-_UNITS: Final = {"K": 10**3, "M": 10**6, "B": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +37,9 @@ class Printed:
     feature: int
 
 
-@cache
 def values() -> dict[str, Any]:
     """Value of each claim, by its id without the paper's prefix."""
-    claims = load_yaml(_LEDGER.read_bytes())
-    return {one["id"].removeprefix("tgcn-"): one.get("value") for one in claims}
-
-
-def plain(printed: Any) -> float:
-    """A printed number with its suffix multiplied out: 34000 of `34K`."""
-    if isinstance(printed, str) and printed[-1] in _UNITS:
-        return float(round(float(printed[:-1]) * _UNITS[printed[-1]]))
-    return float(printed)
+    return ledger(_LEDGER)
 
 
 def by_dataset(claim: str) -> dict[str, float]:

@@ -18,14 +18,11 @@ from torch import Tensor
 from dgbench.models.streaming import DygnnState, Pending
 from dgbench.runtime.collectives import (
     Communicator,
-    LocalCommunicator,
     Traffic,
     TrafficMatrix,
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.interaction_checks import Probe, probe
 from dgbench.systems.base.interaction_trainer import InteractionScores, StepResult
 from dgbench.systems.base.interactions import (
@@ -33,7 +30,7 @@ from dgbench.systems.base.interactions import (
     InteractionWorkload,
     load_interactions,
 )
-from dgbench.systems.base.ranked import WorkClock
+from dgbench.systems.base.ranked import WorkClock, on_ranks
 from dgbench.systems.tgcn.device import Labels
 from dgbench.systems.tgcn.feeding import Load
 from dgbench.systems.tgcn.rank_rounds import RankRounds
@@ -245,27 +242,9 @@ def train_ranked(
         raise InvalidInputError(f"{ranks} ranks and {epochs} epochs; needed: at least 1 of each")
     data = load_interactions(workload) if data is None else data
     work = _Work(workload, on, epochs, score, probed, clocks, options)
-    if ranks == 1:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            comm = LocalCommunicator(device=device, meter=Meter(device=device))
-            found = [_train(comm, work, data)]
-        finally:
-            torch.set_num_threads(before)
-    else:
-        found = list(
-            launch(
-                _train,
-                ranks,
-                (work, data),
-                timeout_s=timeout_s,
-                device=device,
-                threads=1,
-                seed=workload.seed,
-                preload=TRAINING,
-            )
-        )
+    found, _ = on_ranks(
+        _train, ranks, (work, data), device=device, seed=workload.seed, timeout_s=timeout_s
+    )
     one = found[0]
     return RankedRun(
         losses=one.losses,

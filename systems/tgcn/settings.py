@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dgbench.lab.evidence import PapersGraphs
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 from dgbench.systems.tgcn.printed import Printed, table1
@@ -69,6 +70,9 @@ ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: Graph(card.name, card.title, card.bipartite, ONE, real=True)
 )
+panel: Final = BY_NAME.panel
+graph_title: Final = BY_NAME.title
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 SMALL_NAMES: Final = TWIN_NAMES[:3]
 """The graphs that both baselines can train on; on Twitter they run out of memory (section 6.2)."""

@@ -16,10 +16,11 @@ from dgbench.kernels_cuda.weighted import (
     draw_many,
     draw_without_replacement,
 )
+from dgbench.lab.compare import observe_ratio
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.common import observe_ratio, synthetic_data
+from dgbench.systems.tgcn.common import synthetic_data
 from dgbench.systems.tgcn.frontier import METHODS as FRONTIER_METHODS
 from dgbench.systems.tgcn.frontier import (
     REPLACED,

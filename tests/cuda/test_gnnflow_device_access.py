@@ -9,7 +9,7 @@ import torch
 
 from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.gnnflow.access import StoreAccess

@@ -8,8 +8,11 @@ from msgspec.structs import replace
 
 from dgbench.harness.store.row import Row
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Observation, observation
-from dgbench.lab.verbs import number  # noqa: F401 - what tests read a row by
+from dgbench.lab.table import (
+    Observation,
+    number,  # noqa: F401 - what tests read a row by
+    observation,
+)
 from dgbench.systems.base import Cell, Measurement
 
 seen = observation

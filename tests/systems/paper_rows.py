@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+
 from msgspec import structs
 
 from dgbench.harness.store.row import Row
 from dgbench.runtime.errors import MissingDataError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
+
+
+def answered_by(checks: Mapping, *modules: ModuleType) -> dict:
+    """Those of a table of checks that are functions of these modules."""
+    names = {module.__name__ for module in modules}
+    return {claim: check for claim, check in checks.items() if check.__module__ in names}
+
+
+def entries_of(module: ModuleType, table: str) -> int:
+    """How many claims a table's source names; a dictionary drops a second entry without a word."""
+    tree = ast.parse(inspect.getsource(module))
+    named = (n for n in tree.body if isinstance(n, ast.AnnAssign) and n.target.id == table)
+    found = next(named).value
+    return sum(
+        1 if key else len(eval(ast.unparse(value), vars(module)))
+        for key, value in zip(found.keys, found.values, strict=True)
+    )
 
 
 def row_of(cell, number: int = 0, **fields) -> Row:

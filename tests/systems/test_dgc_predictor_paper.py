@@ -15,12 +15,11 @@ from tiny_data import tiny_sequence
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Measurement
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import workload as checks
 from dgbench.systems.dgc.experiments import fig7, fig16
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.study import GUESSES, WHOLE
 from dgbench.systems.dgc.supergraph import ChunkStatistics

@@ -13,11 +13,12 @@ from dgbench.datasets import EventStream, Origin
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import number
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import sizes
 from dgbench.systems.dgc.experiments import fig3, fig5, table1
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
 
 CLAIMS = {}
@@ -149,7 +150,7 @@ def test_table_1_holds_at_printed_digits_by_one_rule():
     ],
 )  # fmt: skip
 def test_printed_digits(counted, printed, same):
-    assert table1.same_printed(counted, printed) is same
+    assert same_printed(counted, printed) is same
 
 
 def windows(**days):

@@ -9,7 +9,7 @@ import torch
 from pretended_cuda import pretended_cuda
 from tiny_data import serve, tiny_sequence, tiny_workload
 
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number
 from dgbench.runtime.readback import Readback
 from dgbench.systems.base import RunContext, get_system, race
 from dgbench.systems.pipad import PipadSystem

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dgbench.lab import ranks as lab_ranks
+from dgbench.lab.ranks import devices_lacking
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
-from dgbench.systems.esdg.experiments import common, parts
-from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments import parts
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 
 PRESETS = ("smoke", "quick", "full", "paper")
@@ -31,7 +32,7 @@ def ranks_of(name: str, cell) -> int:
 @pytest.mark.parametrize("devices", [0, 1, 2, 4, 128])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
-    monkeypatch.setattr(common, "gpu_count", lambda: devices)
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: devices)
     started = 0
     for name, experiment in experiments().items():
         for cell in experiment.cells(preset, "cuda"):
@@ -49,7 +50,7 @@ def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_ranks_of_a_cpu_need_no_device(monkeypatch, preset):
-    monkeypatch.setattr(common, "gpu_count", lambda: 0)
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 0)
     for experiment in experiments().values():
         for cell in experiment.cells(preset, "cpu"):
             assert "CUDA" not in cell.unavailable
@@ -57,12 +58,12 @@ def test_ranks_of_a_cpu_need_no_device(monkeypatch, preset):
 
 
 def test_what_is_lacking_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(common, "gpu_count", lambda: 1)
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 1)
     assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 1 is here"
     assert devices_lacking(1, "cuda") == devices_lacking(4, "cpu") == ""
-    monkeypatch.setattr(common, "gpu_count", lambda: 2)
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 2)
     assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 2 are here"
-    monkeypatch.setattr(common, "gpu_count", lambda: 0)
+    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 0)
     assert devices_lacking(1, "cuda") == "needs a CUDA device, none is here"
 
 

@@ -208,7 +208,7 @@ def test_both_smoothings_of_one_length_keep_the_same_entries():
 
 
 def test_a_count_of_one_is_said_as_one():
-    from dgbench.systems.esdg.checks.common import some
+    from dgbench.lab.evidence import some
 
     assert [some(n, "graph") for n in (0, 1, 2)] == ["0 graphs", "1 graph", "2 graphs"]
     assert some(2, "entry", "entries") == "2 entries"

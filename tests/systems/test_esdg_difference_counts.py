@@ -13,6 +13,7 @@ from tiny_data import csr_of, tiny_sequence
 
 from dgbench.datasets.transforms import EdgeLives, edge_life
 from dgbench.kernels_cuda.difference import count_changes, encode_sequence
+from dgbench.lab.printed import same_printed
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base import get_system
@@ -100,7 +101,7 @@ def test_the_smallest_life_that_reaches_a_ratio(raw, ratio):
     ],
 )
 def test_printed_digits(counted, printed, same):
-    assert table1.same_printed(counted, printed) is same
+    assert same_printed(counted, printed) is same
 
 
 @given(st.integers(1, 300), st.sampled_from([1, 2, 4]), st.sampled_from(RANKS))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from esdg_rows import edited, gain, number, row, row_of, seen
 from msgspec.structs import replace
+from paper_rows import answered_by
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
@@ -17,13 +18,16 @@ from dgbench.lab.table import Observation
 from dgbench.models import build_model
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
+from dgbench.systems.esdg import claims as table
 from dgbench.systems.esdg.checks import checkpoint
 from dgbench.systems.esdg.experiments import ablation, memory
 from dgbench.systems.esdg.experiments.ablation import LADDER, OFF
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODELS, RANKS
 from dgbench.systems.esdg.plan import StepCost
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in checkpoint.CHECKS}
+CHECKS = answered_by(table.TABLE, checkpoint)
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in CHECKS}
 SMOKE = RunContext("cpu", "smoke", 1, budget_s=0.01)
 
 
@@ -91,11 +95,11 @@ def precomputed(model: str, *changed: Observation, by: float = 1.2) -> Row:
 
 
 def find(claim: str, rows: list[Row]):
-    return checkpoint.CHECKS[claim](CLAIMS[claim], rows)
+    return CHECKS[claim](CLAIMS[claim], rows)
 
 
 def test_every_claim_has_its_check_and_asks_for_rows():
-    assert len(checkpoint.CHECKS) == len(CLAIMS) == 7
+    assert len(CHECKS) == len(CLAIMS) == 7
     for claim in CLAIMS:
         found = find(claim, [])
         assert found.measured is None

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
-from paper_rows import small_rows
+from paper_rows import entries_of, small_rows
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide, is_factor, tolerance_of
+from dgbench.lab.printed import as_printed, printed
 from dgbench.systems.base import Finding
-from dgbench.systems.esdg import PAPER, checks
-from dgbench.systems.esdg.checks.common import as_printed, printed
+from dgbench.systems.esdg import PAPER, claims
+from dgbench.systems.esdg.experiments.settings import PAPERS_GRAPHS
 
 PRESETS = ("smoke", "quick", "full", "paper")
 LEDGER = load_ledger(PAPER.ledger)
@@ -46,17 +46,7 @@ def test_every_claim_has_exactly_one_check_of_its_own() -> None:
     assert len(LEDGER) == len(BY_ID) == COUNTS
     assert all(claim.id.startswith("esdg-") for claim in LEDGER)
     assert set(PAPER.checks) == {claim.id for claim in LEDGER}
-    tree = ast.parse(inspect.getsource(checks))
-    named = next(
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and node.target.id == "_CHECKS"
-    )
-    entries = 0
-    for key, value in zip(named.keys, named.values, strict=True):
-        # A dictionary drops a second entry for an id without a word.
-        entries += 1 if key else len(eval(ast.unparse(value), vars(checks)))
-    assert entries == COUNTS
+    assert entries_of(claims, "TABLE") == COUNTS
     for name, check in PAPER.checks.items():
         own = inspect.unwrap(check)
         assert own.__module__.startswith("dgbench.systems.esdg.checks."), name
@@ -134,7 +124,7 @@ def test_other_graphs_take_no_part_in_claims_about_the_papers() -> None:
         seen.append([row.params.get("dataset") for row in rows])
         return Finding(reason="looked")
 
-    wrapped = checks._on_the_papers_graphs(check)
+    wrapped = PAPERS_GRAPHS.guard({"": check})[""]
     wrapped(BY_ID["s62-gd-gains-shrink"], rows)
     wrapped(BY_ID["s32-gd-bytes"], rows)  # a formula holds on any graph
     assert seen[0] == ["epinions", "amlsim-20k-fanin200", "random", None]

@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 from esdg_rows import edited, number, row, seen
 from esdg_rows import gain as speedup
+from paper_rows import answered_by
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Observation
 from dgbench.systems.esdg import PAPER
+from dgbench.systems.esdg import claims as table
 from dgbench.systems.esdg.checks import convergence, volume
 from dgbench.systems.esdg.experiments.fig6 import FLOAT64
 from dgbench.systems.esdg.experiments.settings import MODELS
 from dgbench.systems.esdg.experiments.table2_runs import LEAN, RANKS
 
-OWN = {**volume.CHECKS, **convergence.CHECKS}
+OWN = answered_by(table.TABLE, volume, convergence)
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in OWN}
 WIDTH = {"tm_gcn": 12, "cd_gcn": 32, "evolvegcn_o": 0}
 LAYERS = {"tm_gcn": 1, "cd_gcn": 2, "evolvegcn_o": 0}

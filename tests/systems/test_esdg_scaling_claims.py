@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from esdg_rows import edited, number, row, row_of, seen
 from esdg_rows import gain as speedup
+from paper_rows import answered_by
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
@@ -16,19 +17,21 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.table import Observation
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
+from dgbench.systems.esdg import claims as table
 from dgbench.systems.esdg.checks import scaling
 from dgbench.systems.esdg.experiments import fig5, fig5_curves, fig7, parts
 from dgbench.systems.esdg.experiments.projection import (
-    PRINTED_S,
     exchange_excess,
     snapshot_epoch,
     speedups,
     v100_cluster,
     with_excess,
 )
-from dgbench.systems.esdg.experiments.settings import MODELS
+from dgbench.systems.esdg.experiments.settings import MODELS, table2
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
+CHECKS = answered_by(table.TABLE, scaling)
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in CHECKS}
 VERTEX_STEP = {"tm_gcn": 3e-7, "cd_gcn": 5e-7, "evolvegcn_o": 2e-7}
 PLAIN = {"tm_gcn": 1.1e8, "cd_gcn": 1.24e7, "evolvegcn_o": 1.04e8}
 CURVES5, CURVES7 = fig5_curves.curves, fig7.curves
@@ -84,7 +87,7 @@ def rows(**more: Any) -> list[Row]:
 
 def judge(name: str, found: list[Row]):
     claim = CLAIMS[f"esdg-{name}"]
-    return decide(claim, scaling.CHECKS[claim.id](claim, found), twin_rule=("direction", ""))
+    return decide(claim, CHECKS[claim.id](claim, found), twin_rule=("direction", ""))
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_every_projection_supports_a_direction_at_most(monkeypatch):
     monkeypatch.setattr(scaling, "remote_per_vertex_step", lambda *a: 1.0)
     projected = 0
     for claim in CLAIMS.values():
-        finding = scaling.CHECKS[claim.id](claim, rows())
+        finding = CHECKS[claim.id](claim, rows())
         if finding.evidence == "projected" and finding.measured is not None:
             projected += 1
             assert decide(claim, finding).verdict in ("direction only", "not run here"), claim.id
@@ -123,7 +126,7 @@ def test_every_projection_supports_a_direction_at_most(monkeypatch):
 
 def test_without_rows_nothing_is_said():
     for claim in CLAIMS.values():
-        finding = scaling.CHECKS[claim.id](claim, [])
+        finding = CHECKS[claim.id](claim, [])
         assert finding.measured is None, claim.id
         assert finding.reason, claim.id
 
@@ -296,7 +299,7 @@ def test_snapshot_times_fall_with_ranks(monkeypatch, name):
     assert (found.verdict, found.glyph) == ("direction only", "p")
     assert set(found.measured) == {"4", "16", "64"}
     model = scaling.MODEL_OF[f"esdg-tab2-time-{name}"]
-    assert f"{1e3 * PRINTED_S[model]:.0f}," in found.reason  # the reading meets its own anchor
+    assert f"{table2('time', model)[4]:.0f}," in found.reason  # the reading meets its own anchor
     slow = 1e7
     monkeypatch.setattr(
         scaling, "v100_cluster", lambda p, speed: v100_cluster(p, speed, network=slow)
@@ -409,4 +412,4 @@ def test_strong_scaling_says_what_is_left_out_and_slower_exchanges():
 
 def judge_reason(name):
     claim = CLAIMS[f"esdg-{name}"]
-    return scaling.CHECKS[claim.id](claim, rows()).reason
+    return CHECKS[claim.id](claim, rows()).reason

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from gnnflow_rows import by, row
+from paper_rows import answered_by
 
 from dgbench.datasets import EventStream
 from dgbench.lab.laws import fit, gini
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import cache as cache_checks
 from dgbench.systems.gnnflow.checks import traffic
 from dgbench.systems.gnnflow.experiments import accesses, table3, table4
@@ -130,7 +132,7 @@ def test_other_caches_give_the_rows(kept: type) -> None:
 
 def test_every_check_says_what_it_needs() -> None:
     claim = {c.id: c for c in _ledger()}
-    for name in (*traffic.CHECKS, *cache_checks.CHECKS):
+    for name in answered_by(table.CHECKS, traffic, cache_checks):
         finding = PAPER.checks[name](claim[name], [])
         assert finding.measured is None
         assert finding.holds is None
@@ -152,7 +154,7 @@ def test_checks_follow_the_numbers() -> None:
             shares = dict.fromkeys(("tgn", "tgat", "dysat"), (value + shift) / 100)
             told = by("portion", "model", shares, setting="unique memory")
             rows.append(row("table3", {"dataset": name.lower()}, told))
-        found = traffic.CHECKS["gnnflow-tab3-tgat"](claim["gnnflow-tab3-tgat"], rows)
+        found = table.CHECKS["gnnflow-tab3-tgat"](claim["gnnflow-tab3-tgat"], rows)
         assert found.holds is holds
     name = "gnnflow-fig14d-static-edge-below-dynamic"
     for dynamic, holds in ((0.3, True), (0.1, False)):
@@ -160,4 +162,4 @@ def test_checks_follow_the_numbers() -> None:
                  "dynamic without RR": 0.05}  # fmt: skip
         hits = by("hit_rate", "setting", rates, of="edge", capacity=1.0)
         rows = [row("fig14", {"dataset": "netflix", "part": "hits", "model": "tgn"}, hits)]
-        assert cache_checks.CHECKS[name](claim[name], rows).holds is holds
+        assert table.CHECKS[name](claim[name], rows).holds is holds

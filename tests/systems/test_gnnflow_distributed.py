@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 from gnnflow_rows import by, number, row
+from paper_rows import answered_by
 
 from dgbench.datasets.events import EventStream
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import get_paper
 from dgbench.systems.base.stream import stream_data
-from dgbench.systems.gnnflow.checks.distributed import CHECKS
+from dgbench.systems.gnnflow import claims as table
+from dgbench.systems.gnnflow.checks import distributed, partitioned
 from dgbench.systems.gnnflow.cluster import (
     PER_MACHINE,
     Iteration,
@@ -28,6 +30,8 @@ from dgbench.systems.gnnflow.experiments import fig15, large, partition, table7
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, Graph, workload
 from dgbench.systems.gnnflow.owners import IdentityHash, Layout, variation_of
 from dgbench.systems.gnnflow.serving import root_ranks
+
+CHECKS = answered_by(table.CHECKS, distributed, partitioned)
 
 EXPERIMENTS = (fig15.Fig15, partition.Partition, table7.Table7, large.Large)
 ONE = Iteration(

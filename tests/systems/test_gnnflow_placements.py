@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from gnnflow_rows import by, number, row
+from paper_rows import answered_by
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
@@ -14,8 +15,11 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.table import observation
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow import PAPER
-from dgbench.systems.gnnflow.checks.placements import CHECKS
+from dgbench.systems.gnnflow import claims as table
+from dgbench.systems.gnnflow.checks import placements
 from dgbench.systems.gnnflow.experiments import fig13
+
+CHECKS = answered_by(table.CHECKS, placements)
 
 LEDGER = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
 ENOUGH = 4 << 30

@@ -10,6 +10,7 @@ import torch
 from gnnflow_rows import changed, number
 from gnnflow_rows import row as made_row
 from msgspec.structs import replace
+from paper_rows import answered_by
 
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.temporal_sample import count_walk
@@ -18,11 +19,12 @@ from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import sampling
 from dgbench.systems.gnnflow.experiments import fig12, sampling_ablation
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
 
-IDS = tuple(sampling.CHECKS)
+IDS = tuple(answered_by(table.CHECKS, sampling))
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +71,12 @@ PAPERS_ORDER = {"Adj._List": 0.01, "Fixed-size": 0.1, "Strawman": 0.2, "Adaptive
 
 def ask(claims, name, rows):
     claim = claims[f"gnnflow-{name}"]
-    return sampling.CHECKS[claim.id](claim, rows)
+    return table.CHECKS[claim.id](claim, rows)
 
 
 def test_every_claim_without_rows_says_what_it_needs(claims):
     for name in IDS:
-        found = sampling.CHECKS[name](claims[name], [])
+        found = table.CHECKS[name](claims[name], [])
         assert found.measured is None
         assert "needs the experiment" in found.reason
 
@@ -83,7 +85,7 @@ def test_the_papers_order_holds_where_the_rows_have_it(claims, graph_row):
     ratios = {name.replace("Adj._", "Adj. "): value for name, value in PAPERS_ORDER.items()}
     rows = [with_ratios(graph_row, **ratios)]
     for name in IDS[1:]:
-        found = sampling.CHECKS[name](claims[name], rows)
+        found = table.CHECKS[name](claims[name], rows)
         assert found.holds, name
         assert not found.undecided
         assert found.evidence == "analogue"
@@ -94,7 +96,7 @@ def test_another_order_does_not(claims, graph_row):
     other = {"Adj. List": 0.5, "Fixed-size": 0.9, "Strawman": 0.2, "Adaptive": 0.1}
     rows = [with_ratios(graph_row, **other)]
     for name in IDS[1:]:
-        found = sampling.CHECKS[name](claims[name], rows)
+        found = table.CHECKS[name](claims[name], rows)
         assert found.holds is False, name
     assert (
         "the other way: GDELT: Strawman over Fixed-size"

@@ -7,16 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 from gnnflow_rows import by, changed, number, row
+from paper_rows import answered_by
 
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.sources import find_form
 from dgbench.harness.store.row import Row
+from dgbench.lab.printed import same_printed
 from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import build, sizes
 from dgbench.systems.gnnflow.contenders import Truth
 from dgbench.systems.gnnflow.contenders.judge import Quality
@@ -36,12 +39,12 @@ def ledger():
 
 
 def ask(claim: str, rows: list) -> object:
-    checks = sizes.CHECKS | build.CHECKS
+    checks = answered_by(table.CHECKS, sizes, build)
     return checks[f"gnnflow-{claim}"](CLAIMS[f"gnnflow-{claim}"], rows)
 
 
 def test_every_check_is_of_a_claim_and_says_what_it_needs() -> None:
-    for claim in sizes.CHECKS | build.CHECKS:
+    for claim in answered_by(table.CHECKS, sizes, build):
         found = ask(claim.removeprefix("gnnflow-"), [])
         assert found.measured is None
         assert found.holds is None
@@ -95,7 +98,7 @@ def test_table5_is_drawn_and_answered() -> None:
      (1_297_748_926, 1_300_000_000, True), (100_480_507, 100_000_000, True), (7, 8, False)],
 )  # fmt: skip
 def test_rounding(number: int, printed: int, same: bool) -> None:
-    assert table5.rounds_to(number, printed) is same
+    assert same_printed(number, printed) is same
 
 
 def test_files_decide_where_they_are_here() -> None:

@@ -10,11 +10,13 @@ from gnnflow_rows import row as made_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from paper_rows import answered_by
 
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.table import Table, observation
 from dgbench.systems.base import Cell, RunContext
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.checks import storage
 from dgbench.systems.gnnflow.experiments import table6
@@ -138,18 +140,18 @@ def test_held_graphs_count_their_time_stamps(monkeypatch):
 
 def test_hubs_of_table_6_need_the_completed_rule(rows):
     hubs = Table.of([rows[2]]).where("list_blocks").numbers("dataset", "setting")
-    printed = {name: table6.PRINTED[name]["Adaptive"][1] for name in table6.TWINS}
+    printed = {name: table6.printed_table(name)["Adaptive"]["longest"] for name in table6.TWINS}
     for name, longest in printed.items():
         assert hubs[name, "completed"] == pytest.approx(longest, rel=0.05)
         assert hubs[name, "printed"] > 1.2 * longest
 
 
 def check(claims, name, rows):
-    return storage.CHECKS[f"gnnflow-{name}"](claims[name], rows)
+    return table.CHECKS[f"gnnflow-{name}"](claims[name], rows)
 
 
 def test_every_claim_has_a_finding_and_says_what_it_needs_without_rows(claims, rows):
-    for full in storage.CHECKS:
+    for full in answered_by(table.CHECKS, storage):
         name = full.removeprefix("gnnflow-")
         empty = check(claims, name, [])
         assert empty.measured is None
@@ -187,7 +189,8 @@ def test_numbers_are_compared_at_scale_1_only(claims, rows):
     vertices = 16_682
     whole = replace(gdelt, params={"dataset": "gdelt", "scale": 1.0})
     whole = changed(whole, "vertices", vertices, of=None)
-    for name, (average, longest, edges, _) in table6.PRINTED["gdelt"].items():
+    for name, one in table6.printed_table("gdelt").items():
+        average, longest, edges = one["average"], one["longest"], one["edge MB"]
         blocks = {"setting": name, "statistic": None}
         whole = changed(whole, "list_blocks", round(average * vertices), **blocks)
         whole = changed(whole, "list_blocks", longest, setting=name, statistic="longest")
@@ -226,6 +229,6 @@ def test_figures_show_every_layout_and_what_failed(rows):
         assert len(drawn) == 2 * len(table6.LAYOUTS)
         assert [p["failed"] for p in found if p.get("failed")] == ["timeout: too long"]
         whole = replace(rows[0], params={"dataset": "gdelt", "scale": 1.0})
-        assert sum(bool(p.get("paper")) for p in points([whole])) == len(table6.PRINTED["gdelt"])
+        assert sum(bool(p.get("paper")) for p in points([whole])) == len(table6.PAPERS)
     assert "GDELT" in table6.Table6().answer(rows)
     assert table6.Table6().answer([]) == ""

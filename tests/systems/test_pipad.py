@@ -8,11 +8,11 @@ from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.lab.printed import same_printed
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.race import relative
 from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.engine import merging_pays
-from dgbench.systems.pipad.experiments.table1 import same_printed
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.reference import ReferenceSystem
 

@@ -18,6 +18,7 @@ from test_gnnflow_ranked import workload as gnnflow_workload
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.base import RunContext
+from dgbench.systems.base import ranked as base_ranked
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.dgc import ranked as dgc_ranked
@@ -101,7 +102,7 @@ def test_dgc_races_take_what_connects_the_ranks(monkeypatch):
 
 
 def test_one_call_of_dgc_trains_over_nccl(monkeypatch):
-    monkeypatch.setattr(dgc_ranked, "launch", launch_on_nccl)
+    monkeypatch.setattr(base_ranked, "launch", launch_on_nccl)
     work = tiny_workload(hidden_dim=8)
     settings = small(RankSettings(transport="backend"))
     run = dgc_ranked.train_ranked(
@@ -146,7 +147,7 @@ GNNFLOW = {"tgn": (Layout(1, 2), Layout(2, 1)), "tgat": (Layout(2, 1),), "dysat"
 def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
     """Losses are those of one rank on the CPU; rows, memories and gradients stay on devices."""
     task, (expected, _) = gnnflow_workload(model), alone(model)
-    monkeypatch.setattr(gnnflow_ranked, "launch", launch_on_nccl)
+    monkeypatch.setattr(base_ranked, "launch", launch_on_nccl)
     for layout in GNNFLOW[model]:
         run = gnnflow_ranked.train_ranked(
             task, gnnflow_ranked.RankSettings(layout), data=gnnflow_data(task), first=FIRST,

@@ -9,10 +9,10 @@ import pytest
 from dgbench.datasets import card
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
+from dgbench.lab.printed import plain
 from dgbench.systems.tgcn import PAPER
-from dgbench.systems.tgcn.findings.common import of_the_paper, papers_graphs
-from dgbench.systems.tgcn.printed import DATASET_OF, Printed, plain, table2, table3
-from dgbench.systems.tgcn.settings import ALL, BY_NAME, GRAPHS, PRESETS, workload
+from dgbench.systems.tgcn.printed import DATASET_OF, Printed, table2, table3
+from dgbench.systems.tgcn.settings import ALL, BY_NAME, GRAPHS, PAPERS_GRAPHS, PRESETS, workload
 
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in LEDGER}
@@ -67,9 +67,9 @@ def test_printed_numbers_are_those_of_the_ledger() -> None:
 
 def test_other_graphs_can_be_kept_out() -> None:
     rows = [failed_row(PAPER.experiments[0], c) for c in PAPER.experiments[0].cells("quick", "cpu")]
-    kept = papers_graphs(rows)
+    kept = PAPERS_GRAPHS.of(rows)
     assert 0 < len(kept) < len(rows)
-    assert all(of_the_paper(row) for row in kept)
+    assert all(row in PAPERS_GRAPHS for row in kept)
 
 
 # Experiments.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.evidence import any_graph
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
-from dgbench.systems.dgc.checks.common import any_graph
 from dgbench.systems.dgc.experiments.fig18 import ONE, Trained, trained
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, DGC, EXACT, PLAIN
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, some, strength
-from dgbench.lab.table import Table
+from dgbench.lab.evidence import any_graph, finding, missing, some, strength
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED
-from dgbench.systems.dgc.checks.common import NEEDS_CUDA, any_graph
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig15 import (
     LOADED,
     bytes_spared,
@@ -30,6 +28,7 @@ from dgbench.systems.dgc.experiments.settings import (
     DATASET_OF,
     MODEL_OF,
     MODEL_TITLES,
+    NEEDS_CUDA,
 )
 from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
 
@@ -77,7 +76,7 @@ def mask_correct(claim: Claim, rows: Rows) -> Finding:
 
 
 @asking(
-    lambda rows: [row for row in ablation_rows(rows) if number(row, "boundary_rows")],
+    lambda rows: [row for row in ablation_rows(rows) if number(row, "boundary_rows", None)],
     NO_ABLATION,
     evidence="counted",
 )

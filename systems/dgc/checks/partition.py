@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.evidence import some
+from dgbench.lab.evidence import any_graph, some
 from dgbench.lab.paper import Evidence
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
-from dgbench.systems.dgc.checks.common import any_graph, of_the_paper
-from dgbench.systems.dgc.experiments.common import by_row, number
+from dgbench.systems.dgc.experiments.common import by_row
 from dgbench.systems.dgc.experiments.fig17 import PARTITIONING, overhead, overheads, parts_of
 from dgbench.systems.dgc.experiments.partition import WORKERS
-from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, MODEL_TITLES, MODELS
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    MODEL_TITLES,
+    MODELS,
+    PAPERS_GRAPHS,
+)
 
 TGCN = "tgcn_2layer"
 NONE = "no partition was counted in this run: the experiment 'partition' did not run"
@@ -43,7 +48,7 @@ def _deciding(rows: Rows) -> list[Any]:
 
 
 def _evidence(rows: Rows) -> Evidence:
-    return "counted" if all(of_the_paper(row) for row in rows) else "analogue"
+    return "counted" if all(row in PAPERS_GRAPHS for row in rows) else "analogue"
 
 
 def _case(row: Any, size: int) -> str:

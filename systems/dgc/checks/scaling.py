@@ -12,10 +12,9 @@ from statistics import fmean
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, from_ratio, missing, strength
+from dgbench.lab.evidence import any_graph, finding, from_ratio, missing, strength
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph
 from dgbench.systems.dgc.checks.race_words import in_order, rows_of, where
 from dgbench.systems.dgc.experiments import fig12_rows
 from dgbench.systems.dgc.experiments.fig12 import link_title

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, some
+from dgbench.lab.evidence import any_graph, finding, missing, some
 from dgbench.lab.paper import Evidence
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph, of_the_paper
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
 from dgbench.systems.dgc.experiments.race_runs import Race, races
-from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF
-from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees, same_printed
+from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, PAPERS_GRAPHS
+from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees
 
 Rows = Sequence[Any]
 Said = dict[str, Any]
@@ -33,17 +32,21 @@ def _last(experiment: str, dataset: str) -> Callable[[Rows], list[Any]]:
 def _real_first(rows: list[Any]) -> list[Any]:
     """The paper's graphs where they are real, else the real ones held here, else twins."""
     real = [row for row in rows if not row.data.get("twin")]
-    return [row for row in real if of_the_paper(row)] or real or rows
+    return [row for row in real if row in PAPERS_GRAPHS] or real or rows
 
 
 def _evidence(rows: Rows) -> Evidence:
     """Counts of other graphs stand for the paper's as an analogue."""
-    return "counted" if all(map(of_the_paper, rows)) else "analogue"
+    return "counted" if all(row in PAPERS_GRAPHS for row in rows) else "analogue"
 
 
 def _graphs(rows: Rows) -> str:
     names = ", ".join(BY_NAME[row.params["dataset"]].title for row in rows)
-    return names if all(map(of_the_paper, rows)) else f"{names} stand for the paper's graphs"
+    return (
+        names
+        if all(row in PAPERS_GRAPHS for row in rows)
+        else f"{names} stand for the paper's graphs"
+    )
 
 
 def table1(claim: Claim, rows: Rows) -> Finding:

@@ -11,11 +11,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dgbench.lab.compare import select
-from dgbench.lab.evidence import finding, missing, some
+from dgbench.lab.evidence import any_graph, finding, missing, some
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph
 from dgbench.systems.dgc.experiments.common import by_row
 from dgbench.systems.dgc.experiments.fig11 import medians
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.evidence import any_graph, finding, missing, some, strength
+from dgbench.lab.table import number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig7 import spreads
 from dgbench.systems.dgc.experiments.fig16 import (
     ENCODER_TITLES,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.attention import packed_attention
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.compare import ratio
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, deviations
@@ -21,7 +22,6 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.conditioning import LEAST as TOLERANCE
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
 
 NAME: Final = "attention"
@@ -321,17 +321,10 @@ class Attention(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="attention",
-                title="Attention over packed rows, against torch's operators",
-                points=attention_points,
-                options={
-                    "baseline_label": "the operator of the row",
-                    "xlabel": "time of torch's operator / time of packed rows",
-                },
-            )
-        ]
+            chart("speedup", "attention", "Attention over packed rows, against torch's operators",
+                attention_points, baseline_label="the operator of the row",
+                xlabel="time of torch's operator / time of packed rows"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [p for p in attention_points(rows) if not p.get("failed")]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from dgbench.lab.charts import sweep
 from dgbench.lab.experiment import Cell
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import FigureSpec, Measurement, RunContext
@@ -64,20 +65,11 @@ class Fig11(StaleTable):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig11",
-                title="Share of embeddings that moved less than a distance since the last epoch",
-                points=cdf_points,
-                options={
-                    "xlabel": "Euclidean distance",
-                    "ylabel": "share of embeddings (%)",
-                    "ylog": False,
-                    "marks": "few",
-                    "names": False,
-                },
-            )
-        ]
+            sweep("fig11",
+                "Share of embeddings that moved less than a distance since the last epoch",
+                cdf_points, xlabel="Euclidean distance", ylabel="share of embeddings (%)",
+                ylog=False, marks="few", names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from dgbench.lab.charts import chart, failures, gap
 from dgbench.lab.compare import TURN_INTERVAL, Ratio
+from dgbench.lab.ranks import devices_lacking
 from dgbench.systems.base import (
     Cell,
     Contender,
@@ -16,7 +18,6 @@ from dgbench.systems.base import (
     Preset,
     RunContext,
 )
-from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
     RACE,
@@ -75,6 +76,10 @@ TOTALS_S: Final = {"smoke": 0.0, "quick": 24.0, "full": 90.0, "paper": 600.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
 STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
 """What each contender adds to the one before it."""
+MODULES: Final = {
+    words: Contender("dgc", switch=switch)
+    for (_, words), switch in zip(STEPS, ("pgc", "", "stale"), strict=True)
+}
 
 Rows = Sequence[Any]
 
@@ -151,11 +156,9 @@ class Fig12(Experiment):
         phases: bool = False,
         device: Literal["", "cpu"] = "",
     ) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
+        return self.cell_of(
+            params,
+            group,
             timeout_s=TIMEOUTS_S[preset],
             unavailable=unavailable,
             phases=phases,
@@ -191,72 +194,26 @@ class Fig12(Experiment):
     def figures(self) -> list[FigureSpec]:
         interval = {"interval": TURN_INTERVAL}
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig12",
-                title="DGC and its modules over the best baseline, time of an epoch",
-                points=best_points,
-                options={
-                    **interval,
-                    "baseline_label": "best of PyGT-PSS, -PTS and -PSS-TS",
-                    "xlabel": "speed-up over the best baseline",
-                    "main": True,
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig12_each",
-                title="DGC over each baseline",
-                points=lambda rows: over_points(rows, DGC, {n: n for n in BASELINE_NAMES}),
-                options={
-                    **interval,
-                    "baseline_label": "the baseline named",
-                    "xlabel": "speed-up of DGC",
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig12_fair",
-                title="DGC without stale rows over baselines that have chunk fusion, too",
-                points=lambda rows: over_points(rows, EXACT, {n: n for n in FAIR}),
-                options={
-                    **interval,
-                    "baseline_label": "the baseline named, with our chunk fusion",
-                    "xlabel": "speed-up of DGC w/o SG",
-                },
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig12_split",
-                title="What an epoch is spent on",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": PHASES_FROM,
-                },
-            ),
-            FigureSpec(
-                kind="ablation",
-                name="fig12_modules",
-                title="From the best baseline to DGC, module by module",
-                points=module_points,
-                options={"system": DGC},
-                contenders={
-                    words: Contender("dgc", switch=switch)
-                    for (_, words), switch in zip(STEPS, ("pgc", "", "stale"), strict=True)
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig12_projected",
-                title="Eight V100: DGC over the best baseline, projected",
-                points=projected_points,
-                options={
-                    "baseline_label": "best of PyGT-PSS, -PTS and -PSS-TS, projected",
-                    "xlabel": "speed-up over the best baseline",
-                },
-            ),
-        ]
+            chart("speedup", "fig12",
+                "DGC and its modules over the best baseline, time of an epoch", best_points,
+                **interval, baseline_label="best of PyGT-PSS, -PTS and -PSS-TS",
+                xlabel="speed-up over the best baseline", main=True),
+            chart("speedup", "fig12_each", "DGC over each baseline",
+                lambda rows: over_points(rows, DGC, {n: n for n in BASELINE_NAMES}), **interval,
+                baseline_label="the baseline named", xlabel="speed-up of DGC"),
+            chart("speedup", "fig12_fair",
+                "DGC without stale rows over baselines that have chunk fusion, too",
+                lambda rows: over_points(rows, EXACT, {n: n for n in FAIR}), **interval,
+                baseline_label="the baseline named, with our chunk fusion",
+                xlabel="speed-up of DGC w/o SG"),
+            chart("time_split", "fig12_split", "What an epoch is spent on", split_points,
+                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
+            chart("ablation", "fig12_modules", "From the best baseline to DGC, module by module",
+                module_points, system=DGC, contenders=MODULES),
+            chart("speedup", "fig12_projected", "Eight V100: DGC over the best baseline, projected",
+                projected_points, baseline_label="best of PyGT-PSS, -PTS and -PSS-TS, projected",
+                xlabel="speed-up over the best baseline"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = decisive(races(rows, NAME))
@@ -355,14 +312,13 @@ def _failed(rows: Rows, systems: Sequence[str], **fields: Any) -> list[dict[str,
             continue
         params = row.params
         points += [
-            {
-                "panel": MODEL_TITLES[model],
-                "row": _row(params["dataset"], params["ranks"], params["link"]),
-                "system": system,
-                "failed": failed(row),
-                "row_ids": [row.id],
+            gap(
+                row,
+                panel=MODEL_TITLES[model],
+                row=_row(params["dataset"], params["ranks"], params["link"]),
+                system=system,
                 **fields,
-            }
+            )
             for model in params["models"].split()
             for system in systems
         ]

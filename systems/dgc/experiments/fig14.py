@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import (
-    PARTITION_TITLES,
-    failed,
-    failures,
-    number,
-    one_thread,
-)
+from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
 from dgbench.systems.dgc.recount import (
@@ -99,11 +95,9 @@ class Fig14(Experiment):
 
     def _cell(self, preset: Preset, family: str, **params: Any) -> Cell:
         group = "-".join(str(v) for v in (family, *params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={"dataset": f"synthetic-{family}", **params},
-            group=group,
+        return self.cell_of(
+            {"dataset": f"synthetic-{family}", **params},
+            group,
             timeout_s=3600 if preset == "paper" else 300 if preset == "full" else 60,
         )
 
@@ -114,52 +108,19 @@ class Fig14(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig13",
-                title="Non-uniformity of the synthetic graphs (Figure 13)",
-                points=uneven_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "Gini index",
-                    "xlog": False,
-                    "ylog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14_traffic",
-                title="Traffic of an epoch by partition, 8 workers",
-                points=traffic_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "MB per epoch",
-                    "xlog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14_span",
-                title="How much of a recurrence runs in a row by partition, 8 workers",
-                points=span_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "vertex-steps in a row, even share = 1",
-                    "xlog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14",
-                title="Epoch time by partition (Figure 14)",
-                points=time_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "ms per epoch, median",
-                    "xlog": False,
-                },
-            ),
-        ]
+            sweep("fig13", "Non-uniformity of the synthetic graphs (Figure 13)", uneven_points,
+                xlabel="standard deviation over mean of what varies", ylabel="Gini index",
+                xlog=False, ylog=False),
+            sweep("fig14_traffic", "Traffic of an epoch by partition, 8 workers", traffic_points,
+                xlabel="standard deviation over mean of what varies", ylabel="MB per epoch",
+                xlog=False),
+            sweep("fig14_span", "How much of a recurrence runs in a row by partition, 8 workers",
+                span_points, xlabel="standard deviation over mean of what varies",
+                ylabel="vertex-steps in a row, even share = 1", xlog=False),
+            sweep("fig14", "Epoch time by partition (Figure 14)", time_points,
+                xlabel="standard deviation over mean of what varies", ylabel="ms per epoch, median",
+                xlog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import Any, Final
 
 import numpy as np
 import torch
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import Ratio, rounds_of, select
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import number
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.dgc.experiments.common import (
-    devices_lacking,
-    failed,
-    failures,
     gain_over_rounds,
-    number,
     observe_gains,
-    one_thread,
     over_rounds,
-    panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, panel, workload
 from dgbench.systems.dgc.loading import (
     OFF,
     ON,
@@ -88,11 +86,9 @@ class Fig15(Experiment):
         if device != "cuda" and not lacking:
             lacking = "needs a CUDA device, this run is on the CPU"
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL, "kind": kind},
-                group=f"{name}/{kind}",
+            self.cell_of(
+                {"dataset": name, "model": MODEL, "kind": kind},
+                f"{name}/{kind}",
                 repeats=turn_rounds(preset) if kind == LOADING else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],
@@ -115,28 +111,14 @@ class Fig15(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig15a",
-                title="Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
-                points=loading_points,
-                options={"xlabel": "graph", "ylabel": "ms an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig15a_bytes",
-                title="Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "MB an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig15b",
-                title="Share of time in which the device works (Figure 15b)",
-                points=use_points,
-                options={"xlabel": "graph", "ylabel": "utilisation, %", "ylog": False},
-            ),
-        ]
+            sweep("fig15a",
+                "Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
+                loading_points, xlabel="graph", ylabel="ms an epoch"),
+            sweep("fig15a_bytes", "Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
+                byte_points, xlabel="graph", ylabel="MB an epoch"),
+            sweep("fig15b", "Share of time in which the device works (Figure 15b)", use_points,
+                xlabel="graph", ylabel="utilisation, %", ylog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = loading_rows(rows)
@@ -318,29 +300,31 @@ def use_rows(rows: Rows) -> list[Any]:
 
 def loading_points(rows: Rows) -> list[dict[str, Any]]:
     """Milliseconds of loading by graph and setting."""
-    times = {"metric": "phase_time", "phase": "loading"}
-    return _points(rows, LOADING, loading_rows(rows), times, 1e3)
+    found = loading_rows(rows)
+    return _points(rows, LOADING, found, 1e3, "phase_time", phase="loading")
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Megabytes of loading by graph and setting."""
-    return _points(rows, LOADING, loading_rows(rows), {"metric": LOADED}, 1e-6)
+    return _points(rows, LOADING, loading_rows(rows), 1e-6, LOADED)
 
 
 def use_points(rows: Rows) -> list[dict[str, Any]]:
     """Percent of time in which the device worked."""
-    return _points(rows, USE, use_rows(rows), {"metric": "utilisation"}, 100.0)
+    return _points(rows, USE, use_rows(rows), 100.0, "utilisation")
 
 
 def _points(
-    rows: Rows, kind: str, found: Sequence[Any], what: Mapping[str, str], unit: float
+    rows: Rows, kind: str, found: Sequence[Any], unit: float, metric: str, **dims: str
 ) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in found:
         mine = rounds_of(row, rows)
-        counted = what["metric"] == LOADED  # exactly, so that one round says it
+        counted = metric == LOADED  # exactly, so that one round says it
         for name in SETTINGS:
-            heights = [number(r, **what, setting=name) for r in ([row] if counted else mine)]
+            heights = [
+                number(r, metric, None, setting=name, **dims) for r in ([row] if counted else mine)
+            ]
             if heights[-1] is None:
                 continue
             point = {

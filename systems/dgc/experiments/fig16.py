@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
+from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close
 from dgbench.lab.table import Observation, Table
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
@@ -22,7 +24,7 @@ from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, one_thread, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,
@@ -155,26 +157,12 @@ class Fig16(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig16a",
-                title="Error on unseen chunks",
-                points=error_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "mean |predicted - measured| / measured, percent",
-                    "hline": 10.0,
-                    "hline_label": "the paper's bound",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig16b",
-                title="Slowest over fastest of 4 workers",
-                points=divergence_points,
-                options={"xlabel": "", "ylabel": "Tmax / Tmin"},
-            ),
-        ]
+            sweep("fig16a", "Error on unseen chunks", error_points, xlabel="",
+                ylabel="mean |predicted - measured| / measured, percent", hline=10.0,
+                hline_label="the paper's bound"),
+            sweep("fig16b", "Slowest over fastest of 4 workers", divergence_points, xlabel="",
+                ylabel="Tmax / Tmin"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows)

@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import torch
 
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
+from dgbench.lab.evidence import some
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import ledger
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import (
-    failed,
-    failures,
-    number,
-    one_thread,
-    panel,
-    summarised,
-)
-from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
+from dgbench.systems.dgc.experiments.common import summarised
+from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, LEDGER, panel, workload
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
@@ -89,24 +86,20 @@ class Fig17(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Partition and fusion, % of 100 epochs of training (Figure 17)",
-                points=points,
-                options={"xlabel": "graph", "ylabel": "% of training"},
-            )
-        ]
+            sweep(NAME, "Partition and fusion, % of 100 epochs of training (Figure 17)", points,
+                xlabel="graph", ylabel="% of training"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = overheads(rows)
         if not found:
             return ""
         shares = [100 * overhead(row) for row in found]
+        graphs = some(len(found), "graph")
         return (
             f"Partition and fusion take {min(shares):.2g} to {max(shares):.2g} % of the work of "
-            f"{EPOCHS} epochs, {fmean(shares):.2g} % on average over "
-            f"{len(found)} {'graph' if len(found) == 1 else 'graphs'} (paper: about 4 %)."
+            f"{EPOCHS} epochs, {fmean(shares):.2g} % on average over {graphs} "
+            f"(paper: about {ledger(LEDGER)['fig17-overhead']} %)."
         )
 
 
@@ -251,14 +244,21 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     """Shares of each part, and the paper's total."""
     found: list[dict[str, Any]] = []
     for row in overheads(rows):
-        common = {"x": panel(row), "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        common = mark(row, x=panel(row))
         for part in PARTS:
             share = 100 * overhead(row, (part,))
             if share > 0:
                 found.append({**common, "series": part, "y": share})
         found.append({**common, "series": "together", "y": 100 * overhead(row)})
         if not BY_NAME[row.params["dataset"]].real:
-            found.append({**common, "series": "Figure 17, about", "y": 4.0, "paper": True})
+            found.append(
+                {
+                    **common,
+                    "series": "Figure 17, about",
+                    "y": float(ledger(LEDGER)["fig17-overhead"]),
+                    "paper": True,
+                }
+            )
     for row in failures(rows, NAME):
         title = BY_NAME[row.params["dataset"]].title
         found.append({"x": title, "series": "together", "failed": failed(row)})

@@ -10,9 +10,11 @@ from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.charts import chart, failures, gap
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
@@ -22,12 +24,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import (
-    failures,
-    number,
-    one_thread,
-    summarised,
-)
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -162,21 +159,11 @@ class Fig18(RankGrid):
             "start": "same seed and first parameters",
         }
         return [
-            FigureSpec(
-                kind="curves",
-                name="fig18",
-                title="Loss by epoch and by time",
-                points=lambda rows: curve_points(rows, "loss"),
-                options={**alike, "ylabel": "loss", "goal": "down"},
-            ),
-            FigureSpec(
-                kind="curves",
-                name="fig18_accuracy",
-                title="Test accuracy by epoch and by time",
-                points=lambda rows: curve_points(rows, "accuracy"),
-                options={**alike, "ylabel": "accuracy"},
-            ),
-        ]
+            chart("curves", "fig18", "Loss by epoch and by time",
+                lambda rows: curve_points(rows, "loss"), **alike, ylabel="loss", goal="down"),
+            chart("curves", "fig18_accuracy", "Test accuracy by epoch and by time",
+                lambda rows: curve_points(rows, "accuracy"), **alike, ylabel="accuracy"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -335,11 +322,6 @@ def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
                 for epoch, y in enumerate(one.curve(what, name))
             ]
     return points + [
-        {
-            "panel": MODEL_TITLES[row.params["model"]],
-            "series": DGC,
-            "failed": f"{row.status}: {row.reason}",
-            "row_ids": [row.id],
-        }
+        gap(row, panel=MODEL_TITLES[row.params["model"]], series=DGC)
         for row in failures(rows, NAME)
     ]

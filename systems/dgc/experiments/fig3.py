@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import select
+from dgbench.lab.table import number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
@@ -51,34 +52,13 @@ class Fig3(SizesOfGraphs):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig3a",
-                title="Edges per snapshot of each graph (Figure 3a)",
-                points=edge_points,
-                options={
-                    "xlabel": "edges of a snapshot, in means of the graph",
-                    "ylabel": "share of snapshots, %",
-                    "ylog": False,
-                    "marks": "few",
-                    "names": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig3b",
-                title="Length of vertex sequences of each graph (Figure 3b)",
-                points=length_points,
-                options={
-                    "xlabel": "first to last edge of a vertex, % of the timeline",
-                    "ylabel": "share of vertices, %",
-                    "xlog": False,
-                    "ylog": False,
-                    "marks": "few",
-                    "names": False,
-                },
-            ),
-        ]
+            sweep("fig3a", "Edges per snapshot of each graph (Figure 3a)", edge_points,
+                xlabel="edges of a snapshot, in means of the graph", ylabel="share of snapshots, %",
+                ylog=False, marks="few", names=False),
+            sweep("fig3b", "Length of vertex sequences of each graph (Figure 3b)", length_points,
+                xlabel="first to last edge of a vertex, % of the timeline",
+                ylabel="share of vertices, %", xlog=False, ylog=False, marks="few", names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [r for r in select(rows, experiment="fig3") if not r.data.get("twin")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
@@ -100,37 +100,14 @@ class Fig4(RankGrid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="fig4a",
-                title="An epoch of DySAT under three partitions",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": PHASES_FROM,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig4b",
-                title="Work of the rank that has most over that of the one that has least",
-                points=divergence_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "Tmax / Tmin",
-                    "ylog": False,
-                    "hline": 1.0,
-                    "hline_label": "even",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig4_bytes",
-                title="Bytes that an epoch sends between ranks",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "MB an epoch"},
-            ),
-        ]
+            chart("time_split", "fig4a", "An epoch of DySAT under three partitions", split_points,
+                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
+            sweep("fig4b", "Work of the rank that has most over that of the one that has least",
+                divergence_points, xlabel="graph", ylabel="Tmax / Tmin", ylog=False, hline=1.0,
+                hline_label="even"),
+            sweep("fig4_bytes", "Bytes that an epoch sends between ranks", byte_points,
+                xlabel="graph", ylabel="MB an epoch"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = races(rows, NAME)
@@ -179,7 +156,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         )
     ]
     points += [
-        {"row": row.params["graphs"], "system": name, "failed": failed(row), "row_ids": [row.id]}
+        gap(row, row=row.params["graphs"], system=name)
         for row in failures(rows, NAME)
         for name in BASELINE_NAMES
     ]

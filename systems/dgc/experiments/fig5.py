@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import select
+from dgbench.lab.table import number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
@@ -49,19 +50,10 @@ class Fig5(SizesOfGraphs):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig5ab",
-                title="Vertices and edges of each quarter of a timeline (Figure 5a, b)",
-                points=quarter_points,
-                options={
-                    "xlabel": "quarter of the timeline",
-                    "ylabel": "in means of the whole timeline",
-                    "xlog": False,
-                    "ylog": False,
-                },
-            )
-        ]
+            sweep("fig5ab", "Vertices and edges of each quarter of a timeline (Figure 5a, b)",
+                quarter_points, xlabel="quarter of the timeline",
+                ylabel="in means of the whole timeline", xlog=False, ylog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [r for r in select(rows, experiment="fig5") if not r.data.get("twin")]

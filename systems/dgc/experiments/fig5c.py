@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -76,24 +76,11 @@ class Fig5c(RankGrid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="fig5c",
-                title="An epoch of DySAT on each quarter",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": PHASES_FROM,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig5c_bytes",
-                title="Bytes that an epoch on each quarter sends",
-                points=byte_points,
-                options={"xlabel": "quarter", "ylabel": "MB an epoch", "xlog": False},
-            ),
-        ]
+            chart("time_split", "fig5c", "An epoch of DySAT on each quarter", split_points,
+                xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
+            sweep("fig5c_bytes", "Bytes that an epoch on each quarter sends", byte_points,
+                xlabel="quarter", ylabel="MB an epoch", xlog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -165,13 +152,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         )
     ]
     points += [
-        {
-            "panel": dataset_title(row.params["dataset"]),
-            "row": "quarters",
-            "system": name,
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=dataset_title(row.params["dataset"]), row="quarters", system=name)
         for row in failures(rows, NAME)
         for name in BASELINE_NAMES
     ]

@@ -7,23 +7,26 @@ from typing import Any, ClassVar
 
 import torch
 
+from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median, paired_ratio
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
     HELD,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn
@@ -111,14 +114,9 @@ class Fig7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig7",
-                title="Chunks of equally many vertices",
-                points=points,
-                options={"xlabel": "", "ylabel": "milliseconds"},
-            )
-        ]
+            sweep("fig7", "Chunks of equally many vertices", points, xlabel="",
+                ylabel="milliseconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = spreads(rows)

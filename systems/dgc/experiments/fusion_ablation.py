@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import ROUND_INTERVAL, rounds_of, select
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import number
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import relative
@@ -20,19 +24,12 @@ from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
 from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
-    devices_lacking,
-    failed,
-    failures,
     gain_over_rounds,
-    model_title,
-    number,
     observe_gains,
-    one_thread,
     over_rounds,
-    panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, model_title, panel, workload
 from dgbench.systems.dgc.loading import (
     OFF,
     ON,
@@ -97,11 +94,9 @@ class FusionAblation(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
+            self.cell_of(
+                {"dataset": name, "model": model},
+                f"{name}/{model}",
                 repeats=turn_rounds(preset) if model == MAIN else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],
@@ -136,26 +131,12 @@ class FusionAblation(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fusion_ablation",
-                title="An epoch without fusion over an epoch with it",
-                points=gain_points,
-                options={
-                    "xlabel": "what is fused",
-                    "ylabel": f"times as fast ({ROUND_INTERVAL})",
-                    "hline": 1.0,
-                    "hline_label": OFF,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fusion_encoders",
-                title="Forward and backward pass of MPNN-LSTM's time encoder",
-                points=encoder_points,
-                options={"xlabel": "rows of sequences", "ylabel": "ms"},
-            ),
-        ]
+            sweep("fusion_ablation", "An epoch without fusion over an epoch with it", gain_points,
+                xlabel="what is fused", ylabel=f"times as fast ({ROUND_INTERVAL})", hline=1.0,
+                hline_label=OFF),
+            sweep("fusion_encoders", "Forward and backward pass of MPNN-LSTM's time encoder",
+                encoder_points, xlabel="rows of sequences", ylabel="ms"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = ablation_rows(rows)
@@ -164,7 +145,7 @@ class FusionAblation(Experiment):
         apart = max(number(row, "deviation") for row in found)
         words = [f"Fused and unfused differ by {apart:.1g} at most, forward and backward."]
         for name in (SPATIAL, TEMPORAL, ON):
-            timed = [row for row in found if number(row, "turns")]
+            timed = [row for row in found if number(row, "turns", None)]
             speed = [gain_over_rounds(row, rows, name).value for row in timed]
             if speed:
                 words.append(f"{name}: {between(speed, '.2g')}x an epoch")
@@ -336,7 +317,7 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
     """Speed of every setting over none, by model."""
     points: list[dict[str, Any]] = []
     for row in ablation_rows(rows):
-        for name in (SPATIAL, TEMPORAL, ON) if number(row, "turns") else ():
+        for name in (SPATIAL, TEMPORAL, ON) if number(row, "turns", None) else ():
             gain = gain_over_rounds(row, rows, name)
             points.append(
                 {
@@ -363,7 +344,7 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
     for row in ablation_rows(rows):
         mine = rounds_of(row, rows)
         for name in CONTENDERS:
-            if number(row, "pass_time", format=name) is not None:
+            if number(row, "pass_time", None, format=name) is not None:
                 points.append(
                     {
                         "series": panel(row),

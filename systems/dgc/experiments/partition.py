@@ -6,20 +6,15 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, ClassVar, Final, NamedTuple
 
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import (
-    PARTITION_TITLES,
-    failed,
-    failures,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.partition_rows import ANY_SPAN, BASELINES, count_partitions
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, panel, workload
 from dgbench.systems.dgc.partition import ChunkSettings
 
 NAME: Final = "partition"
@@ -101,21 +96,12 @@ class Partition(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="partition",
-                title="Bytes of an epoch between 8 workers",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "MB an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_span",
-                title="How serial the recurrence is, 8 workers (1: all at once, 8: one by one)",
-                points=span_points,
-                options={"xlabel": "graph", "ylabel": "vertex-steps in a row, even share = 1"},
-            ),
-        ]
+            sweep("partition", "Bytes of an epoch between 8 workers", byte_points, xlabel="graph",
+                ylabel="MB an epoch"),
+            sweep("partition_span",
+                "How serial the recurrence is, 8 workers (1: all at once, 8: one by one)",
+                span_points, xlabel="graph", ylabel="vertex-steps in a row, even share = 1"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = list(compared(rows, real=True))
@@ -211,13 +197,7 @@ def _points(rows: Rows, metric: str, unit: float, models: Sequence[str]) -> list
     points: list[dict[str, Any]] = []
     for model in models:
         for row in select(rows, experiment=NAME):
-            common = {
-                "panel": MODEL_TITLES[model],
-                "x": panel(row),
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-                "counted": True,
-            }
+            common = mark(row, panel=MODEL_TITLES[model], x=panel(row), counted=True)
             for name in SHOWN:
                 found = number(row, metric, 0, model=model, ranks=WORKERS[-1], method=name)
                 if found > 0:

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import failed, failures, number, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
     CONTROLS,
     observe_work,
@@ -27,7 +28,7 @@ from dgbench.systems.dgc.experiments.partition_rows import (
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, panel, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
     ChunkSettings,
@@ -160,21 +161,12 @@ class PartitionAblation(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Bytes of an epoch by variant of the partition, 8 workers",
-                points=points,
-                options={"xlabel": "variant", "ylabel": "MB an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name=f"{NAME}_span",
-                title="Span by variant of the partition (1: all workers at once, 8: one by one)",
-                points=span_points,
-                options={"xlabel": "variant", "ylabel": "vertex-steps in a row, even share = 1"},
-            ),
-        ]
+            sweep(NAME, "Bytes of an epoch by variant of the partition, 8 workers", points,
+                xlabel="variant", ylabel="MB an epoch"),
+            sweep(f"{NAME}_span",
+                "Span by variant of the partition (1: all workers at once, 8: one by one)",
+                span_points, xlabel="variant", ylabel="vertex-steps in a row, even share = 1"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = select(rows, experiment=NAME)
@@ -246,13 +238,7 @@ def span_points(rows: Rows) -> list[dict[str, Any]]:
 def _points(rows: Rows, metric: str, unit: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in select(rows, experiment=NAME):
-        common = {
-            "panel": panel(row),
-            "series": MODEL_TITLES[row.params["model"]],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-            "counted": True,
-        }
+        common = mark(row, panel=panel(row), series=MODEL_TITLES[row.params["model"]], counted=True)
         found += [
             {**common, "x": name, "y": height / unit}
             for name in VARIANTS

@@ -15,6 +15,7 @@ from msgspec.structs import replace as changed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import (
@@ -23,7 +24,7 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     EXACT,

@@ -23,6 +23,7 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import (
@@ -33,7 +34,7 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.base.transport import Transport
-from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dgbench.lab.grid import Grid
+from dgbench.lab.ranks import devices_lacking
 from dgbench.systems.base import Cell, Preset
-from dgbench.systems.dgc.experiments.common import devices_lacking
 
 
 class RankGrid(Grid):

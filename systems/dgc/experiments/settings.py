@@ -7,14 +7,18 @@ their vertices is counted by the experiment `table1`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.evidence import PapersGraphs
+from dgbench.lab.printed import expanded
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 
 if TYPE_CHECKING:
     from dgbench.systems.base.sequences import SequenceWorkload
 
+LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
@@ -28,7 +32,6 @@ class Graph:
         window: length of a window as printed; the unit stands for Amazon only, days. "" where the
             paper does not use the graph.
         scales: twin size factor by preset; 1 for data that is held.
-        printed: snapshots, vertices and edges as printed, expanded; empty for our own additions.
         real: whether the data is held and real.
     """
 
@@ -37,43 +40,43 @@ class Graph:
     bins: int | None
     window: str
     scales: tuple[float, float, float, float]
-    printed: dict[str, int]
     real: bool = False
+
+    @property
+    def printed(self) -> dict[str, int]:
+        """Snapshots, vertices and edges as Table 1 prints them; empty for our own additions."""
+        return expanded(LEDGER, f"tab1-{self.title.lower()}")
 
     def scale(self, preset: Preset) -> float:
         return self.scales[PRESETS.index(preset)]
 
 
-def _printed(snapshots: int, vertices: int, edges: int) -> dict[str, int]:
-    return {"snapshots": snapshots, "vertices": vertices, "edges": edges}
-
-
 GRAPHS: Final = (
-    Graph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
-          _printed(121, 103_000_000, 5_700_000)),
-    Graph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
-          _printed(500, 72_000_000, 13_000_000)),
-    Graph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0),
-          _printed(289, 43_000_000, 27_000_000)),
-    Graph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
-          _printed(93, 83_000_000, 47_000_000)),
+    Graph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    Graph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    Graph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0)),
+    Graph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
 )  # fmt: skip
 """The paper's four graphs, in its order."""
 
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("synthetic",))
+"""Its four graphs, and what its own generator makes."""
+
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 HELD: Final = (
-    Graph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, {}, real=True),
-    Graph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, {}, real=True),
-    Graph("amazon-magazine", "Amazon magazines", None, "", ONE, {}, real=True),
-    Graph("wikipedia", "Wikipedia", None, "", ONE, {}, real=True),
-    Graph("email-eu-core", "email-Eu", None, "", ONE, {}, real=True),
+    Graph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, real=True),
+    Graph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, real=True),
+    Graph("amazon-magazine", "Amazon magazines", None, "", ONE, real=True),
+    Graph("wikipedia", "Wikipedia", None, "", ONE, real=True),
+    Graph("email-eu-core", "email-Eu", None, "", ONE, real=True),
 )
 """Real data held here, in the windows of their cards: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
-    ALL, lambda card: Graph(card.name, card.title, None, "", ONE, {}, real=True)
+    ALL, lambda card: Graph(card.name, card.title, None, "", ONE, real=True)
 )
+panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 MODEL_TITLES: Final = {
@@ -90,10 +93,17 @@ DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
 RANKS: Final = (1, 2, 4, 8)
 """The paper trains on 4 GPUs (section 2.2) and on 8 (section 7)."""
 
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- dgc --device cuda"
+
 
 def snapshots(preset: Preset) -> int | None:
     """Snapshots that a timed cell keeps, the last ones and the target; all in full and paper."""
     return {"smoke": 9, "quick": 65, "full": None, "paper": None}[preset]
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
 
 
 def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import close
 from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import one_thread
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.experiments.stale_base import (
     COMMON_READING,
@@ -102,28 +103,13 @@ class StaleAblation(StaleTable):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="stale_ablation",
-                title="Rows saved and accuracy lost by each choice",
-                points=choice_points,
-                options={"xlabel": "choice", "ylabel": "", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="stale_threshold",
-                title="The adaptive threshold over D by epoch, by sign of equation 6",
-                points=share_points,
-                options={
-                    "xlabel": "epoch",
-                    "ylabel": "theta / D",
-                    "xlog": False,
-                    "ylog": False,
-                    "from_zero": False,
-                    "marks": "few",
-                },
-            ),
-        ]
+            sweep("stale_ablation", "Rows saved and accuracy lost by each choice", choice_points,
+                xlabel="choice", ylabel="", ylog=False, sort=False),
+            sweep("stale_threshold",
+                "The adaptive threshold over D by epoch, by sign of equation 6", share_points,
+                xlabel="epoch", ylabel="theta / D", xlog=False, ylog=False, from_zero=False,
+                marks="few"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = select(rows, experiment=self.name)

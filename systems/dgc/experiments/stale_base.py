@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
 from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, Outcome, measured, run_jobs
@@ -40,11 +40,9 @@ class StaleTable(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"graphs": " ".join(names)},
-                group="-".join(names),
+            self.cell_of(
+                {"graphs": " ".join(names)},
+                "-".join(names),
                 timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
             )
             for names in self.graphs[preset]

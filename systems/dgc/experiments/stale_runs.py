@@ -20,6 +20,7 @@ from torch import Tensor
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.conditioning import LEAST
 from dgbench.systems.base.data import describe
@@ -29,7 +30,7 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dgbench import datasets
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
 from dgbench.systems.dgc.recount import recounted
@@ -82,14 +83,10 @@ class Table1(SizesOfGraphs):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table1",
-                title="Vertices present in a snapshot, of all vertices, by when they are present",
-                points=presence_points,
-                options={"ylabel": "vertices in a mean snapshot, %", "base": 10},
-            )
-        ]
+            sweep("table1",
+                "Vertices present in a snapshot, of all vertices, by when they are present",
+                presence_points, ylabel="vertices in a mean snapshot, %", base=10),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [
@@ -140,7 +137,7 @@ def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in select(rows, experiment="table1"):
         name = row.params["dataset"]
-        common = {"x": BY_NAME[name].title, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        common = mark(row, x=BY_NAME[name].title)
         points += [
             {"series": RULE_TITLES[rule], "y": 100 * share(row, rule), "counted": True, **common}
             for rule in RULES
@@ -154,13 +151,6 @@ def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             {"series": RULE_TITLES[rule], "x": title, "failed": failed(row)} for rule in RULES
         ]
     return points
-
-
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count is rounded or cut to the printed number, at its digits (at least two)."""
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
 
 
 def agrees(row: Any) -> dict[str, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.dgc.experiments.stale_base import (
@@ -56,14 +57,9 @@ class Table2(StaleTable):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Rows saved and accuracy lost by a fixed threshold, DySAT",
-                points=sweep_points,
-                options={"xlabel": "theta / D", "ylabel": "", "xlog": False, "ylog": False},
-            )
-        ]
+            sweep("table2", "Rows saved and accuracy lost by a fixed threshold, DySAT",
+                sweep_points, xlabel="theta / D", ylabel="", xlog=False, ylog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = select(rows, experiment=self.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
 from dgbench.lab.table import Table
 from dgbench.systems.base import FigureSpec
@@ -92,35 +93,14 @@ class Table3(StaleTable):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table3",
-                title="Rows saved and accuracy lost on every model and graph, by threshold",
-                points=table_points,
-                options={"xlabel": "graph", "ylabel": "", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table3_mean",
-                title="Stale aggregation by threshold, mean over models and held graphs",
-                points=mean_points,
-                options={"xlabel": "threshold", "ylabel": "", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table3_curve",
-                title="Accuracy lost against rows saved, from threshold to threshold",
-                points=lambda rows: trade_off(rows, self.name),
-                options={
-                    "xlabel": "rows saved (%)",
-                    "ylabel": LOST,
-                    "xlog": False,
-                    "ylog": False,
-                    "hline": _BAR_LOST,
-                    "hline_label": "2 points",
-                },
-            ),
-        ]
+            sweep("table3", "Rows saved and accuracy lost on every model and graph, by threshold",
+                table_points, xlabel="graph", ylabel="", ylog=False, sort=False),
+            sweep("table3_mean", "Stale aggregation by threshold, mean over models and held graphs",
+                mean_points, xlabel="threshold", ylabel="", ylog=False, sort=False),
+            sweep("table3_curve", "Accuracy lost against rows saved, from threshold to threshold",
+                lambda rows: trade_off(rows, self.name), xlabel="rows saved (%)", ylabel=LOST,
+                xlog=False, ylog=False, hline=_BAR_LOST, hline_label="2 points"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = select(rows, experiment=self.name)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks.common import finding, missing, strength
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, peak
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
@@ -235,14 +235,3 @@ def _all_above(ratios: Sequence[tuple[str, Ratio, Any]], *, lacking: str, reason
 
 def _name(row: Any) -> str:
     return f"{MODEL_TITLES[row.params['model']]} on {BY_NAME[row.params['dataset']].title}"
-
-
-CHECKS: dict[str, Check] = {
-    "esdg-s31-oom-below-8": oom_below,
-    "esdg-s62-baseline-oom-node": oom_node,
-    "esdg-s31-block-memory": block_memory,
-    "esdg-s31-fewer-blocks-faster": fewer_blocks,
-    "esdg-s32-transfer-twice": transfer_twice,
-    "esdg-s62-bsize-tuned": blocks_tuned,
-    "esdg-s55-precompute": precompute,
-}

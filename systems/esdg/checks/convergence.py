@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.table import Table
-from dgbench.lab.verbs import number
+from dgbench.lab.evidence import finding, missing
+from dgbench.lab.table import Table, number
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.checks.common import finding, missing
 from dgbench.systems.esdg.experiments.fig6 import (
     APART,
     FLOAT64,
@@ -166,14 +165,3 @@ def large(claim: Claim, rows: Rows) -> Finding:
         f"generator; its size fits: {billions} B edges x {BYTES_PER_EDGE} bytes = "
         f"{billions * BYTES_PER_EDGE:.0f} GB. The experiment 'sec65' trains a smaller graph so"
     )
-
-
-CHECKS = {
-    "esdg-fig6-convergence-tmgcn": tmgcn,
-    "esdg-fig6-convergence-cdgcn": cdgcn,
-    "esdg-fig6-convergence-egcn": evolvegcn,
-    "esdg-s64-sequential-equivalence": equivalence,
-    "esdg-s64-theta": theta,
-    **dict.fromkeys(LARGE, large),
-}
-"""Claims that this module answers."""

@@ -13,17 +13,9 @@ from statistics import median
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks.common import (
-    NEEDS_CUDA,
-    finding,
-    from_ratio,
-    missing,
-    some,
-    strength,
-)
+from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.fig4 import (
     BASE,
     BLOCKS,
@@ -40,6 +32,7 @@ from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
     MODELS,
+    NEEDS_CUDA,
     RANKS,
     SMOOTHING,
 )
@@ -332,17 +325,3 @@ def _span(values: Iterable[float], unit: str = "", sign: str = "x") -> str:
     found = sorted(values)
     ends = dict.fromkeys(f"{value:.2g}" for value in (found[0], found[-1]))
     return f"{' to '.join(ends)}{'' if sign == 'x' else ' '}{sign} {unit}".strip()
-
-
-CHECKS: dict[str, Check] = {
-    "esdg-abs-gd-transfer": transfer,
-    "esdg-abs-gd-overall": overall,
-    "esdg-s32-gd-bytes": bytes_sent,
-    "esdg-s32-transfer-important": transfer_matters,
-    "esdg-s54-window-equivalence": smoothings_alike,
-    "esdg-s62-gd-benefit-fraction": benefit_fraction,
-    "esdg-s62-gd-gains-shrink": gains_shrink,
-    "esdg-s62-gd-order-smoothing": order_by_smoothing,
-    "esdg-s62-cdgcn-gd": cdgcn,
-    "esdg-fig4-components": components,
-}

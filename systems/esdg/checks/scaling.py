@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.printed import as_printed
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments import fig5_curves, fig7
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
@@ -471,22 +471,3 @@ def _counted(rows: Sequence[Any]) -> Any | None:
 def _sizes(rows: Sequence[Any]) -> Any | None:
     found = rows_of(rows, experiment=fig7.NAME, part="sizes")
     return found[-1] if found else None
-
-
-CHECKS: dict[str, Check] = {
-    "esdg-abs-strong-scaling": strong,
-    "esdg-s1-max-system": max_system,
-    "esdg-fig5-compute-scales": compute_scales,
-    "esdg-fig5-comm-bottleneck": comm_bottleneck,
-    "esdg-fig5-node-boundary-drop": boundary_drop,
-    "esdg-s63-inter-node-share": inter_node,
-    "esdg-s63-recovers-with-nodes": recovers,
-    "esdg-s1-sublinear-nodes": sublinear,
-    **dict.fromkeys(WEAK, weak),
-    "esdg-s63-weak-drop": weak_drop,
-    "esdg-s63-weak-sizes": weak_sizes,
-    "esdg-s63-weak-n": weak_nodes,
-    **dict.fromkeys(SNAPSHOT_TIMES, snapshot_times),
-    **dict.fromkeys(HYPER_TIMES, hyper_times),
-    "esdg-s65-idle-when-t-small": idle,
-}

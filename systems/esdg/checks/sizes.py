@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks.common import finding, missing
+from dgbench.lab.evidence import finding, missing
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.fig4 import timed_rows
-from dgbench.systems.esdg.experiments.table1 import counted, printed, same_printed
+from dgbench.systems.esdg.experiments.table1 import counted, printed
 
 TABLE1 = {
     "esdg-tab1-epinions": "epinions",
@@ -64,6 +64,3 @@ def settings(claim: Claim, rows: Sequence[Any]) -> Finding:
         holds=holds,
         reason="medians of at least as many epochs, where the paper takes means",
     )
-
-
-CHECKS: dict[str, Check] = {**dict.fromkeys(TABLE1, table1), "esdg-s61-settings": settings}

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
-from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2 import (
     billions,
     floats,
@@ -24,7 +23,7 @@ from dgbench.systems.esdg.experiments.table2 import (
     standing_for_paper,
     walked,
 )
-from dgbench.systems.esdg.experiments.table2_runs import EXTRAS, HYPER_FLOATS, LEAN, PRINTED, RANKS
+from dgbench.systems.esdg.experiments.table2_runs import EXTRAS, HYPER_FLOATS, LEAN, RANKS
 
 NONE = "the experiment 'table2' did not run"
 NO_PARTS = "no vertices were parted in this run"
@@ -57,7 +56,7 @@ def volume(claim: Claim, rows: Rows) -> Finding:
     found = [r for r in walked(rows, model=model) if r.params["ranks"] in RANKS]
     if {r.params["ranks"] for r in found} != set(RANKS):
         return missing(f"{NONE} at {', '.join(map(str, RANKS))} ranks")
-    printed = PRINTED["snapshot"][model]
+    printed = table2("volume", model)
     return finding(
         found,
         evidence="counted",
@@ -271,7 +270,7 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_SAMPLE)
     row = found[0]
     counted = {p: billions(row, ranks=p) for p in RANKS}
-    printed = PRINTED["vertex"][model]
+    printed = table2("hyper-volume", model)
     per = ", ".join(f"{remote_parts(row, p):.2g}" for p in RANKS)
     wanted = ", ".join(
         f"{printed[p] / (HYPER_FLOATS * 0.192):.2g}" if p in printed else "-" for p in RANKS
@@ -390,21 +389,3 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
             f"{longest['snapshots'] * 1e6:.2g} microseconds",
         )
     return missing("needs a partitioner: pip install pymetis, or kahypar")
-
-
-CHECKS = {
-    "esdg-s1-volume-constant": volume_constant,
-    "esdg-s41-vertex-volume": vertex_volume,
-    "esdg-s41-vertex-volume-grows": vertex_grows,
-    "esdg-s42-redistributions": redistributions,
-    "esdg-s64-volume-factor": volume_factor,
-    "esdg-s55-evolvegcn-comm": evolvegcn,
-    **{f"esdg-tab2-volume-{m}": volume for m in MODEL_OF},
-    **{f"esdg-tab2-hyper-volume-{m}": hyper_volume for m in MODEL_OF},
-    "esdg-tab2-cross-tmgcn": cross,
-    "esdg-tab2-cross-cdgcn": cross,
-    "esdg-tab2-egcn-superior": egcn_superior,
-    "esdg-tab2-time-order": time_order,
-    "esdg-s41-preprocessing": preprocessing,
-}
-"""Claims that this module answers."""

@@ -13,17 +13,18 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.charts import chart, mark, sweep
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turns_of
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,
@@ -99,16 +100,14 @@ class Ablation(Experiment):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         long = preset in ("full", "paper")
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
-                group=f"{dataset}/{model}/{kind}",
+            self.cell_of(
+                {"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
+                f"{dataset}/{model}/{kind}",
                 timeout_s=1800 if long else 120,
                 unavailable=devices_lacking(2, device) if kind == "reuse" else "",
             )
             for dataset, model, kind in _points(preset)
-        ]  # fmt: skip
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
@@ -127,33 +126,15 @@ class Ablation(Experiment):
             "hline_label": "all on",
         }
         return [
-            FigureSpec(
-                kind="ablation",
-                name="ablation",
-                title="Time of an epoch, techniques added one by one",
-                points=step_points,
-                options={"system": "esdg"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="ablation_removed",
-                title="Epoch without one technique, or in another form, over everything on",
-                points=removed_points,
-                options=over,
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="ablation_bytes",
-                title="Bytes to the device in an epoch over those of everything on",
-                points=byte_points,
-                options={
-                    "xlabel": "bytes over bytes of all on",
-                    "ylabel": "bytes over bytes of all on",
-                    "hline": 1.0,
-                    "hline_label": "all on",
-                },
-            ),
-        ]
+            chart("ablation", "ablation", "Time of an epoch, techniques added one by one",
+                step_points, system="esdg"),
+            sweep("ablation_removed",
+                "Epoch without one technique, or in another form, over everything on",
+                removed_points, **over),
+            sweep("ablation_bytes", "Bytes to the device in an epoch over those of everything on",
+                byte_points, xlabel="bytes over bytes of all on",
+                ylabel="bytes over bytes of all on", hline=1.0, hline_label="all on"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
@@ -367,13 +348,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in failed
     ]
     for row in ran:
-        base = {
-            "panel": _panel(row),
-            "exact": True,
-            "twin": bool(row.data.get("twin")),
-            "deviation": row.deviation["output"],
-            "row_ids": [row.id],
-        }
+        base = mark(row, panel=_panel(row), exact=True, deviation=row.deviation["output"])
         points.append({**base, "step": 0, "technique": "", "seconds": _epoch(row, OFF)})
         left_out = removed.get((row.params["dataset"], row.params["model"]), {})
         for step, name in enumerate(LADDER, 1):
@@ -421,15 +396,14 @@ def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Counted bytes of each setting over those of everything on."""
     return [
-        {
-            "series": "esdg",
-            "panel": _panel(row),
-            "x": _shown(name),
-            "y": _bytes(row, name) / _bytes(row, ON),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series="esdg",
+            panel=_panel(row),
+            x=_shown(name),
+            y=_bytes(row, name) / _bytes(row, ON),
+            counted=True,
+        )
         for row in _rows(rows, "removed")[0]
         for name in ratios_of("removed")
         if name != AGAIN and _bytes(row, ON)

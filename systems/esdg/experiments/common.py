@@ -6,13 +6,11 @@ from how long its edges wait between occurrences (`datasets.transforms.EdgeLives
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dgbench import datasets
@@ -23,7 +21,7 @@ from dgbench.kernels_cuda.difference import Index, difference_bytes, plain_bytes
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
-from dgbench.systems.esdg.experiments.settings import BY_NAME, Graph
+from dgbench.systems.esdg.experiments.settings import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,43 +139,8 @@ class Occurrences:
         )
 
 
-def gpu_count() -> int:
-    """CUDA devices of this machine."""
-    return torch.cuda.device_count()
-
-
-def devices_lacking(ranks: int, device: str) -> str:
-    """Why so many ranks cannot train on this kind of device, each on its own; "" if they can."""
-    there = gpu_count() if device == "cuda" else ranks
-    if there >= ranks:
-        return ""
-    needed = "a CUDA device" if ranks == 1 else f"{ranks} CUDA devices"
-    return f"needs {needed}, {there or 'none'} {'is' if there < 2 else 'are'} here"
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch and the compiled operators, as many as before afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def formula(share: float, index: Index = "int64") -> float:
     """The gain of a difference: 20 / (4 + 16 delta), with int32 12 / (4 + 8 delta)."""
     return plain_bytes(1, index) / (
         difference_bytes(0, 0, 1, index) + share * difference_bytes(1, 0, 0, index)
     )
-
-
-def panel(row: Any) -> str:
-    """A graph's title as a figure shows it."""
-    return BY_NAME[row.params["dataset"]].title + (" (twin)" if row.data.get("twin") else "")
-
-
-def failures(rows: Sequence[Any], experiment: str) -> list[Any]:
-    """Rows of an experiment that did not run."""
-    return [r for r in rows if r.experiment == experiment and r.status != "ok"]

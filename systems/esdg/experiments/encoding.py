@@ -21,11 +21,12 @@ from dgbench.kernels_cuda.difference import (
     plain_bytes,
     rebuild,
 )
+from dgbench.lab.charts import chart
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.esdg.experiments.common import Occurrences, one_thread
+from dgbench.systems.esdg.experiments.common import Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     agree,
@@ -75,11 +76,9 @@ class Encoding(Experiment):
         pairs = PAIRS.get(preset, tuple(graph.name for graph in GRAPHS))
         sequences = SEQUENCES.get(preset, tuple(graph.name for graph in (*GRAPHS, *REAL)))
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "part": part},
-                group=f"{part}/{name}",
+            self.cell_of(
+                {"dataset": name, "part": part},
+                f"{part}/{name}",
                 timeout_s=600 if preset == "paper" else 120,
             )
             for part, names in (("pair", pairs), ("sequence", sequences))
@@ -94,12 +93,7 @@ class Encoding(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="limit_share",
-                name="encoding",
-                title="Bandwidth of applying a difference",
-                points=bandwidth_points,
-            )
+            chart("limit_share", "encoding", "Bandwidth of applying a difference", bandwidth_points)
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:

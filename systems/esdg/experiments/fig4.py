@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failures, mark, sweep
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.threads import one_thread
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turns_of
-from dgbench.systems.esdg.experiments.common import (
-    Changes,
-    Occurrences,
-    failures,
-    one_thread,
-    panel,
-)
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -46,6 +41,7 @@ from dgbench.systems.esdg.experiments.settings import (
     RANKS,
     SMOOTHING,
     Graph,
+    panel,
     snapshots,
     workload,
 )
@@ -128,12 +124,8 @@ class Fig4(Experiment):
         return counted + timed
 
     def _cell(self, params: dict[str, Any], group: str, preset: Preset) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            timeout_s=1800 if preset == "paper" else 600 if preset == "full" else 60,
+        return self.cell_of(
+            params, group, timeout_s=1800 if preset == "paper" else 600 if preset == "full" else 60
         )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -149,47 +141,18 @@ class Fig4(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig4",
-                title="Bytes of Base over bytes by difference, by ranks",
-                points=rank_points,
-                options={
-                    "xlabel": "ranks",
-                    "ylabel": "fewer bytes of matrices (x)",
-                    "base": 2,
-                    "hline": 1.0,
-                    "hline_label": "Base",
-                },
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig4_split",
-                title="An epoch of one rank: transfer and the rest",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": "transfer timed in the same epochs, compute: the rest",
-                },
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig4_link",
-                title="Transfer of an epoch over PCIe 3 on one rank, projected from bytes",
-                points=link_points,
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig4_gain",
-                title="Gain of the difference over Base on one rank",
-                points=gain_points,
-                options={
-                    "baseline_label": "Base",
-                    "xlabel": "Base / difference",
-                    "interval": TURN_INTERVAL,
-                },
-            ),
-        ]
+            sweep("fig4", "Bytes of Base over bytes by difference, by ranks", rank_points,
+                xlabel="ranks", ylabel="fewer bytes of matrices (x)", base=2, hline=1.0,
+                hline_label="Base"),
+            chart("time_split", "fig4_split", "An epoch of one rank: transfer and the rest",
+                split_points, xlabel="time of one epoch, ms",
+                phases_from="transfer timed in the same epochs, compute: the rest"),
+            chart("time_split", "fig4_link",
+                "Transfer of an epoch over PCIe 3 on one rank, projected from bytes", link_points),
+            chart("speedup", "fig4_gain", "Gain of the difference over Base on one rank",
+                gain_points, baseline_label="Base", xlabel="Base / difference",
+                interval=TURN_INTERVAL),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
@@ -502,15 +465,14 @@ def rank_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for model in MODELS:
             for ranks in RANKS:
                 points.append(
-                    {
-                        "panel": panel(row),
-                        "series": MODEL_TITLES[model],
-                        "x": ranks,
-                        "y": gain_of_bytes(row, model, ranks),
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
+                    mark(
+                        row,
+                        panel=panel(row),
+                        series=MODEL_TITLES[model],
+                        x=ranks,
+                        y=gain_of_bytes(row, model, ranks),
+                        counted=True,
+                    )
                 )
     for row in failures(rows, "fig4"):
         if row.params["part"] == "bytes":

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dgbench.lab.charts import chart, sweep
 from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked
 from dgbench.systems.esdg.experiments.fig5_points import (
     measured_split,
@@ -142,14 +143,7 @@ class Fig5(Experiment):
 
     def _cell(self, params: dict[str, Any], why: str = "", **fields: Any) -> Cell:
         group = fields.pop("group", "/".join(str(v) for v in params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            unavailable=why,
-            **fields,
-        )
+        return self.cell_of(params, group, unavailable=why, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part = cell.params["part"]
@@ -168,52 +162,19 @@ class Fig5(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="scaling",
-                name="fig5",
-                title="Speed-up over one rank",
-                points=speedup_points,
-                options={
-                    "xlabel": "ranks",
-                    "ylabel": "speed-up over one rank",
-                    "topology": CLUSTER,
-                    "most": RANKS[-1],
-                    "band": BAND,
-                    "here": "processes of this machine, one core each",
-                    "interval": TURN_INTERVAL,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig5_projected_split",
-                title="Projected seconds of an epoch on the paper's cluster",
-                points=split_points,
-                options={"xlabel": "ranks", "ylabel": "seconds of an epoch", "base": 2},
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig5_measured_split",
-                title="Where the time goes on ranks of this machine",
-                points=measured_split,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": "phases timed in the same epochs",
-                },
-            ),
-            FigureSpec(
-                kind="scaling",
-                name="fig5_h200",
-                title="One node of H200 beside one of V100, projected",
-                points=node_points,
-                options={
-                    "xlabel": "GPUs",
-                    "ylabel": "speed-up over one V100",
-                    "topology": "a node of 8 V100 with NVLink, and one of 8 H200 with NVSwitch",
-                    "most": RANKS[-1],
-                    "band": BAND,
-                },
-            ),
-        ]
+            chart("scaling", "fig5", "Speed-up over one rank", speedup_points, xlabel="ranks",
+                ylabel="speed-up over one rank", topology=CLUSTER, most=RANKS[-1], band=BAND,
+                here="processes of this machine, one core each", interval=TURN_INTERVAL),
+            sweep("fig5_projected_split", "Projected seconds of an epoch on the paper's cluster",
+                split_points, xlabel="ranks", ylabel="seconds of an epoch", base=2),
+            chart("time_split", "fig5_measured_split",
+                "Where the time goes on ranks of this machine", measured_split,
+                xlabel="time of one epoch, ms", phases_from="phases timed in the same epochs"),
+            chart("scaling", "fig5_h200", "One node of H200 beside one of V100, projected",
+                node_points, xlabel="GPUs", ylabel="speed-up over one V100",
+                topology="a node of 8 V100 with NVLink, and one of 8 H200 with NVSwitch",
+                most=RANKS[-1], band=BAND),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = curves(rows).get("bandwidth")

@@ -8,8 +8,7 @@ from functools import lru_cache
 from statistics import median
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.esdg.experiments.parts import costs_of
 from dgbench.systems.esdg.experiments.projection import (

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.table import Table
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number
 from dgbench.systems.esdg.experiments.fig5_curves import (
     NAME,
     curves,

@@ -14,6 +14,8 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import chart, failures, sweep
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
@@ -27,7 +29,6 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.esdg.experiments.common import devices_lacking, failures
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, common, distinct, entry_keys
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
@@ -94,11 +95,9 @@ class Fig6(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
-                group=model,
+            self.cell_of(
+                {"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
+                model,
                 timeout_s=1800 if preset in ("full", "paper") else 60,
                 unavailable=devices_lacking(RANKS[preset], device),
             )
@@ -151,33 +150,14 @@ class Fig6(Experiment):
         options = {"xlabel": "epoch", "xlog": False}
         alike = {"together": True, "start": "same seed and first parameters"}
         return [
-            FigureSpec(
-                kind="curves",
-                name="fig6",
-                title="Loss by epoch and by time",
-                points=lambda rows: curve_points(rows, "loss"),
-                options={**alike, "ylabel": "loss", "goal": "down"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig6_gap",
-                title="Gap between the loss of a partition and that of one process",
-                points=gap_points,
-                options={
-                    **options,
-                    "ylabel": "relative gap",
-                    "hline": APART,
-                    "hline_label": "counts as apart",
-                },
-            ),
-            FigureSpec(
-                kind="curves",
-                name="fig6_accuracy",
-                title="Test accuracy by epoch and by time",
-                points=lambda rows: curve_points(rows, "accuracy"),
-                options={**alike, "ylabel": "accuracy"},
-            ),
-        ]
+            chart("curves", "fig6", "Loss by epoch and by time",
+                lambda rows: curve_points(rows, "loss"), **alike, ylabel="loss", goal="down"),
+            sweep("fig6_gap", "Gap between the loss of a partition and that of one process",
+                gap_points, **options, ylabel="relative gap", hline=APART,
+                hline_label="counts as apart"),
+            chart("curves", "fig6_accuracy", "Test accuracy by epoch and by time",
+                lambda rows: curve_points(rows, "accuracy"), **alike, ylabel="accuracy"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = trained(rows)

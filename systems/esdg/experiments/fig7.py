@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from dgbench.lab.charts import chart
 from dgbench.lab.compare import ratio
+from dgbench.lab.printed import ledger
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5, fig5_curves
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import link_error, link_errors
 from dgbench.systems.esdg.experiments.parts import (
     TURNS,
@@ -51,14 +52,13 @@ from dgbench.systems.esdg.experiments.random_graphs import (
     random_graphs,
 )
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, distinct
-from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, RANKS
+from dgbench.systems.esdg.experiments.settings import LEDGER, MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 from dgbench.systems.esdg.oracle import summary
 
 NAME = "fig7"
 WIDEST = RANKS[-1]
-PRINTED = {"tm_gcn": 125.0, "cd_gcn": 79.0, "evolvegcn_o": 260.0}
-"""Edges per second at 128 GPUs over those at one (section 6.3)."""
+IN_LEDGER = {"tm_gcn": "tmgcn", "cd_gcn": "cdgcn", "evolvegcn_o": "evolvegcn"}
 SAMPLE = {"smoke": 1, "quick": 1, "full": 16}
 """Snapshots of the largest graph that are drawn to count repeats."""
 
@@ -141,15 +141,7 @@ class Fig7(Experiment):
     def _cell(
         self, params: dict[str, Any], group: str, timeout_s: float, why: str = "", repeats: int = 1
     ) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            repeats=repeats,
-            timeout_s=timeout_s,
-            unavailable=why,
-        )
+        return self.cell_of(params, group, repeats=repeats, timeout_s=timeout_s, unavailable=why)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         size, part = _size(context.preset), cell.params["part"]
@@ -173,22 +165,11 @@ class Fig7(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="scaling",
-                name="fig7",
-                title="Throughput over one rank",
-                points=throughput_points,
-                options={
-                    "xlabel": "ranks, the graph growing with them",
-                    "ylabel": "edges per second over one rank",
-                    "topology": CLUSTER,
-                    "most": WIDEST,
-                    "band": BAND,
-                    "here": "processes of this machine, one core each",
-                    "interval": "95 % paired t interval",
-                },
-            )
-        ]
+            chart("scaling", "fig7", "Throughput over one rank", throughput_points,
+                xlabel="ranks, the graph growing with them",
+                ylabel="edges per second over one rank", topology=CLUSTER, most=WIDEST, band=BAND,
+                here="processes of this machine, one core each", interval="95 % paired t interval"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = curves(rows).get("bandwidth")
@@ -414,7 +395,7 @@ def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         common = {"panel": MODEL_TITLES[model], "row_ids": [row.id]}
         points += scaled_points(lines, gains, costs_of(row), links, common)
         points.append(
-            {**common, "series": "esdg", "x": WIDEST, "y": PRINTED[model], "paper": True}
+            {**common, "series": "esdg", "x": WIDEST, "y": _printed(model), "paper": True}
         )  # fmt: skip
     return points + [
         {"panel": MODEL_TITLES[row.params["model"]], "series": "esdg",
@@ -422,3 +403,8 @@ def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in rows
         if row.experiment == NAME and row.status != "ok" and "model" in row.params
     ]  # fmt: skip
+
+
+def _printed(model: str) -> float:
+    """Edges per second at 128 GPUs over those at one (section 6.3)."""
+    return float(ledger(LEDGER)[f"s63-weak-{IN_LEDGER[model]}"])

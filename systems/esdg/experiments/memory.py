@@ -12,9 +12,11 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.charts import chart, sweep
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -122,13 +124,7 @@ class Memory(Experiment):
 
     def _cell(self, params: dict[str, Any], timeout_s: float = 60.0) -> Cell:
         group = "/".join(map(str, params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={"system": "esdg", **params},
-            group=group,
-            timeout_s=timeout_s,
-        )
+        return self.cell_of({"system": "esdg", **params}, group, timeout_s=timeout_s)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part, model = str(cell.params["part"]), str(cell.params["model"])
@@ -141,47 +137,19 @@ class Memory(Experiment):
     def figures(self) -> list[FigureSpec]:
         bytes_of = {"xlabel": "blocks", "ylabel": "bytes at the peak", "base": 2}
         return [
-            FigureSpec(
-                kind="sweep",
-                name="memory_blocks",
-                title="Peak memory by the number of blocks: measured, planned, by the formula",
-                points=peak_points,
-                options=bytes_of,
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="memory_time",
-                title="Time of an epoch over that with one block",
-                points=time_points,
-                options={
-                    "xlabel": "blocks",
-                    "ylabel": "time over one block",
-                    "base": 2,
-                    "hline": 1.0,
-                    "hline_label": "one block",
-                },
-            ),
-            FigureSpec(
-                kind="frontier",
-                name="memory_buys",
-                title="What memory buys: peak and speed by the number of blocks",
-                points=rate_points,
-                options={"ylabel": "snapshots/s"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="memory_sizes",
-                title="Bytes on each device without checkpoint, at the paper's sizes",
-                points=size_points,
-                options={
-                    "xlabel": "GPUs",
-                    "ylabel": "bytes a GPU",
-                    "base": 2,
-                    "hline": float(DEVICE_BYTES),
-                    "hline_label": "32 GiB",
-                },
-            ),
-        ]
+            sweep("memory_blocks",
+                "Peak memory by the number of blocks: measured, planned, by the formula",
+                peak_points, **bytes_of),
+            sweep("memory_time", "Time of an epoch over that with one block", time_points,
+                xlabel="blocks", ylabel="time over one block", base=2, hline=1.0,
+                hline_label="one block"),
+            chart("frontier", "memory_buys",
+                "What memory buys: peak and speed by the number of blocks", rate_points,
+                ylabel="snapshots/s"),
+            sweep("memory_sizes", "Bytes on each device without checkpoint, at the paper's sizes",
+                size_points, xlabel="GPUs", ylabel="bytes a GPU", base=2, hline=float(DEVICE_BYTES),
+                hline_label="32 GiB"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
+from dgbench.lab.charts import mark
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 WAYS = (("the paper's way", "paper"), ("ours", "ours"))
@@ -83,16 +84,15 @@ def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     points = [{**point, "series": "esdg", "setting": "blocks"} for point in _failed(rows, "sweep")]
     for row in rows_of(rows, experiment="memory", part="sweep"):
         points += [
-            {
-                "series": "esdg" if series == "ours" else series,
-                "panel": _panel(row),
-                "setting": "1 block" if n == 1 else f"{n} blocks",
-                "memory": number(row, "memory", of="peak", setting=way, blocks=n),
-                "rate": number(row, "snapshots") / number(row, "epoch_time", setting=way, blocks=n),
-                "base": n == 1,
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
+            mark(
+                row,
+                series="esdg" if series == "ours" else series,
+                panel=_panel(row),
+                setting="1 block" if n == 1 else f"{n} blocks",
+                memory=number(row, "memory", of="peak", setting=way, blocks=n),
+                rate=number(row, "snapshots") / number(row, "epoch_time", setting=way, blocks=n),
+                base=n == 1,
+            )
             for series, way in WAYS
             for n in block_counts(row)
         ]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import TURN_INTERVAL
+from dgbench.lab.charts import chart, mark, sweep
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Entry, Table
-from dgbench.lab.verbs import number, observe_speedup
+from dgbench.lab.table import Entry, Table, number
 from dgbench.runtime.statistics import median_interval
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -70,11 +70,9 @@ class Overlap(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": "amlsim", "model": model, "ranks": ranks},
-                group=f"{model}/{ranks}",
+            self.cell_of(
+                {"dataset": "amlsim", "model": model, "ranks": ranks},
+                f"{model}/{ranks}",
                 timeout_s=60 if preset in ("smoke", "quick") else 1800,
                 unavailable="runs on ranks of CPUs" if device == "cuda" else "",
             )
@@ -122,42 +120,16 @@ class Overlap(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="overlap",
-                title="Epoch in pieces: computing and exposed exchanges",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": "exchanges timed in the same epochs, compute: the rest",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="overlap_share",
-                title="Hidden share of what convolutions can hide",
-                points=share_points,
-                options={
-                    "xlabel": "pieces",
-                    "ylabel": "hidden / hideable",
-                    "base": 2,
-                    "ylog": False,
-                    "hline": HALF,
-                    "hline_label": "half",
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="overlap_gain",
-                title="Epoch in one piece over epoch in several",
-                points=gain_points,
-                options={
-                    "baseline_label": "one piece",
-                    "xlabel": "one piece / several",
-                    "interval": TURN_INTERVAL,
-                },
-            ),
-        ]
+            chart("time_split", "overlap", "Epoch in pieces: computing and exposed exchanges",
+                split_points, xlabel="time of one epoch, ms",
+                phases_from="exchanges timed in the same epochs, compute: the rest"),
+            sweep("overlap_share", "Hidden share of what convolutions can hide", share_points,
+                xlabel="pieces", ylabel="hidden / hideable", base=2, ylog=False, hline=HALF,
+                hline_label="half"),
+            chart("speedup", "overlap_gain", "Epoch in one piece over epoch in several",
+                gain_points, baseline_label="one piece", xlabel="one piece / several",
+                interval=TURN_INTERVAL),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         said, reached, gained = [], [], []
@@ -267,17 +239,16 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         total = number(exposed.row, "epoch_time", link=exposed["link"], pieces=k)
         phases = {"compute": max(0.0, total - exposed.value), "communicate": exposed.value}
         points += [
-            {
-                "panel": _panel(exposed),
-                "row": f"P = {exposed['ranks']}, {k} piece{'s' * (k > 1)}",
-                "system": "esdg",
-                "phase": phase,
-                "seconds": seconds,
-                "total": total,
-                "twin": bool(exposed.row.data.get("twin")),
-                "deviation": exposed.row.deviation.get("gradient"),
-                "row_ids": [exposed.row.id],
-            }
+            mark(
+                exposed.row,
+                panel=_panel(exposed),
+                row=f"P = {exposed['ranks']}, {k} piece{'s' * (k > 1)}",
+                system="esdg",
+                phase=phase,
+                seconds=seconds,
+                total=total,
+                deviation=exposed.row.deviation.get("gradient"),
+            )
             for phase, seconds in phases.items()
         ]
     return points
@@ -306,15 +277,14 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Hidden share by pieces."""
     return [
-        {
-            "panel": _panel(share),
-            "series": f"P = {share['ranks']}",
-            "x": share["pieces"],
-            "y": share.value,
-            "low": share.of.low,
-            "high": share.of.high,
-            "twin": bool(share.row.data.get("twin")),
-            "row_ids": [share.row.id],
-        }
+        mark(
+            share.row,
+            panel=_panel(share),
+            series=f"P = {share['ranks']}",
+            x=share["pieces"],
+            y=share.value,
+            low=share.of.low,
+            high=share.of.high,
+        )
         for share in _found(rows, "portion", of="hidden")
     ]

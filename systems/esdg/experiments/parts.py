@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.verbs import number, observe_speedup
+from dgbench.lab.table import number
 from dgbench.runtime.collectives import GroupCommunicator, TrafficMatrix
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.ranks import launch

@@ -11,10 +11,11 @@ from typing import Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.compare import Ratio
+from dgbench.lab.charts import sweep
+from dgbench.lab.compare import Ratio, observe_speedup
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
@@ -62,11 +63,9 @@ class Preparation(Experiment):
                 for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
                     lacking = method != "ranges" and importlib.util.find_spec(method) is None
                     found.append(
-                        Cell(
-                            paper=self.paper,
-                            experiment=self.name,
-                            params={"dataset": dataset, "ranks": ranks, "method": method},
-                            group=f"{dataset}/{ranks}",
+                        self.cell_of(
+                            {"dataset": dataset, "ranks": ranks, "method": method},
+                            f"{dataset}/{ranks}",
                             timeout_s=1800 if method == "kahypar" else 120,
                             unavailable=f"pip install {method}" if lacking else "",
                         )
@@ -116,14 +115,9 @@ class Preparation(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="preparation",
-                title="Seconds to deal the work out",
-                points=points,
-                options={"xlabel": "", "ylabel": "seconds"},
-            )
-        ]
+            sweep("preparation", "Seconds to deal the work out", points, xlabel="",
+                ylabel="seconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = prepared(rows)

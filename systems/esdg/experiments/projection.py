@@ -27,6 +27,7 @@ from dgbench.models import TimelineModel
 from dgbench.runtime.collectives import ring_share
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology import Topology, esdg_cluster, h200_node
+from dgbench.systems.esdg.experiments.settings import table2
 from dgbench.systems.esdg.experiments.shares import Share
 from dgbench.systems.esdg.partition import Shares, block_ranges
 from dgbench.systems.esdg.plan import border_bytes, choose_blocks, paper_cost
@@ -45,15 +46,7 @@ GPUS_PER_NODE = 8
 ITEM = 4
 
 PRINTED_RANKS = 4
-PRINTED_S = {"tm_gcn": 3.396, "cd_gcn": 3.867, "evolvegcn_o": 4.185}
-"""Seconds of an epoch on four ranks (Table 2), from which the reading `printed` takes its speed."""
-
-PRINTED_LATER_S = {
-    "tm_gcn": {16: 1.384, 64: 0.593},
-    "cd_gcn": {16: 2.545, 64: 1.135},
-    "evolvegcn_o": {16: 0.944, 64: 0.308},
-}
-"""The same on more ranks, which no reading is fitted to."""
+"""GPUs of Table 2 from which the reading `printed` takes its speed."""
 
 TABLE2_STEPS, TABLE2_NODES = 192, 1_000_000
 """T of Table 2, to which its volumes fit [derived], and N of its graph."""
@@ -261,13 +254,15 @@ def exchange_excess() -> float:
     The median over two models and two numbers of ranks. What exchanges took is derived: an epoch
     less that of EvolveGCN, which sends no activations but computes less, too.
     """
-    silent = PRINTED_LATER_S["evolvegcn_o"]
+    silent = table2("time", "evolvegcn_o")
     found = []
     for model in ("tm_gcn", "cd_gcn"):
-        for size, seconds in PRINTED_LATER_S[model].items():
+        for size, spent in table2("time", model).items():
+            if size == PRINTED_RANKS:
+                continue
             built = _built(model, 2, 6, 1)
             sent = redistribution(built, TABLE2_STEPS, TABLE2_NODES, size)
-            found.append((seconds - silent[size]) / cluster(size).time(*sent))
+            found.append((spent - silent[size]) / 1e3 / cluster(size).time(*sent))
     return float(np.median(found))
 
 
@@ -412,7 +407,7 @@ def printed_speed(job: Job) -> float | None:
     """
     size = PRINTED_RANKS
     endless = snapshot_epoch(job, size, v100_cluster(size, float("inf")))
-    left = PRINTED_S[job.model] - endless.seconds
+    left = table2("time", job.model)[size] / 1e3 - endless.seconds
     work = job.costs.vertex_step_s * held_steps(job, size) * job.nodes
     return work / left if left > 0 and work > 0 else None
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.charts import sweep
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
@@ -22,7 +23,6 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
@@ -80,11 +80,9 @@ class Sec65(Experiment):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         limit = 1200 if preset in ("full", "paper") else 60
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
-                group=part,
+            self.cell_of(
+                {"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
+                part,
                 timeout_s=limit,
                 unavailable=devices_lacking(ranks, device),
             )
@@ -106,21 +104,11 @@ class Sec65(Experiment):
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "ranks that share a snapshot", "base": 2, "ylog": False}
         return [
-            FigureSpec(
-                kind="sweep",
-                name="sec65",
-                title="Floats per vertex and step, by size of a group",
-                points=volume_points,
-                options={**options, "ylabel": "floats per vertex-step"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="sec65_time",
-                title="Time of an epoch, by size of a group",
-                points=time_points,
-                options={**options, "ylabel": "seconds"},
-            ),
-        ]
+            sweep("sec65", "Floats per vertex and step, by size of a group", volume_points,
+                **options, ylabel="floats per vertex-step"),
+            sweep("sec65_time", "Time of an epoch, by size of a group", time_points, **options,
+                ylabel="seconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment="sec65", part="split")

@@ -8,12 +8,16 @@ edges of a snapshot; the experiment `table1` finds them again at the size of a p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from dgbench.lab.evidence import PapersGraphs
+from dgbench.lab.printed import expanded, ledger
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 from dgbench.systems.base.timeline import TimelineWorkload
 
+LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
@@ -26,7 +30,6 @@ class Graph:
         bins: T of Table 1; None takes the card's.
         edge_life, window: l and w of the smoothing.
         scales: twin size factor by preset; 1 for data that is held.
-        printed: N, T, nnz, M_product, edge_life as printed, expanded; empty for our own additions.
         real: whether the data is held and real.
     """
 
@@ -36,8 +39,12 @@ class Graph:
     edge_life: int
     window: int
     scales: tuple[float, float, float, float]
-    printed: dict[str, int]
     real: bool = False
+
+    @property
+    def printed(self) -> dict[str, int]:
+        """N, T, nnz and smoothed edges as Table 1 prints them; empty for graphs of our own."""
+        return expanded(LEDGER, f"tab1-{self.title.lower()}")
 
     def scale(self, preset: Preset) -> float:
         return self.scales[PRESETS.index(preset)]
@@ -48,40 +55,36 @@ class Graph:
         return {"M_product": self.window, "edge_life": self.edge_life}
 
 
-def _printed(n: int, t: int, nnz: int, product: int, life: int) -> dict[str, int]:
-    return {"N": n, "T": t, "nnz": nnz, "M_product": product, "edge_life": life}
-
-
 GRAPHS: Final = (
-    Graph("epinions", "epinions", 501, 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0),
-          _printed(755_000, 501, 13_000_000, 653_000_000, 1_038_000_000)),
-    Graph("flickr", "flickr", 134, 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0),
-          _printed(2_300_000, 134, 33_000_000, 963_000_000, 796_000_000)),
-    Graph("youtube", "youtube", 203, 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0),
-          _printed(3_200_000, 203, 12_000_000, 851_000_000, 802_000_000)),
-    Graph("amlsim", "AMLSim", 200, 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0),
-          _printed(1_000_000, 200, 124_000_000, 1_094_000_000, 1_038_000_000)),
+    Graph("epinions", "epinions", 501, 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0)),
+    Graph("flickr", "flickr", 134, 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0)),
+    Graph("youtube", "youtube", 203, 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0)),
+    Graph("amlsim", "AMLSim", 200, 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0)),
 )  # fmt: skip
+
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("amlsim", "random"))
+"""Its graphs, and what its own generators make."""
 
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 REAL: Final = (
     # Real data beside the paper's own: small runs of its generator, and graphs of repeated events.
-    Graph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, {}, real=True),
-    Graph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, {}, real=True),
-    Graph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, {}, real=True),
-    Graph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, {}, real=True),
-    Graph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, {}, real=True),
+    Graph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, real=True),
+    Graph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, real=True),
+    Graph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, real=True),
+    Graph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, real=True),
+    Graph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, real=True),
 )
 ALL: Final = GRAPHS + REAL
 COUNTED: Final = (
     *ALL,
     # Graphs of many repeated events, where raw snapshots overlap most; only counted.
-    Graph("wikipedia", "Wikipedia", None, 10, 10, ONE, {}, real=True),
-    Graph("email-eu-core", "email-Eu", None, 10, 10, ONE, {}, real=True),
+    Graph("wikipedia", "Wikipedia", None, 10, 10, ONE, real=True),
+    Graph("email-eu-core", "email-Eu", None, 10, 10, ONE, real=True),
 )
 BY_NAME: Final = GraphsByName(
-    COUNTED, lambda card: Graph(card.name, card.title, None, 10, 10, ONE, {}, real=True)
+    COUNTED, lambda card: Graph(card.name, card.title, None, 10, 10, ONE, real=True)
 )
+panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}
@@ -89,6 +92,17 @@ SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "e
 """What the paper does to the graph before training each model (5.1)."""
 
 RANKS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+IN_LEDGER: Final = {"tm_gcn": "tmgcn", "cd_gcn": "cdgcn", "evolvegcn_o": "egcn"}
+
+
+def table2(column: str, model: str) -> dict[int, float]:
+    """A model's numbers in a column of Table 2, by GPUs; what did not run is left out."""
+    said = ledger(LEDGER)[f"tab2-{column}-{IN_LEDGER[model]}"]
+    return {ranks: float(value) for ranks, value in said.items() if value != "DNR"}
+
+
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- esdg --device cuda"
 
 
 def snapshots(preset: Preset) -> int | None:

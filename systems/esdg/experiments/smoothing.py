@@ -12,19 +12,13 @@ import torch
 from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
+from dgbench.lab.charts import failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import (
-    Changes,
-    Occurrences,
-    failures,
-    formula,
-    one_thread,
-    panel,
-)
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences, formula
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -34,7 +28,7 @@ from dgbench.systems.esdg.experiments.recount import (
     first_life,
     sequence_bytes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph, panel
 from dgbench.systems.esdg.oracle import summary
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
@@ -91,30 +85,14 @@ class Smoothing(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="smoothing",
-                title="Bytes of plain snapshots over bytes by difference, by length of smoothing",
-                points=gain_points,
-                options={
-                    "xlabel": "snapshots that an edge lives, or window",
-                    "ylabel": "fewer bytes (x)",
-                    "hline": PAPER_GAIN,
-                    "hline_label": "the paper's most, 4.1x",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="smoothing_nnz",
-                title="Smoothed over raw edges, by length of smoothing",
-                points=nnz_points,
-                options={
-                    "xlabel": "snapshots that an edge lives, or window",
-                    "ylabel": "smoothed / raw edges",
-                    "guide_slope": 1.0,
-                },
-            ),
-        ]
+            sweep("smoothing",
+                "Bytes of plain snapshots over bytes by difference, by length of smoothing",
+                gain_points, xlabel="snapshots that an edge lives, or window",
+                ylabel="fewer bytes (x)", hline=PAPER_GAIN, hline_label="the paper's most, 4.1x"),
+            sweep("smoothing_nnz", "Smoothed over raw edges, by length of smoothing", nnz_points,
+                xlabel="snapshots that an edge lives, or window", ylabel="smoothed / raw edges",
+                guide_slope=1.0),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment="smoothing")
@@ -317,15 +295,14 @@ def _points(rows: Sequence[Any], y_of: Any) -> list[dict[str, Any]]:
         title, graph = panel(row), BY_NAME[row.params["dataset"]]
         for life in LIVES:
             points.append(
-                {
-                    "panel": "real graphs" if graph.real else "the paper's graphs",
-                    "series": title,
-                    "x": life,
-                    "y": y_of(row, life),
-                    "counted": True,
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
+                mark(
+                    row,
+                    panel="real graphs" if graph.real else "the paper's graphs",
+                    series=title,
+                    x=life,
+                    y=y_of(row, life),
+                    counted=True,
+                )
             )
     for row in failures(rows, "smoothing"):
         graph = BY_NAME[row.params["dataset"]]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.datasets.transforms import EdgeLives
+from dgbench.lab.charts import chart, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures
+from dgbench.lab.table import number, rows_of
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -81,16 +81,6 @@ def smallest_life(lives: EdgeLives, ratio: float) -> int | None:
     return low
 
 
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count is rounded or cut to the printed number, at its digits (at least two).
-
-    The paper cuts: the 13.67 M ratings of epinions are printed as 13 M.
-    """
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
-
-
 def printed(row: Any) -> dict[str, int]:
     """The line of Table 1 of a row's graph; empty for graphs of our own."""
     return BY_NAME[row.params["dataset"]].printed
@@ -107,14 +97,13 @@ def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     for row in rows_of(rows, experiment="table1"):
         said, found = printed(row), counted(row)
         points += [
-            {
-                "claim": f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
-                "paper": said[key] / said["nnz"],
-                "measured": found[key] / found["nnz"],
-                "evidence": "counted",
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
+            mark(
+                row,
+                claim=f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
+                paper=said[key] / said["nnz"],
+                measured=found[key] / found["nnz"],
+                evidence="counted",
+            )
             for key in (RATIOS if said else ())
         ]
     points += [
@@ -129,11 +118,11 @@ def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 CHARTS = (
-    FigureSpec(
-        kind="paper_vs_measured",
-        name="table1",
-        title="Smoothed over raw edges, printed and of the fitted twins",
-        points=ratio_points,
+    chart(
+        "paper_vs_measured",
+        "table1",
+        "Smoothed over raw edges, printed and of the fitted twins",
+        ratio_points,
     ),
 )
 

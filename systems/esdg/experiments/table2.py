@@ -6,20 +6,20 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.charts import chart, sweep
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
-from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2_runs import (
     CUTS,
     EXTRAS,
     LEAN,
     MIXINGS,
-    PRINTED,
     RANKS,
     SAMPLES,
     methods,
@@ -125,9 +125,7 @@ class Table2(Experiment):
 
     def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
         words = [str(v) for v in params.values()]
-        return Cell(
-            paper=self.paper, experiment=self.name, params=params, group="/".join(words), **fields
-        )
+        return self.cell_of(params, "/".join(words), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         params, preset = cell.params, context.preset
@@ -150,36 +148,17 @@ class Table2(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Billions of floats per epoch at the paper's size",
-                points=volume_points,
-                options={"xlabel": "ranks", "ylabel": "floats, billions", "base": 2, "ylog": False},
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="table2_time",
-                title="Snapshot partition over vertex partition, time of an epoch",
-                points=time_points,
-                options={
-                    "baseline_label": "vertex partition",
-                    "xlabel": "speed-up over the vertex partition",
-                    "interval": TURN_INTERVAL,
-                    "main": True,
-                },
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="table2_split",
-                title="What the ranks of both partitions spend an epoch on",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": "timed in the same epochs; communicate: waiting for other ranks",
-                },
-            ),
-        ]
+            sweep("table2", "Billions of floats per epoch at the paper's size", volume_points,
+                xlabel="ranks", ylabel="floats, billions", base=2, ylog=False),
+            chart("speedup", "table2_time",
+                "Snapshot partition over vertex partition, time of an epoch", time_points,
+                baseline_label="vertex partition", xlabel="speed-up over the vertex partition",
+                interval=TURN_INTERVAL, main=True),
+            chart("time_split", "table2_split",
+                "What the ranks of both partitions spend an epoch on", split_points,
+                xlabel="time of one epoch, ms",
+                phases_from="timed in the same epochs; communicate: waiting for other ranks"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         walks = walked(rows)
@@ -316,7 +295,7 @@ def _is_printed(row: Any) -> bool:
 
 
 def _printed(row: Any) -> float:
-    return PRINTED["snapshot"][row.params["model"]][row.params["ranks"]]
+    return table2("volume", row.params["model"])[row.params["ranks"]]
 
 
 def rounds_to(floats: int, printed: float) -> bool:
@@ -364,10 +343,10 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
                 }
                 for ranks in RANKS
             ]
-        for partition, words in (("snapshot", "snapshots, paper"), ("vertex", "vertices, paper")):
+        for column, words in (("volume", "snapshots, paper"), ("hyper-volume", "vertices, paper")):
             points += [
                 {"panel": panel, "series": words, "x": ranks, "y": value, "counted": True}
-                for ranks, value in PRINTED[partition][model].items()
+                for ranks, value in table2(column, model).items()
                 if points
             ]
     return points

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import close
-from dgbench.lab.verbs import observe_speedup
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
@@ -48,19 +48,6 @@ from dgbench.systems.esdg.volumes import (
 RANKS: Final = (4, 16, 64)
 """P of Table 2."""
 
-PRINTED: Final[dict[str, dict[str, dict[int, float]]]] = {
-    "snapshot": {
-        "tm_gcn": {4: 5.2, 16: 6.5, 64: 6.8},
-        "cd_gcn": {4: 13.8, 16: 17.3, 64: 18.1},
-        "evolvegcn_o": {4: 0.0, 16: 0.0, 64: 0.0},
-    },
-    "vertex": {
-        "tm_gcn": {4: 3.2, 16: 6.8, 64: 9.5},
-        "cd_gcn": {4: 0.4, 16: 0.9, 64: 1.2},
-        "evolvegcn_o": {16: 5.0, 64: 6.9},
-    },
-}
-"""Billions of floats per epoch as printed."""
 
 HYPER_FLOATS: Final = 18
 """Floats per vertex and step that a remote part reads: width 6, second layer alone, 3 passes."""

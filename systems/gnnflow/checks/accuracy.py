@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.evidence import finding, missing, some
+from dgbench.lab.table import number
 from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing, some
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig10, fig11
 from dgbench.systems.gnnflow.experiments.accuracy_runs import Difference
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, graph_title
 
 Rows = Sequence[Any]
 
@@ -41,7 +41,7 @@ def _used(by_model: dict[str, list[Any]]) -> list[Any]:
 def _on(rows: Rows) -> str:
     """Where it was found: graphs, rounds, runs."""
     graphs = ", ".join(dict.fromkeys(graph_title(row.params["dataset"]) for row in rows))
-    return f"{graphs}: {some(len(rows), 'run')} of {value_of(rows[0], 'rounds', of=None)} rounds"
+    return f"{graphs}: {some(len(rows), 'run')} of {number(rows[0], 'rounds', of=None)} rounds"
 
 
 def diminishing(claim: Claim, rows: Rows) -> Finding:
@@ -171,7 +171,7 @@ def always_ahead(claim: Claim, rows: Rows) -> Finding:
     for model, mine in found.items():
         gaps = [gap for row in mine for gap in fig11.gaps(row)]
         # Twice the standard error of a mean of scores that spread by a half, in points.
-        noise = 100 / min(value_of(row, "events", of="round") for row in mine) ** 0.5
+        noise = 100 / min(number(row, "events", of="round") for row in mine) ** 0.5
         clearly_behind |= min(gaps) < -noise
         ahead.append(min(gaps) >= 0)
         share = sum(gap >= 0 for gap in gaps) / len(gaps)
@@ -238,7 +238,7 @@ def no_retrain(claim: Claim, rows: Rows) -> Finding:
         return missing(NONE11)
     leads = {m: fig11.lead(mine, fig11.OFTEN, fig11.NEVER) for m, mine in found.items()}
     there = all(
-        len(fig11.series(row, setting=fig11.NEVER)) == value_of(row, "rounds", of=None)
+        len(fig11.series(row, setting=fig11.NEVER)) == number(row, "rounds", of=None)
         for row in _used(found)
     )
     return finding(
@@ -263,9 +263,7 @@ def equal_budget(claim: Claim, rows: Rows) -> Finding:
     for model, mine in found.items():
         ratio = pooled_ratio([fig11.budgets(row) for row in mine])
         low, high = (end if end is not None else ratio.value for end in (ratio.low, ratio.high))
-        spacing, rounds = (
-            value_of(mine[0], "rounds", of=of) for of in ("between retrainings", None)
-        )
+        spacing, rounds = (number(mine[0], "rounds", of=of) for of in ("between retrainings", None))
         said[MODEL_TITLES[model]] = (
             f"TGL {ratio.value:.2f}x GNNFlow"
             + (f" [{low:.2f}, {high:.2f}]" if ratio.low is not None else "")
@@ -282,17 +280,3 @@ def equal_budget(claim: Claim, rows: Rows) -> Finding:
         reason="TGL trains one epoch on all events since its last time, after one rebuild; "
         "rebuilds that scoring needs in between are left out",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-s1-epochs-per-round": epochs_per_round,
-    "gnnflow-fig10-diminishing": diminishing,
-    "gnnflow-fig10-drop-3-to-4": drop,
-    "gnnflow-fig10-sweet-spot": sweet_spot,
-    "gnnflow-fig11-accuracy-gap": accuracy_gap,
-    "gnnflow-fig11-always-ahead": always_ahead,
-    "gnnflow-fig11-replay": replay,
-    "gnnflow-fig11-tgl-jump": tgl_jump,
-    "gnnflow-fig11-no-retrain": no_retrain,
-    "gnnflow-s61-equal-budget": equal_budget,
-}

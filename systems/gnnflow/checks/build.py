@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import (
-    finding,
-    missing,
-    papers_graphs,
-    strength,
-)
 from dgbench.systems.gnnflow.experiments.baseline_runs import BASELINE_TITLES, BASELINES
 from dgbench.systems.gnnflow.experiments.fig2 import shares
+from dgbench.systems.gnnflow.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.gnnflow.experiments.table2 import full_hours, prepared, stages
 
 STAGES = ("load_and_build", "training", "partition")
@@ -22,7 +18,7 @@ STAGES = ("load_and_build", "training", "partition")
 
 def sample_fetch_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Sampling and fetching in percent of a batch, the least and the most over all models."""
-    found = papers_graphs(rows_of(rows, experiment="fig2"))
+    found = PAPERS_GRAPHS.of(rows_of(rows, experiment="fig2"))
     if not found:
         return missing("no batch of TGL or DGL was timed on GDELT in this run")
     bars = shares(found)
@@ -43,7 +39,7 @@ def hours(baseline: str) -> Check:
     """A check of one row of Table 2: its stages in their order of length."""
 
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        found = papers_graphs(rows_of(rows, experiment="table2", baseline=baseline))
+        found = PAPERS_GRAPHS.of(rows_of(rows, experiment="table2", baseline=baseline))
         if not found:
             return missing(f"{BASELINE_TITLES[baseline]} was not timed on MAG in this run")
         row = found[-1]
@@ -69,7 +65,7 @@ def hours(baseline: str) -> Check:
 
 def build_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Building and partitioning in percent of an epoch, TGL's and DGL's."""
-    found = _last(papers_graphs(rows_of(rows, experiment="table2")))
+    found = _last(PAPERS_GRAPHS.of(rows_of(rows, experiment="table2")))
     if len(found) < len(BASELINES):
         return missing("needs both TGL and DGL on MAG: nox -s reproduce -- gnnflow")
     part = {BASELINE_TITLES[name]: prepared(row) for name, row in found.items()}
@@ -85,7 +81,7 @@ def build_share(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def build_range(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Minutes of building and partitioning the whole graph, told from a part of it."""
-    found = _last(papers_graphs(rows_of(rows, experiment="table2")))
+    found = _last(PAPERS_GRAPHS.of(rows_of(rows, experiment="table2")))
     if not found:
         return missing("neither TGL nor DGL was timed on MAG in this run")
     minutes = {BASELINE_TITLES[name]: 60 * full_hours(row) for name, row in found.items()}
@@ -101,12 +97,3 @@ def build_range(claim: Claim, rows: Sequence[Any]) -> Finding:
 def _last(rows: Sequence[Any]) -> dict[str, Any]:
     """The last row of each baseline."""
     return {row.params["baseline"]: row for row in rows}
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-s1-sample-fetch-share": sample_fetch_share,
-    "gnnflow-tab2-tgl": hours("tgl"),
-    "gnnflow-tab2-dgl": hours("dgl"),
-    "gnnflow-s22-build-share": build_share,
-    "gnnflow-s22-build-range": build_range,
-}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
 from dgbench.lab.table import rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, from_ratio, missing, some, strength
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig14
 from dgbench.systems.gnnflow.experiments.cache_ablation import START, TITLES, average, speedup
 from dgbench.systems.gnnflow.experiments.cache_play import GPUS, KINDS
@@ -207,16 +207,3 @@ def batched_faster(claim: Claim, rows: Rows) -> Finding:
     found.direction = gain.value > 1
     found.undecided = gain.side == 0
     return found
-
-
-CHECKS: Mapping[str, Check] = {
-    "gnnflow-s22-cache-init-share": init_share,
-    "gnnflow-fig14a-fetch-vs-gnnlab": fetch_gain,
-    "gnnflow-fig14b-init-share": init_share,
-    "gnnflow-fig14cd-rr-gain": rr_gain,
-    "gnnflow-fig14d-static-edge-zero": static_zero,
-    "gnnflow-fig14d-static-edge-below-dynamic": static_below,
-    "gnnflow-s62-lru-best-dynamic": lru_best,
-    "gnnflow-s43-lambda-stabilises": lambda_helps,
-    "gnnflow-s43-vectorised-faster": batched_faster,
-}

@@ -9,18 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks import partitioned
-from dgbench.systems.gnnflow.checks.common import (
-    finding,
-    missing,
-    some,
-    strength,
-)
+from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig15, partition
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, SETTINGS
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, SETTINGS, graph_title
 
 Rows = Sequence[Any]
 
@@ -149,7 +142,7 @@ def sampling_cv(claim: Claim, rows: Rows) -> Finding:
     timed = [r for r in rows_of(rows, experiment=fig15.NAME) if r.params["ranks"] > 1]
     clock = ", ".join(
         f"{MODEL_TITLES[r.params['model']]} on {r.params['ranks']} ranks "
-        f"{value_of(r, 'variation', setting=fig15.OURS):.2f}"
+        f"{number(r, 'variation', setting=fig15.OURS):.2f}"
         for r in timed
     )
     return finding(
@@ -186,7 +179,7 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
     if not better:
         return missing("no other partitioner ran; the preset full has them on more graphs")
     worst = max(found, key=lambda row: partition.excesses(row)["hash"])
-    hub, strided = value_of(worst, "portion", of="largest vertex"), partition.excesses(found[0])
+    hub, strided = number(worst, "portion", of="largest vertex"), partition.excesses(found[0])
     return finding(
         found,
         evidence="counted",
@@ -196,7 +189,7 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
         reason="records of the fullest of 4 machines beyond the mean; vertices are even to "
         f"{100 * max(vertices):.1f} %. METIS told to balance "
         f"edges is beaten on {sum(by_edges)} of {some(len(by_edges), 'graph')}; "
-        f"{graph_title(worst.params['dataset'])} has {value_of(worst, 'vertices')} vertices, one "
+        f"{graph_title(worst.params['dataset'])} has {number(worst, 'vertices')} vertices, one "
         f"with {100 * hub:.0f} % of the records; ids in "
         f"strides of {partition.STRIDE} leave {100 * strided['strided']:.0f} %",
     )
@@ -227,14 +220,3 @@ def edge_cut(claim: Claim, rows: Rows) -> Finding:
         reason="bytes of the best vertex-cut over those of the identity hash's edge-cut; 4 "
         "machines, 10 newest neighbours of both ends",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-fig15-best-throughput": best_throughput,
-    "gnnflow-fig15-near-linear": near_linear,
-    "gnnflow-fig15-32gpu-efficiency": efficiency_32,
-    "gnnflow-s44-sampling-cv": sampling_cv,
-    "gnnflow-s44-hash-balance": hash_balance,
-    "gnnflow-s44-edge-cut-preferred": edge_cut,
-    **partitioned.CHECKS,
-}

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.table import Table
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import large, table7
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, NEEDS_CUDA, graph_title
 
 Rows = Sequence[Any]
 
@@ -60,13 +59,13 @@ def graph_building(claim: Claim, rows: Rows) -> Finding:
         direction=gain.value > 1,
         undecided=low <= 1 <= high,
         reason=f"{gain.value:.1f}x, printed {claim.value['DGL'] / claim.value['GNNFlow']:.2f}x; "
-        f"{value_of(row, 'events')} edges of a twin for 4 machines in one process, without a "
-        f"network; {value_of(row, 'throughput', of='edges') / 1e6:.1f} M edges/s, printed "
+        f"{number(row, 'events')} edges of a twin for 4 machines in one process, without a "
+        f"network; {number(row, 'throughput', of='edges') / 1e6:.1f} M edges/s, printed "
         f"{1.3e9 / claim.value['GNNFlow'] / 1e6:.2f} M",
     )
 
 
-def _throughput(name: str) -> Check:
+def throughput(name: str) -> Check:
     """A check of samples per second of both models; of a contender."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
@@ -152,7 +151,7 @@ def ldbc_metadata(claim: Claim, rows: Rows) -> Finding:
     tau = large.fitting(row)
     sizes = large.gigabytes(row, "metadata")
     value, least = sizes[tau], min(sizes.values())
-    small = value * 1e9 / large.PRINTED["edge"]
+    small = value / large.printed_gigabytes("edge")
     return finding(
         [row],
         evidence="projected",
@@ -178,7 +177,7 @@ def ldbc_throughput(claim: Claim, rows: Rows) -> Finding:
         measured=f"{ends[0]:.0f} to {ends[1]:.0f} thousand",
         direction=ends[1] >= float(claim.value),
         reason="an upper end, as nothing waits in it, and the printed number has to lie below; "
-        f"{value_of(row, 'throughput'):.0f} events/s on 2 ranks of a CPU",
+        f"{number(row, 'throughput'):.0f} events/s on 2 ranks of a CPU",
     )
 
 
@@ -202,17 +201,3 @@ def five_billion(claim: Claim, rows: Rows) -> Finding:
         f"in words of 8 bytes, and memories take {alone / 1e9:.0f} GB, which would "
         f"{'not ' if alone > large.HOST else 'just '}fit one machine",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-abs-mag-throughput-gain": mag_gain,
-    "gnnflow-tab7-graph-building": graph_building,
-    "gnnflow-tab7-dgl-throughput": _throughput(table7.DISTDGL),
-    "gnnflow-tab7-gnnflow-throughput": _throughput(table7.OURS),
-    "gnnflow-s64-accuracy-parity": accuracy_parity,
-    "gnnflow-s64-mag-too-large": mag_too_large,
-    "gnnflow-s64-ldbc-edge-memory": ldbc_edges,
-    "gnnflow-s64-ldbc-metadata": ldbc_metadata,
-    "gnnflow-s64-ldbc-throughput": ldbc_throughput,
-    "gnnflow-s1-five-billion-edges": five_billion,
-}

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig13
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, OVERSUBSCRIBE, TITLES
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, NEEDS_CUDA, graph_title
 
 Rows = Sequence[Any]
 SMALL, LARGE = "reddit", ("gdelt", "netflix")
@@ -108,8 +107,8 @@ def out_of_memory(claim: Claim, rows: Rows) -> Finding:
     ended = {f"{graph_title(row.params['dataset'])} on the GPU: {row.status}" for row in on_gpu}
     spare = 1 / fig13.share(found[LARGE[0]]) - 1
     printed = {
-        graph_title(name): round(size * 2**20 / fig13.LIMIT, 3)
-        for name, size in fig13.PRINTED_MB.items()
+        graph_title(name): round(fig13.printed_bytes(name) / fig13.LIMIT, 3)
+        for name in fig13.table6.TWINS
     }
     words = ", ".join(
         f"{graph_title(row.params['dataset'])} {fig13.share(row):.0%}" for row in named
@@ -138,13 +137,13 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
     used = {key for ratio in ratios.values() for key in ratio.rows}
     mine = [row for row in rows if row.id in used]
     if not all(
-        value_of(row, "memory", of="ballast") for row in mine if row.params["system"] == "unified"
+        number(row, "memory", of="ballast") for row in mine if row.params["system"] == "unified"
     ):
         return missing(
             f"unified memory had no limit; {OVERSUBSCRIBE}=1 sets one by holding the rest of the "
             "device's memory"
         )
-    limit = min(value_of(row, "memory", of="limit") for row in mine)
+    limit = min(number(row, "memory", of="limit") for row in mine)
     if limit < ENFORCED:
         return missing(
             f"a limit of {limit / 1e6:.0f} MB is too small to be kept with unified memory; "
@@ -160,12 +159,3 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
         undecided=0 in sides and -1 not in sides,
         reason=_told(ratios),
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-fig13-small-graph-best": small_graph,
-    "gnnflow-fig13-hybrid-over-uva": hybrid_over_uva,
-    "gnnflow-fig13-cuda-only-oom": out_of_memory,
-    "gnnflow-fig13-uva-below-cpu": uva_below_cpu,
-    "gnnflow-fig13-um-thrash": thrashing,
-}

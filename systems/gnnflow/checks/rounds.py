@@ -10,20 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import (
-    NEEDS_CUDA,
-    finding,
-    from_ratio,
-    missing,
-    some,
-    strength,
-)
+from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig8, fig9, update
-from dgbench.systems.gnnflow.experiments.common import value_of
 from dgbench.systems.gnnflow.experiments.round_race import GNNFLOW, TGL
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, MODEL_TITLES, NEEDS_CUDA
 
 Rows = Sequence[Any]
 NO_RACE = "no round was raced on {} in this run: the experiment 'fig8' did not run there"
@@ -105,7 +97,7 @@ def full_size(row: Any, metric: str, **dims: Any) -> float:
 
     Both are linear in edges: an update in those of the round, a rebuild in those of the graph.
     """
-    return value_of(row, metric, **dims) / float(row.data.get("scale") or 1.0)
+    return number(row, metric, **dims) / float(row.data.get("scale") or 1.0)
 
 
 def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
@@ -125,7 +117,7 @@ def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
         direction=max(seconds, key=seconds.__getitem__) == dearer,
         reason=(
             f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
-            f"{value_of(used[0], 'threads')} threads of which the update uses one; the direction "
+            f"{number(used[0], 'threads')} threads of which the update uses one; the direction "
             "is which graph costs more; rebuild over update "
             + ", ".join(f"{title} {gain:.0f}x" for title, gain in gains.items())
         ),
@@ -249,18 +241,3 @@ def fetching(claim: Claim, rows: Rows) -> Finding:
     return from_ratio(
         gain, found, target=claim.value, reason=f"{model} gains most; all: {_told(gains)}"
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-abs-max-retrain-speedup": most_gain,
-    "gnnflow-fig8-gdelt": round_gain,
-    "gnnflow-fig8-netflix": round_gain,
-    "gnnflow-s61-tgl-rebuild-time": rebuild_time,
-    "gnnflow-s61-tgl-rebuild-share": rebuild_share,
-    "gnnflow-s61-rebuild-dominates": rebuild_dominates,
-    "gnnflow-s61-update-time": update_time,
-    "gnnflow-s61-insert-size": insert_size,
-    "gnnflow-s61-half-minute": half_minute,
-    "gnnflow-fig9-sampling": sampling,
-    "gnnflow-fig9-feature-fetch": fetching,
-}

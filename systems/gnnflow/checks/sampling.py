@@ -7,12 +7,12 @@ from math import floor, log2
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing, of_the_paper, strength
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.table import Table, number
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig12
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.sampling_ablation import lookup_rows
+from dgbench.systems.gnnflow.experiments.settings import PAPERS_GRAPHS, graph_title
 
 Rows = Sequence[Any]
 HARDLY: Final = 0.1
@@ -31,7 +31,7 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
     compared = Table.of([row]).where("comparisons").numbers("size")
     allowed = {n: SEARCHES * (floor(log2(n)) + 1) for n in compared}
     longest = max(compared)
-    walked = value_of(row, "list_blocks", size=longest)
+    walked = number(row, "list_blocks", size=longest)
     return finding(
         [row],
         evidence="counted",
@@ -47,7 +47,7 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
 
 def _graphs(rows: Rows) -> list[list[Any]]:
     """The paper's graphs, each as its rounds."""
-    return [mine for mine in fig12.found_rows(rows) if of_the_paper(mine[-1])]
+    return [mine for mine in fig12.found_rows(rows) if mine[-1] in PAPERS_GRAPHS]
 
 
 def _title(mine: Rows) -> str:
@@ -124,11 +124,3 @@ def fixed_below_strawman(claim: Claim, rows: Rows) -> Finding:
 def adaptive_best(claim: Claim, rows: Rows) -> Finding:
     """Adaptive before all that can grow, and behind the static layout."""
     return _ordering(rows, [pair for pair in fig12.PAIRS if "Adaptive" in pair])
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-s41-search-log-time": log_time,
-    "gnnflow-fig12-adjlist-zero": adjacency_lists,
-    "gnnflow-fig12-fixed-below-strawman": fixed_below_strawman,
-    "gnnflow-fig12-adaptive-best-dynamic": adaptive_best,
-}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.evidence import finding, missing
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing
-from dgbench.systems.gnnflow.experiments.common import value_of
 from dgbench.systems.gnnflow.experiments.contenders import OURS, contender_rows
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, DAY, GRAPHS
-from dgbench.systems.gnnflow.experiments.table5 import rounds_to, size_of
+from dgbench.systems.gnnflow.experiments.table5 import size_of
 
 NEEDS_FILES = (
     "needs the publishers' files of the five graphs; the twins here were fitted to these numbers"
@@ -41,7 +41,7 @@ def sizes(size: str) -> Check:
             counted = counted and there[1]
         apart = [
             graph for graph in GRAPHS
-            if graph.title in known and not rounds_to(known[graph.title], graph.printed[size])
+            if graph.title in known and not same_printed(known[graph.title], graph.printed[size])
         ]  # fmt: skip
         for graph in reversed(apart):
             found_here, printed = known[graph.title], graph.printed[size]
@@ -85,7 +85,7 @@ def widths(kind: str) -> Check:
     return check
 
 
-def _of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> Check:
+def of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> Check:
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
         found = Table.of(rows_of(rows, experiment="table5")[-1:]).where("window", of=what)
         seconds = found.numbers("dataset")
@@ -135,10 +135,10 @@ def testbed(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing("the machine was not looked at in this run")
     row = found[-1]
     here = {
-        "gpus": value_of(row, "devices"),
-        "gpu_memory_gb": round(value_of(row, "memory", of="gpu") / 2**30),
-        "vcpus": value_of(row, "processors"),
-        "memory_gb": round(value_of(row, "memory", of="host") / 2**30),
+        "gpus": number(row, "devices"),
+        "gpu_memory_gb": round(number(row, "memory", of="gpu") / 2**30),
+        "vcpus": number(row, "processors"),
+        "memory_gb": round(number(row, "memory", of="host") / 2**30),
     }
     same = all(
         abs(number - claim.value[key]) <= NEAR * claim.value[key] for key, number in here.items()
@@ -161,7 +161,7 @@ def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
         here = Table.of([row])
         for name in sorted(here.where("operation_time", phase="add").by("setting")):
             leaks = here.where("portion", setting=name, statistic="leaks").values
-            gain = value_of(row, "speedup", baseline=name, phase="add") or 1.0
+            gain = number(row, "speedup", 1.0, baseline=name, phase="add")
             seen[name] = (
                 f"{'looks before its roots only' if max(leaks) == 0 else 'returns later edges'}, "
                 f"grows in {gain:.0f}x our time"
@@ -174,16 +174,3 @@ def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
         measured=seen,
         reason="the marks of Table 1 are lost in the text; this is what samplers here did",
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-tab1-capabilities": capabilities,
-    "gnnflow-tab5-nodes": sizes("nodes"),
-    "gnnflow-tab5-edges": sizes("edges"),
-    "gnnflow-tab5-node-dim": widths("node"),
-    "gnnflow-tab5-edge-dim": widths("edge"),
-    "gnnflow-tab5-span": _of_times("stream", lambda words: seconds_of(words) / DAY, DAY),
-    "gnnflow-tab5-granularity": _of_times("step", seconds_of),
-    "gnnflow-s5-loc": code,
-    "gnnflow-s6-testbed": testbed,
-}

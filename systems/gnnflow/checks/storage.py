@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF
+from dgbench.lab.evidence import finding, missing
+from dgbench.lab.printed import ledger
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF, LEDGER, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
     CONSTRUCTED,
     MIB,
-    PRINTED,
+    PAPERS,
     TWINS,
     graph_rows,
+    printed_table,
     table,
 )
 
@@ -29,6 +30,7 @@ ORDERS = 1000.0
 ABOUT_5 = (3.5, 6.5)
 """What rounds to `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
 QUARTERS_PER_DAY = 96
+DAYS_PER_YEAR = 365.25
 RULES = ("printed", "completed")
 """Readings of the rule of section 4.1."""
 NODE_ENTRY = 40
@@ -37,17 +39,17 @@ NODE_ENTRY = 40
 
 def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
     """A new snapshot is needed where the time moves on: time stamps against edges."""
-    stamps = {row.id: value_of(row, "events", of="time stamps") for row in graph_rows(rows)}
+    stamps = {row.id: number(row, "events", None, of="time stamps") for row in graph_rows(rows)}
     found = [row for row in graph_rows(rows) if stamps[row.id] is not None]
     if not found:
         return missing("needs a graph with real time stamps in table6")
     shares = {
-        graph_title(r.params["dataset"]): stamps[r.id] / value_of(r, "events", of=None)
-        for r in found
+        graph_title(r.params["dataset"]): stamps[r.id] / number(r, "events", of=None) for r in found
     }
     # The paper's own largest public graph: its stamps are a quarter of an hour apart (Table 5).
-    gdelt = BY_NAME["gdelt"].printed or {}
-    shares["GDELT by Table 5"] = gdelt["days"] * QUARTERS_PER_DAY / gdelt["edges"]
+    years = float(ledger(LEDGER)["tab5-span"]["GDELT"].split()[0])
+    quarters = years * DAYS_PER_YEAR * QUARTERS_PER_DAY
+    shares["GDELT by Table 5"] = quarters / BY_NAME["gdelt"].printed["edges"]
     every = [share >= 1 - WITHIN for share in shares.values()]
     return finding(
         found,
@@ -64,7 +66,7 @@ def block_size(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    size = value_of(found[-1], "memory", of="block")
+    size = number(found[-1], "memory", of="block")
     return finding(
         [found[-1]],
         evidence="counted",
@@ -82,9 +84,9 @@ def _bytes_of_printed_blocks() -> float:
     """Metadata over blocks in Table 6, with the vertices that its static rows imply."""
     vertices = {"gdelt": 16_682, "netflix": 497_959}
     found = [
-        meta * MIB / (average * vertices[graph])
-        for graph, layouts in PRINTED.items()
-        for name, (average, _, _, meta) in layouts.items()
+        one["metadata MB"] * MIB / (one["average"] * vertices[graph])
+        for graph in TWINS
+        for name, one in printed_table(graph).items()
         if name != "Static"
     ]
     return mean(found)
@@ -95,8 +97,8 @@ def append_no_resort(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    merged = sum(value_of(r, "vertices", of="merged") for r in found)
-    disorder = sum(value_of(r, "vertices", of="out of order") for r in found)
+    merged = sum(number(r, "vertices", of="merged") for r in found)
+    disorder = sum(number(r, "vertices", of="out of order") for r in found)
     return finding(
         found,
         evidence="counted",
@@ -113,7 +115,7 @@ def adaptive_rule(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing("needs the constructed graph of table6")
     hubs = Table.of(found).where("list_blocks", statistic="longest")
     lengths = {rule: hubs.where(setting=rule).numbers("dataset") for rule in RULES}
-    wanted = {name: PRINTED[name]["Adaptive"][1] for name in TWINS}
+    wanted = {name: printed_table(name)["Adaptive"]["longest"] for name in TWINS}
     fits = {
         rule: all(abs(one[name] / wanted[name] - 1) <= WITHIN for name in TWINS)
         for rule, one in lengths.items()
@@ -146,9 +148,7 @@ def waste_bound(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing("needs the constructed graph of table6")
     row = found[0]
-    over_edges, over_slots = (
-        value_of(row, "portion", baseline=over) for over in ("edges", "slots")
-    )
+    over_edges, over_slots = (number(row, "portion", baseline=over) for over in ("edges", "slots"))
     return finding(
         [row],
         evidence="counted",
@@ -169,13 +169,13 @@ def metadata_smaller(claim: Claim, rows: Sequence[Any]) -> Finding:
     ratios = {}
     for row in found:
         adaptive = table(row)["Adaptive"]
-        nodes = value_of(row, "vertices", of=None) * NODE_ENTRY / MIB
+        nodes = number(row, "vertices", of=None) * NODE_ENTRY / MIB
         ratios[graph_title(row.params["dataset"])] = adaptive["edge MB"] / (
             adaptive["metadata MB"] + nodes
         )
     printed = ", ".join(
-        f"{graph_title(name)} {one['Adaptive'][2] / one['Adaptive'][3]:.0f}x"
-        for name, one in PRINTED.items()
+        f"{graph_title(name)} {one['edge MB'] / one['metadata MB']:.0f}x"
+        for name, one in ((name, printed_table(name)["Adaptive"]) for name in TWINS)
     )
     return finding(
         found,
@@ -215,10 +215,9 @@ def table6(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing(f"needs {graph_title(graph)} in table6")
     row = found[-1]
-    part = claim.id.rsplit("-", 2)[-2:]
-    column = COLUMNS[("avg", "max", "edge", "meta").index(part[0])]
-    numbers = {name: table(row)[name][column] for name in PRINTED[graph]}
-    printed = {name: one[COLUMNS.index(column)] for name, one in PRINTED[graph].items()}
+    column = next(name for name, word in COLUMNS.items() if claim.id.endswith(word))
+    numbers = {name: table(row)[name][column] for name in PAPERS}
+    printed = {name: one[column] for name, one in printed_table(graph).items()}
     off = {name: numbers[name] / printed[name] - 1 for name in numbers}
     whole = row.params["scale"] == 1
     far = {name: f"{value:+.1%}" for name, value in off.items() if abs(value) > WITHIN}
@@ -298,23 +297,3 @@ def metadata_reduced(claim: Claim, rows: Sequence[Any]) -> Finding:
         holds=all(ratio < 1 for ratio in ratios.values()),
         reason="adaptive over strawman",
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-s22-tegra-snapshots": tegra_snapshots,
-    "gnnflow-s41-edge-block-size": block_size,
-    "gnnflow-s41-append-no-resort": append_no_resort,
-    "gnnflow-s41-adaptive-size-rule": adaptive_rule,
-    "gnnflow-s41-waste-bound": waste_bound,
-    "gnnflow-s42-metadata-much-smaller": metadata_smaller,
-    "gnnflow-s62-edge-memory-overhead": edge_overhead,
-    "gnnflow-s62-list-reduction": list_reduction,
-    "gnnflow-s62-extra-edge-memory": extra_edge_memory,
-    "gnnflow-s62-metadata-reduced": metadata_reduced,
-    **{
-        f"gnnflow-tab6-{graph}-{column}": table6
-        for graph in TWINS
-        for column in ("avg-list", "max-list", "edge-mb", "meta-mb")
-    },
-}
-"""Claim id -> check."""

@@ -6,12 +6,12 @@ to the findings later. What held graphs show stands beside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.evidence import finding, missing, some
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing, papers_graphs, some
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments.fig5 import KINDS, law, law_z
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -19,6 +19,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     MODEL_OF,
     MODEL_TITLES,
     MODELS,
+    PAPERS_GRAPHS,
 )
 from dgbench.systems.gnnflow.experiments.table3 import CHOSEN
 from dgbench.systems.gnnflow.experiments.table4 import common
@@ -127,7 +128,7 @@ def jaccard(claim: Claim, rows: Rows) -> Finding:
 def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
     """Nodes more alike than edges, on the paper's graphs and on held ones."""
     found = rows_of(rows, experiment="table4")
-    mine = papers_graphs(found)
+    mine = PAPERS_GRAPHS.of(found)
     if len(mine) < len(claim.workload["datasets"]):
         return missing("the experiment 'table4' did not run on all graphs of the table")
     above = [row for row in found if common(row, "node") > common(row, "edge")]
@@ -235,21 +236,3 @@ def static_skew(claim: Claim, rows: Rows) -> Finding:
         reason=f"Gini index over all edges of {some(len(found), 'real graph')}; an exponential law "
         f"has {SKEWED}; the paper names neither task nor graph",
     )
-
-
-CHECKS: Mapping[str, Check] = {
-    "gnnflow-s1-edge-feature-share": dense_range,
-    "gnnflow-s22-edge-feature-share": dense_range,
-    "gnnflow-tab3-tgn": edge_share,
-    "gnnflow-tab3-tgat": edge_share,
-    "gnnflow-tab3-dysat": edge_share,
-    "gnnflow-tab3-dense-vs-sparse": dense_above_sparse,
-    "gnnflow-tab4-node-jaccard": jaccard,
-    "gnnflow-tab4-edge-jaccard": jaccard,
-    "gnnflow-tab4-node-above-edge": nodes_above_edges,
-    "gnnflow-s22-already-cached": already_cached,
-    "gnnflow-fig5-node-access-powerlaw": access_law,
-    "gnnflow-fig5-edge-access-exponential": access_law,
-    "gnnflow-fig5-other-workloads": other_workloads,
-    "gnnflow-s43-static-gnn-edge-skew": static_skew,
-}

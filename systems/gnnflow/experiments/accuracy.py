@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.charts import failures, gap
 from dgbench.lab.result_checks import close
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
+from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, Size, task_of
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    threads,
-    value_of,
-)
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS, graph_title
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
 from dgbench.systems.gnnflow.experiments.trainer_checks import SCORED, trainer_checks
 
@@ -51,11 +46,9 @@ class Accuracy(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "models": " ".join(models)},
-                group=f"{name}/{models[0]}",
+            self.cell_of(
+                {"dataset": name, "models": " ".join(models)},
+                f"{name}/{models[0]}",
                 timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
             )
             for name in SIZES[preset].graphs
@@ -155,7 +148,7 @@ def points(row: Any, model: str) -> float:
 
 def precision(row: Any, path: str, model: str) -> float:
     """Average precision of a model on one of the paths."""
-    return value_of(row, "average_precision", setting=path, model=model)
+    return number(row, "average_precision", setting=path, model=model)
 
 
 def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

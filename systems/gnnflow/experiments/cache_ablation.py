@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import failed, failures, mark, ratio_mark
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
@@ -27,18 +28,8 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     requests_check,
 )
 from dgbench.systems.gnnflow.experiments.cache_times import random_rows
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    mark,
-    model_title,
-    observe_speedup,
-    panel,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA, model_title, panel
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
@@ -124,11 +115,9 @@ class CacheAblation(Experiment):
         parts += [("speed", *SPEED), ("device", *SPEED)]
         lacking = NEEDS if device != "cuda" else WholeGraphCache.absent()
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": dataset, "model": model},
-                group=f"{part} {dataset} {model}",
+            self.cell_of(
+                {"part": part, "dataset": dataset, "model": model},
+                f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
                 unavailable=lacking if part == "device" else "",
             )
@@ -224,7 +213,7 @@ def average(
 def hit_rate(row: Any, gpus: int, kind: str, name: str) -> float:
     """Requests that hit, in percent."""
     which = {"ranks": gpus, "of": kind, "setting": name}
-    return 100 * value_of(row, "hit_rate", statistic=None, **which)
+    return 100 * number(row, "hit_rate", statistic=None, **which)
 
 
 def speedup(rows: Sequence[Any], way: str) -> Ratio:

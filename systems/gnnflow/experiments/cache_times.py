@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, RunContext
@@ -20,7 +21,6 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     counts_check,
     shortened,
 )
-from dgbench.systems.gnnflow.experiments.common import observe_speedup
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, Graph
 from dgbench.systems.gnnflow.rounds import Round

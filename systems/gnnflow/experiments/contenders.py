@@ -11,22 +11,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.charts import chart, failed, failures, gap, mark, ratio_mark
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-    ratio_mark,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
     by_subject,
@@ -34,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import PRESETS
+from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "contenders"
 OURS: Final = "blocks"
@@ -88,20 +81,16 @@ class Contenders(Experiment):
         left_out = LEFT_OUT.get(preset, ())
         absent = {one: one.absent() for one in CONTENDERS.values() if one.name not in left_out}
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "contenders": "all that are here"},
-                group=name,
+            self.cell_of(
+                {"dataset": name, "contenders": "all that are here"},
+                name,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1800}[preset],
             )
             for name in STREAMS[preset]
         ] + [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": STREAMS[preset][0], "contenders": one.name},
-                group=STREAMS[preset][0],
+            self.cell_of(
+                {"dataset": STREAMS[preset][0], "contenders": one.name},
+                STREAMS[preset][0],
                 unavailable=reason,
             )
             for one, reason in absent.items()
@@ -114,31 +103,16 @@ class Contenders(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="correctness",
-                name="contenders",
-                title="Samplers beside one another: how right, and how fast, fan-out 10",
-                points=checked_points,
-                options={
-                    "columns": (*MARKS, "repeats"),
-                    "xlabel": "time of a call",
-                    "interval": "that of the ratio to ours, turn by turn, at our median",
-                    "checked": "right: what stands strictly before a root's time",
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="contenders_add",
-                title="Adding 1 % of the edges in place over other ways to grow",
-                points=add_points,
-                options={
-                    "baseline_label": "the way of the row",
-                    "xlabel": "time of the other / time of ours",
-                    "interval": TURN_INTERVAL,
-                    "exact": False,
-                },
-            ),
-        ]
+            chart("correctness", "contenders",
+                "Samplers beside one another: how right, and how fast, fan-out 10", checked_points,
+                columns=(*MARKS, "repeats"), xlabel="time of a call",
+                interval="that of the ratio to ours, turn by turn, at our median",
+                checked="right: what stands strictly before a root's time"),
+            chart("speedup", "contenders_add",
+                "Adding 1 % of the edges in place over other ways to grow", add_points,
+                baseline_label="the way of the row", xlabel="time of the other / time of ours",
+                interval=TURN_INTERVAL, exact=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = contender_rows(rows)
@@ -169,7 +143,7 @@ def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
     events = Events(found.num_nodes, found.src, found.dst, found.t)
-    return events, origin_data(found.origin)
+    return events, describe(found)
 
 
 class Racers:
@@ -363,18 +337,12 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
         for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN):
             panel = f"{_stream(row)}: {policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}"
             for name, one in CONTENDERS.items():
-                point: dict[str, Any] = {
-                    "panel": panel,
-                    "system": "gnnflow" if name == OURS else one.title,
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
+                point: dict[str, Any] = mark(
+                    row, panel=panel, system="gnnflow" if name == OURS else one.title
+                )
                 points.append(point | _checked(row, name, policy, hops, batch, absent))
     if not points:
-        points = [
-            {"system": "gnnflow", "failed": failed(row), "row_ids": [row.id]}
-            for row in failures(rows, NAME)
-        ]
+        points = [gap(row, system="gnnflow") for row in failures(rows, NAME)]
     return points
 
 

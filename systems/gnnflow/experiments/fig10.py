@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
@@ -19,10 +21,9 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     series,
     task_of,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel, threads
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
 from dgbench.systems.gnnflow.experiments.sample_checks import drawn
-from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, model_title, panel
 
 NAME: Final = "fig10"
 MODELS: Final = ("tgn", "tgat")
@@ -111,14 +112,9 @@ class Fig10(Experiment):
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epochs of a round", "ylabel": "", "xlog": False, "ylog": False}
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Average precision and time of a round by finetuning epochs",
-                points=figure_points,
-                options={**options, "from_zero": False},
-            )
-        ]
+            sweep(NAME, "Average precision and time of a round by finetuning epochs", figure_points,
+                **options, from_zero=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.charts import chart, failed, failures, sweep
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
@@ -19,16 +21,8 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     series,
     task_of,
 )
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    model_title,
-    panel,
-    threads,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
-from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, model_title, panel
 
 NAME: Final = "fig11"
 MODELS: Final = ("tgn", "tgat")
@@ -132,8 +126,8 @@ class Fig11(Experiment):
             observe_series(told, [one.ap for one in outcomes], setting=name)
             # Rounds without training cost TGL a rebuild to be scored; that is not counted.
             spent = [one.retrain_s if one.trained else 0.0 for one in outcomes]
-            for number, seconds in enumerate(spent):
-                told.observe("operation_time", seconds, setting=name, round=number)
+            for k, seconds in enumerate(spent):
+                told.observe("operation_time", seconds, setting=name, round=k)
             if name in (OFTEN, SELDOM):
                 for turn in range(len(spent) // spacing):
                     seconds = sum(spent[turn * spacing : (turn + 1) * spacing])
@@ -157,25 +151,12 @@ class Fig11(Experiment):
             "names": False,
         }  # fmt: skip
         return [
-            FigureSpec(
-                kind="curves",
-                name=NAME,
-                title="Average precision of each round before it is trained on",
-                points=curve_points,
-                options={
-                    "xlabel": "round",
-                    "ylabel": "average precision",
-                    "start": "same seeds; all go on from one model, trained on the first events",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig11_lead",
-                title="Lead over the model that is never retrained, mean of five rounds",
-                points=lead_points,
-                options={**lines, "ylabel": "points", "hline": 0.0, "hline_label": NEVER},
-            ),
-        ]
+            chart("curves", NAME, "Average precision of each round before it is trained on",
+                curve_points, xlabel="round", ylabel="average precision",
+                start="same seeds; all go on from one model, trained on the first events"),
+            sweep("fig11_lead", "Lead over the model that is never retrained, mean of five rounds",
+                lead_points, **lines, ylabel="points", hline=0.0, hline_label=NEVER),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []
@@ -223,7 +204,7 @@ def jumps(row: Any) -> list[float]:
     Against GNNFlow's own curve, as rounds are not equally hard; means over up to three rounds
     before and after.
     """
-    behind, spacing = gaps(row), value_of(row, "rounds", of="between retrainings")
+    behind, spacing = gaps(row), number(row, "rounds", of="between retrainings")
     found = []
     for at in range(spacing, len(behind), spacing):  # the first round scored by a new model
         before, after = behind[max(0, at - 3) : at], behind[at : at + 3]

@@ -13,26 +13,21 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import Sample, count_walk, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.compare import Ratio, ratio_of, rounds_of
+from dgbench.lab.charts import failures, gap, sweep
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
 NAME: Final = "fig12"
@@ -108,20 +103,9 @@ class Fig12(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Sampling throughput over that of the static layout",
-                points=points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "throughput / static",
-                    "xlog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            )
-        ]
+            sweep(NAME, "Sampling throughput over that of the static layout", points, xlabel="",
+                ylabel="throughput / static", xlog=False, sort=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -193,7 +177,7 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
     nodes, times = roots_of(events, lists, VISITS[context.preset])
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe(events))
     checks: list[ResultCheck] = []
     for walk, policy in product(WALKS, POLICIES):
         calls = {

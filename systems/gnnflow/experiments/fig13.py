@@ -9,26 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
 from dgbench.lab.compare import Ratio, by_group, ratio
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments import sample_checks
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    origin_data,
-    ratio_mark,
-    value_of,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.gnnflow.experiments import sample_checks, table6
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     records_check,
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph, graph_title
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -49,8 +43,6 @@ GRAPHS: Final = ("reddit", "gdelt", "netflix")
 """The captions say Reddit and Netflix, the text Reddit and GDELT."""
 LIMIT: Final = 4 << 30
 """Bytes of GPU memory that the graph may take (section 6.2)."""
-PRINTED_MB: Final = {"gdelt": 3825, "netflix": 4295}
-"""Edge data with adaptive blocks in Table 6, in units of 2^20 bytes."""
 RECORD: Final = {"paper, 20 bytes a record": 20, "ours, packed": 16, "ours, compact": 12}
 """Bytes of a record by layout; 20 fits Table 6."""
 INSERTED: Final = 100_000
@@ -100,11 +92,9 @@ class Fig13(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "system": system},
-                group=name,
+            self.cell_of(
+                {"dataset": name, "system": system},
+                name,
                 repeats=REPEATS[preset] if device == "cuda" else 1,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset],
                 device="cpu" if system == CPU else "",
@@ -120,29 +110,12 @@ class Fig13(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig13",
-                title="Sampling on a GPU by placement of the graph, over the CPU",
-                points=points,
-                options={
-                    "baseline_label": "our sampler on this machine's CPU",
-                    "xlabel": "throughput over that of the CPU",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig13_bytes",
-                title="Bytes of all records at the published size, and the limit",
-                points=byte_points,
-                options={
-                    "ylabel": "bytes",
-                    "hline": float(LIMIT),
-                    "hline_label": "4 GB",
-                    "sort": False,
-                },
-            ),
-        ]
+            chart("speedup", "fig13", "Sampling on a GPU by placement of the graph, over the CPU",
+                points, baseline_label="our sampler on this machine's CPU",
+                xlabel="throughput over that of the CPU"),
+            sweep("fig13_bytes", "Bytes of all records at the published size, and the limit",
+                byte_points, ylabel="bytes", hline=float(LIMIT), hline_label="4 GB", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = cpu_rows(rows)
@@ -171,7 +144,7 @@ def cpu_rows(rows: Rows) -> list[Any]:
 
 def share(row: Any, record: int = 20) -> float:
     """What the records alone take of the limit at the published size, without any free slot."""
-    return record * value_of(row, "records", of="published") / LIMIT
+    return record * number(row, "records", of="published") / LIMIT
 
 
 def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
@@ -180,13 +153,21 @@ def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
     return ratio(times.where(system=slow), times.where(system=fast))
 
 
+def printed_bytes(name: str) -> int:
+    """Edge data and block records of adaptive blocks in Table 6; 0 where it has no such graph."""
+    if name not in table6.TWINS:
+        return 0
+    adaptive = table6.printed_table(name)["Adaptive"]
+    return round(adaptive["edge MB"] + adaptive["metadata MB"]) << 20
+
+
 def limit_of(graph: Graph, store: TemporalStore, published: int) -> int:
     """The limit that stands to this store as 4 GB stand to the paper's graph.
 
     Args:
         published: records of the graph at its published size.
     """
-    printed = PRINTED_MB[graph.name] << 20 if graph.name in PRINTED_MB else 20 * published
+    printed = printed_bytes(graph.name) or 20 * published
     return max(1, round(store.memory().total * LIMIT / printed))
 
 
@@ -291,14 +272,14 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     steady = measure_steady(step, budget_s=BUDGETS_S[context.preset])
     task_of = sampling_task(fanouts, task.sampling, undirected=graph.undirected, seed=1)
     checks = [records_check(store.neighbours, events, graph.undirected)]
-    for number in sample_checks.drawn(BATCHES, 2).tolist():
-        nodes, times = batches[number]
-        found = sample(nodes, times, number)
+    for batch in sample_checks.drawn(BATCHES, 2).tolist():
+        nodes, times = batches[batch]
+        found = sample(nodes, times, batch)
         checks.append(
-            samples_check(task_of, events, nodes, times, number, found, part=f"batch {number}")
+            samples_check(task_of, events, nodes, times, batch, found, part=f"batch {batch}")
         )
         if system != CPU:
-            checks.append(equal_samples(found, on_cpu(nodes, times, number)))
+            checks.append(equal_samples(found, on_cpu(nodes, times, batch)))
     records = len(events) * (2 if graph.undirected else 1)
     own = {"records": memory.records, "published": published}
     exact = {"records": records, "published": round(records / scale)}
@@ -309,7 +290,7 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     told.observe("step_time", steady.time, samples=steady.samples)
     told.warmup, told.deviation = steady.warmup, {"output": apart}
     told.checks = by_subject(checks)
-    told.data = {**origin_data(events.origin), "edges": len(events), "nodes": events.num_nodes}
+    told.data = {**describe(events), "edges": len(events), "nodes": events.num_nodes}
     return told
 
 
@@ -317,8 +298,8 @@ def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> Resul
     """A check that samples are those of the CPU, bit by bit."""
     columns = [
         {
-            f"{name} of hop {number}": getattr(hop, name)
-            for number, hop in enumerate(hops[0], 1)
+            f"{name} of hop {depth}": getattr(hop, name)
+            for depth, hop in enumerate(hops[0], 1)
             for name in CHECKED
         }
         for hops in (found, right)
@@ -354,10 +335,10 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         name = row.params["dataset"]
         common = {"x": graph_title(name), "row_ids": [row.id], "counted": True}
         found += [
-            {**common, "series": series, "y": size * value_of(row, "records", of="published")}
+            {**common, "series": series, "y": size * number(row, "records", of="published")}
             for series, size in RECORD.items()
         ]
-        if name in PRINTED_MB:
-            printed = {"series": "paper, Table 6", "y": PRINTED_MB[name] << 20, "paper": True}
+        if size := printed_bytes(name):
+            printed = {"series": "paper, Table 6", "y": size, "paper": True}
             found.append({**common, **printed})
     return found

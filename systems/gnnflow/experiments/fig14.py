@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, by_group, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
@@ -20,17 +21,8 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     requests_check,
 )
 from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, time_rounds
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    mark,
-    model_title,
-    panel,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA, model_title, panel
 
 NETFLIX: Final = ("netflix", "tgn")
 """The workload of panels b to d."""
@@ -182,7 +174,7 @@ class Fig14(Grid):
 def hit_rate(row: Any, kind: str, variant: str, times: float = 1.0) -> float:
     """Requests that one of `VARIANTS` answers, in percent."""
     which = {"of": kind, "setting": variant, "capacity": times}
-    return 100 * value_of(row, "hit_rate", statistic=None, **which)
+    return 100 * number(row, "hit_rate", statistic=None, **which)
 
 
 def speedup(rows: Sequence[Any]) -> Ratio:

@@ -9,20 +9,15 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import chart, failed, failures, mark, sweep
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    mark,
-    observe_speedup,
-    one_thread,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.partition import first_events
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
@@ -123,28 +118,15 @@ class Fig15(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="scaling",
-                name="fig15",
-                title="Training throughput of TGN and TGAT on GDELT, projected to T4 (Figure 15)",
-                points=scaled_points,
-                options={
-                    "xlabel": "ranks or GPUs",
-                    "ylabel": "events/s over TGL's on one",
-                    "topology": "g4dn.metal, 8 T4 a machine over PCIe, 100 Gb/s between machines",
-                    "most": PROJECTED[-1],
-                    "band": "from a T4 by its bandwidth to a T4 by its arithmetic",
-                    "here": "processes of one CPU by processor time, one run",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig15_ranks",
-                title="Throughput by processor time, ranks of one CPU",
-                points=measured_points,
-                options={"xlabel": "model and ranks", "ylabel": "events/s"},
-            ),
-        ]
+            chart("scaling", "fig15",
+                "Training throughput of TGN and TGAT on GDELT, projected to T4 (Figure 15)",
+                scaled_points, xlabel="ranks or GPUs", ylabel="events/s over TGL's on one",
+                topology="g4dn.metal, 8 T4 a machine over PCIe, 100 Gb/s between machines",
+                most=PROJECTED[-1], band="from a T4 by its bandwidth to a T4 by its arithmetic",
+                here="processes of one CPU by processor time, one run"),
+            sweep("fig15_ranks", "Throughput by processor time, ranks of one CPU", measured_points,
+                xlabel="model and ranks", ylabel="events/s"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME, ranks=1)
@@ -370,7 +352,7 @@ def projected(row: Any, reading: str) -> dict[tuple[str, int], float]:
 
 def own_throughput(row: Any, name: str) -> float:
     """Events per second of processor time."""
-    return value_of(row, "throughput", setting=name, clock="processor")
+    return number(row, "throughput", setting=name, clock="processor")
 
 
 def scaling(rows: Rows, model: str, name: str = OURS) -> dict[int, float]:

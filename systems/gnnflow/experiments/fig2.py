@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failures, gap, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
@@ -19,18 +20,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    panel,
-)
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
     MODEL_TITLES,
     PRESETS,
+    graph_title,
+    panel,
 )
 
 GRAPHS: Final = {
@@ -94,16 +90,14 @@ class Fig2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="fig2",
-                title="A batch of TGL and DGL by its parts (Figure 2)",
-                points=split_points,
-                options={
-                    "xlabel": "time of a batch, ms",
-                    "phases_from": "parts and totals from one instrumented run; blue: sampling, "
-                    "yellow: fetching features, purple: reading and writing memories",
-                },
+            chart(
+                "time_split",
+                "fig2",
+                "A batch of TGL and DGL by its parts (Figure 2)",
+                split_points,
+                xlabel="time of a batch, ms",
+                phases_from="parts and totals from one instrumented run; blue: sampling, "
+                "yellow: fetching features, purple: reading and writing memories",
             )
         ]
 

@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import torch
 
+from dgbench.lab.charts import chart, failed, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.laws import fit, gini
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS, panel
 from dgbench.systems.gnnflow.rounds import Round
 
 GRAPHS: Final = {
@@ -102,17 +102,15 @@ class Fig5(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=f"fig5_{kind}",
-                title=f"Accesses of {kind}s in an epoch (Figure 5)",
-                points=lambda rows, kind=kind: points(rows, kind),
-                options={
-                    "xlabel": f"accesses of one {kind}, in means",
-                    "ylabel": f"share of {kind}s with more, %",
-                    "marks": "few",
-                    "names": False,
-                },
+            chart(
+                "sweep",
+                f"fig5_{kind}",
+                f"Accesses of {kind}s in an epoch (Figure 5)",
+                lambda rows, kind=kind: points(rows, kind),
+                xlabel=f"accesses of one {kind}, in means",
+                ylabel=f"share of {kind}s with more, %",
+                marks="few",
+                names=False,
             )
             for kind in KINDS
         ]
@@ -210,7 +208,7 @@ def describe(counts: np.ndarray) -> Laws:
 
 def law_z(row: Any, model: str, kind: str) -> float | None:
     """Vuong's z of the accesses of pairs of events, above 0 where a power law is nearer."""
-    return value_of(row, "likelihood_z", model=model, task="link", of=kind, setting="upper half")
+    return number(row, "likelihood_z", model=model, task="link", of=kind, setting="upper half")
 
 
 def law(row: Any, model: str, kind: str) -> str:

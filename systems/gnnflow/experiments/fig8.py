@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import (
     Cell,
     Contender,
@@ -16,15 +17,6 @@ from dgbench.systems.base import (
     Measurement,
     Preset,
     RunContext,
-)
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    model_title,
-    ratio_mark,
-    value_of,
 )
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
@@ -40,6 +32,8 @@ from dgbench.systems.gnnflow.experiments.settings import (
     HELD_NAMES,
     MODEL_TITLES,
     MODELS,
+    graph_title,
+    model_title,
     workload,
 )
 
@@ -188,41 +182,19 @@ class Fig8(Experiment):
     def figures(self) -> list[FigureSpec]:
         interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig8",
-                title="GNNFlow over TGL, time of a round",
-                points=over_points,
-                options={**interval, "xlabel": "speed-up of a round", "main": True},
-                contenders=CONTENDERS,
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig8_without_network",
-                title="The same without the network: update, sampling, fetching",
-                points=lambda rows: over_points(rows, "without network"),
-                options={**interval, "xlabel": "speed-up of all but the network"},
-                contenders=CONTENDERS,
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig8_split",
-                title="What a round is spent on",
-                points=split_points,
-                options={
-                    "xlabel": "time of one round, ms",
-                    "phases_from": "every round timed; update: of the graph; transfer: features",
-                },
-            ),
-            FigureSpec(
-                kind="ablation",
-                name="fig8_steps",
-                title="From TGL to GNNFlow, technique by technique",
-                points=step_points,
-                options={"system": "gnnflow"},
-                contenders={"in-place updates": Contender("gnnflow", switch="in_place")},
-            ),
-        ]
+            chart("speedup", "fig8", "GNNFlow over TGL, time of a round", over_points, **interval,
+                xlabel="speed-up of a round", main=True, contenders=CONTENDERS),
+            chart("speedup", "fig8_without_network",
+                "The same without the network: update, sampling, fetching",
+                lambda rows: over_points(rows, "without network"), **interval,
+                xlabel="speed-up of all but the network", contenders=CONTENDERS),
+            chart("time_split", "fig8_split", "What a round is spent on", split_points,
+                xlabel="time of one round, ms",
+                phases_from="every round timed; update: of the graph; transfer: features"),
+            chart("ablation", "fig8_steps", "From TGL to GNNFlow, technique by technique",
+                step_points, system="gnnflow",
+                contenders={"in-place updates": Contender("gnnflow", switch="in_place")}),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = races(rows)
@@ -267,7 +239,7 @@ def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     points = [
         ratio_mark(
             gain, **_where(row), system=system, baseline=TITLES[baseline],
-            n=value_of(row, "turns"), deviation=gain.deviation,
+            n=number(row, "turns"), deviation=gain.deviation,
         )
         for row in races(rows)
         for baseline, setting, system in shown

@@ -10,20 +10,12 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failures, gap, ratio_mark
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    model_title,
-    observe_speedup,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.round_race import (
     GNNFLOW,
     GRAPH_AT,
@@ -32,7 +24,14 @@ from dgbench.systems.gnnflow.experiments.round_race import (
     open_contender,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, drawn, samples_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, EPOCHS, MODELS, workload
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    EPOCHS,
+    MODELS,
+    graph_title,
+    model_title,
+    workload,
+)
 
 NAME: Final = "fig9"
 GRAPHS: Final = {
@@ -80,18 +79,9 @@ class Fig9(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig9",
-                title="Sampling and fetching of a batch, GNNFlow over TGL",
-                points=points,
-                options={
-                    "baseline_label": "TGL, re-implemented",
-                    "xlabel": "speed-up",
-                    "interval": TURN_INTERVAL,
-                },
-            )
-        ]
+            chart("speedup", "fig9", "Sampling and fetching of a batch, GNNFlow over TGL", points,
+                baseline_label="TGL, re-implemented", xlabel="speed-up", interval=TURN_INTERVAL),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)
@@ -230,7 +220,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     found = []
     for part in PARTS:
         for row in rows_of(rows, experiment=NAME):
-            gain, turns = speedup([row], part), value_of(row, "turns")
+            gain, turns = speedup([row], part), number(row, "turns")
             more = {"n": turns, "deviation": gain.deviation}
             found.append(ratio_mark(gain, panel=part, row=_title(row), **sides, **more))
     return found + [

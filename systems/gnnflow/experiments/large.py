@@ -7,25 +7,22 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import ledger
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
     PlainBlocks,
     counted_blocks,
     records_by_batch,
 )
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    one_thread,
-    origin_data,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LEDGER, SETTINGS, workload
 
 NAME: Final = "large"
 OURS: Final = "GNNFlow"
@@ -39,7 +36,7 @@ TAUS: Final = (16, 64, 128, 256, 512, 1024, 4096)
 SLOT, BLOCK = 20, 64
 """Bytes of a slot and of a block as Table 6 counts them; section 4.1 describes 21 and 72."""
 HALF: Final = ", half precision"
-PRINTED: Final = {"edge": 123e9, "metadata": 1.65e9}
+PRINTED: Final = {"edge": "s64-ldbc-edge-memory", "metadata": "s64-ldbc-metadata"}
 GPUS: Final = 64
 BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
 """Events of a batch of one rank."""
@@ -83,14 +80,9 @@ class Large(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="large",
-                title="Memory of LDBC by the threshold of block sizes, from a twin",
-                points=memory_points,
-                options={"xlabel": "threshold tau", "ylabel": "GB", "base": 2},
-            )
-        ]
+            sweep("large", "Memory of LDBC by the threshold of block sizes, from a twin",
+                memory_points, xlabel="threshold tau", ylabel="GB", base=2),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -175,7 +167,7 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     events = datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
     factor = graph.printed["edges"] / len(events)
     step = max(1, round(INGEST / factor))
-    told = Measurement(data=origin_data(events.origin))
+    told = Measurement(data=describe(events))
     _observe_printed(told, graph)
     checks = [_bytes_check()]
     told.observe("events", len(events))
@@ -297,7 +289,7 @@ def last_rows(rows: Rows, kind: str) -> list[Any]:
 
 def memory(row: Any, of: str, dtype: str | None = None) -> int:
     """Bytes by printed sizes."""
-    return value_of(row, "memory", of=of, dtype=dtype)
+    return number(row, "memory", of=of, dtype=dtype)
 
 
 def gigabytes(row: Any, part: str) -> dict[int, float]:
@@ -306,17 +298,22 @@ def gigabytes(row: Any, part: str) -> dict[int, float]:
     return {tau: size / 1e9 for tau, size in found.items()}
 
 
+def printed_gigabytes(part: str) -> float:
+    """What the paper prints of LDBC."""
+    return float(ledger(LEDGER)[PRINTED[part]])
+
+
 def fitting(row: Any) -> int:
     """The threshold at which edges take most nearly what is printed."""
     sizes = gigabytes(row, "edge")
-    return min(TAUS, key=lambda tau: abs(sizes[tau] - PRINTED["edge"] / 1e9))
+    return min(TAUS, key=lambda tau: abs(sizes[tau] - printed_gigabytes("edge")))
 
 
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Edge data and metadata by threshold, and the printed ones."""
     points: list[dict[str, Any]] = []
     for row in last_rows(rows, MEMORY):
-        for part, printed in PRINTED.items():
+        for part in PRINTED:
             series = "edge data" if part == "edge" else part
             points += [
                 {
@@ -333,7 +330,7 @@ def memory_points(rows: Rows) -> list[dict[str, Any]]:
                 {
                     "series": series,
                     "x": fitting(row),
-                    "y": printed / 1e9,
+                    "y": printed_gigabytes(part),
                     "paper": True,
                     "row_ids": [row.id],
                 }

@@ -11,19 +11,12 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    graph_title,
-    mark,
-    one_thread,
-    origin_data,
-    panel,
-    value_of,
-)
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.experiments.partition_checks import (
     asked_by_loop,
     asked_by_search,
@@ -35,7 +28,13 @@ from dgbench.systems.gnnflow.experiments.partition_checks import (
     shares_check,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import samples_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    SETTINGS,
+    graph_title,
+    panel,
+    workload,
+)
 
 NAME: Final = "partition"
 BALANCE, CUTS, SERVING = "balance", "cuts", "serving"
@@ -114,35 +113,21 @@ class Partition(Grid):
         work = {BALANCE: _balance, CUTS: _cuts, SERVING: _serving}
         with one_thread():
             events = _events(graph, preset)
-            found = Measurement(data=origin_data(events.origin))
+            found = Measurement(data=describe(events))
             for kind in kinds:
                 work[kind](found, graph, events, preset)
         return found
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="partition_balance",
-                title="Records of the fullest of 4 machines beyond the mean",
-                points=balance_points,
-                options={"xlabel": "graph", "ylabel": "% beyond the mean", "ylog": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_cuts",
-                title="Bytes that sampling takes from other machines, 4 machines",
-                points=cut_points,
-                options={"xlabel": "graph", "ylabel": "bytes a target"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_serving",
-                title="Work of 32 ranks that sample for each other: variation over the ranks",
-                points=serving_points,
-                options={"xlabel": "model", "ylabel": "coefficient of variation"},
-            ),
-        ]
+            sweep("partition_balance", "Records of the fullest of 4 machines beyond the mean",
+                balance_points, xlabel="graph", ylabel="% beyond the mean", ylog=False),
+            sweep("partition_cuts", "Bytes that sampling takes from other machines, 4 machines",
+                cut_points, xlabel="graph", ylabel="bytes a target"),
+            sweep("partition_serving",
+                "Work of 32 ranks that sample for each other: variation over the ranks",
+                serving_points, xlabel="model", ylabel="coefficient of variation"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -385,7 +370,7 @@ def cut_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": name,
             "x": panel(row),
-            "y": count / value_of(row, "targets", machines=4),
+            "y": count / number(row, "targets", machines=4),
             "counted": True,
             "row_ids": [row.id],
         }

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
-from dgbench.systems.gnnflow.experiments.common import one_thread
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.trainer_checks import (
     PLAIN,

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import close
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.gnnflow.experiments.common import observe_speedup
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, Graph
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
 from dgbench.systems.gnnflow.rounds import Continuous, Outcome, Round, rounds_by_time

@@ -11,26 +11,20 @@ import torch
 
 from dgbench.kernels_cuda.temporal_sample import count_walk, sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, ratio_of, rounds_of
+from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-    ratio_mark,
-)
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import PRESETS
+from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "sampling_ablation"
 SYNTHETIC: Final = "power law"
@@ -90,29 +84,12 @@ class SamplingAblation(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name=NAME,
-                title="The sampler over itself with one part changed",
-                points=variant_points,
-                options={
-                    "baseline_label": "the sampler with the change of the row",
-                    "xlabel": "time with the change / time as it is",
-                    "interval": ROUND_INTERVAL,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="sampling_lookup",
-                title="Times compared to find a window",
-                points=lookup_points,
-                options={
-                    "xlabel": "records of the vertex",
-                    "ylabel": "times and blocks looked at",
-                    "ylog": True,
-                },
-            ),
-        ]
+            chart("speedup", NAME, "The sampler over itself with one part changed", variant_points,
+                baseline_label="the sampler with the change of the row",
+                xlabel="time with the change / time as it is", interval=ROUND_INTERVAL),
+            sweep("sampling_lookup", "Times compared to find a window", lookup_points,
+                xlabel="records of the vertex", ylabel="times and blocks looked at", ylog=True),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = [
@@ -238,7 +215,7 @@ def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
     events = Events(found.num_nodes, found.src, found.dst, found.t)
-    return events, origin_data(found.origin)
+    return events, describe(found)
 
 
 def _store(events: Events, layout: str) -> TemporalStore:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.evidence import PapersGraphs
+from dgbench.lab.printed import ledger, plain
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName, span_of
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamWorkload
 
+LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
@@ -34,7 +38,6 @@ class Graph:
         fixed: slots of a block of fixed size (section 6.2).
         window: length of one of DySAT's snapshots, in the card's unit of time.
         node_cache, edge_cache: capacity of the caches as a share of nodes and edges (section 6).
-        printed: nodes, edges, node and edge dimensions, days as printed; empty for our additions.
         real: whether the data is held and real.
     """
 
@@ -50,8 +53,21 @@ class Graph:
     window: float = 7 * 86400.0
     node_cache: float = 0.03
     edge_cache: float = 0.003
-    printed: dict[str, int] | None = None
     real: bool = False
+
+    @property
+    def printed(self) -> dict[str, int]:
+        """Nodes, edges and dimensions as Table 5 prints them; empty for our additions."""
+        columns = {
+            "nodes": "nodes",
+            "edges": "edges",
+            "node_dim": "node-dim",
+            "edge_dim": "edge-dim",
+        }
+        said = {key: ledger(LEDGER)[f"tab5-{name}"] for key, name in columns.items()}
+        if self.title not in said["nodes"]:
+            return {}
+        return {key: int(plain(column[self.title] or 0)) for key, column in said.items()}
 
     def scale(self, preset: Preset) -> float:
         """Size factor of the twin in this preset."""
@@ -65,27 +81,20 @@ where our times are the seconds of the released data."""
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 
 
-def _printed(nodes: int, edges: int, node_dim: int, edge_dim: int, days: int) -> dict[str, int]:
-    return {
-        "nodes": nodes, "edges": edges, "node_dim": node_dim, "edge_dim": edge_dim, "days": days,
-    }  # fmt: skip
-
-
 GRAPHS: Final = (
     Graph("reddit", "Reddit", True, 128, 172, DAY, (1 / 64, 1 / 8, 1.0, 1.0),
-          window=RELEASED_WINDOW, printed=_printed(11_000, 672_000, 128, 172, 30)),
+          window=RELEASED_WINDOW),
     Graph("netflix", "Netflix", True, 768, 128, 1.0, (1 / 4096, 1 / 512, 1 / 16, 1.0),
-          tau=48, fixed=48, window=30.0,
-          printed=_printed(978_000, 100_000_000, 768, 128, 2628)),
+          tau=48, fixed=48, window=30.0),
     Graph("gdelt", "GDELT", False, 413, 186, DAY, (1 / 4096, 1 / 1024, 1 / 32, 1.0),
-          tau=8192, fixed=1024, printed=_printed(17_000, 191_000_000, 413, 186, 1826)),
+          tau=8192, fixed=1024),
     Graph("mag", "MAG", False, 768, 0, 30 * DAY, (1 / 4096, 1 / 2048, 1 / 128, 1.0),
-          window=360 * DAY, node_cache=0.01,
-          printed=_printed(122_000_000, 1_300_000_000, 768, 0, 3652)),
-    Graph("ldbc", "LDBC", True, 0, 0, DAY, (1 / 4096, 1 / 4096, 1 / 512, 1.0),
-          printed=_printed(113_000_000, 5_100_000_000, 0, 0, 1095)),
+          window=360 * DAY, node_cache=0.01),
+    Graph("ldbc", "LDBC", True, 0, 0, DAY, (1 / 4096, 1 / 4096, 1 / 512, 1.0)),
 )  # fmt: skip
 """The paper's five graphs, in the order of Table 5."""
+
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
 
 HELD: Final = (
     Graph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=RELEASED_WINDOW,
@@ -108,6 +117,8 @@ BY_NAME: Final = GraphsByName(
                        window=(span_of(card) or 1.0) / 30, real=True),
 )  # fmt: skip
 """A dataset of the user's has a hundred rounds, and windows of a thirtieth of it."""
+panel: Final = BY_NAME.panel
+graph_title: Final = BY_NAME.title
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 
@@ -155,6 +166,19 @@ INITIAL: Final = 0.3
 """Share of the events that a model is trained on before the rounds begin (section 6.1)."""
 LAMBDA: Final = 0.2
 """Share of a cache that one batch may replace (section 4.3)."""
+
+
+def by_dataset(claim: str) -> dict[str, float]:
+    """A column of a printed table, by our names of datasets."""
+    return {DATASET_OF[title]: plain(value) for title, value in ledger(LEDGER)[claim].items()}
+
+
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- gnnflow --device cuda"
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
 
 
 def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> StreamWorkload:

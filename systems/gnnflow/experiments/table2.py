@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
@@ -21,16 +22,9 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    panel,
-)
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.experiments.sample_checks import records_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, graph_title, panel
 
 TRAINED: Final = {"tgl": "tgn", "dgl": "graphsage"}
 """The model whose epoch stands in the table. TGL's is not named; TGN is its cheapest."""
@@ -111,14 +105,9 @@ class Table2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Building and partitioning against an epoch of training",
-                points=stage_points,
-                options={"xlabel": "", "ylabel": "time, s", "sort": False},
-            )
-        ]
+            sweep("table2", "Building and partitioning against an epoch of training", stage_points,
+                xlabel="", ylabel="time, s", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment=self.name)

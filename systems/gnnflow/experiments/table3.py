@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     INITIAL,
     MODEL_TITLES,
     MODELS,
     SETTINGS,
+    by_dataset,
+    panel,
 )
 
 PAPERS: Final = ("reddit", "gdelt", "netflix")
@@ -99,18 +101,9 @@ class Table3(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table3",
-                title="Edge features in percent of the feature traffic (Table 3)",
-                points=points,
-                options={
-                    "ylabel": "edge features, % of the bytes of a batch",
-                    "ylog": False,
-                    "sort": False,
-                },
-            )
-        ]
+            sweep("table3", "Edge features in percent of the feature traffic (Table 3)", points,
+                ylabel="edge features, % of the bytes of a batch", ylog=False, sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [
@@ -195,16 +188,8 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             for one in mine
             if "memory" not in (reading := one["setting"]) or model == "tgn"
         ]
-        if (printed := PRINTED.get((dataset, model))) is not None:
+        if (printed := by_dataset(f"tab3-{model}").get(dataset)) is not None:
             made.append({**common, "series": "printed", "y": printed, "paper": True})
     for row in failures(rows, "table3"):
         made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
     return made
-
-
-PRINTED: Final = {
-    ("reddit", "tgn"): 82.2, ("gdelt", "tgn"): 72.4, ("netflix", "tgn"): 26.9,
-    ("reddit", "tgat"): 88.6, ("gdelt", "tgat"): 99.3, ("netflix", "tgat"): 35.9,
-    ("reddit", "dysat"): 62.2, ("gdelt", "dysat"): 89.2, ("netflix", "dysat"): 28.0,
-}  # fmt: skip
-"""The table, in percent."""

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS, by_dataset, panel
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
@@ -37,11 +37,6 @@ DAYS: Final = {"wikipedia": DAY}
 RECOUNTED: Final = 40
 """Events of a round whose sets are built once more."""
 KINDS: Final = ("node", "edge")
-PRINTED: Final = {
-    ("reddit", "node"): 99.5, ("gdelt", "node"): 95.0, ("netflix", "node"): 87.5,
-    ("reddit", "edge"): 91.9, ("gdelt", "edge"): 27.6, ("netflix", "edge"): 29.3,
-}  # fmt: skip
-"""The table, in percent."""
 
 
 class Table4(Grid):
@@ -97,18 +92,9 @@ class Table4(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table4",
-                title="What adjacent rounds sample in common (Table 4)",
-                points=points,
-                options={
-                    "ylabel": "in common with the round before, %",
-                    "ylog": False,
-                    "sort": False,
-                },
-            )
-        ]
+            sweep("table4", "What adjacent rounds sample in common (Table 4)", points,
+                ylabel="in common with the round before, %", ylog=False, sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment="table4")
@@ -157,13 +143,13 @@ def recount(
            for one in rounds[-2:]]  # fmt: skip
     plain = [plain_sets(accesses, one) for one in few]
     own, wanted = {}, {}
-    for number, (one, (seen, held)) in enumerate(zip(few, plain, strict=True)):
+    for k, (one, (seen, held)) in enumerate(zip(few, plain, strict=True)):
         both = (sets(accesses, one), seen), (choices(accesses, one), held)
         for name, (mine, exact) in zip(("sampled", "cached"), both, strict=True):
             for kind in KINDS:
                 ids = torch.tensor(sorted(exact[kind]), dtype=torch.int64)
-                own[f"{kind}s {name}, round {number}"] = mine[kind].nonzero()[:, 0]
-                wanted[f"{kind}s {name}, round {number}"] = ids
+                own[f"{kind}s {name}, round {k}"] = mine[kind].nonzero()[:, 0]
+                wanted[f"{kind}s {name}, round {k}"] = ids
     shares: dict[str, float] = {}
     exact_shares: dict[str, float] = {}
     for kind in KINDS:
@@ -218,7 +204,7 @@ def mean(values: Sequence[float]) -> float:
 
 def common(row: Any, kind: str, statistic: str = "jaccard") -> float:
     """What adjacent rounds of a row have in common, in percent."""
-    return 100 * value_of(row, "overlap", of=kind, statistic=statistic)
+    return 100 * number(row, "overlap", of=kind, statistic=statistic)
 
 
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -230,7 +216,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             for value, words in (("jaccard", "sampled"), ("already cached", "to be cached")):
                 share = common(row, kind, value)
                 made.append(mark(row, **where, series=words, y=share, counted=True))
-            printed = PRINTED.get((row.params["dataset"], kind))
+            printed = by_dataset(f"tab4-{kind}-jaccard").get(row.params["dataset"])
             if printed is not None:
                 made.append({**where, "series": "printed", "y": printed, "paper": True})
     return made + [

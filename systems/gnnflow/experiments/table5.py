@@ -15,11 +15,12 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.gnnflow.experiments.common import failed, failures
 from dgbench.systems.gnnflow.experiments.settings import DAY, GRAPHS
 
 SIZES: Final = ("nodes", "edges")
@@ -86,14 +87,9 @@ class Table5(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table5",
-                title="Sizes of the graphs, as printed and as published",
-                points=size_points,
-                options={"xlabel": "", "ylabel": "", "sort": False},
-            )
-        ]
+            sweep("table5", "Sizes of the graphs, as printed and as published", size_points,
+                xlabel="", ylabel="", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment=self.name)
@@ -105,7 +101,7 @@ class Table5(Grid):
             for graph in GRAPHS
             for size in SIZES
             if (known := size_of(found[-1], graph.name, size))
-            and not rounds_to(known[0], graph.printed[size])
+            and not same_printed(known[0], graph.printed[size])
         ]
         said = f"All but one: {apart[0]}" if len(apart) == 1 else "; ".join(apart)
         return f"{said or 'All sizes that are known round to the printed ones'}."
@@ -185,13 +181,6 @@ def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
     known = Table.of([row]).where(METRICS[size], dataset=name).numbers("setting")
     return next(((known[s], s == "counted") for s in ("counted", "stated") if s in known), None)
-
-
-def rounds_to(number: int, printed: int) -> bool:
-    """Whether a number is rounded or cut to the printed one, at its digits (at least two)."""
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    return -unit <= 2 * (number - printed) < 2 * unit if unit > 1 else number == printed
 
 
 def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -12,21 +12,23 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import ledger, plain
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    graph_title,
-    origin_data,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    LEDGER,
+    PRESETS,
+    Graph,
+    graph_title,
+)
 
 INJECTED = 100_000
 """Edges of a batch (section 6.2)."""
@@ -41,27 +43,26 @@ CONSTRUCTED = "constructed"
 """No dataset: a graph on which every vertex gets one record per batch, and the hubs of Table 6."""
 MIB = float(1 << 20)
 
-PRINTED = {
-    "gdelt": {
-        "Adj. List": (2866.91, 4_800_000, 3649.06, 2919.25),
-        "Strawman": (233.97, 1913, 3649.01, 238.22),
-        "Fixed-size": (12.74, 18680, 3843.77, 12.97),
-        "Adaptive": (6.38, 1896, 3818.22, 6.49),
-        "Static": (0.95, 1, 3648.69, 0.96),
-    },
-    "netflix": {
-        "Adj. List": (101.27, 58_000, 3847.28, 3077.83),
-        "Strawman": (32.63, 984, 3845.94, 991.69),
-        "Fixed-size": (9.68, 4854, 4064.2, 294.33),
-        "Adaptive": (9.04, 974, 4020.28, 274.82),
-        "Static": (1.0, 1, 3833.22, 30.39),
-    },
-}
-"""Table 6 as printed: average and longest list, megabytes of edge data and of block records."""
-COLUMNS = ("average", "longest", "edge MB", "metadata MB")
+COLUMNS = {
+    "average": "avg-list", "longest": "max-list", "edge MB": "edge-mb", "metadata MB": "meta-mb"
+}  # fmt: skip
+"""Average and longest list, megabytes of edge data and of block records, by the ledger's names."""
+PAPERS = ("Adj. List", "Strawman", "Fixed-size", "Adaptive", "Static")
 LITERAL = "Adaptive as printed"
 LIST_OF_ONE = "List of single edges"
-LAYOUTS = (*PRINTED["gdelt"], LITERAL, LIST_OF_ONE)
+LAYOUTS = (*PAPERS, LITERAL, LIST_OF_ONE)
+
+
+def printed_table(graph: str) -> dict[str, dict[str, float]]:
+    """A graph's rows of Table 6: layout -> column -> number."""
+    columns = {name: ledger(LEDGER)[f"tab6-{graph}-{word}"] for name, word in COLUMNS.items()}
+    return {
+        layout: {
+            name: int(plain(said[layout])) if isinstance(said[layout], str) else said[layout]
+            for name, said in columns.items()
+        }
+        for layout in PAPERS
+    }
 
 
 def policies(tau: int, fixed: int) -> dict[str, BlockPolicy]:
@@ -130,34 +131,12 @@ class Table6(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table6",
-                title="Blocks of a vertex, by how blocks are sized",
-                points=list_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "average list",
-                    "xlog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table6_memory",
-                title="Edge data above one full block per vertex, percent",
-                points=memory_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "% above static",
-                    "xlog": False,
-                    "ylog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            ),
-        ]
+            sweep("table6", "Blocks of a vertex, by how blocks are sized", list_points, xlabel="",
+                ylabel="average list", xlog=False, sort=False, names=False),
+            sweep("table6_memory", "Edge data above one full block per vertex, percent",
+                memory_points, xlabel="", ylabel="% above static", xlog=False, ylog=False,
+                sort=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []
@@ -214,7 +193,7 @@ def _held(graph: Graph) -> _Source:
     )
     sizes = (HELD_BATCH, graph.tau, graph.fixed)
     stamps = int(events.t.unique().numel())
-    return _Source(chunks, events.num_nodes, graph, sizes, origin_data(events.origin), stamps)
+    return _Source(chunks, events.num_nodes, graph, sizes, describe(events), stamps)
 
 
 def _measured(source: _Source) -> Measurement:
@@ -370,8 +349,9 @@ def _hub(graph: Graph) -> dict[str, int]:
 
 def _arrivals(graph: Graph) -> np.ndarray:
     """Records that each batch brings to the vertex of largest degree."""
-    printed = PRINTED[graph.name]
-    degree, batches = printed["Fixed-size"][1] * graph.fixed, printed["Strawman"][1]
+    printed = printed_table(graph.name)
+    degree = printed["Fixed-size"]["longest"] * graph.fixed
+    batches = printed["Strawman"]["longest"]
     return np.random.default_rng(1).poisson(degree / batches, int(batches))
 
 
@@ -388,7 +368,7 @@ def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
 
 def table(row: Any) -> dict[str, dict[str, float]]:
     """Table 6 of one row: layout -> column -> number."""
-    found, vertices = Table.of([row]), value_of(row, "vertices", of=None)
+    found, vertices = Table.of([row]), number(row, "vertices", of=None)
     blocks = found.where("list_blocks", statistic=None).numbers("setting")
     longest = found.where("list_blocks", statistic="longest").numbers("setting")
     slots = found.where("slots", statistic=None).numbers("setting")
@@ -427,14 +407,12 @@ def _points(rows: Sequence[Any], value: Any, paper: int) -> list[dict[str, Any]]
         for name in LAYOUTS:
             point = {"panel": panel, "series": "blocks", "x": name, "counted": True}
             found.append({**point, "y": value(numbers, name), "row_ids": [row.id]})
-        if row.params["scale"] == 1 and graph in PRINTED:
-            printed = {
-                name: dict(zip(COLUMNS, one, strict=True)) for name, one in PRINTED[graph].items()
-            }
+        if row.params["scale"] == 1 and graph in TWINS:
+            printed = printed_table(graph)
             for name in printed:
                 point = {"panel": panel, "series": "blocks, paper", "x": name, "paper": True}
                 found.append({**point, "y": value(printed, name), "row_ids": []})
     for row in failures(rows, "table6"):
         point = {"panel": graph_title(row.params["dataset"]), "series": "blocks"}
-        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
+        found.append(gap(row, **point, x="-"))
     return found

@@ -9,20 +9,15 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures, sweep
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Observation, Table, rows_of
+from dgbench.lab.table import Observation, Table, number, rows_of
 from dgbench.runtime.statistics import paired_ratio
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    observe_speedup,
-    one_thread,
-    origin_data,
-    panel,
-    value_of,
-)
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check, places_check
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
@@ -34,6 +29,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     MODEL_TITLES,
     SETTINGS,
     STATIC_MODELS,
+    panel,
     workload,
 )
 
@@ -106,28 +102,19 @@ class Table7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table7",
-                title="Training throughput on a partitioned graph (Table 7), by processor time",
-                points=train_points,
-                options={"xlabel": "model", "ylabel": "events/s"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table7_build",
-                title="Partition and build for 4 machines, processor seconds",
-                points=build_points,
-                options={"xlabel": "graph", "ylabel": "s"},
-            ),
-        ]
+            sweep("table7",
+                "Training throughput on a partitioned graph (Table 7), by processor time",
+                train_points, xlabel="model", ylabel="events/s"),
+            sweep("table7_build", "Partition and build for 4 machines, processor seconds",
+                build_points, xlabel="graph", ylabel="s"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
         for row in last_rows(rows, BUILD):
             words.append(f"building {build_gain(row).value:.1f}x as fast as METIS and rows")
         for row in last_rows(rows, TRAIN):
-            gain = value_of(row, "speedup", baseline=DISTDGL)
+            gain = number(row, "speedup", baseline=DISTDGL)
             words.append(f"{MODEL_TITLES[row.params['model']]} trained {gain:.2f}x as fast")
         return f"On a twin of MAG, GNNFlow against DistDGL: {', '.join(words)}." if words else ""
 
@@ -178,7 +165,7 @@ def _build(preset: Preset) -> Measurement:
     for turn in range(BUILDS[preset]):
         for name in CONTENDERS[:3] if turn % 2 == 0 else CONTENDERS[2::-1]:
             seconds[name].append(build(name, *ways[name]))
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe(events))
     for name, times in seconds.items():
         if times:
             cut, whole = median(cut for cut, _ in times), median(sum(both) for both in times)
@@ -215,8 +202,8 @@ def parts_checks(
     ]
     task = sampling_task((FANOUT,), "recent", undirected=undirected)
     held = []
-    for number, part in enumerate(parts):
-        mine = (machine == number).nonzero()[:, 0]
+    for k, part in enumerate(parts):
+        mine = (machine == k).nonzero()[:, 0]
         times = torch.full((mine.numel(),), torch.inf, dtype=torch.float64)
         hop = part.sample(mine, times, fanout=FANOUT, policy="recent")
         held.append(int((hop.offsets.diff() > 0).sum()))

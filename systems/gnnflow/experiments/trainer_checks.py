@@ -25,10 +25,10 @@ import dgbench.models.ctdg.attend as attend
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.models.ctdg import MemoryRows
 from dgbench.models.ctdg.time_encoding import TimeEncoding
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.conditioning import UNIT
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
-from dgbench.systems.gnnflow.experiments.common import one_thread
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
 from dgbench.systems.gnnflow.ranked import BatchAnswer, Contender, RankedRun, race_ranked
 

@@ -11,24 +11,15 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark, sweep
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    observe_speedup,
-    origin_data,
-    panel,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     drawn,
@@ -40,6 +31,8 @@ from dgbench.systems.gnnflow.experiments.settings import (
     INITIAL,
     PRESETS,
     Graph,
+    graph_title,
+    panel,
 )
 from dgbench.systems.gnnflow.rounds import rounds_by_time
 
@@ -96,30 +89,14 @@ class Update(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="update",
-                title="Appending a round's edges over rebuilding the graph",
-                points=gain_points,
-                options={
-                    "baseline_label": "temporal CSR rebuilt from all edges",
-                    "xlabel": "rebuild time / update time",
-                    "interval": "95 % interval of the median over days",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="update_growth",
-                title="Time of a round as the graph grows",
-                points=growth_points,
-                options={
-                    "xlabel": "edges in the graph",
-                    "ylabel": "time of a round, s",
-                    "xlog": True,
-                    "guide_slope": 1.0,
-                },
-            ),
-        ]
+            chart("speedup", "update", "Appending a round's edges over rebuilding the graph",
+                gain_points, baseline_label="temporal CSR rebuilt from all edges",
+                xlabel="rebuild time / update time",
+                interval="95 % interval of the median over days"),
+            sweep("update_growth", "Time of a round as the graph grows", growth_points,
+                xlabel="edges in the graph", ylabel="time of a round, s", xlog=True,
+                guide_slope=1.0),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = update_rows(rows)
@@ -208,7 +185,7 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
     rebuilds = [seconds for _, _, seconds in pairs]
     found = Measurement(
         deviation={"neighbours": max(check.gap for check in checks)},
-        data=origin_data(events.origin),
+        data=describe(events),
         checks=by_subject(checks),
     )
     found.observe("operation_time", sum(updates) / len(updates), setting="update")
@@ -261,7 +238,7 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
         found, name = gain([row]), row.params["dataset"]
         points.append(
             ratio_mark(
-                found, row=graph_title(name), **sides, n=value_of(row, "turns"),
+                found, row=graph_title(name), **sides, n=number(row, "turns"),
                 deviation=found.deviation,
                 paper={"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(name),
             )

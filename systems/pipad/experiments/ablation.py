@@ -12,15 +12,15 @@ from math import sqrt
 from statistics import median
 from typing import Any
 
-from dgbench.lab.charts import failed, interval, titled
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.charts import chart, failed, interval, titled
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns
@@ -205,24 +205,22 @@ class Ablation(Grid):
     repeats = {"full": 5, "paper": 5, None: 1}
     timeout_s = {"full": 900, "paper": 900, None: 120}
     charts = (
-        FigureSpec(
-            kind="ablation",
-            name="ablation",
-            title="Time of a training step, techniques added one by one",
-            points=step_points,
-            options={"system": "pipad"},
+        chart(
+            "ablation",
+            "ablation",
+            "Time of a training step, techniques added one by one",
+            step_points,
+            system="pipad",
         ),
-        FigureSpec(
-            kind="sweep",
-            name="ablation_removed",
-            title="Step time without one technique over the time of everything on",
-            points=removed_points,
-            options={
-                "xlabel": "time without it over time of all on",
-                "ylabel": "time without it over time of all on",
-                "hline": 1.0,
-                "hline_label": "all on",
-            },
+        chart(
+            "sweep",
+            "ablation_removed",
+            "Step time without one technique over the time of everything on",
+            removed_points,
+            xlabel="time without it over time of all on",
+            ylabel="time without it over time of all on",
+            hline=1.0,
+            hline_label="all on",
         ),
     )
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
-from dgbench.lab.charts import titled
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe, latest
-from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, Graph, snapshots
+from dgbench.systems.pipad.experiments.settings import ALL, Graph, snapshots
 
 QUICK = ("flickr", "youtube", "hepth", "covid19-england", "bitcoin-otc")
 SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
@@ -48,8 +47,3 @@ def open_graph(
 def data_of(sequence: SnapshotSequence) -> dict[str, Any]:
     """The `data` field of a measurement on these snapshots."""
     return describe(sequence)
-
-
-def title_of(row: Any) -> str:
-    """The title of a row's graph, with "(twin)" where its data are synthetic."""
-    return titled(BY_NAME[row.params["dataset"]].title, [row])

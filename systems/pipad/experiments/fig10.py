@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dgbench.lab.charts import chart, step_times
 from dgbench.lab.charts import speedups as speedups_of
-from dgbench.lab.charts import step_times
 from dgbench.lab.grid import TrainingRace
 from dgbench.lab.verbs import Race
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import checked, timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import (
@@ -129,19 +129,15 @@ class Fig10(TrainingRace):
     timeout_s = {"full": COMPILE_S, "paper": COMPILE_S, None: 60}
     watched = {"dataset": "flickr", "model": "mpnn_lstm"}
     charts = (
-        FigureSpec(
-            kind="speedup",
-            name="fig10",
-            title="End-to-end speed-up over PyGT",
-            points=speedups,
-            options={
-                "baseline_label": "PyGT (PyG-Temporal)",
-                "xlabel": "speed-up over PyGT, end to end",
-            },
+        chart(
+            "speedup",
+            "fig10",
+            "End-to-end speed-up over PyGT",
+            speedups,
+            baseline_label="PyGT (PyG-Temporal)",
+            xlabel="speed-up over PyGT, end to end",
         ),
-        FigureSpec(
-            kind="failed_cells", name="fig10_cells", title="Seconds of a step", points=steps
-        ),
+        chart("failed_cells", "fig10_cells", "Seconds of a step", steps),
     )
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from dgbench.lab.charts import failed, first_failed, interval, speedup
+from dgbench.lab.charts import chart, failed, first_failed, interval, speedup
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import Race
 from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, EXTRAS
@@ -135,31 +135,30 @@ class Fig11(Grid):
     repeats = {"smoke": 2, "quick": 5, None: 7}
     timeout_s = 120
     charts = (
-        FigureSpec(
-            kind="speedup",
-            name="fig11a",
-            title="One graph layer: speed-up over PyGT",
-            points=layer_points,
-            options={"baseline_label": "PyGT (PyG GCNConv)", "xlabel": "speed-up over PyGT"},
+        chart(
+            "speedup",
+            "fig11a",
+            "One graph layer: speed-up over PyGT",
+            layer_points,
+            baseline_label="PyGT (PyG GCNConv)",
+            xlabel="speed-up over PyGT",
         ),
-        FigureSpec(
-            kind="sweep",
-            name="fig11b",
-            title="One graph layer over feature length",
-            points=dim_points,
-            options={
-                "xlabel": "feature length (floats)",
-                "ylabel": "speed-up over PyGT",
-                "base": 2,
-                "hline": 1.0,
-                "hline_label": "PyGT",
-            },
+        chart(
+            "sweep",
+            "fig11b",
+            "One graph layer over feature length",
+            dim_points,
+            xlabel="feature length (floats)",
+            ylabel="speed-up over PyGT",
+            base=2,
+            hline=1.0,
+            hline_label="PyGT",
         ),
-        FigureSpec(
-            kind="limit_share",
-            name="fig11_limit",
-            title="One graph layer: rate of memory traffic against copying",
-            points=limit_points,
+        chart(
+            "limit_share",
+            "fig11_limit",
+            "One graph layer: rate of memory traffic against copying",
+            limit_points,
         ),
     )
 

@@ -19,32 +19,25 @@ from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.work_items import time_items
-from dgbench.lab.charts import failed, first_failed, speedup
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failed, first_failed, speedup
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import (
-    Cell,
-    Contender,
-    FigureSpec,
-    Measurement,
-    Preset,
-    RunContext,
-    Workload,
-)
+from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns
-from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 from dgbench.systems.pipad.partitions import Partitions, on_device
@@ -93,7 +86,7 @@ def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if row.device == "cuda"
             else f"items handed out to {WORKERS} workers (CPU analogue)",
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": gap(row, cap),
             "row_ids": [row.id],
         }
@@ -105,13 +98,13 @@ def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Words over CSR's, and actual over balanced time, by the length of slices."""
     points = []
-    for panel in ("words over CSR's (counted)", "actual over balanced time"):
-        counted = panel.startswith("words")
+    for heading in ("words over CSR's (counted)", "actual over balanced time"):
+        counted = heading.startswith("words")
         for row in balances(rows):
             words = Table.of([row]).where("words").numbers("cap")
             for cap in CAPS:
                 y = words[cap] / words[None] if counted else gap(row, cap)
-                point = {"panel": panel, "series": title_of(row), "x": cap, "y": y}
+                point = {"panel": heading, "series": panel(row), "x": cap, "y": y}
                 points.append({**point, "counted": counted, "row_ids": [row.id]})
     return points
 
@@ -155,42 +148,36 @@ class Fig12(Grid):
     )
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="fig12",
-            title="Time of the busiest worker over the balanced time",
-            points=balance_points,
-            options={
-                "xlabel": "graph",
-                "ylabel": "actual over balanced time",
-                "hline": 1.0,
-                "hline_label": "balanced",
-            },
+        chart(
+            "sweep",
+            "fig12",
+            "Time of the busiest worker over the balanced time",
+            balance_points,
+            xlabel="graph",
+            ylabel="actual over balanced time",
+            hline=1.0,
+            hline_label="balanced",
         ),
-        FigureSpec(
-            kind="speedup",
-            name="fig12_training",
-            title="PiPAD with sliced CSR over PiPAD with CSR",
-            points=training_points,
-            options={
-                "baseline_label": CSR,
-                "xlabel": "speed-up of a training step by sliced CSR",
-                "interval": f"{TURN_INTERVAL}; paired t where rounds are several",
-            },
+        chart(
+            "speedup",
+            "fig12_training",
+            "PiPAD with sliced CSR over PiPAD with CSR",
+            training_points,
+            baseline_label=CSR,
+            xlabel="speed-up of a training step by sliced CSR",
+            interval=f"{TURN_INTERVAL}; paired t where rounds are several",
             contenders={CSR: Contender("pipad")},
         ),
-        FigureSpec(
-            kind="sweep",
-            name="slice_cap",
-            title="Entries of a slice: words and balance",
-            points=cap_points,
-            options={
-                "xlabel": "entries of a slice at most",
-                "ylabel": "words over CSR's; actual over balanced time",
-                "base": 2,
-                "hline": 1.0,
-                "hline_label": "CSR's words; balanced",
-            },
+        chart(
+            "sweep",
+            "slice_cap",
+            "Entries of a slice: words and balance",
+            cap_points,
+            xlabel="entries of a slice at most",
+            ylabel="words over CSR's; actual over balanced time",
+            base=2,
+            hline=1.0,
+            hline_label="CSR's words; balanced",
         ),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import why_not
+from dgbench.lab.charts import sweep, why_not
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
 from dgbench.lab.probes import probe
@@ -21,12 +21,12 @@ from dgbench.lab.verbs import instrumented
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
-from dgbench.systems.pipad.experiments.common import title_of
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 
@@ -90,25 +90,11 @@ class Fig3(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig3",
-                title="Share of a PyGT step that copies take",
-                points=share_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "share of a step, %",
-                    "ylog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig3_bytes",
-                title="Bytes that a step of PyGT sends to the device",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "bytes of a step"},
-            ),
-        ]
+            sweep("fig3", "Share of a PyGT step that copies take", share_points, xlabel="graph",
+                ylabel="share of a step, %", ylog=False),
+            sweep("fig3_bytes", "Bytes that a step of PyGT sends to the device", byte_points,
+                xlabel="graph", ylabel="bytes of a step"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = shares(rows)
@@ -157,7 +143,7 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         point = {
             "panel": "copies over the link" if on_gpu else "copies into an arena (CPU analogue)",
             "series": MODEL_TITLES[model],
-            "x": title_of(next((r for r in here if r.data), here[0])),
+            "x": panel(next((r for r in here if r.data), here[0])),
         }
         if mine := found.get((model, dataset)):
             y = fmean(100 * value for value in mine.values)
@@ -183,7 +169,7 @@ def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
             "series": MODEL_TITLES[model],
-            "x": title_of(found[0].row),
+            "x": panel(found[0].row),
             "y": found[0].value / frames[dataset, model],
             "counted": True,
             "row_ids": ids(found.rows),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import why_not
+from dgbench.lab.charts import chart, why_not
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
@@ -54,17 +54,10 @@ class Fig4(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="fig4",
-                title="Compute time of a PyGT step",
-                points=split_points,
-                options={
-                    "xlabel": "time of one step, ms (forward and backward)",
-                    "average": "bars and totals: means of steps",
-                },
-            )
-        ]
+            chart("time_split", "fig4", "Compute time of a PyGT step", split_points,
+                xlabel="time of one step, ms (forward and backward)",
+                average="bars and totals: means of steps"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = splits(rows)

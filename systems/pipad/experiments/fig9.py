@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.lab.charts import failed, interval, titled
+from dgbench.lab.charts import chart, failed, interval, titled
 from dgbench.lab.compare import Ratio
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.table import rows_of
 from dgbench.lab.verbs import Race
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.pipad.experiments.common import data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
@@ -105,19 +105,23 @@ class Fig9(Grid):
     repeats = {"smoke": 1, "quick": 5, None: 7}
     timeout_s = 120
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="fig9a",
-            title="Gain of a partition over its overlap rate",
-            points=rate_points,
-            options={**OPTIONS, "xlabel": "overlap rate", "xlog": False},
+        chart(
+            "sweep",
+            "fig9a",
+            "Gain of a partition over its overlap rate",
+            rate_points,
+            **OPTIONS,
+            xlabel="overlap rate",
+            xlog=False,
         ),
-        FigureSpec(
-            kind="sweep",
-            name="fig9b",
-            title="Gain of a partition over feature length",
-            points=dim_points,
-            options={**OPTIONS, "xlabel": "feature length (floats)", "base": 2},
+        chart(
+            "sweep",
+            "fig9b",
+            "Gain of a partition over feature length",
+            dim_points,
+            **OPTIONS,
+            xlabel="feature length (floats)",
+            base=2,
         ),
     )
 

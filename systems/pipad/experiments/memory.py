@@ -13,13 +13,14 @@ from typing import Any
 from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import memory_model as model
+from dgbench.lab.charts import chart
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import observed
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import edges_of, recount_loads
 
@@ -56,7 +57,7 @@ def saving_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in GRAPH_LOADS(rows).rows:
             loads = Table.of([row]).where(name).numbers("method")
             y = loads["pipad"] / max(1, loads["gespmm"])
-            point = {"series": name, "x": title_of(row), "y": y, "counted": True}
+            point = {"series": name, "x": panel(row), "y": y, "counted": True}
             points.append({**point, "row_ids": [row.id]})
     return points
 
@@ -88,25 +89,25 @@ class MemoryTraffic(Grid):
     axes = {"dataset": COUNTED}
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="fig5",
-            title="Requests and transactions of one neighbour row",
-            points=knee_points,
-            options={"xlabel": "feature length (floats)", "ylabel": "loads", "base": 2},
+        chart(
+            "sweep",
+            "fig5",
+            "Requests and transactions of one neighbour row",
+            knee_points,
+            xlabel="feature length (floats)",
+            ylabel="loads",
+            base=2,
         ),
-        FigureSpec(
-            kind="sweep",
-            name="fig11a_memory",
-            title="Loads of PiPAD's kernel as a share of GE-SpMM's",
-            points=saving_points,
-            options={
-                "xlabel": "graph",
-                "ylabel": "share of GE-SpMM's loads",
-                "ylog": False,
-                "hline": 1.0,
-                "hline_label": "GE-SpMM",
-            },
+        chart(
+            "sweep",
+            "fig11a_memory",
+            "Loads of PiPAD's kernel as a share of GE-SpMM's",
+            saving_points,
+            xlabel="graph",
+            ylabel="share of GE-SpMM's loads",
+            ylog=False,
+            hline=1.0,
+            hline_label="GE-SpMM",
         ),
     )
 

@@ -18,14 +18,14 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import Granularity, PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.lab.charts import failed
+from dgbench.lab.charts import chart, failed
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.partitions import on_device, split
 from dgbench.systems.pipad.recounts import edges_of, plain_aggregation
 
@@ -50,7 +50,7 @@ def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         {
             "panel": f"words of partitions of {size} (counted)",
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": shares(row, size)[kind],
             "counted": True,
             "row_ids": [row.id],
@@ -66,7 +66,7 @@ def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 {
                     "panel": "time of (b) over (a), partitions of 4",
                     "series": phase,
-                    "x": title_of(row),
+                    "x": panel(row),
                     "y": seconds["slice"] / seconds["edge"],
                     "row_ids": [row.id],
                 }
@@ -96,18 +96,16 @@ class Readings(Grid):
     axes = {"dataset": FEW}
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="readings",
-            title="Overlap by edges and by whole slices",
-            points=overlap_points,
-            options={
-                "xlabel": "graph",
-                "ylabel": "share of words; time of (b) over (a)",
-                "ylog": False,
-                "hline": 1.0,
-                "hline_label": "whole snapshots; equally long",
-            },
+        chart(
+            "sweep",
+            "readings",
+            "Overlap by edges and by whole slices",
+            overlap_points,
+            xlabel="graph",
+            ylabel="share of words; time of (b) over (a)",
+            ylog=False,
+            hline=1.0,
+            hline_label="whole snapshots; equally long",
         ),
     )
 

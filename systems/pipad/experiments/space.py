@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.lab.charts import chart
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.base import Cell, Measurement, RunContext
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.format_words import count_formats, mean_change, partition_words
 from dgbench.systems.pipad.recounts import (
     drawn,
@@ -51,7 +52,7 @@ def format_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": words(row)[key, None] / max(1, Table.of([row]).where("edges").one().value),
             "counted": True,
             "row_ids": [row.id],
@@ -64,7 +65,7 @@ def format_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def transfer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Words of a partition over those of its snapshots whole, by partition size and graph."""
     return [
-        {"series": title_of(row), "x": size, "y": share, "counted": True, "row_ids": [row.id]}
+        {"series": panel(row), "x": size, "y": share, "counted": True, "row_ids": [row.id]}
         for row in rows_of(rows, experiment="space")
         for size, share in partition_shares(row).items()
     ]
@@ -94,30 +95,26 @@ class Space(Grid):
     axes = {"dataset": COUNTED}
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="space",
-            title="Words per stored entry, by format",
-            points=format_points,
-            options={
-                "xlabel": "graph",
-                "ylabel": "words per entry (log)",
-                "ylog": True,
-            },
+        chart(
+            "sweep",
+            "space",
+            "Words per stored entry, by format",
+            format_points,
+            xlabel="graph",
+            ylabel="words per entry (log)",
+            ylog=True,
         ),
-        FigureSpec(
-            kind="sweep",
-            name="overlap_transfer",
-            title="Topology words of a partition against whole snapshots",
-            points=transfer_points,
-            options={
-                "xlabel": "snapshots per partition",
-                "ylabel": "share of the words of whole snapshots",
-                "base": 2,
-                "ylog": False,
-                "hline": 1.0,
-                "hline_label": "whole snapshots",
-            },
+        chart(
+            "sweep",
+            "overlap_transfer",
+            "Topology words of a partition against whole snapshots",
+            transfer_points,
+            xlabel="snapshots per partition",
+            ylabel="share of the words of whole snapshots",
+            base=2,
+            ylog=False,
+            hline=1.0,
+            hline_label="whole snapshots",
         ),
     )
 

@@ -12,10 +12,12 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.lab.charts import chart
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
 from dgbench.systems.pipad.recounts import drawn, edges_of
@@ -77,11 +79,11 @@ class Table1(Grid):
     }
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="paper_vs_measured",
-            name="table1",
-            title="Sizes of the real graphs, printed and counted",
-            points=size_points,
+        chart(
+            "paper_vs_measured",
+            "table1",
+            "Sizes of the real graphs, printed and counted",
+            size_points,
         ),
     )
 
@@ -167,14 +169,6 @@ def _recount(
             equal("edges", edges_of(found), wanted, against="distinct events of a window")
         )
     return checks
-
-
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count rounds to the printed number at the printed number of digits (at least 2)."""
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    # The paper cuts as often as it rounds (82,529 is printed as 82 K), so a whole unit is allowed.
-    return abs(counted - printed) < unit if unit > 1 else counted == printed
 
 
 def size(row: Any, key: str) -> int:

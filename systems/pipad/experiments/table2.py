@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import failed, titled
+from dgbench.lab.charts import failed, gap, sweep, titled
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
 from dgbench.lab.verbs import observed
@@ -84,18 +84,9 @@ class Table2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Share of time with a kernel on the device",
-                points=busy_points,
-                options={
-                    "xlabel": "utilisation by NVML, %",
-                    "ylabel": "utilisation by NVML, %",
-                    "ylog": False,
-                },
-            )
-        ]
+            sweep("table2", "Share of time with a kernel on the device", busy_points,
+                xlabel="utilisation by NVML, %", ylabel="utilisation by NVML, %", ylog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         means = {
@@ -123,8 +114,5 @@ def busy_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             {**point, "series": one["system"], "y": 100 * one.value, "row_ids": [one.row.id]}
             for one in ran
         ]
-        points += [
-            {**point, "series": row.params["system"], "failed": failed(row), "row_ids": [row.id]}
-            for row in bad
-        ]
+        points += [gap(row, **point, series=row.params["system"]) for row in bad]
     return points

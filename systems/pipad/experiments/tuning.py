@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dgbench.lab.charts import interval, titled, why_not
+from dgbench.lab.charts import chart, interval, titled, why_not
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
@@ -18,7 +18,7 @@ from dgbench.lab.table import Table
 from dgbench.lab.verbs import observed
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
@@ -99,17 +99,15 @@ class Tuning(Grid):
     repeats = {"full": 5, "paper": 5, None: 1}
     timeout_s = {"full": 900, "paper": 900, None: 90}
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="tuning",
-            title="Step time over the best fixed S_per; PiPAD tunes it",
-            points=choice_points,
-            options={
-                "xlabel": "step time over the best fixed choice",
-                "ylabel": "step time over the best fixed choice",
-                "hline": WITHIN,
-                "hline_label": "5 % behind",
-            },
+        chart(
+            "sweep",
+            "tuning",
+            "Step time over the best fixed S_per; PiPAD tunes it",
+            choice_points,
+            xlabel="step time over the best fixed choice",
+            ylabel="step time over the best fixed choice",
+            hline=WITHIN,
+            hline_label="5 % behind",
         ),
     )
 

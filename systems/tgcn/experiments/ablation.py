@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failures, gap, mark
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    number,
-    observe_ratio,
-    panel,
-)
 from dgbench.systems.tgcn.races import (
     TGCN,
     checks_of,
@@ -27,6 +21,7 @@ from dgbench.systems.tgcn.races import (
     take_turns,
     task_of,
 )
+from dgbench.systems.tgcn.settings import panel
 
 NAME: Final = "ablation"
 STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap")
@@ -76,25 +71,12 @@ class Ablation(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="tgcn_ablation",
-                title="One technique after the other, over none",
-                points=points,
-                options={
-                    "baseline_label": "all off",
-                    "xlabel": "speed-up over all off",
-                    "interval": TURN_INTERVAL,
-                },
-            ),
-            FigureSpec(
-                kind="frontier",
-                name="tgcn_memory",
-                title="What device memory buys, one technique after the other",
-                points=memory_points,
-                options={"ylabel": "edges/s", "xlabel": "memory of the devices"},
-            ),
-        ]
+            chart("speedup", "tgcn_ablation", "One technique after the other, over none", points,
+                baseline_label="all off", xlabel="speed-up over all off", interval=TURN_INTERVAL),
+            chart("frontier", "tgcn_memory",
+                "What device memory buys, one technique after the other", memory_points,
+                ylabel="edges/s", xlabel="memory of the devices"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)
@@ -176,14 +158,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 }
             )
     return found + [
-        {
-            "panel": panel(row),
-            "row": "all",
-            "system": TGCN,
-            "baseline": STEPS[0],
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=panel(row), row="all", system=TGCN, baseline=STEPS[0])
         for row in failures(rows, NAME)
     ]
 
@@ -191,26 +166,18 @@ def points(rows: Rows) -> list[dict[str, Any]]:
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Every step's device memory and edges a second; all off is the base."""
     found = [
-        {
-            "panel": panel(row),
-            "series": TGCN,
-            "setting": step if step == STEPS[0] else f"+ {step}",
-            "memory": number(row, "memory", setting=step),
-            "rate": 1 / number(row, "edge_time", setting=step),
-            "base": step == STEPS[0],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            panel=panel(row),
+            series=TGCN,
+            setting=step if step == STEPS[0] else f"+ {step}",
+            memory=number(row, "memory", setting=step),
+            rate=1 / number(row, "edge_time", setting=step),
+            base=step == STEPS[0],
+        )
         for row in rows_of(rows, experiment=NAME)
         for step in STEPS
     ]
     return found + [
-        {
-            "panel": panel(row),
-            "series": TGCN,
-            "setting": "all",
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
-        for row in failures(rows, NAME)
+        gap(row, panel=panel(row), series=TGCN, setting="all") for row in failures(rows, NAME)
     ]

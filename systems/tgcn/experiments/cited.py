@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import plain
 from dgbench.lab.result_checks import ResultCheck, close
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import failed, failures, number
-from dgbench.systems.tgcn.printed import plain, table2, table3, values
+from dgbench.systems.tgcn.printed import table2, table3, values
 from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "cited"
@@ -153,21 +154,9 @@ class Cited(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Printed numbers over what follows from other printed numbers",
-                points=points,
-                options={
-                    "xlabel": "",
-                    "ylabel": SERIES,
-                    "ylog": False,
-                    "sort": False,
-                    "hline": 1.0,
-                    "hline_label": "agree",
-                },
-            )
-        ]
+            sweep(NAME, "Printed numbers over what follows from other printed numbers", points,
+                xlabel="", ylabel=SERIES, ylog=False, sort=False, hline=1.0, hline_label="agree"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         if not rows_of(rows, experiment=NAME):
@@ -193,7 +182,4 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         }
         for row in rows_of(rows, experiment=NAME)
         for one in derived()
-    ] + [
-        {"series": SERIES, "x": derived()[0].words, "failed": failed(row), "row_ids": [row.id]}
-        for row in failures(rows, NAME)
-    ]
+    ] + [gap(row, series=SERIES, x=derived()[0].words) for row in failures(rows, NAME)]

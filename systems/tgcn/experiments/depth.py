@@ -13,19 +13,14 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_layerwise,
     sample_nodewise,
 )
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    open_graph,
-    origin_data,
-    panel,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.recounts import check_walk, half_of
-from dgbench.systems.tgcn.settings import BY_NAME, SHARE
+from dgbench.systems.tgcn.settings import BY_NAME, SHARE, graph_title, panel
 
 NAME: Final = "depth"
 SHOWN: Final = {
@@ -78,7 +73,7 @@ class Depth(Grid):
         )  # fmt: skip
         occupied = table.degrees.nonzero().squeeze(1)
         found = Measurement(
-            data=origin_data(events.origin),
+            data=describe(events),
         )
         found.observe("vertices", len(occupied))
         found.observe("edges", len(events))
@@ -107,19 +102,9 @@ class Depth(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Edges that a sample draws in each layer",
-                points=points,
-                options={
-                    "xlabel": "layer",
-                    "ylabel": "edges drawn in the layer",
-                    "xlog": False,
-                    "names": False,
-                },
-            )
-        ]
+            sweep(NAME, "Edges that a sample draws in each layer", points, xlabel="layer",
+                ylabel="edges drawn in the layer", xlog=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)
@@ -157,15 +142,7 @@ def drawn(row: Any, way: str) -> list[float]:
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: edges by layer."""
     made = [
-        {
-            "panel": panel(row),
-            "series": words,
-            "x": layer,
-            "y": edges,
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(row, panel=panel(row), series=words, x=layer, y=edges, counted=True)
         for row in rows_of(rows, experiment=NAME)
         for way, words in WAYS.items()
         for layer, edges in enumerate(drawn(row, way), 1)

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failed, failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    devices_lacking,
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.printed import values
 from dgbench.systems.tgcn.scaling_cells import (
     ARITHMETIC,
@@ -32,7 +27,7 @@ from dgbench.systems.tgcn.scaling_cells import (
     project_swaps,
     task_of_size,
 )
-from dgbench.systems.tgcn.settings import TWIN_NAMES
+from dgbench.systems.tgcn.settings import TWIN_NAMES, panel
 
 if TYPE_CHECKING:
     pass
@@ -117,27 +112,14 @@ class Fig10(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="scaling",
-                name="fig10",
-                title="Speed over one V100 as slow as Table 2, or at its peak (Figure 10)",
-                points=scaled_points,
-                options={
-                    "xlabel": "ranks or GPUs",
-                    "ylabel": "speed over one",
-                    "topology": "DGX-1, 8 V100, NVLink 2 between four and four, else PCIe",
-                    "most": DEVICES[-1],
-                    "here": "processes of one CPU by processor time, one run",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig10_bytes",
-                title="Bytes that devices pass on in an epoch",
-                points=byte_points,
-                options={"xlabel": "devices", "ylabel": "bytes", "base": 2},
-            ),
-        ]
+            chart("scaling", "fig10",
+                "Speed over one V100 as slow as Table 2, or at its peak (Figure 10)", scaled_points,
+                xlabel="ranks or GPUs", ylabel="speed over one",
+                topology="DGX-1, 8 V100, NVLink 2 between four and four, else PCIe",
+                most=DEVICES[-1], here="processes of one CPU by processor time, one run"),
+            sweep("fig10_bytes", "Bytes that devices pass on in an epoch", byte_points,
+                xlabel="devices", ylabel="bytes", base=2),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = last_rows(rows, NAME, kind=VIRTUAL)
@@ -216,19 +198,15 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Bytes passed on by virtual devices."""
     points = [
-        {
-            "series": panel(row),
-            "x": count,
-            "y": float(number(row, "swapped", ranks=count, method=None)),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series=panel(row),
+            x=count,
+            y=float(number(row, "swapped", ranks=count, method=None)),
+            counted=True,
+        )
         for row in last_rows(rows, NAME, kind=VIRTUAL)
         for count in DEVICES
         if count > 1
     ]
-    return points + [
-        {"series": panel(r), "x": 2, "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME, kind=VIRTUAL)
-    ]
+    return points + [gap(r, series=panel(r), x=2) for r in failures(rows, NAME, kind=VIRTUAL)]

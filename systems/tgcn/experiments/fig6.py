@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failures, gap
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    number,
-    observe_ratio,
-    panel,
-)
 from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
@@ -34,7 +28,7 @@ from dgbench.systems.tgcn.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES, panel
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"
@@ -144,22 +138,13 @@ class Fig6(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig6",
-                title="End-to-end time per edge, T-GCN over the others",
-                points=points,
-                options={
-                    "baseline_label": "each system",
-                    "xlabel": "speed-up of T-GCN",
-                    "interval": TURN_INTERVAL,
-                },
+            chart("speedup", "fig6", "End-to-end time per edge, T-GCN over the others", points,
+                baseline_label="each system", xlabel="speed-up of T-GCN", interval=TURN_INTERVAL,
                 contenders={
                     RELAXED: Contender(DYGNN, TITLES[RELAXED]),
                     WHOLE: Contender(TGCN, TITLES[WHOLE]),
-                },
-            )
-        ]
+                }),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = Table.of(rows, experiment=NAME, what="race").where("speedup")
@@ -223,14 +208,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 }
             )
         found += [
-            {
-                "panel": f"over {TITLES[other]}",
-                "row": panel(row),
-                "system": TGCN,
-                "baseline": other,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
+            gap(row, panel=f"over {TITLES[other]}", row=panel(row), system=TGCN, baseline=other)
             for row in failures(rows, NAME, what="race")
         ]
     return found

@@ -9,22 +9,16 @@ import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import chart, failed, failures
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    observe_ratio,
-    one_thread,
-    open_graph,
-    origin_data,
-    panel,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.methods import BASE, ITS, TITLES, timed
 from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
 from dgbench.systems.tgcn.sampling_tasks import (
@@ -37,7 +31,16 @@ from dgbench.systems.tgcn.sampling_tasks import (
     chosen,
     tasks_on,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, HELD_NAMES, PRESETS, SHARE, TWIN_NAMES, Graph
+from dgbench.systems.tgcn.settings import (
+    BY_NAME,
+    HELD_NAMES,
+    PRESETS,
+    SHARE,
+    TWIN_NAMES,
+    Graph,
+    graph_title,
+    panel,
+)
 
 NAME: Final = "fig7"
 SHOWN: Final = {
@@ -101,17 +104,15 @@ class Fig7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name=f"fig7_{FILES[task]}",
-                title=f"SIS over other ways to draw: {words}",
-                points=lambda rows, task=task: gain_points(rows, task),
-                options={
-                    "baseline_label": "the way of the row",
-                    "xlabel": "time of the other / time of SIS (binary tree)",
-                    "interval": TURN_INTERVAL,
-                    "exact": False,
-                },
+            chart(
+                "speedup",
+                f"fig7_{FILES[task]}",
+                f"SIS over other ways to draw: {words}",
+                lambda rows, task=task: gain_points(rows, task),
+                baseline_label="the way of the row",
+                xlabel="time of the other / time of SIS (binary tree)",
+                interval=TURN_INTERVAL,
+                exact=False,
             )
             for task, words in TASKS.items()
         ]
@@ -138,7 +139,7 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
     table = EdgeTable.build(
         events.src, events.dst, events.t, events.num_nodes, undirected=True, threads=1
     )
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe(events))
     found.observe("edges", len(events))
     found.observe("vertices", events.num_nodes)
     found.observe("vertices", int((table.degrees > 0).sum()), of="met")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failed, failures, sweep
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import failed, failures, one_thread
 from dgbench.systems.tgcn.frontier import REPLACED
 from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
 from dgbench.systems.tgcn.single_draws import (
@@ -72,45 +73,19 @@ class Fig8(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig8",
-                title="Time of one draw by the size of the set",
-                points=time_points,
-                options={
-                    "xlabel": "elements to draw from",
-                    "ylabel": "seconds of a draw",
-                    "base": 10,
-                    "guide_slope": 1.0,
-                    "names": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig8_counts",
-                title="Steps and elements of one draw by the size of the set",
-                points=count_points,
-                options={
-                    "xlabel": "elements to draw from",
-                    "ylabel": "steps and elements read",
-                    "base": 10,
-                    "guide_slope": 1.0,
-                    "names": False,
-                },
-            ),
-            FigureSpec(
-                kind="correctness",
-                name="fig8_checks",
-                title="Half of a set without repeats: time of a draw, and what was checked",
-                points=checked_points,
-                options={
-                    "columns": ("duplicates", "redraws"),
-                    "xlabel": "time of a draw, building included",
-                    "interval": "that of the ratio to SIS, turn by turn, at its median",
-                    "checked": "redraws: for each draw; whether draws are biased is not checked",
-                },
-            ),
-        ]
+            sweep("fig8", "Time of one draw by the size of the set", time_points,
+                xlabel="elements to draw from", ylabel="seconds of a draw", base=10,
+                guide_slope=1.0, names=False),
+            sweep("fig8_counts", "Steps and elements of one draw by the size of the set",
+                count_points, xlabel="elements to draw from", ylabel="steps and elements read",
+                base=10, guide_slope=1.0, names=False),
+            chart("correctness", "fig8_checks",
+                "Half of a set without repeats: time of a draw, and what was checked",
+                checked_points, columns=("duplicates", "redraws"),
+                xlabel="time of a draw, building included",
+                interval="that of the ratio to SIS, turn by turn, at its median",
+                checked="redraws: for each draw; whether draws are biased is not checked"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)

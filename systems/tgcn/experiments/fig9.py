@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
+from dgbench.runtime.threads import threads
 from dgbench.systems.base import (
     Cell,
     FigureSpec,
@@ -31,9 +33,10 @@ from dgbench.systems.tgcn.accuracy_runs import (
     observe_memory,
     run_pieces,
 )
-from dgbench.systems.tgcn.common import failed, failures, graph_title, panel, threads
 from dgbench.systems.tgcn.settings import (
     PIECES,
+    graph_title,
+    panel,
 )
 
 NAME: Final = "fig9"
@@ -89,16 +92,14 @@ class Fig9(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="curves",
-                name=f"{NAME}_{kind}",
-                title=f"{TITLES[kind]} by piece of time, each scored before it is trained on",
-                points=lambda rows, kind=kind: figure_points(rows, kind),
-                options={
-                    "xlabel": "piece of time",
-                    "ylabel": TITLES[kind],
-                    "start": "same seeds, and parameters that each model draws from them",
-                },
+            chart(
+                "curves",
+                f"{NAME}_{kind}",
+                f"{TITLES[kind]} by piece of time, each scored before it is trained on",
+                lambda rows, kind=kind: figure_points(rows, kind),
+                xlabel="piece of time",
+                ylabel=TITLES[kind],
+                start="same seeds, and parameters that each model draws from them",
             )
             for kind in TASKS
         ]

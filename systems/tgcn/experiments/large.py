@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    last_rows,
-    number,
-    one_thread,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.memory_runs import (
     BASELINES,
     LIMIT,
@@ -24,7 +19,7 @@ from dgbench.systems.tgcn.memory_runs import (
     plan_memory,
     train_within_limit,
 )
-from dgbench.systems.tgcn.settings import GPU_BYTES, TWIN_NAMES
+from dgbench.systems.tgcn.settings import GPU_BYTES, TWIN_NAMES, graph_title
 
 NAME: Final = "large"
 PLAN, COUNT, TRAIN = "plan", "count", "train"
@@ -71,20 +66,10 @@ class Large(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="large",
-                title="Device memory by printed sizes, and 32 GiB of a V100",
-                points=memory_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "bytes",
-                    "sort": False,
-                    "hline": float(GPU_BYTES),
-                    "hline_label": "32 GiB",
-                },
-            )
-        ]
+            sweep("large", "Device memory by printed sizes, and 32 GiB of a V100", memory_points,
+                xlabel="graph", ylabel="bytes", sort=False, hline=float(GPU_BYTES),
+                hline_label="32 GiB"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

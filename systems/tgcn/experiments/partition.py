@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures, mark
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.partition_runs import (
     SKEWS,
     SYNTHETIC,
@@ -24,7 +19,7 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_fill,
     measure_share,
 )
-from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES
+from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"
@@ -118,14 +113,13 @@ CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "d
 def busy_points(rows: Rows) -> list[dict[str, Any]]:
     """Devices of 8 that train at a time."""
     points = [
-        {
-            "series": title,
-            "x": panel(row),
-            "y": number(row, "busy_devices", method=cut, ranks=8),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series=title,
+            x=panel(row),
+            y=number(row, "busy_devices", method=cut, ranks=8),
+            counted=True,
+        )
         for row in last_rows(rows, NAME, kind=FILL)
         for cut, title in CUT_TITLES.items()
     ]

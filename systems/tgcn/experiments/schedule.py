@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    devices_lacking,
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.exchange_runs import (
     BEST,
     LITERAL,
@@ -26,6 +22,7 @@ from dgbench.systems.tgcn.exchange_runs import (
     measure_ring,
     measure_volume,
 )
+from dgbench.systems.tgcn.settings import panel
 
 NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"
@@ -97,21 +94,13 @@ class Schedule(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="schedule_seconds",
-                title="Exchange of an interval of Flickr's size on 8 devices, by published links",
-                points=exchange_points,
-                options={"xlabel": "schedule", "ylabel": "s", "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="schedule_bytes",
-                title="Bytes of an epoch on 8 devices, by way of bringing destinations",
-                points=volume_points,
-                options={"xlabel": "graph", "ylabel": "bytes", "sort": False},
-            ),
-        ]
+            sweep("schedule_seconds",
+                "Exchange of an interval of Flickr's size on 8 devices, by published links",
+                exchange_points, xlabel="schedule", ylabel="s", sort=False),
+            sweep("schedule_bytes",
+                "Bytes of an epoch on 8 devices, by way of bringing destinations", volume_points,
+                xlabel="graph", ylabel="bytes", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = last_rows(rows, NAME, kind=RING, machine=PAPERS_MACHINE)
@@ -171,14 +160,13 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
         "PCIe, vectors on devices": "device",
     }
     points = [
-        {
-            "series": title,
-            "x": panel(row),
-            "y": float(number(row, "swapped", method=method)),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series=title,
+            x=panel(row),
+            y=float(number(row, "swapped", method=method)),
+            counted=True,
+        )
         for row in last_rows(rows, NAME, kind=VOLUME)
         for title, method in series.items()
     ]

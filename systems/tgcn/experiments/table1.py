@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.laws import DECIDED
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    panel,
-)
 from dgbench.systems.tgcn.degrees import (
     GRID,
 )
@@ -28,7 +23,14 @@ from dgbench.systems.tgcn.graph_runs import (
     measure_graph,
     sizes,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, HELD_NAMES, TWIN_NAMES
+from dgbench.systems.tgcn.settings import (
+    BY_NAME,
+    GRAPHS,
+    HELD_NAMES,
+    TWIN_NAMES,
+    graph_title,
+    panel,
+)
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
@@ -87,27 +89,12 @@ class Table1(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table1",
-                title="Mean degrees by either definition, and as printed (Table 1)",
-                points=degree_points,
-                options={"xlabel": "", "ylabel": "mean degree", "sort": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table1_half",
-                title="Degrees before and after half of every neighbourhood is sampled",
-                points=half_points,
-                options={
-                    "xlabel": "degree over the mean degree",
-                    "ylabel": "share of vertices with more, %",
-                    "base": 2,
-                    "marks": "few",
-                    "names": False,
-                },
-            ),
-        ]
+            sweep("table1", "Mean degrees by either definition, and as printed (Table 1)",
+                degree_points, xlabel="", ylabel="mean degree", sort=False),
+            sweep("table1_half", "Degrees before and after half of every neighbourhood is sampled",
+                half_points, xlabel="degree over the mean degree",
+                ylabel="share of vertices with more, %", base=2, marks="few", names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = Table.of(rows, experiment=NAME)
@@ -156,16 +143,6 @@ def mean_degree(row: Any, name: str, ends: int) -> float | None:
     return ends * both[1][0] / both[0][0]  # type: ignore[index]
 
 
-def rounds_to(number: float, printed: float, digits: int = 2) -> bool:
-    """Whether a number is rounded or cut to the printed one, at its digits (at least so many)."""
-    if printed == int(printed):
-        shown = max(digits, len(str(int(printed)).rstrip("0")))
-        unit = 10.0 ** (len(str(int(printed))) - shown)
-    else:
-        unit = 10.0 ** -len(str(printed).partition(".")[2])
-    return -unit <= 2 * (number - printed) < 2 * unit
-
-
 def degree_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: mean degrees of the paper's graphs at their published sizes."""
     row = machine_row(rows)
@@ -178,7 +155,7 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
                 points.append({"series": word, "y": degree, **common})
         points.append({"series": "printed", "y": graph.printed.degree, "paper": True, **common})
     return points + [
-        {"series": "E/V", "x": GRAPHS[0].title, "failed": failed(bad), "row_ids": [bad.id]}
+        gap(bad, series="E/V", x=GRAPHS[0].title)
         for bad in failures(rows, NAME)
         if "dataset" not in bad.params
     ]
@@ -194,15 +171,14 @@ def half_points(rows: Rows) -> list[dict[str, Any]]:
             words = "" if side == "all" else f", {side}"
             shares = Table.of([row]).where("portion", of=side, bin=lambda k: k is not None)
             points += [
-                {
-                    "panel": panel(row) + words,
-                    "series": "whole graph" if one["setting"] == WHOLE else "half",
-                    "x": GRID[one["bin"]],
-                    "y": 100 * one.value,
-                    "counted": True,
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
+                mark(
+                    row,
+                    panel=panel(row) + words,
+                    series="whole graph" if one["setting"] == WHOLE else "half",
+                    x=GRID[one["bin"]],
+                    y=100 * one.value,
+                    counted=True,
+                )
                 for one in shares
                 if one.value > 0
             ]

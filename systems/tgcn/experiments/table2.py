@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import failed, failures, panel
 from dgbench.systems.tgcn.races import (
     DYGNN,
     TGCN,
@@ -20,7 +20,7 @@ from dgbench.systems.tgcn.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.settings import SMALL_NAMES
+from dgbench.systems.tgcn.settings import SMALL_NAMES, panel
 
 NAME: Final = "table2"
 SERIAL: Final = "tgcn, one region"
@@ -79,14 +79,9 @@ class Table2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="table2",
-                title="Copies and computation of an epoch",
-                points=points,
-                options={"phases_from": "phases and totals from runs with clocks on"},
-            )
-        ]
+            chart("time_split", "table2", "Copies and computation of an epoch", points,
+                phases_from="phases and totals from runs with clocks on"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)

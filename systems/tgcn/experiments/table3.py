@@ -7,16 +7,10 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    number,
-    panel,
-)
 from dgbench.systems.tgcn.printed import table3
 from dgbench.systems.tgcn.races import (
     DYGNN,
@@ -32,7 +26,7 @@ from dgbench.systems.tgcn.races import (
     task_of,
 )
 from dgbench.systems.tgcn.recounts import check_bytes
-from dgbench.systems.tgcn.settings import SMALL_NAMES
+from dgbench.systems.tgcn.settings import SMALL_NAMES, graph_title, panel
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"
@@ -77,14 +71,9 @@ class Table3(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table3",
-                title="Device memory while training",
-                points=points,
-                options={"xlabel": "", "ylabel": "MB", "y_from_zero": True},
-            )
-        ]
+            sweep("table3", "Device memory while training", points, xlabel="", ylabel="MB",
+                y_from_zero=True),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = by_graph(rows)
@@ -165,15 +154,14 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     for row in rows_of(rows, experiment=NAME):
         system, name = row.params["system"], row.params["dataset"]
         found.append(
-            {
-                "panel": panel(row),
-                "series": "measured" if row.device == "cuda" else "counted",
-                "x": TITLES.get(system, "T-GCN, streamed"),
-                "y": memory(row) / MB,
-                "counted": row.device != "cuda",
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
+            mark(
+                row,
+                panel=panel(row),
+                series="measured" if row.device == "cuda" else "counted",
+                x=TITLES.get(system, "T-GCN, streamed"),
+                y=memory(row) / MB,
+                counted=row.device != "cuda",
+            )
         )
         printed = {} if system == STREAMED else table3(system)
         if name in printed:
@@ -187,12 +175,11 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 }
             )
     return found + [
-        {
-            "panel": graph_title(row.params["dataset"]),
-            "series": "measured",
-            "x": TITLES.get(row.params["system"], "T-GCN, streamed"),
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(
+            row,
+            panel=graph_title(row.params["dataset"]),
+            series="measured",
+            x=TITLES.get(row.params["system"], "T-GCN, streamed"),
+        )
         for row in failures(rows, NAME)
     ]

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Claim, Finding
+from dgbench.lab.table import number
 from dgbench.lab.verbs import rows_with
 from dgbench.systems.tgcn import accuracy_runs
-from dgbench.systems.tgcn.common import graph_title, number
 from dgbench.systems.tgcn.experiments import fig9
 from dgbench.systems.tgcn.findings.common import Fields, Rows
+from dgbench.systems.tgcn.settings import graph_title
 
 
 def small_graphs(rows: list[Any]) -> list[Any]:

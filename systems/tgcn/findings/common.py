@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from dgbench.systems.tgcn.settings import GRAPHS
-
 Rows = Sequence[Any]
 Fields = dict[str, Any]
 
@@ -15,18 +13,6 @@ NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- tgcn --device cuda"
 DID_NOT_RUN: Final = "the experiment '{}' did not run"
 ON_CPU: Final = "measured"
 """Evidence of times of sampling: the paper samples on the CPU, so a CPU is no analogue here."""
-
-
-def of_the_paper(row: Any) -> bool:
-    """Whether a row rests on one of the paper's graphs, or on none."""
-    name = row.params.get("dataset")
-    return name is None or name in {graph.name for graph in GRAPHS}
-
-
-def papers_graphs(rows: Iterable[Any]) -> list[Any]:
-    """Rows that rest on the paper's graphs, for claims about these; claims about a mechanism that
-    every graph shows take all rows."""
-    return [row for row in rows if of_the_paper(row)]
 
 
 def multiple(value: float, digits: str = ".2f") -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.lab.paper import Claim, Finding
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import last, last_of_each, rows_with, says
 from dgbench.systems.tgcn import exchange_runs
-from dgbench.systems.tgcn.common import last_rows, number, panel
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.experiments import partition, schedule
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, multiple
 from dgbench.systems.tgcn.printed import table2
+from dgbench.systems.tgcn.settings import panel
 
 # The cut of time and vertices: sections 4.1 and 6.5.
 

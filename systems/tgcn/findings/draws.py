@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
 from dgbench.lab.paper import Claim
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, last, rows_with
-from dgbench.systems.tgcn.common import number
 from dgbench.systems.tgcn.experiments import fig8
 from dgbench.systems.tgcn.experiments.fig8 import HALF, READY, REPLACED, counted, growth_of
 from dgbench.systems.tgcn.findings.common import Fields, Rows, geometric_mean, multiple

@@ -7,14 +7,14 @@ from typing import Any, Final
 from dgbench.lab.evidence import missing
 from dgbench.lab.laws import DECIDED
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import Table
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, last, rows_with, says
 from dgbench.systems.tgcn import graph_runs
-from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import cited, table1
-from dgbench.systems.tgcn.findings.common import Fields, Rows, papers_graphs
+from dgbench.systems.tgcn.findings.common import Fields, Rows
 from dgbench.systems.tgcn.printed import DATASET_OF, PRINTED_TITLE, values
-from dgbench.systems.tgcn.settings import GRAPHS
+from dgbench.systems.tgcn.settings import GRAPHS, PAPERS_GRAPHS, panel
 
 # The graphs and the machine: Table 1, sections 1 and 6.1.
 
@@ -33,7 +33,7 @@ SAME: Final = 0.05
 def real_graphs(rows: list[Any]) -> list[Any]:
     """Rows on real graphs: the paper's, if all are here."""
     real = [row for row in rows if "dataset" in row.params and not row.data.get("twin")]
-    own = papers_graphs(real)
+    own = PAPERS_GRAPHS.of(real)
     return own if len(own) == len(GRAPHS) else real
 
 
@@ -56,7 +56,7 @@ def sizes(metric: str) -> Judge:
             known[PRINTED_TITLE[graph.name]], here = there
             counted_here = counted_here and here
             printed = getattr(graph.printed, metric)
-            if not table1.rounds_to(there[0], printed):
+            if not same_printed(there[0], printed):
                 words.append(f"{graph.title} has {there[0]:,}, printed are {printed:,}")
         apart = bool(words)
         if not counted_here:
@@ -85,7 +85,7 @@ def mean_degrees(claim: Claim, rows: Rows) -> Fields:
         for word, ends in graph_runs.DEFINITIONS.items():
             own = ends * graph.printed.edges / graph.printed.vertices
             fits[word] += any(
-                table1.rounds_to(degree, graph.printed.degree)
+                same_printed(degree, graph.printed.degree)
                 for degree in (own, found[word])
                 if degree is not None
             )
@@ -116,7 +116,7 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
     return {
         "evidence": "counted" if here else "analogue",
         "measured": edges / 1e9,
-        "holds": table1.rounds_to(edges, claim.value * 1e9),
+        "holds": same_printed(edges, claim.value * 1e9),
         "reason": f"{edges:,}: cut to three digits this is 1.46, rounded as in Table 1 it is 1.47"
         + ("" if here else "; the publisher's count, its file is not here"),
     }
@@ -124,7 +124,7 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
 
 def own_evidence(rows: Rows) -> tuple[bool, str]:
     """Whether the rows are of the paper's graphs, and what that makes of them."""
-    own = len(papers_graphs(rows)) == len(GRAPHS)
+    own = len(PAPERS_GRAPHS.of(rows)) == len(GRAPHS)
     return own, "counted" if own else "analogue"
 
 

@@ -9,20 +9,11 @@ from typing import Any, Final
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import Judge, last, rows_with, says
-from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import cited, depth, fig7
 from dgbench.systems.tgcn.experiments.fig7 import gain as sampling_gain
-from dgbench.systems.tgcn.findings.common import (
-    ON_CPU,
-    Fields,
-    Rows,
-    geometric_mean,
-    multiple,
-    of_the_paper,
-    papers_graphs,
-)
+from dgbench.systems.tgcn.findings.common import ON_CPU, Fields, Rows, geometric_mean, multiple
 from dgbench.systems.tgcn.methods import BASE, ITS
 from dgbench.systems.tgcn.sampling_tasks import (
     BATCH,
@@ -33,9 +24,10 @@ from dgbench.systems.tgcn.sampling_tasks import (
     POOLED,
     TASKS,
 )
+from dgbench.systems.tgcn.settings import PAPERS_GRAPHS, panel
 
 NEEDS_FIG7: Final = "needs the experiment fig7"
-SAMPLED = rows_with(fig7.NAME, NEEDS_FIG7, papers_graphs)
+SAMPLED = rows_with(fig7.NAME, NEEDS_FIG7, PAPERS_GRAPHS.of)
 ON_TWITTER = rows_with(fig7.NAME, f"{NEEDS_FIG7} on Twitter", last, dataset="twitter")
 BY_DEPTH = rows_with(depth.NAME, "needs the experiment depth")
 SUBGRAPH: Final = "subgraph 10^4"
@@ -86,7 +78,7 @@ def gains_over(task: str, ways: Sequence[str], others: Sequence[str]) -> Check:
     """
 
     def check(claim: Claim, rows: Rows) -> Finding:
-        held = [row for row in rows_of(rows, experiment=fig7.NAME) if not of_the_paper(row)]
+        held = [row for row in rows_of(rows, experiment=fig7.NAME) if row not in PAPERS_GRAPHS]
 
         def judge(claim: Claim, found: Rows) -> Fields:
             sides = {way: [one.side for one in raced_over(found, task, way)] for way in ways}

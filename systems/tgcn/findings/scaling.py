@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import last_of_each, rows_with, says
-from dgbench.systems.tgcn.common import last_rows, number, panel
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.experiments import fig10
 from dgbench.systems.tgcn.experiments.fig10 import speedup
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, geometric_mean, multiple
 from dgbench.systems.tgcn.scaling_cells import CUTS, OFF, ON, PRINTED, READINGS
+from dgbench.systems.tgcn.settings import panel
 
 PROJECTED = rows_with(
     fig10.NAME, DID_NOT_RUN.format(fig10.NAME), last_of_each, kind=fig10.VIRTUAL

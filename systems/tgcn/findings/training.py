@@ -9,26 +9,20 @@ from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.evidence import from_ratio
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.probes import probe
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, last, rows_with, says
-from dgbench.systems.tgcn.common import graph_title, last_rows, number
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.experiments import ablation, fig6, large, table2, table3
-from dgbench.systems.tgcn.findings.common import (
-    DID_NOT_RUN,
-    NEEDS_CUDA,
-    Fields,
-    Rows,
-    papers_graphs,
-)
+from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, NEEDS_CUDA, Fields, Rows
 from dgbench.systems.tgcn.printed import PRINTED_TITLE
 from dgbench.systems.tgcn.races import DYGNN, JODIE, RELAXED, TGCN, TITLES, WHOLE
-from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, PAPERS_GRAPHS, graph_title
 
 # End-to-end training: Figure 6, section 6.2.
 
 NO_FIG6: Final = "needs a row of fig6"
-RACES = rows_with(fig6.NAME, NO_FIG6, papers_graphs, what="race")
-GPU_RACES = rows_with(fig6.NAME, NEEDS_CUDA, papers_graphs, what="race", device="cuda")
+RACES = rows_with(fig6.NAME, NO_FIG6, PAPERS_GRAPHS.of, what="race")
+GPU_RACES = rows_with(fig6.NAME, NEEDS_CUDA, PAPERS_GRAPHS.of, what="race", device="cuda")
 PADDED = rows_with(fig6.NAME, NO_FIG6, what="padding")
 GPU_RATE = rows_with(fig6.NAME, NEEDS_CUDA, what="rate", device="cuda")
 RESIDENT = probe("gpu_kernel_resident_percent")
@@ -165,7 +159,7 @@ def padding(claim: Claim, rows: Rows) -> Fields:
 # Copies, computation and their overlap: Table 2, section 4.3.
 
 NO_TABLE2: Final = "needs a row of table2"
-TIMES = rows_with(table2.NAME, NO_TABLE2, papers_graphs)
+TIMES = rows_with(table2.NAME, NO_TABLE2, PAPERS_GRAPHS.of)
 ALL_TIMES = rows_with(table2.NAME, NO_TABLE2)
 RISE: Final = 1.02
 """From here on the sum of parts is above the whole by more than clocks are off."""
@@ -175,7 +169,7 @@ def gpu_seconds(system: str, part: str) -> Check:
     """Seconds of an epoch on a GPU, by graph."""
 
     def with_it(rows: list[Any]) -> list[Any]:
-        return [row for row in papers_graphs(rows) if table2.parts_of(row, system)]
+        return [row for row in PAPERS_GRAPHS.of(rows) if table2.parts_of(row, system)]
 
     def judge(claim: Claim, rows: Rows) -> Fields:
         return {
@@ -284,7 +278,7 @@ def pingpong(claim: Claim, rows: Rows) -> Fields:
 
 def on_all_systems(rows: list[Any]) -> list[Any]:
     """Rows on graphs of the paper that all three systems ran on."""
-    return [row for of in table3.by_graph(papers_graphs(rows)).values() for row in of.values()]
+    return [row for of in table3.by_graph(PAPERS_GRAPHS.of(rows)).values() for row in of.values()]
 
 
 MEMORY = rows_with(table3.NAME, "needs rows of table3 of all three systems", on_all_systems)
@@ -295,7 +289,7 @@ PLANNED = rows_with(
 
 def gpu_memory(system: str) -> Check:
     """MB of device memory by graph."""
-    found = rows_with(table3.NAME, NEEDS_CUDA, papers_graphs, system=system, device="cuda")
+    found = rows_with(table3.NAME, NEEDS_CUDA, PAPERS_GRAPHS.of, system=system, device="cuda")
 
     def judge(claim: Claim, rows: Rows) -> Fields:
         held = {
