@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO
+from dgbench.kernels_cuda.scan import CONTINUES, FROM_ZERO
 from dgbench.models.aggregation import Aggregator
 from dgbench.models.frame import FrameModel
 from dgbench.runtime.errors import UnsupportedError

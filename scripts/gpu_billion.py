@@ -36,9 +36,8 @@ from dgbench.datasets import EventStream
 from dgbench.datasets.twins.params import params
 from dgbench.datasets.twins.scaling import at_scale
 from dgbench.harness.probes.cpu import available_memory
-from dgbench.kernels_cuda.device_edge_sampling import table_on
-from dgbench.kernels_cuda.edge_sampling import sample_nodewise
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share, share_of
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share, sample_nodewise, share_of
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.twins import RankCopy, RankCopySpec
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import median

@@ -29,12 +29,11 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.row_cache import open_row_cache
-from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
-from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import median, paired_ratio
 

@@ -12,15 +12,15 @@ from gpu_gnnflow import equal, fetch, roots, stream
 from gpu_ledger_case import Case, at, differing
 from gpu_tgcn import graph
 
-from dgbench.kernels_cuda.device_edge_sampling import table_on
-from dgbench.kernels_cuda.device_store import DeviceStore
-from dgbench.kernels_cuda.device_weighted import draw_sets
 from dgbench.kernels_cuda.edge_sampling import sample_subgraph
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.row_cache import open_row_cache
 from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 from dgbench.kernels_cuda.weighted import draw_without_replacement
+from dgbench.kernels_cuda.weighted.device import draw_sets
 
 REDDIT = (10_984, 672_447)
 GDELT = (16_682, 191_290_882)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.packed_scan import packed_gru_scan
-from dgbench.kernels_cuda.scan import gru_scan
+from dgbench.kernels_cuda.scan import gru_scan, packed_gru_scan
 
 PEMS08 = (170, 16, 16, 32)
 """Vertices, steps of a frame, features, hidden."""

@@ -34,19 +34,18 @@ from torch.profiler import ProfilerActivity, profile
 from dgbench.harness.machine.limits import measure_limits
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.device_edge_sampling import table_on
-from dgbench.kernels_cuda.device_store import DeviceStore
 from dgbench.kernels_cuda.difference import encode, rebuild
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
 from dgbench.kernels_cuda.label_propagation import propagate_labels
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.packed_scan import packed_gru_scan
 from dgbench.kernels_cuda.row_cache import open_row_cache
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import gru_scan, lstm_scan, packed_gru_scan
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 from dgbench.kernels_cuda.weighted import draw_without_replacement
 from dgbench.runtime.errors import DgbenchError
 

@@ -131,8 +131,7 @@ fi
 # Out of the tree, so that the installed package is what runs.
 if [ -z "$dry" ]; then
   work=$(mktemp -d)
-  cp -r tests scripts pyproject.toml "$work"
-  mkdir -p "$work/kernels_cuda" && cp -r kernels_cuda/csrc "$work/kernels_cuda"
+  cp -r tests scripts kernels_cuda pyproject.toml "$work"
   export DGBENCH_CACHE=${DGBENCH_CACHE:-$work/cache}
   cd "$work" || exit 1
   "$python" -c 'import json; from dgbench.kernels_cuda.build_info import build_info; \

@@ -18,11 +18,8 @@ from gpu_measure import Table, error_of, limits, sequence
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
-from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.memory_model import row_transactions
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.row_owner import spmm_row_owner
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import (
@@ -33,6 +30,9 @@ from dgbench.kernels_cuda.variants import (
     spmm_sliced,
     warp_clocks,
 )
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.memory_model import row_transactions
+from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
 
 TOLERANCE = 1e-5
 COUNT = 4

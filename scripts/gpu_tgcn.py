@@ -20,14 +20,18 @@ from typing import Any
 
 import torch
 
-from dgbench.kernels_cuda.device_edge_sampling import table_on
-from dgbench.kernels_cuda.device_weighted import draw_keys, draw_sets
-from dgbench.kernels_cuda.device_weighted_tree import DeviceSegmentTree
-from dgbench.kernels_cuda.edge_sampling import sample_layerwise, sample_nodewise, sample_subgraph
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
+from dgbench.kernels_cuda.edge_sampling import (
+    EdgeTable,
+    keep_share,
+    sample_layerwise,
+    sample_nodewise,
+    sample_subgraph,
+)
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
-from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import draw_without_replacement
+from dgbench.kernels_cuda.weighted import SegmentTree, draw_without_replacement
+from dgbench.kernels_cuda.weighted.device import draw_keys, draw_sets
+from dgbench.kernels_cuda.weighted.device_segment_tree import DeviceSegmentTree
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import median
 

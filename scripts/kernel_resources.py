@@ -2,9 +2,9 @@
 
 Usage: python scripts/kernel_resources.py [--arch sm_90] [--out FILE] [--files PART ...] [--spills]
 
-Needs nvcc, no device. Each file of kernels_cuda/csrc/cuda is compiled once more for one
-architecture with `-Xptxas -v`; nothing is kept of it but what the assembler says. One JSON line a
-kernel goes to --out, a table to standard output, which ends with how many kernels spill.
+Needs nvcc, no device. Each *.cu of kernels_cuda is compiled once more for one architecture with
+`-Xptxas -v`; nothing is kept of it but what the assembler says. One JSON line a kernel goes to
+--out, a table to standard output, which ends with how many kernels spill.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "kernels_cuda" / "csrc"
+SOURCES = Path(__file__).resolve().parents[1] / "kernels_cuda"
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def compile_one(path: Path, arch: str, compiler: str) -> list[Resources]:
         )  # fmt: skip
     said = done.stderr + done.stdout
     if done.returncode:
-        raise RuntimeError(f"{path.name}: {(said.strip().splitlines() or ['nvcc failed'])[-1]}")
-    return list(parse(said, path.name))
+        last_line = (said.strip().splitlines() or ["nvcc failed"])[-1]
+        raise RuntimeError(f"{path.relative_to(SOURCES)}: {last_line}")
+    return list(parse(said, str(path.relative_to(SOURCES))))
 
 
 def readable(found: list[Resources]) -> list[Resources]:
@@ -129,8 +130,8 @@ def resources(arch: str, files: list[str] | None = None, jobs: int = 0) -> list[
     if not compiler:
         raise RuntimeError("no nvcc here")
     wanted = sorted(
-        path for path in (SOURCES / "cuda").glob("*.cu")
-        if not files or any(part in path.name for part in files)
+        path for path in SOURCES.glob("*/*.cu")
+        if not files or any(part in str(path.relative_to(SOURCES)) for part in files)
     )  # fmt: skip
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
         found = pool.map(lambda path: compile_one(path, arch, compiler), wanted)
@@ -142,7 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--out", help="file for the rows, one JSON a line")
-    parser.add_argument("--files", nargs="*", help="only files with one of these in their name")
+    parser.add_argument("--files", nargs="*", help="only files with one of these in their path")
     parser.add_argument("--jobs", type=int, default=0, help="compilers at once")
     parser.add_argument("--spills", action="store_true", help="exit 1 where a kernel spills")
     options = parser.parse_args()
@@ -156,10 +157,10 @@ def main() -> int:
             for one in found:
                 file.write(json.dumps({"what": "kernel", **asdict(one)}) + "\n")
     print(
-        f"{'kernel':60}{'file':24}{'registers':>10}{'spilled B':>10}{'stack B':>9}{'shared B':>9}"
+        f"{'kernel':60}{'file':28}{'registers':>10}{'spilled B':>10}{'stack B':>9}{'shared B':>9}"
     )
     for one in sorted(found, key=lambda one: (one.file, one.kernel)):
-        print(f"{one.kernel[:58]:60}{one.file:24}{one.registers:10}{one.spill_stores:10}"
+        print(f"{one.kernel[:58]:60}{one.file:28}{one.registers:10}{one.spill_stores:10}"
               f"{one.stack:9}{one.shared:9}")  # fmt: skip
     spilled = [one for one in found if one.spill_stores or one.spill_loads]
     print(f"{len(found)} kernels for {options.arch}, {len(spilled)} of them spill")

@@ -200,7 +200,7 @@ def split_reports(text: str) -> list[str]:
     return [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=False)]
 
 
-PLACE = re.compile(r"\S*?(kernels_cuda/csrc/[\w./]+|tests/cuda/emulated/[\w.]+):(\d+)")
+PLACE = re.compile(r"\S*?(kernels_cuda/[\w./]+|tests/cuda/emulated/[\w.]+):(\d+)")
 
 
 def title(report: str) -> str:

@@ -106,14 +106,14 @@ def snapshots() -> list[Csr]:
 
 def formats(csrs: list[Csr]) -> dict[str, int]:
     """PiPAD: words that are sent, and transactions of one aggregation."""
-    from dgbench.kernels_cuda.memory_model import (
+    from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+    from dgbench.kernels_cuda.slices import coo_words, csr_words, slice_csr
+    from dgbench.kernels_cuda.variants.memory_model import (
         gespmm_loads,
         imbalance,
         partition_loads,
         slice_work,
     )
-    from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
-    from dgbench.kernels_cuda.slices import coo_words, csr_words, slice_csr
 
     parts = PartTopology.build(csrs)
     sliced = [slice_csr(csr) for csr in csrs]
@@ -164,9 +164,8 @@ def blocks(stream: EventStream) -> dict[str, int]:
     """GNNFlow: blocks and bytes of a store that grew, and what a walk along its lists visits."""
     import torch
 
-    from dgbench.kernels_cuda.temporal_counts import count_walk
-    from dgbench.kernels_cuda.temporal_store import TemporalStore
-    from dgbench.kernels_cuda.temporal_types import BlockPolicy
+    from dgbench.kernels_cuda.temporal_sample import count_walk
+    from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 
     found = {}
     for name, policy in (

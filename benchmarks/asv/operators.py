@@ -10,11 +10,11 @@ import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.memory_model import gespmm_loads, partition_loads
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.scan import gru_scan
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.kernels_cuda.variants.memory_model import gespmm_loads, partition_loads
 
 NODES, EDGES, SNAPSHOTS = 4096, 40_000, 8
 

@@ -7,8 +7,7 @@ import torch
 from graphs import million
 from work import Work
 
-from dgbench.kernels_cuda.packed_scan import packed_gru_scan
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import gru_scan, lstm_scan, packed_gru_scan
 
 STEPS, ROWS, WIDTH, HIDDEN = 16, 10_000, 16, 32
 GATES = {gru_scan: 3, lstm_scan: 4}

@@ -7,14 +7,11 @@ import torch
 from graphs import million, stream
 from work import LINE, Work
 
-from dgbench.kernels_cuda.edge_sampling import sample_nodewise
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, sample_nodewise
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.kernels_cuda.segment_tree import SegmentTree
 from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
-from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.kernels_cuda.temporal_types import BlockPolicy
-from dgbench.kernels_cuda.weighted import draw_without_replacement
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.weighted import SegmentTree, draw_without_replacement
 
 VERTICES, EVENTS, BATCH, ROOTS = 100_000, 2_000_000, 100_000, 4_000
 FANOUT = 10

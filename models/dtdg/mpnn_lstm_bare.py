@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dgbench.kernels_cuda.packed_scan import packed_lstm_scan
+from dgbench.kernels_cuda.scan import packed_lstm_scan
 from dgbench.models.frame import GcnLayer
 from dgbench.models.sequence import (
     Neighbours,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dgbench.kernels_cuda.packed_scan import packed_gru_scan
+from dgbench.kernels_cuda.scan import packed_gru_scan
 from dgbench.models.frame import GcnLayer
 from dgbench.models.sequence import (
     Neighbours,

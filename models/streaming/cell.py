@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dgbench.kernels_cuda.time_lstm import time_lstm_gates
+from dgbench.kernels_cuda.scan import time_lstm_gates
 from dgbench.runtime.errors import unknown_key
 
 DECAYS: Final = ("log", "exp", "inverse")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_hops
 from dgbench.systems.base.stream_data import StreamData, StreamWorkload
 

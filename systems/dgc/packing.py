@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO
+from dgbench.kernels_cuda.scan import CONTINUES, FROM_ZERO
 from dgbench.runtime.errors import InvalidInputError
 
 

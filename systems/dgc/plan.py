@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.packed_scan import FROM_ZERO
+from dgbench.kernels_cuda.scan import FROM_ZERO
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.dgc.entries import (

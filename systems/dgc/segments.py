@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.packed_scan import FROM_ZERO
+from dgbench.kernels_cuda.scan import FROM_ZERO
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.packing import PackedRows, pack_sequences

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._prepared import trust
 from dgbench.kernels_cuda.aggregate import spmm
+from dgbench.kernels_cuda.aggregate.prepared import trust
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.transpose import transpose_unchecked
 

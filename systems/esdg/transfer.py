@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda._prepared import trust
 from dgbench.kernels_cuda.aggregate import spmm
+from dgbench.kernels_cuda.aggregate.prepared import trust
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import (
     Difference,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgbench.kernels_cuda.temporal_types import BlockPolicy
+from dgbench.kernels_cuda.temporal_store import BlockPolicy
 
 DESCRIBED_BLOCK = np.dtype(
     [

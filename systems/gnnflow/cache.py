@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids, check_vector
 from dgbench.kernels_cuda.row_cache import CacheState, Index, Policy, check_rows, open_row_cache
-from dgbench.kernels_cuda.temporal_files import UNREADABLE
+from dgbench.kernels_cuda.temporal_store.files import UNREADABLE
 from dgbench.kernels_cuda.workspace import scratch
 from dgbench.runtime.errors import DataError, InvalidInputError
 from dgbench.runtime.meter import Meter

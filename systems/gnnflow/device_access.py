@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.device_hops import bring_home
-from dgbench.kernels_cuda.device_store import DeviceStore, Placement
-from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import Sample
+from dgbench.kernels_cuda.temporal_sample.hops import bring_home
+from dgbench.kernels_cuda.temporal_store.device import DeviceStore, Placement
 from dgbench.systems.gnnflow.access import StoreAccess
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base.stream import StreamData, StreamWorkload
 

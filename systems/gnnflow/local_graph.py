@@ -10,9 +10,8 @@ from typing import Final, Protocol
 
 from torch import Tensor, cat
 
-from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr
-from dgbench.kernels_cuda.temporal_sample import sample_neighbours
+from dgbench.kernels_cuda.temporal_sample import Sample, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.errors import unknown_key
 from dgbench.systems.gnnflow.dispatch import Records

@@ -61,7 +61,7 @@ class TorchCache:
 
 class ListedCache:
     """An LRU that is a linked list behind a lock, one id at a time: what section 4.3 argues
-    against, compiled (`csrc/cpu/list_cache.cpp`). Every miss is admitted."""
+    against, compiled (`kernels_cuda/row_cache/cpu_list_cache.cpp`). Every miss is admitted."""
 
     def __init__(self, table: Tensor, capacity: int, *, threads: int = 1) -> None:
         _check(table, capacity)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.gnnflow.cache import FeatureCache
 from dgbench.systems.gnnflow.dispatch import Dispatcher

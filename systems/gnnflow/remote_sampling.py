@@ -21,8 +21,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
-from dgbench.kernels_cuda.temporal_sample import next_targets
+from dgbench.kernels_cuda.temporal_sample import Sample, next_targets
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.gnnflow.dispatch import check_group
 from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule

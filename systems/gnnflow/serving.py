@@ -18,7 +18,7 @@ from dgbench.runtime.collectives import equal_parts
 from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
 
 if TYPE_CHECKING:
-    from dgbench.kernels_cuda.samples import Sample
+    from dgbench.kernels_cuda.temporal_sample import Sample
 
 
 @dataclass(slots=True)

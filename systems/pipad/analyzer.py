@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import MAX_SNAPSHOTS
+from dgbench.kernels_cuda.overlap import MAX_SNAPSHOTS, EdgeTrace, GroupCounts, trace_unchecked
 from dgbench.kernels_cuda.slices import slice_count
-from dgbench.kernels_cuda.trace import EdgeTrace, GroupCounts, trace_unchecked
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.pipad.partitions import Form, Partitions
 

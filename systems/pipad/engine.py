@@ -17,8 +17,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore

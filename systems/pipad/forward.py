@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from dgbench.kernels_cuda.evolve import evolve_gru
 from dgbench.kernels_cuda.layers import dense_norm, frame_dense
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import evolve_gru, gru_scan, lstm_scan
 from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
 from dgbench.models.dtdg.evolvegcn import EvolvingWeight
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda._prepared import prepare_parts
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate.prepared import prepare_parts
 from dgbench.systems.pipad.partitions import Partition
 
 

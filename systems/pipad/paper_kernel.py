@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._prepared import prepare_parts
+from dgbench.kernels_cuda.aggregate.prepared import prepare_parts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import aggregate_parts_sliced

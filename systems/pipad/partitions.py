@@ -16,17 +16,18 @@ from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda._prepared import trust_parts
+from dgbench.kernels_cuda.aggregate.prepared import trust_parts
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.csr_check import check_csr
+from dgbench.kernels_cuda.csr.check import check_csr
 from dgbench.kernels_cuda.overlap import (
+    EdgeTrace,
     Granularity,
+    GroupCounts,
     PartTopology,
     check_granularity,
     split_unchecked,
 )
 from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_count
-from dgbench.kernels_cuda.trace import EdgeTrace, GroupCounts
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.pipad.wire import Wire, pack, unpack
 

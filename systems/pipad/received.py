@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda._prepared import list_heavy
 from dgbench.kernels_cuda.aggregate import segments
+from dgbench.kernels_cuda.aggregate.prepared import list_heavy
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.workspace import scratch

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
+from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.pipad.format_words import FormatCounts
 

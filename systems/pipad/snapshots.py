@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda._prepared import prepare
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate.prepared import prepare
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.workspace import scratch
 

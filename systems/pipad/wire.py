@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._prepared import prepare_parts, trust, trust_parts
+from dgbench.kernels_cuda.aggregate.prepared import prepare_parts, trust, trust_parts
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology

@@ -8,8 +8,7 @@ from typing import Final
 
 import torch
 
-from dgbench.kernels_cuda.edge_sampling import SubgraphSample, sample_subgraph
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, SubgraphSample, sample_subgraph
 from dgbench.systems.tgcn.methods import arity_of, name_of
 
 REPLACED: Final = "replaced"

@@ -11,7 +11,7 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Measurement, RunContext

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import (
+    EdgeTable,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
 )
-from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Preset
 from dgbench.systems.tgcn.methods import (

@@ -10,8 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_replacement
+from dgbench.kernels_cuda.weighted import (
+    DrawStats,
+    SegmentTree,
+    draw_many,
+    draw_without_replacement,
+)
 from dgbench.lab.compare import observe_ratio
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median

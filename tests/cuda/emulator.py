@@ -20,7 +20,8 @@ from types import ModuleType
 
 from filelock import FileLock
 
-CSRC = Path(__file__).resolve().parents[2] / "kernels_cuda" / "csrc"
+SOURCES = Path(__file__).resolve().parents[2] / "kernels_cuda"
+DRIVER = SOURCES / "common" / "driver"
 RUNTIME = Path(__file__).resolve().parent / "emulated"
 MODULE = "_cuda_emulated"
 # The fortified longjmp() refuses to go to another stack.
@@ -84,9 +85,9 @@ def build(cache: Path) -> ModuleType:
 def build_driver(cache: Path) -> Path:
     """The driver of the kernels as a program for the host, linked with the module's kernels."""
     folder = compiled(cache)
-    units = sorted((CSRC / "cuda" / "driver").glob("*.cpp"))
+    units = sorted(DRIVER.glob("*.cpp"))
     digest = hashlib.sha256()
-    for path in sorted((CSRC / "cuda" / "driver").iterdir()):
+    for path in sorted(DRIVER.iterdir()):
         digest.update(path.read_bytes())
     target = folder / f"kernel_driver-{digest.hexdigest()[:16]}"
     with FileLock(f"{target}.lock"):
@@ -101,8 +102,7 @@ def compiled(cache: Path) -> Path:
     """Folder of the module and its objects; compiled where it is not there yet."""
     import nanobind
 
-    folders = (CSRC / "cuda", CSRC / "common", RUNTIME)
-    sources = sorted(path for folder in folders for path in folder.iterdir() if path.is_file())
+    sources = [*device_sources(), *sorted(SOURCES.glob("*/*.h*")), *sorted(RUNTIME.iterdir())]
     digest = hashlib.sha256(sys.version.encode() + nanobind.__version__.encode())
     digest.update(" ".join(CHECKS).encode())
     for path in [*sources, Path(__file__)]:
@@ -116,18 +116,26 @@ def compiled(cache: Path) -> Path:
     return folder
 
 
+def device_sources() -> list[Path]:
+    """Kernels, what they share, and bindings: of every operator's folder."""
+    patterns = ("*/*.cu", "*/*.cuh", "*/cuda*.cpp")
+    return sorted(path for pattern in patterns for path in SOURCES.glob(pattern))
+
+
 def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
     tree = folder / "src"
-    (tree / "cuda").mkdir(parents=True, exist_ok=True)
-    for path in sorted((CSRC / "cuda").iterdir()):
-        if path.suffix in {".cu", ".cuh"}:
-            name = path.name if path.suffix == ".cuh" else f"{path.stem}_cu.cpp"
-            (tree / "cuda" / name).write_text(rewrite(path.read_text()))
-        elif path.suffix in {".cpp", ".hpp", ".h"}:
-            shutil.copy(path, tree / "cuda")
-    units = sorted((tree / "cuda").glob("*.cpp"))
-    kernels = [unit for unit in units if unit.name.endswith("_cu.cpp")]
-    others = [nanobind / "src" / "nb_combined.cpp", *(set(units) - set(kernels))]
+    kernels, others = [], [nanobind / "src" / "nb_combined.cpp"]
+    for path in device_sources():
+        copy = tree / path.relative_to(SOURCES)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".cpp":
+            shutil.copy(path, copy)
+            others.append(copy)
+            continue
+        if path.suffix == ".cu":
+            copy = copy.with_name(f"{path.stem}_cu.cpp")
+            kernels.append(copy)
+        copy.write_text(rewrite(path.read_text()))
     flags = flags_for(tree, nanobind / "include", nanobind / "ext/robin_map/include")
     (folder / "prelude.h").write_text("#include <cuda_runtime.h>\n")
     header = [*flags, "-x", "c++-header", str(folder / "prelude.h")]
@@ -149,7 +157,7 @@ def flags_for(tree: Path, *more: Path) -> list[str]:
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp"]
     flags += [UNFORTIFIED, f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS]
     return flags + [
-        f"-I{path}" for path in [tree, RUNTIME, CSRC, *more, sysconfig.get_paths()["include"]]
+        f"-I{path}" for path in [tree, RUNTIME, SOURCES, *more, sysconfig.get_paths()["include"]]
     ]
 
 
@@ -161,7 +169,7 @@ def run_gcc(*words: str) -> None:
 
 def compile_units(folder: Path, units: list[Path], flags: list[str]) -> list[Path]:
     def compile_unit(unit: Path) -> Path:
-        made = folder / f"{unit.stem}.o"
+        made = folder / f"{unit.parent.name}_{unit.stem}.o"  # many operators have a cuda.cu
         run_gcc(*flags, "-c", str(unit), "-o", str(made))
         return made
 

@@ -11,9 +11,9 @@ from device_log import DeviceLog
 from torch import Tensor
 from torch.utils.dlpack import to_dlpack
 
-from dgbench.kernels_cuda import device_store
-from dgbench.kernels_cuda.device_store import DeviceStore
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.kernels_cuda.temporal_store import device as device_store
+from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from dgbench.kernels_cuda import build_info
-from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 
 pytestmark = pytest.mark.cuda
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
@@ -57,7 +57,7 @@ def test_large_graphs_are_sampled_alike_as_they_grow(placement, layout):
 
 
 def test_a_ballast_leaves_what_was_asked_for():
-    from dgbench.kernels_cuda.device_store import hold_ballast
+    from dgbench.kernels_cuda.temporal_store.device import hold_ballast
 
     leave = 1 << 30
     held = hold_ballast(leave, torch.device("cuda"))

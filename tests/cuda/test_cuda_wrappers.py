@@ -9,10 +9,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
-from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
-from dgbench.kernels_cuda.row_owner import spmm_row_owner
 from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
@@ -24,6 +22,8 @@ from dgbench.kernels_cuda.variants import (
     spmm_sliced,
     warp_clocks,
 )
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
 from dgbench.runtime.graphs import Stage
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 

@@ -10,15 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info, device_edge_sampling, device_subgraphs
-from dgbench.kernels_cuda.device_edge_sampling import table_on
+from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.edge_sampling import (
+    EdgeTable,
+    device_subgraphs,
     induced_edges,
+    keep_share,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
 )
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
+from dgbench.kernels_cuda.edge_sampling import device as device_edge_sampling
+from dgbench.kernels_cuda.edge_sampling.device import table_on
 
 TABLES = [  # vertices, edges, undirected, power of the skew
     (1, 0, False, 1),

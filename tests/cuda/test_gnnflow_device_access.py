@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dgbench.kernels_cuda import device_store
-from dgbench.kernels_cuda.device_store import PLACEMENTS
+from dgbench.kernels_cuda.temporal_store import device as device_store
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS
 from dgbench.lab.table import number
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
-from dgbench.kernels_cuda.device_interact import group_rows, piece_room
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
+from dgbench.kernels_cuda.interact.device import group_rows, piece_room
 
 CASES = [  # rows, partners, edges, width, share of the edges in row 0
     (1, 1, 0, 4, 0),

@@ -9,8 +9,6 @@ from pathlib import Path
 import emulator
 import pytest
 
-SOURCES = emulator.CSRC / "cuda"
-
 
 def code_of(path: Path) -> str:
     return re.sub(r"//[^\n]*", "", path.read_text())
@@ -31,10 +29,10 @@ def run(driver: Path, *words: str) -> subprocess.CompletedProcess:
 
 def test_the_driver_calls_every_launcher() -> None:
     declared = set()
-    for path in SOURCES.glob("*.h"):
+    for path in emulator.SOURCES.glob("*/*.h"):
         declared |= set(re.findall(r"\b(dgb_\w+)\(", code_of(path)))
     called = set()
-    for path in (SOURCES / "driver").iterdir():
+    for path in emulator.DRIVER.iterdir():
         called |= set(re.findall(r"\b(dgb_\w+)\b", code_of(path)))
     assert len(declared) > 50
     assert declared - called == set()

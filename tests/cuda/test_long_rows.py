@@ -9,12 +9,15 @@ from device_log import DeviceLog
 from test_label_sweeps import random_graph
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info, device_hops, device_store, overlap
+from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.device_store import MOST_FANOUT, DeviceStore
 from dgbench.kernels_cuda.label_propagation import sweep_salt
+from dgbench.kernels_cuda.overlap import op as overlap
+from dgbench.kernels_cuda.temporal_sample import hops as device_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.kernels_cuda.temporal_store import device as device_store
+from dgbench.kernels_cuda.temporal_store.device import MOST_FANOUT, DeviceStore
 
 CPU = build_info.extension(torch.device("cpu"))
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.packed_scan import packed_gru_scan, packed_lstm_scan
+from dgbench.kernels_cuda.scan import packed_gru_scan, packed_lstm_scan
 
 CASES = [  # steps, rows, features, hidden, starts, shared memory, processors
     (5, 5, 4, 8, 6, None, 9),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgbench.kernels_cuda import device_cache
-from dgbench.kernels_cuda.device_cache import DeviceRowCache
 from dgbench.kernels_cuda.row_cache import CacheState, RowCache
+from dgbench.kernels_cuda.row_cache import device as device_cache
+from dgbench.kernels_cuda.row_cache.device import DeviceRowCache
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 IDS = 90

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgbench.kernels_cuda import scan
+from dgbench.kernels_cuda.scan import op as scan
 
 STEPS, VERTICES, FEATURES, HIDDEN = 3, 23, 4, 5
 SHAPES = [(STEPS, VERTICES, FEATURES), (FEATURES, 4 * HIDDEN), (HIDDEN, 4 * HIDDEN), (4 * HIDDEN,),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.balance import balance
-from dgbench.kernels_cuda.memory_model import thread_groups
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.memory_model import thread_groups
 
 ROWS, COLUMNS = 12, 100
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from dgbench.kernels_cuda import device_store
-from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store import device as device_store
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
@@ -346,7 +346,7 @@ def test_positions_make_a_part_of_a_batch_what_it_is_in_the_whole(open_device):
 
 
 def test_rooms_that_would_be_large_are_counted_first(open_device, monkeypatch):
-    from dgbench.kernels_cuda import device_hops
+    from dgbench.kernels_cuda.temporal_sample import hops as device_hops
 
     store = a_store(undirected=True)
     there = open_device(store, "cuda")

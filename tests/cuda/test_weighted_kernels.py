@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info, device_weighted_tree
-from dgbench.kernels_cuda.device_weighted import draw_keys, draw_sets, make_keys
-from dgbench.kernels_cuda.device_weighted_tree import DeviceSegmentTree
-from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import draw_many, draw_without_replacement
+from dgbench.kernels_cuda import build_info
+from dgbench.kernels_cuda.weighted import SegmentTree, draw_many, draw_without_replacement
+from dgbench.kernels_cuda.weighted import device_segment_tree as device_weighted_tree
+from dgbench.kernels_cuda.weighted.device import draw_keys, draw_sets, make_keys
+from dgbench.kernels_cuda.weighted.device_segment_tree import DeviceSegmentTree
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 NEVER = 2**32 - 1

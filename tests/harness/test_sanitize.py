@@ -15,16 +15,16 @@ pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scrip
 OVERFLOW = """=================================================================
 ==77==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602000000020 at pc 0x7f bp 0x7f
 READ of size 4 at 0x602000000020 thread T0
-    #0 0x7f1 in dgbench::place /home/a/kernels_cuda/csrc/cpu/temporal_store.cpp:228
-    #1 0x7f2 in dgbench::insert /home/a/kernels_cuda/csrc/cpu/temporal_store.cpp:17
+    #0 0x7f1 in dgbench::place /home/a/kernels_cuda/temporal_store/cpu.cpp:228
+    #1 0x7f2 in dgbench::insert /home/a/kernels_cuda/temporal_store/cpu.cpp:17
 """
-UNDEFINED = """/a/kernels_cuda/csrc/cpu/scan.cpp:31:9: runtime error: signed integer overflow: 2 + 9
-    #0 0x7f1 in dgbench::group_by /a/kernels_cuda/csrc/cpu/scan.cpp:31
+UNDEFINED = """/a/kernels_cuda/scan/cpu.cpp:31:9: runtime error: signed integer overflow: 2 + 9
+    #0 0x7f1 in dgbench::group_by /a/kernels_cuda/scan/cpu.cpp:31
 """
 RACE = """==================
 WARNING: ThreadSanitizer: data race (pid=78)
   Write of size 8 at 0x7b04 by thread T1:
-    #0 dgbench::commit kernels_cuda/csrc/cpu/planted_faults.cpp:40 (_cpu.so+0x1)
+    #0 dgbench::commit kernels_cuda/common/cpu_planted_faults.cpp:40 (_cpu.so+0x1)
 ==================
 """
 
@@ -73,10 +73,10 @@ def test_a_log_is_taken_apart_and_equal_faults_have_one_title(sanitize) -> None:
     titles = [sanitize.title(report) for report in reports]
     assert titles[0] == titles[2]
     assert titles == [
-        "AddressSanitizer: heap-buffer-overflow at kernels_cuda/csrc/cpu/temporal_store.cpp:228",
-        "runtime error: signed integer overflow at kernels_cuda/csrc/cpu/scan.cpp:31",
+        "AddressSanitizer: heap-buffer-overflow at kernels_cuda/temporal_store/cpu.cpp:228",
+        "runtime error: signed integer overflow at kernels_cuda/scan/cpu.cpp:31",
         titles[0],
-        "WARNING: ThreadSanitizer: data race at kernels_cuda/csrc/cpu/planted_faults.cpp:40",
+        "WARNING: ThreadSanitizer: data race at kernels_cuda/common/cpu_planted_faults.cpp:40",
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_report_fails_although_the_tests_pass(sanitize, monkeypatch, capsys) -
     play(sanitize, monkeypatch, planted=SEEN, tests=OVERFLOW + OVERFLOW)
     assert sanitize.main(["address"]) == 1
     said = capsys.readouterr()
-    assert "temporal_store.cpp:228 (2 times)" in said.err
+    assert "temporal_store/cpu.cpp:228 (2 times)" in said.err
     assert said.out.splitlines()[1].split()[6] == "1"
 
 

@@ -111,7 +111,7 @@ def test_what_a_sanitizer_finds_fails_the_part(exits, log, status, said, tmp_pat
 
 
 def test_sanitized_cases_are_cases_of_the_driver() -> None:
-    sources = (ROOT / "kernels_cuda" / "csrc" / "cuda" / "driver").glob("*.cpp")
+    sources = (ROOT / "kernels_cuda" / "common" / "driver").glob("*.cpp")
     known = {
         n for path in sources for n in re.findall(r"^DRIVER_CASE\((\w+)", path.read_text(), re.M)
     }

@@ -20,27 +20,29 @@ from dgbench.kernels_cuda.attention import attend_rows, packed_attention
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
 from dgbench.kernels_cuda.edge_sampling import (
+    EdgeTable,
     induced_edges,
+    keep_share,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
 )
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
-from dgbench.kernels_cuda.evolve import evolve_gru
 from dgbench.kernels_cuda.grids import SortedGrids, count_grids, place_grids, sort_grids
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, partner_sums
 from dgbench.kernels_cuda.label_propagation import propagate_labels
 from dgbench.kernels_cuda.layers import dense_norm, frame_dense
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
-from dgbench.kernels_cuda.packed_scan import (
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
+from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.kernels_cuda.scan import (
     CONTINUES,
     FROM_ZERO,
+    evolve_gru,
+    gru_scan,
+    lstm_scan,
     packed_gru_scan,
     packed_lstm_scan,
+    time_lstm_gates,
 )
-from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
-from dgbench.kernels_cuda.segment_tree import SegmentTree
 from dgbench.kernels_cuda.slices import slice_count, slice_csr
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import (
@@ -53,13 +55,16 @@ from dgbench.kernels_cuda.supergraph import (
     weight_apart,
 )
 from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
-from dgbench.kernels_cuda.temporal_counts import count_walk
-from dgbench.kernels_cuda.temporal_sample import random_walks, sample_between, sample_hops
+from dgbench.kernels_cuda.temporal_sample import (
+    count_walk,
+    random_walks,
+    sample_between,
+    sample_hops,
+)
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.kernels_cuda.time_lstm import time_lstm_gates
-from dgbench.kernels_cuda.trace import trace_edges
 from dgbench.kernels_cuda.transpose import transpose
-from dgbench.kernels_cuda.work_items import time_items
+from dgbench.kernels_cuda.variants.work_items import time_items
+from dgbench.kernels_cuda.weighted import SegmentTree
 from dgbench.systems.base.interaction_layout import t_batches
 from dgbench.systems.dgc.fusion import fuse_units, shared_rows
 from dgbench.systems.dgc.refinement import hypergraph_of

@@ -9,13 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda import _cpu, aggregate
+from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda.aggregate import (
     aggregate_parts,
     aggregate_parts_scatter,
     degrees,
     spmm,
 )
+from dgbench.kernels_cuda.aggregate import prepared as topologies
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
@@ -169,13 +170,11 @@ def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
 
 def test_rows_are_copied_in_order_of_length():
     """Long rows first; ties by the second list, then by row."""
-    from dgbench.kernels_cuda import _prepared
-
     indptr = torch.tensor([0, 1, 4, 5, 7, 7])
     ex_indptr = torch.tensor([0, 0, 0, 2, 2, 3])
     indices, values = torch.arange(7, dtype=torch.int32), torch.arange(14.0).view(7, 2)
     lists = (indptr, indices, values, ex_indptr, torch.arange(3, dtype=torch.int32), None, None)
-    *copied, order = _prepared._sort(lists)
+    *copied, order = topologies._sort(lists)
     assert order.tolist() == [1, 3, 2, 0, 4]
     assert copied[0].tolist() == [0, 3, 5, 6, 7, 7]
     assert copied[1].tolist() == [1, 2, 3, 5, 6, 4, 0]
@@ -306,7 +305,7 @@ def test_gradient_of_a_rectangle():
 def test_opcheck(scatter):
     g = torch.Generator().manual_seed(8)
     parts, _ = random_parts(g, 6, 2, 0.4, True)
-    prepared = aggregate.prepare_parts(parts)
+    prepared = topologies.prepare_parts(parts)
     lists = prepared.forward(parts.over, torch.float32, True)
     back = prepared.transposed(parts.over, torch.float32, True)
     x = torch.randn(6, 2, 3, requires_grad=True)
@@ -332,24 +331,22 @@ def test_strided_features_are_copied():
 
 def test_the_transpose_is_remembered_and_renewed():
     csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, True)
-    first = aggregate.prepare(csr)
-    assert aggregate.prepare(csr) is first
-    assert aggregate.prepare(Csr(csr.indptr, csr.indices, 10, csr.values)) is first
+    first = topologies.prepare(csr)
+    assert topologies.prepare(csr) is first
+    assert topologies.prepare(Csr(csr.indptr, csr.indices, 10, csr.values)) is first
     csr.values.mul_(2.0)
-    assert aggregate.prepare(csr) is not first
+    assert topologies.prepare(csr) is not first
     x = torch.randn(10, 2, requires_grad=True)
     spmm(csr, x).sum().backward()
     close(x.grad, dense(csr).T @ torch.ones(10, 2, dtype=torch.float64))
 
 
 def test_topologies_are_forgotten_with_their_indices():
-    from dgbench.kernels_cuda import _prepared
-
     csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, False)
     spmm(csr, torch.randn(10, 2, requires_grad=True)).sum().backward()
-    known = len(_prepared._known)
+    known = len(topologies._known)
     del csr
-    assert len(_prepared._known) == known - 1
+    assert len(topologies._known) == known - 1
 
 
 @pytest.mark.parametrize(

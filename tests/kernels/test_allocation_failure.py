@@ -20,7 +20,7 @@ import pytest
 from dgbench.kernels_cuda.build_info import build_info
 
 HERE: Final = Path(__file__).parent
-SOURCES: Final = HERE.parents[1] / "kernels_cuda" / "csrc"
+SOURCES: Final = HERE.parents[1] / "kernels_cuda"
 COMPILER: Final = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 
 pytestmark = [

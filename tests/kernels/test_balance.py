@@ -12,8 +12,6 @@ from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda import variants
-from dgbench.kernels_cuda.balance import Balance, balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
@@ -26,6 +24,8 @@ from dgbench.kernels_cuda.variants import (
     spmm_sliced,
     warp_clocks,
 )
+from dgbench.kernels_cuda.variants import op as variants
+from dgbench.kernels_cuda.variants.balance import Balance, balance
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.pipad.wire import pack, unpack
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share, share_of
+from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share, share_of
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 

@@ -26,10 +26,9 @@ from dgbench.kernels_cuda.build_info import build_info
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode
 from dgbench.kernels_cuda.label_propagation import propagate_labels
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.kernels_cuda.trace import trace_edges
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.runtime.errors import InvalidInputError
 

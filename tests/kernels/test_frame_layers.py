@@ -12,8 +12,8 @@ from kinks import away_from_kinks
 from torch import nn
 from torch.nn import functional
 
-from dgbench.kernels_cuda.evolve import evolve_gru
 from dgbench.kernels_cuda.layers import dense_norm, frame_dense
+from dgbench.kernels_cuda.scan import evolve_gru
 from dgbench.runtime.errors import InvalidInputError
 
 WIDTHS = st.sampled_from([1, 2, 3, 8, 16, 17, 32, 33])

@@ -7,10 +7,10 @@ from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda import memory_model as model
-from dgbench.kernels_cuda.memory_model import LoadCounts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
+from dgbench.kernels_cuda.variants import memory_model as model
+from dgbench.kernels_cuda.variants.memory_model import LoadCounts
 from dgbench.runtime.errors import InvalidInputError
 
 

@@ -10,13 +10,14 @@ from test_scan import gru_loop, lstm_loop, make
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from dgbench.kernels_cuda.packed_scan import (
+from dgbench.kernels_cuda.scan import (
     CONTINUES,
     FROM_ZERO,
+    gru_scan,
+    lstm_scan,
     packed_gru_scan,
     packed_lstm_scan,
 )
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
 from dgbench.runtime.errors import InvalidInputError
 
 SCANS = ("gru", "lstm")

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import ARITIES
+from dgbench.kernels_cuda.weighted import ARITIES, SegmentTree
 from dgbench.runtime.errors import InvalidInputError
 
 LARGEST = 2**63 - 1

@@ -1,6 +1,6 @@
 """Algorithm 1 of PiPAD, lane by lane on the host, against a dense product in float64.
 
-The host plays the functors that the device kernel calls (csrc/common/slice_coalescing.hpp).
+The host plays the functors that the device kernel calls (variants/slice_coalescing.hpp).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.memory_model import thread_groups
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import aggregate_parts_sliced, spmm_gespmm, spmm_sliced
+from dgbench.kernels_cuda.variants.memory_model import thread_groups
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_sample import (
+    Sample,
     TemporalSampler,
     next_targets,
     random_walks,

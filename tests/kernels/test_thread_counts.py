@@ -117,7 +117,7 @@ def test_results_do_not_depend_on_the_number_of_threads(name):
 
 
 def test_every_workspace_is_found():
-    sources = Path(build_info.__file__).parent.glob("*.py")
+    sources = Path(build_info.__file__).parent.rglob("*.py")
     made = sum(len(re.findall(r"= Workspace\(", path.read_text())) for path in sources)
     assert len({id(one) for one in workspaces()}) == made > 0
 

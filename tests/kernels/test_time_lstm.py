@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgbench.kernels_cuda.time_lstm import plain_gates, time_lstm_gates
+from dgbench.kernels_cuda.scan import plain_gates, time_lstm_gates
 from dgbench.runtime.errors import InvalidInputError
 
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.trace import trace_edges
+from dgbench.kernels_cuda.overlap import PartTopology, trace_edges
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 

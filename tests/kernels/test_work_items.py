@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
-from dgbench.kernels_cuda.work_items import ItemTimes, time_items
+from dgbench.kernels_cuda.variants.work_items import ItemTimes, time_items
 from dgbench.runtime.errors import InvalidInputError
 
 

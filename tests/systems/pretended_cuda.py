@@ -232,7 +232,10 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
         patch: pytest's `monkeypatch`, or anything with its `setattr`.
     """
     global CURRENT
-    from dgbench.kernels_cuda import _dispatch, build_info, csr_check, scan, transpose
+    from dgbench.kernels_cuda import _dispatch, build_info
+    from dgbench.kernels_cuda.csr import check as csr_check
+    from dgbench.kernels_cuda.scan import op as scan
+    from dgbench.kernels_cuda.transpose import op as transpose
     from dgbench.runtime import readback
 
     real = build_info.extension

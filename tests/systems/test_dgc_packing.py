@@ -7,8 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO, packed_gru_scan, packed_lstm_scan
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import (
+    CONTINUES,
+    FROM_ZERO,
+    gru_scan,
+    lstm_scan,
+    packed_gru_scan,
+    packed_lstm_scan,
+)
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.packing import pack_sequences
 

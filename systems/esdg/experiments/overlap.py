@@ -175,9 +175,9 @@ def media_for(preset: Preset, model: str, *, own_cores: bool) -> tuple[Medium, .
 def observed(found: OverlapTurns, media: Sequence[Medium]) -> Measurement:
     """Observations of a row; by link and pieces, medians over the turns.
 
-    Of an epoch its time, the part `exposed` and, against one piece in the same turn, the parts
-    `hidden` (of what was exposed) and `saved` (of the epoch); both also as portions of what is
-    `hideable`.
+    Of an epoch its time, the part `exposed` and the part that is `hideable`. Against one piece in
+    the same turn, as portions of what is hideable: what is `hidden` (of what was exposed) and what
+    is `saved` (of the epoch); both are negative where pieces cost more than they hide.
     """
     row = Measurement()
     row.observe("operation_time", found.convolve_s, of="convolve")
@@ -197,8 +197,7 @@ def observed(found: OverlapTurns, media: Sequence[Medium]) -> Measurement:
         saved = median(one.seconds - many.seconds for one, many in pairs)
         exposed = median(turn.exposed for turn in plain)
         hideable = hideable_seconds(exposed, found.convolve_s, k)
-        for phase, seconds in (("hidden", hidden), ("saved", saved), ("hideable", hideable)):
-            row.observe("phase_time", seconds, phase=phase, **where)
+        row.observe("phase_time", hideable, phase="hideable", **where)
         if hideable > 0:
             bounded = low is not None and high is not None
             ends = {"low": low / hideable, "high": high / hideable} if bounded else {}

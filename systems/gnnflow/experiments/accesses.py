@@ -15,8 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
-from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
+from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Preset

@@ -11,9 +11,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.samples import Sample
-from dgbench.kernels_cuda.temporal_counts import count_walk
-from dgbench.kernels_cuda.temporal_sample import sample_neighbours
+from dgbench.kernels_cuda.temporal_sample import Sample, count_walk, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of

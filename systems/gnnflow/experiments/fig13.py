@@ -26,7 +26,7 @@ from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Grap
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
-    from dgbench.kernels_cuda.samples import Sample
+    from dgbench.kernels_cuda.temporal_sample import Sample
     from dgbench.kernels_cuda.temporal_store import TemporalStore
 
 NAME: Final = "fig13"
@@ -233,8 +233,8 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     told.observe("memory", limit, of="limit")
     sample: Callable[..., list[list[Sample]]] = on_cpu
     if system != CPU:
-        from dgbench.kernels_cuda.device_hops import bring_home
-        from dgbench.kernels_cuda.device_store import DeviceStore
+        from dgbench.kernels_cuda.temporal_sample.hops import bring_home
+        from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 
         fills = system == "unified" and os.environ.get(OVERSUBSCRIBE) == "1"
         there = DeviceStore(

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.kernels_cuda.temporal_counts import count_walk
-from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
+from dgbench.kernels_cuda.temporal_sample import count_walk, sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
 from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of, rounds_of

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.edge_samples import EdgeSample, SubgraphSample
 from dgbench.kernels_cuda.edge_sampling import (
+    EdgeSample,
     EdgeTable,
+    SubgraphSample,
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO, packed_gru_scan, packed_lstm_scan
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import (
+    CONTINUES,
+    FROM_ZERO,
+    gru_scan,
+    lstm_scan,
+    packed_gru_scan,
+    packed_lstm_scan,
+)
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import close
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace

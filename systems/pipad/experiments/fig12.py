@@ -1,8 +1,8 @@
 """Figure 12: sliced CSR against CSR, in balance and in training time (section 5.4).
 
 Balance: on CUDA from the clocks that each warp reads, on a CPU from rows or slices that are timed
-one by one and handed out to workers (`kernels_cuda.work_items`). Training: PiPAD with `sliced_csr`
-on and off.
+one by one and handed out to workers (`kernels_cuda.variants.work_items`). Training: PiPAD with
+`sliced_csr` on and off.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
-from dgbench.kernels_cuda.work_items import time_items
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.work_items import time_items
 from dgbench.lab.charts import chart, failed, first_failed, speedup
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid, by_preset

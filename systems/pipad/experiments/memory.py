@@ -1,6 +1,7 @@
 """Requests, transactions, lanes and balance of aggregation kernels (Figures 5, 11a, 12; 5.3).
 
-Counted from the topology by `kernels_cuda.memory_model`, which says what each kernel loads.
+Counted from the topology by `kernels_cuda.variants.memory_model`, which says what each kernel
+loads.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.lab.charts import chart
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import equal

@@ -7,8 +7,12 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import (
+    EdgeSample,
+    EdgeTable,
+    sample_layerwise,
+    sample_nodewise,
+)
 from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of

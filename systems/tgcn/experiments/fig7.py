@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from torch import Tensor
 
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid

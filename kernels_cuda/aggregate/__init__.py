@@ -1,0 +1,19 @@
+"""Neighbour aggregation: sparse-dense products over one snapshot or over a whole partition."""
+
+from dgbench.kernels_cuda.aggregate.op import (
+    ORDERED_WIDTH,
+    aggregate_parts,
+    aggregate_parts_scatter,
+    degrees,
+    segments,
+    spmm,
+)
+
+__all__ = [
+    "ORDERED_WIDTH",
+    "aggregate_parts",
+    "aggregate_parts_scatter",
+    "degrees",
+    "segments",
+    "spmm",
+]

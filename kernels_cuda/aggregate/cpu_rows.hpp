@@ -1,0 +1,377 @@
+// Y = R (A [+ I]) X for a range of rows, S snapshots wide.
+//
+// A row of X and Y is d = S * F scalars, snapshot after snapshot. The matrix comes in two lists per
+// row. `over` holds the neighbours that all snapshots share: one entry adds d scalars. `ex` holds
+// the neighbours of single snapshots, all snapshots in one list: an entry is `column << shift |
+// snapshot` and adds F scalars. One list instead of S keeps short rows from ending S loops, each of
+// which costs a branch miss. A plain product is S = 1 with no `ex`.
+//
+// The row's owner keeps its d sums in registers, so Y is written once and no thread adds to
+// another's row: the result does not depend on the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "aggregate/cpu_lanes.hpp"
+
+namespace dgbench {
+
+template <class T>
+struct RowJob {
+  const std::int64_t* over_ptr = nullptr;   // [rows + 1]
+  const std::int32_t* over_ids = nullptr;   // [over_ptr[rows]]
+  const T* over_values = nullptr;           // [over, S] or null
+  const std::int64_t* ex_ptr = nullptr;     // [rows + 1] or null
+  const std::uint32_t* ex_ids = nullptr;    // [ex_ptr[rows]]
+  const T* ex_values = nullptr;             // [ex] or null
+  int shift = 0;                            // bits of the snapshot in an entry of ex
+  const std::int32_t* order = nullptr;      // [rows] or null: row of y that stored row k is
+  const T* x = nullptr;                     // [columns, stride], d used
+  T* y = nullptr;                           // [rows, stride], d used
+  std::int64_t stride = 0;
+  int snapshots = 1;                        // S
+  int features = 1;                         // F (or the width of a column tile when S = 1)
+  const T* row_scale = nullptr;             // [rows, S] or null
+  bool self_loop = false;
+  const std::int32_t* lane_snapshot = nullptr;  // [d]: which snapshot a scalar of a row belongs to
+
+  int width() const { return snapshots * features; }
+};
+
+// What a caller picks once per call: whole rows, and a piece of one row without self loop or scale.
+template <class T>
+struct RowKernels {
+  void (*rows)(const RowJob<T>&, std::int64_t begin, std::int64_t end, T* scratch);
+  void (*piece)(const RowJob<T>&, std::int64_t over_begin, std::int64_t over_end,
+                std::int64_t ex_begin, std::int64_t ex_end, T* out, T* scratch);
+};
+
+enum class Weights { none, one, per_snapshot };
+
+// Scratch scalars a thread needs for `rows` and `piece`.
+template <class T>
+std::int64_t scratch_size(const RowJob<T>& job) {
+  return job.width();
+}
+
+constexpr std::int64_t kStream = 512;  // entries ahead at which the lists are asked for
+constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are asked for
+
+// Adds entries [begin, end) of one list to N registers. `ids` is read ahead up to `last`: the rows
+// that follow are on their way before the branch miss at the end of this one.
+template <class V, int N, Weights W, bool Full>
+inline __attribute__((always_inline)) void add_shared(
+    typename V::Reg (&sum)[N], const RowJob<typename V::Scalar>& job, std::int64_t begin,
+    std::int64_t end, std::int64_t last, int offset, typename V::Mask tail) {
+  using T = typename V::Scalar;
+  using Reg = typename V::Reg;
+  constexpr int kChains = N == 1 ? 4 : N == 2 ? 2 : 1;  // independent sums hide the adder's latency
+  // Rows of one register are many to a line and few lines in all: asking early only costs slots.
+  constexpr int kAhead = N == 1 ? 0 : N == 3 ? 32 : N <= 4 ? 16 : 8;
+  const std::int32_t* ids = job.over_ids;
+  const T* x = job.x + offset;
+  const std::int64_t stride = job.stride;
+  Reg chain[kChains][N];
+  for (int c = 1; c < kChains; ++c) {
+    for (int v = 0; v < N; ++v) chain[c][v] = V::zero();
+  }
+  for (int v = 0; v < N; ++v) chain[0][v] = sum[v];
+
+  const auto one = [&](std::int64_t e, Reg(&into)[N]) __attribute__((always_inline)) {
+    const T* row = x + ids[e] * stride;
+    Reg weight;
+    if constexpr (W == Weights::one) weight = V::broadcast(job.over_values[e]);
+    for (int v = 0; v < N; ++v) {
+      const Reg value =
+          Full || v + 1 < N ? V::load(row + v * V::lanes) : V::load(row + v * V::lanes, tail);
+      if constexpr (W == Weights::per_snapshot) {
+        weight = V::spread(job.over_values + e * job.snapshots, job.snapshots,
+                           job.lane_snapshot + offset + v * V::lanes,
+                           v + 1 < N ? V::mask(0, V::lanes) : tail);
+      }
+      into[v] = W == Weights::none ? V::add(into[v], value) : V::fma(weight, value, into[v]);
+    }
+  };
+  // The lists are read once, mostly from memory, in one stream that the hardware follows only a
+  // short way; asked for this early a line is there when it is needed.
+  const auto stream = [&](std::int64_t e) __attribute__((always_inline)) {
+    __builtin_prefetch(ids + e + kStream);
+    if constexpr (W == Weights::one) __builtin_prefetch(job.over_values + e + kStream);
+  };
+  const auto ahead = [&]([[maybe_unused]] std::int64_t e) __attribute__((always_inline)) {
+    if constexpr (kAhead == 0) return;
+    const std::int64_t then = e + kAhead < last ? e + kAhead : last;
+    const T* row = x + ids[then] * stride;
+    for (int v = 0; v < N; ++v) __builtin_prefetch(row + v * V::lanes);
+  };
+
+  std::int64_t e = begin;
+  for (; e + kChains <= end; e += kChains) {
+    stream(e);
+    for (int c = 0; c < kChains; ++c) ahead(e + c);
+    for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
+  }
+  for (; e < end; ++e) {
+    ahead(e);
+    one(e, chain[0]);
+  }
+  for (int c = 1; c < kChains; ++c) {
+    for (int v = 0; v < N; ++v) chain[0][v] = V::add(chain[0][v], chain[c][v]);
+  }
+  for (int v = 0; v < N; ++v) sum[v] = chain[0][v];
+}
+
+// Adds entries of single snapshots to a row that fits one register: the lanes of the snapshot are
+// loaded where they stand, so they need no shift.
+template <class V>
+inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& job,
+                       std::int64_t begin, std::int64_t end, std::int64_t last,
+                       const typename V::Mask* lanes_of) {
+  using T = typename V::Scalar;
+  constexpr std::int64_t kAhead = 24;
+  const std::uint32_t low = (1u << job.shift) - 1u;
+  typename V::Reg other = V::zero();
+  __builtin_prefetch(job.ex_ids + begin + kStream);
+  for (std::int64_t e = begin; e < end; ++e) {
+    const std::uint32_t entry = job.ex_ids[e];
+    const std::uint32_t next = job.ex_ids[e + kAhead < last ? e + kAhead : last];
+    __builtin_prefetch(job.x + static_cast<std::int64_t>(next >> job.shift) * job.stride);
+    const T* row = job.x + static_cast<std::int64_t>(entry >> job.shift) * job.stride;
+    const auto value = V::load(row, lanes_of[entry & low]);
+    other = job.ex_values ? V::fma(V::broadcast(job.ex_values[e]), value, other)
+                          : V::add(other, value);
+  }
+  sum = V::add(sum, other);
+}
+
+// Adds entries of single snapshots to a row of sums in memory. F is taken apart into whole registers
+// of 16, 8, 4, 2 and 1 scalars: a sum is then read back exactly as it was written last, which a
+// processor forwards from the store; a masked or overlapping access would wait for the cache.
+template <class T>
+inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t end,
+                        std::int64_t last, T* sums) {
+  constexpr std::int64_t kAhead = 32;
+  const std::uint32_t low = (1u << job.shift) - 1u;
+  const int features = job.features;
+  const auto place = [&](std::uint32_t entry) {
+    return job.x + static_cast<std::int64_t>(entry >> job.shift) * job.stride +
+           static_cast<std::int64_t>(entry & low) * features;
+  };
+  __builtin_prefetch(job.ex_ids + begin + kStream);
+  for (std::int64_t e = begin; e < end; ++e) {
+    const T* then = place(job.ex_ids[e + kAhead < last ? e + kAhead : last]);
+    __builtin_prefetch(then);
+    __builtin_prefetch(then + features - 1);  // most often the same line
+    const T* from = place(job.ex_ids[e]);
+    T* to = sums + static_cast<std::int64_t>(job.ex_ids[e] & low) * features;
+    const T weight = job.ex_values ? job.ex_values[e] : T(1);
+    const auto step = [&](auto lanes) __attribute__((always_inline)) {
+      typedef T Some __attribute__((vector_size(sizeof(T) * decltype(lanes)::value)));
+      Some value, sum;
+      std::memcpy(&value, from, sizeof(Some));
+      std::memcpy(&sum, to, sizeof(Some));
+      sum += weight * value;
+      std::memcpy(to, &sum, sizeof(Some));
+      from += decltype(lanes)::value;
+      to += decltype(lanes)::value;
+    };
+    int left = features;
+    for (; left >= 16; left -= 16) step(std::integral_constant<int, 16>{});
+    if (left & 8) step(std::integral_constant<int, 8>{});
+    if (left & 4) step(std::integral_constant<int, 4>{});
+    if (left & 2) step(std::integral_constant<int, 2>{});
+    if (left & 1) *to += weight * *from;
+  }
+}
+
+// All kernels of one register family. `V4`, `V8`, `V16` hold 4, 8 and 16 scalars.
+template <class V4, class V8, class V16>
+struct Family {
+  using T = typename V16::Scalar;
+  static constexpr int kMost = 8;  // registers of sums a row keeps; wider rows go tile by tile
+
+  // The sums of one row's pieces, without self loop and scale.
+  template <class V, int N, Weights W, bool Full>
+  static inline __attribute__((always_inline)) void sums(
+      typename V::Reg (&sum)[N], const RowJob<T>& job, std::int64_t ob, std::int64_t oe,
+      std::int64_t last, std::int64_t eb, std::int64_t ee, std::int64_t ex_last,
+      typename V::Mask tail, const typename V::Mask* lanes_of, T* scratch) {
+    add_shared<V, N, W, Full>(sum, job, ob, oe, last, 0, tail);
+    if (eb == ee) return;
+    if constexpr (N == 1) {
+      add_single<V>(sum[0], job, eb, ee, ex_last, lanes_of);
+    } else {
+      const auto all = V::mask(0, V::lanes);
+      for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
+      add_singles(job, eb, ee, ex_last, scratch);
+      for (int v = 0; v < N; ++v) {
+        sum[v] = V::load(scratch + v * V::lanes, v + 1 < N ? all : tail);
+      }
+    }
+  }
+
+  template <class V>
+  static void snapshot_lanes(const RowJob<T>& job, typename V::Mask* lanes_of) {
+    // One register holds at most V::lanes snapshots, so the table is small.
+    for (int s = 0; s < job.snapshots && s < V::lanes; ++s) {
+      lanes_of[s] = V::mask(s * job.features, (s + 1) * job.features);
+    }
+  }
+
+  template <class V, int N, Weights W, bool Full>
+  static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
+    const int d = job.width();
+    const auto tail = V::mask(0, d - (N - 1) * V::lanes);
+    const auto all = V::mask(0, V::lanes);
+    typename V::Mask lanes_of[V::lanes];
+    snapshot_lanes<V>(job, lanes_of);
+    const std::int64_t last = std::max<std::int64_t>(job.over_ptr[end] - 1, 0);
+    const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
+    for (std::int64_t k = begin; k < end; ++k) {
+      const std::int64_t r = job.order ? job.order[k] : k;
+      if (N > 1 && job.order) {
+        // Rows of y are written in no order that the hardware could follow. Narrow ones share lines
+        // with their neighbours, so there asking costs more than it saves.
+        const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * job.stride;
+        for (int v = 0; v < N; ++v) __builtin_prefetch(next + v * V::lanes, 1);
+      }
+      typename V::Reg sum[N];
+      for (int v = 0; v < N; ++v) sum[v] = V::zero();
+      sums<V, N, W, Full>(sum, job, job.over_ptr[k], job.over_ptr[k + 1], last,
+                          job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0,
+                          ex_last, tail, lanes_of, scratch);
+      const T* own = job.x + r * job.stride;
+      T* out = job.y + r * job.stride;
+      for (int v = 0; v < N; ++v) {
+        const auto m = v + 1 < N ? all : tail;
+        auto value = sum[v];
+        if (job.self_loop) value = V::add(value, V::load(own + v * V::lanes, m));
+        if (job.row_scale) {
+          value = V::mul(value, job.snapshots == 1
+                                    ? V::broadcast(job.row_scale[r])
+                                    : V::spread(job.row_scale + r * job.snapshots, job.snapshots,
+                                                job.lane_snapshot + v * V::lanes, m));
+        }
+        V::store(out + v * V::lanes, value, m);
+      }
+    }
+  }
+
+  template <class V, int N, Weights W, bool Full>
+  static void piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
+                    std::int64_t ee, T* out, T* scratch) {
+    const auto tail = V::mask(0, job.width() - (N - 1) * V::lanes);
+    typename V::Mask lanes_of[V::lanes];
+    snapshot_lanes<V>(job, lanes_of);
+    typename V::Reg sum[N];
+    for (int v = 0; v < N; ++v) sum[v] = V::zero();
+    sums<V, N, W, Full>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, ee - 1, tail,
+                        lanes_of, scratch);
+    for (int v = 0; v < N; ++v) {
+      V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
+    }
+  }
+
+  // Rows wider than kMost registers: the shared list once per tile, into a row held in scratch.
+  template <Weights W>
+  static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
+                         std::int64_t ee, T* out, T*) {
+    constexpr int kTile = 4 * V16::lanes;
+    const int d = job.width();
+    const std::int64_t last = std::max<std::int64_t>(oe - 1, 0);
+    const auto all = V16::mask(0, V16::lanes);
+    int at = 0;
+    for (; at + kTile <= d; at += kTile) {
+      typename V16::Reg sum[4] = {V16::zero(), V16::zero(), V16::zero(), V16::zero()};
+      add_shared<V16, 4, W, true>(sum, job, ob, oe, last, at, all);
+      for (int v = 0; v < 4; ++v) V16::store(out + at + v * V16::lanes, sum[v], all);
+    }
+    for (; at < d; at += V16::lanes) {
+      typename V16::Reg sum[1] = {V16::zero()};
+      const auto m = V16::mask(0, d - at);
+      add_shared<V16, 1, W, false>(sum, job, ob, oe, last, at, m);
+      V16::store(out + at, sum[0], m);
+    }
+    add_singles(job, eb, ee, ee - 1, out);
+  }
+
+  template <Weights W>
+  static void wide_rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T*) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      const std::int64_t r = job.order ? job.order[k] : k;
+      T* out = job.y + r * job.stride;
+      wide_piece<W>(job, job.over_ptr[k], job.over_ptr[k + 1], job.ex_ptr ? job.ex_ptr[k] : 0,
+                    job.ex_ptr ? job.ex_ptr[k + 1] : 0, out, nullptr);
+      const T* own = job.x + r * job.stride;
+      for (int s = 0; s < job.snapshots; ++s) {
+        const T scale = job.row_scale ? job.row_scale[r * job.snapshots + s] : T(1);
+        for (int j = s * job.features; j < (s + 1) * job.features; ++j) {
+          out[j] = (job.self_loop ? out[j] + own[j] : out[j]) * scale;
+        }
+      }
+    }
+  }
+
+  template <class V, int N, bool Full>
+  static RowKernels<T> weighted(Weights w) {
+    switch (w) {
+      case Weights::none:
+        return {rows<V, N, Weights::none, Full>, piece<V, N, Weights::none, Full>};
+      case Weights::one:
+        return {rows<V, N, Weights::one, Full>, piece<V, N, Weights::one, Full>};
+      default:
+        return {rows<V, N, Weights::per_snapshot, Full>,
+                piece<V, N, Weights::per_snapshot, Full>};
+    }
+  }
+
+  // Rows that fill their registers need no masks in the inner loop.
+  template <class V, int N>
+  static RowKernels<T> filled(int d, Weights w) {
+    return d == N * V::lanes ? weighted<V, N, true>(w) : weighted<V, N, false>(w);
+  }
+
+  static RowKernels<T> pick(int d, Weights w) {
+    if (d <= 4) return filled<V4, 1>(d, w);
+    if (d <= 8) return filled<V8, 1>(d, w);
+    switch ((d + V16::lanes - 1) / V16::lanes) {
+      case 1:
+        return filled<V16, 1>(d, w);
+      case 2:
+        return filled<V16, 2>(d, w);
+      case 3:
+        return filled<V16, 3>(d, w);
+      case 4:
+        return filled<V16, 4>(d, w);
+      case 5:
+        return filled<V16, 5>(d, w);
+      case 6:
+        return filled<V16, 6>(d, w);
+      case 7:
+        return filled<V16, 7>(d, w);
+      case 8:
+        return filled<V16, 8>(d, w);
+      default:
+        break;
+    }
+    switch (w) {
+      case Weights::none:
+        return {wide_rows<Weights::none>, wide_piece<Weights::none>};
+      case Weights::one:
+        return {wide_rows<Weights::one>, wide_piece<Weights::one>};
+      default:
+        return {wide_rows<Weights::per_snapshot>, wide_piece<Weights::per_snapshot>};
+    }
+  }
+};
+
+// Compiled in their own files; the AVX-512 ones only where the compiler has it.
+// `single`: one snapshot and no entries of its own.
+RowKernels<float> pick_avx512(int width, Weights weights, bool single);
+RowKernels<float> pick_portable(int width, Weights weights);
+RowKernels<double> pick_portable_double(int width, Weights weights);
+
+}  // namespace dgbench

@@ -1,0 +1,23 @@
+"""A cache of feature rows that is looked up, gathered from and renewed in whole batches."""
+
+from dgbench.kernels_cuda.row_cache.op import (
+    CacheState,
+    Found,
+    Index,
+    Policy,
+    RowCache,
+    SlotCache,
+    check_rows,
+    open_row_cache,
+)
+
+__all__ = [
+    "CacheState",
+    "Found",
+    "Index",
+    "Policy",
+    "RowCache",
+    "SlotCache",
+    "check_rows",
+    "open_row_cache",
+]

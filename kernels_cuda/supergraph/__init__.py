@@ -1,0 +1,33 @@
+"""The supergraph of a sequence of snapshots, and chunks of it (DGC, sections 3.1 and 3.2)."""
+
+from dgbench.kernels_cuda.supergraph.op import (
+    HEARD,
+    HEARS,
+    PRESENCE,
+    Presence,
+    Supergraph,
+    assign_greedy,
+    build_supergraph,
+    chunk_edges,
+    chunk_sequences,
+    chunk_traffic,
+    contract,
+    order_by_chunk,
+    weight_apart,
+)
+
+__all__ = [
+    "HEARD",
+    "HEARS",
+    "PRESENCE",
+    "Presence",
+    "Supergraph",
+    "assign_greedy",
+    "build_supergraph",
+    "chunk_edges",
+    "chunk_sequences",
+    "chunk_traffic",
+    "contract",
+    "order_by_chunk",
+    "weight_apart",
+]

@@ -1,0 +1,252 @@
+// The store of a temporal graph in blocks (GNNFlow 4.1) on the host: appended to in place. Pools
+// never move, and of blocks only those that a policy of ours lets grow. What the pools hold is in
+// temporal_store/layout.hpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "temporal_store/cpu_reserved.hpp"
+#include "temporal_store/cpu_runs.hpp"
+#include "temporal_store/layout.hpp"
+
+namespace dgbench::temporal {
+
+// How many slots a new block has. `degree` counts the records of this batch too, `rest` are those
+// that did not fit into the last block.
+enum class Sizing : int32_t {
+  Adaptive = 0,         // max(rest, min(degree, size)): one block holds all of a batch
+  AdaptiveLiteral = 1,  // min(degree, size), and again for what remains: as printed
+  Fixed = 2,            // size
+  Strawman = 3,         // rest
+  Grown = 4,            // ours: while a vertex has one block and at most `size` records, a larger
+                        // one takes its place; beyond, max(rest, size)
+};
+
+// Fences stand close; records leave room to grow into, as every run is copied when it is full.
+using FenceRuns = FreeRuns<kFenceSteps>;
+using RecordRuns = FreeRuns<kRecordSteps>;
+
+struct BlockPolicy {
+  Sizing sizing = Sizing::Adaptive;
+  uint32_t size = 64;
+
+  uint32_t capacity(uint64_t degree, uint64_t rest) const {
+    const uint64_t bounded = degree < size ? degree : size;
+    switch (sizing) {
+      case Sizing::Adaptive: return static_cast<uint32_t>(rest > bounded ? rest : bounded);
+      case Sizing::AdaptiveLiteral: return static_cast<uint32_t>(bounded);
+      case Sizing::Fixed: return size;
+      case Sizing::Grown: return static_cast<uint32_t>(rest > size ? rest : size);
+      default: return static_cast<uint32_t>(rest);
+    }
+  }
+
+  // Whether a vertex that shall have `degree` records keeps them in one block, which then has
+  // `grown(degree)` slots if it is too small now.
+  bool grows(const Vertex& v, uint64_t degree) const {
+    return sizing == Sizing::Grown && v.fences == 0 && degree <= size;
+  }
+  uint32_t grown(uint64_t degree) const {
+    const uint64_t fitting = RecordRuns::Lengths::fitting(degree < 4 ? 4 : degree);
+    return static_cast<uint32_t>(fitting < size ? fitting : size);
+  }
+};
+
+// Events of a batch, any order of time; one record each, or two if edges are undirected.
+struct Batch {
+  const int64_t* src;
+  const int64_t* dst;
+  const double* t;
+  const int64_t* eid;
+  int64_t size;
+};
+
+struct Inserted {
+  int64_t records = 0;
+  int64_t vertices = 0;  // that got a record
+  int64_t blocks = 0;    // made; one that grew is not
+  int64_t late = 0;      // vertices whose records had to be merged
+};
+
+// Blocks outside the pools: what goes into a file. For each vertex its blocks, oldest first, for
+// each block its records.
+struct Shelf {
+  std::vector<int64_t> vertices;
+  std::vector<int64_t> counts;    // blocks of each vertex
+  std::vector<int64_t> sizes;     // records of each block
+  std::vector<int64_t> capacity;  // slots of each block
+  std::vector<unsigned char> records;
+};
+
+// The same as it comes back from a file: not to be trusted.
+struct ShelfView {
+  const int64_t* vertices;
+  const int64_t* counts;
+  int64_t num_vertices;
+  const int64_t* sizes;
+  const int64_t* capacity;
+  int64_t num_blocks;
+  const unsigned char* records;
+  int64_t num_bytes;
+};
+
+class TemporalStore {
+ public:
+  TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected,
+                double origin);
+
+  StoreView view() const;
+
+  // All or nothing. Equal times keep their order of arrival. If `sort`, events in any order are put
+  // into their place; otherwise one that is older than the last record of its vertex is refused.
+  // Throws std::invalid_argument for ids, times and degrees out of range, std::bad_alloc.
+  Inserted insert(const Batch& batch, bool sort);
+
+  void add_vertices(int64_t count);
+
+  // Marks the live records of these edges; every one must be there. Returns the records marked.
+  int64_t delete_edges(const int64_t* eids, int64_t count);
+  void delete_vertices(const int64_t* ids, int64_t count, bool deleted);
+
+  // The whole blocks whose records are all older than `before`, and the store without them.
+  Shelf older(double before) const;
+  void drop(double before);
+  // Puts blocks in front of those that are here; all or nothing. `sort` merges the records where
+  // they are not older, otherwise they are refused.
+  void reload(const ShelfView& shelf, bool sort);
+
+  int64_t num_vertices() const { return static_cast<int64_t>(vertices_.size()); }
+  int64_t num_events() const { return num_events_; }
+  int64_t num_stored() const { return num_stored_; }
+  int64_t num_records() const { return num_stored_ - num_dead_; }
+  double last_time() const { return last_time_; }
+  // Another number whenever the pools may lie elsewhere or hold other blocks at the same places.
+  uint64_t generation() const { return generation_; }
+  Layout layout() const { return layout_; }
+  bool undirected() const { return undirected_; }
+  std::size_t record_bytes() const { return record_bytes_; }
+  void resume(int64_t events, double last_time) {
+    num_events_ = events;
+    last_time_ = last_time;
+  }
+
+  // Bytes of the pools' elements in use, and of what an insert keeps for itself.
+  std::size_t bytes_of_vertices() const { return vertices_.size() * sizeof(Vertex); }
+  std::size_t bytes_of_fences() const { return fences_.size() * sizeof(Fence); }
+  std::size_t bytes_of_blocks() const { return blocks_.size() * sizeof(Block); }
+  std::size_t bytes_of_records() const { return records_.size(); }
+  std::size_t bytes_of_scratch() const;
+
+ private:
+  // A vertex of the batch at hand: where its next record goes.
+  struct alignas(32) Cursor {
+    uint64_t next;
+    uint64_t fresh;  // first slot of its new blocks, which follow each other
+    double last;     // time of its newest record
+    uint32_t left;   // free slots at `next` before `fresh` goes on
+    uint32_t vertex;
+  };
+  struct Share {
+    uint32_t count;     // records of the batch
+    uint32_t capacity;  // of each new block
+  };
+
+  void check(const Batch& batch) const;
+  void count(const Batch& batch);
+  void plan(Inserted& made, std::size_t& slots, std::size_t& fences);
+  template <class Call>
+  void for_each_half(const Batch& batch, Call call);
+  template <class R>
+  void place(const Batch& batch);
+  template <class R>
+  void publish();
+  template <class R>
+  void append_block(Vertex& v, uint32_t vertex, uint64_t first, uint32_t size, uint32_t capacity);
+  void make_fence_room(Vertex& v, uint32_t fences);
+  template <class R>
+  void replace_block(Vertex& v, uint64_t first, uint32_t capacity);
+  template <class R>
+  void merge(uint32_t vertex, uint32_t before, std::vector<R>& room);
+  template <class R>
+  Inserted insert_as(const Batch& batch, bool sort);
+  template <class R>
+  int64_t delete_edges_as(const int64_t* eids, int64_t count);
+  template <class R>
+  void reload_as(const ShelfView& shelf, bool sort);
+  template <class R>
+  int64_t check_shelf(const ShelfView& shelf) const;
+  template <class R>
+  void copy_block(TemporalStore& to, const R* from, uint32_t vertex, uint32_t size,
+                  uint32_t capacity) const;
+  Block current(uint32_t block) const;
+  uint32_t blocks_from(uint32_t block) const;
+  std::vector<uint32_t> first_kept(double before) const;
+  TemporalStore emptied() const;
+  void adopt(TemporalStore& rebuilt);
+
+  template <class R>
+  R* records() {
+    return reinterpret_cast<R*>(records_.data());
+  }
+  template <class R>
+  const R* records() const {
+    return reinterpret_cast<const R*>(records_.data());
+  }
+
+  BlockPolicy policy_;
+  Layout layout_;
+  bool undirected_;
+  double origin_;
+  std::size_t record_bytes_;
+  int64_t num_events_ = 0;
+  int64_t num_stored_ = 0;  // records in blocks
+  int64_t num_dead_ = 0;    // deleted ones among them
+  int64_t num_deleted_vertices_ = 0;
+  double last_time_ = -std::numeric_limits<double>::infinity();
+
+  Reserved<Vertex> vertices_;
+  Reserved<Fence> fences_;
+  Reserved<Block> blocks_;
+  Reserved<unsigned char> records_{std::size_t{1} << 38};
+  FenceRuns free_fences_;
+  RecordRuns free_records_;
+  uint64_t generation_ = 0;
+
+  // Per vertex, 0 between inserts: its records in the batch, then 1 + the place of its cursor.
+  std::vector<uint32_t> touched_;
+  Reserved<Cursor> cursors_;
+  std::vector<Share> shares_;
+};
+
+// Calls `call` with the store's record type: one place for the three layouts.
+template <class Call>
+auto with_layout(Layout layout, Call call) {
+  switch (layout) {
+    case Layout::Packed: return call(Packed{});
+    case Layout::Compact: return call(Compact{});
+    default: return call(Wide{});
+  }
+}
+
+// Whether a record is hidden: deleted itself, or its neighbour is. A deleted vertex hides all.
+template <class R>
+bool is_hidden(const StoreView& view, const R& record) {
+  return is_dead(record) ||
+         (view.deleted > 0 && (view.vertices[record.node].flags & kDeleted) != 0);
+}
+
+// The records of a vertex, run by run and oldest first: call(first, count).
+template <class Call>
+void for_each_run(const StoreView& view, const Vertex& v, Call call) {
+  for (uint32_t f = 0; f < v.fences; ++f) {
+    const Fence& fence = view.fences[v.fence + f];
+    call(fence.first, fence.size);
+  }
+  if (v.size > 0) call(v.first, v.size);
+}
+
+}  // namespace dgbench::temporal

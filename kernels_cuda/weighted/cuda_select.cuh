@@ -1,0 +1,139 @@
+// What selections of the k smallest keys share: keys in fours, sums over a block, choosing a digit.
+#pragma once
+
+#include "common/launch.cuh"
+#include "weighted/cuda_launchers.h"
+#include "weighted/functors.hpp"
+
+namespace dgbench {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kWarps = kBlock / 32;
+
+inline int multiprocessors() {
+  int device = 0, count = 1;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  }
+  return count;
+}
+
+template <class T>
+__device__ __forceinline__ T fresh(const T* from) {  // past what this multiprocessor has cached
+  return *static_cast<const volatile T*>(from);
+}
+
+// Bits and width of digit `pass` of a key, from the top.
+__device__ __forceinline__ int shift_of(int pass) { return pass == 0 ? 21 : pass == 1 ? 10 : 0; }
+
+// Whether a key has the digits of `threshold` that passes before `pass` have found.
+__device__ __forceinline__ bool in_reach(uint32_t key, uint32_t threshold, int pass) {
+  return key != kNeverTaken && (pass == 0 || (key ^ threshold) >> shift_of(pass - 1) == 0);
+}
+
+__device__ __forceinline__ uint32_t digit_of(uint32_t key, int pass) {
+  return (key >> shift_of(pass)) & (pass == 2 ? 1023u : 2047u);
+}
+
+// Keys of the items 4 quad .. 4 quad + 3 before their weights.
+struct ItemKeys {
+  float at[4];
+};
+
+__device__ __forceinline__ ItemKeys exponentials_of(uint64_t seed, uint64_t stream, uint64_t quad) {
+  const Draws block = key_block(seed, stream, quad, false);
+  ItemKeys made;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t bits = key_word(block, static_cast<uint64_t>(j));
+    made.at[j] = is_coarse(bits) ? item_exponential(seed, stream, 4 * quad + j)  // hardly ever
+                                 : exponential_of(bits);
+  }
+  return made;
+}
+
+__device__ __forceinline__ uint32_t key_bits(float exponential, float weight) {
+  return weight > 0.0f ? float_as_bits(key_of(exponential, weight)) : kNeverTaken;
+}
+
+// Keys of the items 4 quad .. 4 quad + 3; of those outside [begin, end) kNeverTaken.
+__device__ __forceinline__ void keys_of_quad(const KeySource& source, int64_t quad, int64_t begin,
+                                             int64_t end, uint32_t (&keys)[4]) {
+  const int64_t first = 4 * quad;
+  if (source.given != nullptr) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool inside = first + j >= begin && first + j < end;
+      keys[j] = inside ? source.given[first + j] : kNeverTaken;
+    }
+    return;
+  }
+  const ItemKeys made = exponentials_of(source.seed, source.stream, static_cast<uint64_t>(quad));
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const bool inside = first + j >= begin && first + j < end;
+    const float weight = source.weights == nullptr ? 1.0f : inside ? source.weights[first + j] : 0.0f;
+    keys[j] = inside ? key_bits(made.at[j], weight) : kNeverTaken;
+  }
+}
+
+__device__ __forceinline__ uint32_t warp_scan(uint32_t value) {  // inclusive
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t before = __shfl_up_sync(kAll, value, static_cast<unsigned>(distance));
+    if (lane >= distance) value += before;
+  }
+  return value;
+}
+
+// Exclusive sum over the threads of a block, and the sum of all. `room` is shared, of kWarps words.
+__device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* room, uint32_t& total) {
+  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
+  const uint32_t inclusive = warp_scan(value);
+  if (lane == 31) room[warp] = inclusive;
+  __syncthreads();
+  uint32_t before = 0;
+  total = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += room[w];
+    total += room[w];
+  }
+  __syncthreads();
+  return before + inclusive - value;
+}
+
+// Finds the digit in which the left-th key lies, by a whole block; `bins` of all keys in reach. The
+// state holds what comes before, in memory that no other block writes meanwhile.
+__device__ inline void choose_digit(const uint32_t* bins, int pass, SelectState* state,
+                                    uint32_t* room) {
+  constexpr int kEach = kBins / kBlock;
+  const uint32_t left = fresh(&state->left), missing = fresh(&state->missing);
+  uint32_t mine[kEach], sum = 0, total;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    mine[i] = fresh(bins + kEach * threadIdx.x + i);
+    sum += mine[i];
+  }
+  uint32_t before = block_scan(sum, room, total);  // its barriers also part reading from writing
+  if (missing > 0 || left > total) {
+    // All that have weight are taken: every key lies below the threshold.
+    if (threadIdx.x == 0) {
+      if (missing == 0) state->missing = left - total;
+      state->left = 0;
+      state->threshold = kNeverTaken;
+    }
+  } else if (before < left && left <= before + sum) {
+    uint32_t digit = kEach * threadIdx.x;
+    bool found = false;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      found = found || before + mine[i] >= left;
+      before += found ? 0 : mine[i];
+      digit += found ? 0 : 1;
+    }
+    state->left = left - before;
+    state->threshold |= digit << shift_of(pass);
+  }
+}
+
+}  // namespace dgbench

@@ -1,0 +1,203 @@
+"""Segment Its Search on a device: a large tree of sums that many draws search at once (T-GCN 3.1).
+
+`weighted.SegmentTree` has the rules. A thread searches for one number, and changes add up every
+touched node anew, a launch a level. Draws that remove are made many at a time: an item that comes
+up again is passed over, which is the same as drawing from what is left, and what came up is removed
+before the next round. That pays for few draws out of many items; what the rounds leave is drawn by
+keys, whose order is that of sequential draws too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda._checks import check_ids
+from dgbench.kernels_cuda.build_info import stream_of
+from dgbench.kernels_cuda.weighted.device import (
+    KEY_RANGE,
+    check_weights,
+    draw_sets,
+    make_keys,
+    operators,
+)
+from dgbench.runtime.errors import InvalidInputError
+
+__all__ = ["DeviceSegmentTree"]
+
+ROUNDS: Final = 4
+"""Rounds of draws from the tree before keys draw the rest."""
+
+WORTH: Final = 4
+"""Items with weight for each draw of a round below which keys draw instead: many would repeat."""
+
+
+class DeviceSegmentTree:
+    """Weights of a fixed number of items on a device, with sums of every four, sixteen, ..
+
+    Args:
+        weights: float64, float32 or int64[n], n at least 1, finite and at least 0, on a CUDA
+            device. Integers are kept as int64 and added up exactly, others as float64.
+        native: the compiled functions; those of the tensor's device if None.
+
+    Raises:
+        InvalidInputError: another dtype or shape, weights that are negative or not finite, or a
+            sum that does not fit.
+        UnsupportedError: the operators are not compiled for that device.
+    """
+
+    def __init__(self, weights: Tensor, *, native: Any = None) -> None:
+        check_weights(weights)
+        if weights.numel() == 0:
+            raise InvalidInputError("weights is empty, expected at least one")
+        self.device = weights.device
+        self._native = operators(self.device) if native is None else native
+        self.dtype = torch.int64 if weights.dtype == torch.int64 else torch.float64
+        self._size = weights.numel()
+        sums = torch.zeros(
+            self._native.tree_nodes(self._size), dtype=self.dtype, device=self.device
+        )
+        sums[: self._size] = weights
+        self._sums, self._top = sums, self._native.tree_top(self._size)
+        limit = 2.0**62 if self.dtype == torch.int64 else float("inf")
+        if not float(weights.double().sum()) < limit:
+            raise InvalidInputError(f"the sum of the weights is not below {limit}")
+        self._native.tree_build(sums, self._size, *self._stream())
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def total(self) -> float | int:
+        """Sum of all weights."""
+        return self._sums[self._top : self._top + 4].view(2, 2).sum(1).sum().item()
+
+    @property
+    def weights(self) -> Tensor:
+        """int64[n] or float64[n]: a copy of the weights as they are now."""
+        return self._sums[: self._size].clone()
+
+    def search(self, g: Tensor) -> Tensor:
+        """The items whose ranges of the running sum hold `g`: int64 of the same shape.
+
+        Args:
+            g: numbers in [0, total), of the tree's dtype.
+
+        Raises:
+            InvalidInputError: another dtype or device, or a number out of that range.
+        """
+        self._check(g, "g", self.dtype)
+        flat = g.reshape(-1).contiguous()
+        items = torch.empty(flat.numel(), dtype=torch.int64, device=self.device)
+        if flat.numel():
+            low, high = torch.stack(torch.aminmax(flat)).tolist()
+            if not (low >= 0 and high < self.total):
+                raise InvalidInputError(
+                    f"g must satisfy 0 <= x < {self.total}, got values in [{low}, {high}]"
+                )
+            self._native.tree_search(self._sums, self._size, flat, items, *self._stream())
+        return items.view(g.shape)
+
+    def modify(self, i: Tensor, w: Tensor) -> None:
+        """Give items other weights; of an item that is given twice the last counts.
+
+        Args:
+            i: int64[m] in [0, n).
+            w: [m] of the tree's dtype, finite and at least 0.
+
+        Raises:
+            InvalidInputError: an index out of range, a weight that is negative or not finite, or
+                tensors of another kind.
+        """
+        self._check(i, "i", torch.int64)
+        self._check(w, "w", self.dtype)
+        if i.dim() != 1 or w.shape != i.shape:
+            raise InvalidInputError(f"i is {list(i.shape)}, w {list(w.shape)}: they must agree")
+        check_ids(i, "i", self._size)
+        if w.numel() and not bool(((w >= 0) & torch.isfinite(w)).all()):
+            raise InvalidInputError("w holds numbers that are negative or not finite")
+        if i.numel() == 0:
+            return
+        ordered = torch.sort(i, stable=True)
+        last = torch.ones_like(i, dtype=torch.bool)
+        last[:-1] = ordered.values[1:] != ordered.values[:-1]
+        self._put(ordered.values[last], w[ordered.indices[last]])
+
+    def draw(self, count: int, *, seed: int, stream: int = 0, remove: bool = True) -> Tensor:
+        """Draw `count` items in proportion to their weights: int64[count], in order.
+
+        Without `remove` number i of a stream gives the item that it gives on the CPU; for integers
+        exactly, else up to rounding.
+
+        Raises:
+            InvalidInputError: no weight is above zero, or fewer than `count` are.
+        """
+        if count < 0:
+            raise InvalidInputError(f"count is {count}, allowed are 0 and more")
+        weights = self._sums[: self._size]
+        positive = int((weights > 0).sum())
+        needed = count if remove else min(count, 1)
+        if needed > positive:
+            raise InvalidInputError(f"count is {count}, and {positive} items have weight")
+        if not remove:
+            return self._numbers(seed, stream, 0, count)
+        parts: list[Tensor] = []
+        taken = first = 0
+        for _ in range(ROUNDS):
+            left = count - taken
+            if left == 0 or WORTH * left > positive - taken:
+                break
+            drawn = self._numbers(seed, stream, first, left)
+            first += left
+            ordered = torch.sort(drawn, stable=True)
+            new = torch.ones_like(drawn, dtype=torch.bool)
+            new[1:] = ordered.values[1:] != ordered.values[:-1]
+            fresh = drawn[torch.sort(ordered.indices[new]).values]
+            self._put(fresh, torch.zeros(fresh.numel(), dtype=self.dtype, device=self.device))
+            parts.append(fresh)
+            taken += fresh.numel()
+        if taken < count:
+            parts.append(self._by_keys(count - taken, seed, stream))
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=self.device)
+
+    def _numbers(self, seed: int, stream: int, first: int, count: int) -> Tensor:
+        items = torch.empty(count, dtype=torch.int64, device=self.device)
+        if count:
+            self._native.tree_draw(
+                self._sums, self._size, seed, stream, first, items, *self._stream()
+            )
+        return items
+
+    def _by_keys(self, count: int, seed: int, stream: int) -> Tensor:
+        """`count` items of what is left, in the order of their keys, and remove them."""
+        weights = self._sums[: self._size].double()
+        # Keys know weights between bounds; only what they are to each other counts.
+        least, most = torch.where(weights > 0, weights, torch.inf).min(), weights.max()
+        scaled = (weights / (least * most).clamp_min(1e-300).sqrt()).float()
+        if float(most / least) > KEY_RANGE**2:
+            raise InvalidInputError("weights differ by more than 2^120, too much for keys")
+        keys = make_keys(
+            self._size, scaled, seed=seed, stream=stream, device=self.device, native=self._native
+        )
+        bounds = torch.tensor([0, self._size, 0, count], device=self.device)
+        items = draw_sets(
+            bounds[:1], bounds[1:2], bounds[2:], keys=keys, total=count, largest=self._size,
+            native=self._native,
+        ).items  # fmt: skip
+        items = items[torch.sort(keys[items], stable=True).indices]
+        self._put(items, torch.zeros(count, dtype=self.dtype, device=self.device))
+        return items
+
+    def _put(self, items: Tensor, weights: Tensor) -> None:
+        self._native.tree_modify(
+            self._sums, self._size, items.contiguous(), weights.contiguous(), *self._stream()
+        )
+
+    def _check(self, x: Tensor, name: str, dtype: torch.dtype) -> None:
+        if not isinstance(x, Tensor) or x.dtype != dtype or x.device.type != self.device.type:
+            raise InvalidInputError(f"{name} must be a {dtype} tensor on {self.device}")
+
+    def _stream(self) -> tuple[int, ...]:
+        return stream_of(self.device) or (0,)
