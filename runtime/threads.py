@@ -14,9 +14,14 @@ def default_threads() -> int:
     """
     import psutil
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    usable = usable or os.cpu_count() or 1
+    usable = cores()
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
+
+
+def cores() -> int:
+    """Logical cores this process may run on."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return usable or os.cpu_count() or 1
 
 
 @contextmanager

@@ -527,3 +527,22 @@ def test_what_cannot_run_here_is_tried_once(tmp_path, server):
         assert again.rows == 0
         retried, _ = go(store, *cells, control="none", retry="all", server=server)
         assert retried.rows == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "factor"), [(0.3, 2, 1.0), (2.0, 2, 1.0), (5.0, 2, 2.5), (90.0, 2, 4.0)]
+)
+def test_a_limit_of_time_is_stretched_where_processes_wait_for_cores(
+    monkeypatch, load, cores, factor
+):
+    monkeypatch.setattr(client_module.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(client_module, "cores", lambda: cores)
+    assert client_module.crowding() == factor
+
+
+def test_without_a_number_of_waiting_processes_a_limit_stays(monkeypatch):
+    def unknown():
+        raise OSError("no load average")
+
+    monkeypatch.setattr(client_module.os, "getloadavg", unknown)
+    assert client_module.crowding() == 1.0
