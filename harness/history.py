@@ -17,7 +17,7 @@ from typing import Any, Final
 from dgbench.harness.quantities import welch_ratio
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import Interval, verdict
+from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
 LEAST_SAMPLES: Final = 6
 """Fewer observations decide nothing."""
@@ -36,7 +36,7 @@ why it was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BenchmarkChange:
     """One benchmark in both states.
 
     Attributes:
@@ -49,7 +49,7 @@ class Step:
     word: str
     old: Number = None
     new: Number = None
-    ratio: Interval | None = None
+    ratio: ConfidenceInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class History:
 
     a: str
     b: str
-    steps: list[Step]
+    steps: list[BenchmarkChange]
 
     def count(self, word: str) -> int:
         """How many benchmarks have this word."""
@@ -164,27 +164,29 @@ def keep_baseline(b: Path, path: Path) -> int:
     return len(plain)
 
 
-def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> Step:
+def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> BenchmarkChange:
     one, two = old.get(name), new.get(name)
     if name not in new:
-        return Step(name, "GONE", one)
+        return BenchmarkChange(name, "GONE", one)
     if two is None:
-        return Step(name, "FAILS", one)
+        return BenchmarkChange(name, "FAILS", one)
     if _skipped(two):
         # Samples may be missing for want of runs; a counter has no reason to be.
-        return Step(name, "SKIP" if one is None or isinstance(one, list) else "FAILS", one, two)
+        return BenchmarkChange(
+            name, "SKIP" if one is None or isinstance(one, list) else "FAILS", one, two
+        )
     if one is None or _skipped(one):
-        return Step(name, "NEW", None, two)
+        return BenchmarkChange(name, "NEW", None, two)
     if isinstance(one, list) or isinstance(two, list):
         sides = [side if isinstance(side, list) else [side] for side in (two, one)]
         if min(len(side) for side in sides) < LEAST_SAMPLES:
-            return Step(name, "AMBG", one, two)
+            return BenchmarkChange(name, "AMBG", one, two)
         ratio = welch_ratio(*sides)
         word = {"SLOW": "WORSE", "FAST": "BETTER"}.get(found := verdict(ratio, FLOOR), found)
-        return Step(name, word, one, two, ratio)
+        return BenchmarkChange(name, word, one, two, ratio)
     word = "SAME" if one == two else "WORSE" if two > one else "BETTER"
-    ratio = Interval(two / one, None, None, 1) if one else None
-    return Step(name, word, one, two, ratio)
+    ratio = ConfidenceInterval(two / one, None, None, 1) if one else None
+    return BenchmarkChange(name, word, one, two, ratio)
 
 
 def _skipped(value: Number) -> bool:

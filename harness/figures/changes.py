@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import COMPARISON, INK, SECONDARY
-from dgbench.harness.figures.panels import Grid
+from dgbench.harness.figures.panels import PanelGrid
 from dgbench.harness.quantities import percent, spread
 from dgbench.lab.charts import marked
 
@@ -41,7 +41,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.noise_handle(context.noise))
     if any(row["failed"] for row in rows):
         handles.append(style.failed_handle())
-    grid = Grid(
+    grid = PanelGrid(
         [None],
         wide=wide,
         columns=1,

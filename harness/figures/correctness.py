@@ -27,7 +27,7 @@ _UNITS: Final = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (1e-6, 1e6, "µs"), (0.0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckColumn:
     """A column of checks.
 
     Attributes:
@@ -50,13 +50,15 @@ def _percent(value: float) -> str:
     return f"{min(shown, 99.9):.1f} %" if shown < 10 or shown > 99 else f"{shown:.0f} %"
 
 
-CHECKS: Final[dict[str, Check]] = {
-    "recall": Check("recall", _percent, lambda v, _: v >= 1.0),
-    "leaks": Check("leaks", _percent, lambda v, _: v <= 0.0),
-    "duplicates": Check("repeats", _percent, lambda v, _: v <= 0.0),
-    "repeats": Check("same again", lambda v: "yes" if v else "no", lambda v, _: True),
-    "redraws": Check("redraws", digits, lambda v, _: True),
-    "deviation": Check("deviation", lambda v: f"{v:.0e}" if v else "0", lambda v, most: v <= most),
+CHECKS: Final[dict[str, CheckColumn]] = {
+    "recall": CheckColumn("recall", _percent, lambda v, _: v >= 1.0),
+    "leaks": CheckColumn("leaks", _percent, lambda v, _: v <= 0.0),
+    "duplicates": CheckColumn("repeats", _percent, lambda v, _: v <= 0.0),
+    "repeats": CheckColumn("same again", lambda v: "yes" if v else "no", lambda v, _: True),
+    "redraws": CheckColumn("redraws", digits, lambda v, _: True),
+    "deviation": CheckColumn(
+        "deviation", lambda v: f"{v:.0e}" if v else "0", lambda v, most: v <= most
+    ),
 }
 """Columns by key. Whether a second call repeats the first, and how many draws were made again, are
 facts beside the speed: they make nothing wrong."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks, series_looks
-from dgbench.harness.figures.panels import Grid, order
+from dgbench.harness.figures.panels import PanelGrid, order
 from dgbench.lab.charts import failure_of
 from dgbench.runtime.errors import InvalidInputError
 
@@ -47,7 +47,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     unit = _unit([p["memory"] for p in points if not p.get("failed")])
     names = max((style.text_width(k.title, style.CELL) for k in series.values()), default=0.0)
     beside = len(series) > 1 and names <= (1.5 if wide else 0.9)
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),

@@ -47,7 +47,7 @@ def rows_of(
     return found
 
 
-class Grid:
+class PanelGrid:
     """A figure of panels with shared legend and footer.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, PHASES, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import PanelGrid, order, row_label
 
 REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
@@ -56,7 +56,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     tick.set_label("total" if options.get("phases_from") else "total without instruments")
     if not all(p.get("projected") for p in points if not p.get("failed")):
         handles.append(tick)
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.quantities import percent, spread
-from dgbench.harness.repeat import LEVEL, Agreement, Apart, Pair, coverage
+from dgbench.harness.repeat import LEVEL, Agreement, Apart, RepeatedRatio, coverage
 from dgbench.harness.terminal.text import WIDTH, fitted, listing, wrapped
 
 MOST = 12
@@ -44,7 +44,7 @@ def agreement_text(found: Agreement, *, every: bool = False, width: int = WIDTH)
 
 
 def _by_paper(found: Agreement, width: int) -> str:
-    pairs: dict[str, list[Pair]] = defaultdict(list)
+    pairs: dict[str, list[RepeatedRatio]] = defaultdict(list)
     for pair in found.pairs:
         pairs[pair.cluster[0]].append(pair)
     apart: dict[str, int] = defaultdict(int)
@@ -80,7 +80,7 @@ def _ratios(found: Agreement, every: bool) -> list[str]:
     return lines
 
 
-def _pair(pair: Pair) -> str:
+def _pair(pair: RepeatedRatio) -> str:
     apart = percent(pair.apart.value)
     said = spread(pair.apart.low, pair.apart.high)
     far = f"{pair.size:.1f}" if math.isfinite(pair.size) else "all"

@@ -65,8 +65,8 @@ class LocalChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """`models.sequence.Rows` where the model is."""
+class _SequenceDeviceRows:
+    """`models.sequence.SequenceRows` where the model is."""
 
     begins: Tensor
     sequence: Tensor
@@ -269,7 +269,9 @@ class ChunkTimer:
     def _time(self, chunk: LocalChunk) -> ChunkPass:
         model, device = self.model, self.device
         packed = (pack_sequences if self._packed else pad_sequences)(chunk.lengths)
-        rows = _Rows(*(t.to(device) for t in (packed.begins, packed.sequence, packed.position)))
+        rows = _SequenceDeviceRows(
+            *(t.to(device) for t in (packed.begins, packed.sequence, packed.position))
+        )
         place = packed.place.to(device)
         size = packed.row_length, packed.num_rows
         x = torch.rand(chunk.rows, model.spatial_dim, device=device)

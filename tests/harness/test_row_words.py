@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dgbench.harness.report.subjects import Systems, datasets_of
 from dgbench.harness.store import Row
-from dgbench.lab.charts import Failure, failed, failure_of, marked
+from dgbench.lab.charts import PointFailure, failed, failure_of, marked
 from dgbench.systems.base import Contender
 
 
@@ -36,7 +36,10 @@ def test_the_scale_of_a_twin_is_no_note():
 
 def test_a_figure_says_what_its_contenders_are():
     systems = Systems(())
-    told = {"with cache": Contender("tgl"), "relaxed": Contender("dygnn", "DyGNN, relaxed")}
+    told = {
+        "with cache": Contender("tgl"),
+        "relaxed": Contender("dygnn", "DyGNN, relaxed"),
+    }
     assert systems.side("with cache", told).name == "tgl"
     assert systems.side("relaxed", told).title == "DyGNN, relaxed"
     assert systems.side("pipad", told).title == "PiPAD"
@@ -49,7 +52,7 @@ def test_a_figure_says_what_its_contenders_are():
 def test_a_failure_is_read_as_it_was_written():
     bad = Row(id="a-r1", status="no-gpu", reason="needs 2: one is here")
     found = failure_of({"failed": failed(bad)})
-    assert found == Failure("no-gpu", "needs 2: one is here")
+    assert found == PointFailure("no-gpu", "needs 2: one is here")
     assert found.words({"no-gpu": "no GPU"}) == "no GPU: needs 2: one is here"
     assert failure_of({"failed": "oom"}).words({}) == "oom"
 

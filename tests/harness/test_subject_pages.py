@@ -17,7 +17,7 @@ import fake_run
 import pytest
 
 from dgbench import datasets
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.style import with_interval
 from dgbench.harness.report import datasets as dataset_pages
 from dgbench.harness.report import machines as machine_pages
@@ -49,7 +49,7 @@ def site_of(runs, papers=None, merged=True):
             paper = (papers or {}).get(name) or find_paper(name)
             section = collect(paper, run)
             drawn = [
-                Drawn(s.name, s.kind, s.title, "", "", s.points, empty=not s.points)
+                DrawnFigure(s.name, s.kind, s.title, "", "", s.points, empty=not s.points)
                 for s in sketches_of(section)
             ]
             put_figures(section, drawn, run)

@@ -15,10 +15,10 @@ from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.exchange import PlainRows
-from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, place_chunks
+from dgbench.systems.dgc.experiments.stale_runs import WORKERS, StaleJob, place_chunks
 from dgbench.systems.dgc.sequence_oracle import STEPS, SequenceOracle
 from dgbench.systems.dgc.store import StoreRows
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 WARM: Final = 2
 MOST_GAP: Final = 1e-4
@@ -26,7 +26,7 @@ MOST_GAP: Final = 1e-4
 
 
 @dataclass(slots=True)
-class _Served:
+class _StoreRankOutput:
     """What one rank tells: of all epochs losses, of those that count seconds, of one the rest."""
 
     losses: list[float]
@@ -37,7 +37,7 @@ class _Served:
     pulled: int
 
 
-def compare_store(found: Measurement, job: Job) -> None:
+def compare_store(found: Measurement, job: StaleJob) -> None:
     """Train through the store and without it, and note both in a row (`method`).
 
     Observed are seconds of an epoch and those in which the server moved rows, and bytes of an
@@ -68,7 +68,7 @@ def compare_store(found: Measurement, job: Job) -> None:
     found.checks += [oracle.check_losses(some[:STEPS], name) for name, some in losses.items()]
 
 
-def _be(comm: Communicator, job: Job, server: bool) -> _Served:
+def _be(comm: Communicator, job: StaleJob, server: bool) -> _StoreRankOutput:
     """Be one rank."""
     task = job.workload()
     data = load_sequences(task)
@@ -76,7 +76,7 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
     if server:
         placement = replace(placement, workers=comm.size)
     rows = StoreRows(comm) if server else PlainRows(comm)
-    trainer = RankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
+    trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
     losses = [trainer.train_epoch() for _ in range(WARM)]
     comm.traffic.clear()
     comm.meter.reset()
@@ -88,7 +88,7 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
         seconds.append(time.perf_counter() - begin)
         if len(seconds) == 1:
             traffic, counters = comm.traffic.copy(), dict(comm.meter.counters)
-    return _Served(
+    return _StoreRankOutput(
         losses=losses,
         seconds=seconds,
         traffic=traffic,

@@ -47,7 +47,7 @@ from dgbench.systems.esdg.experiments.settings import (
     MODEL_TITLES,
     MODELS,
     RANKS,
-    Graph,
+    SnapshotGraph,
     snapshots,
     workload,
 )
@@ -207,12 +207,12 @@ def _size(preset: Preset) -> str:
     return preset if preset in ("smoke", "quick") else "full"
 
 
-def ranks_scale(graph: Graph, preset: Preset) -> float:
+def ranks_scale(graph: SnapshotGraph, preset: Preset) -> float:
     """Size of the twin that ranks of this machine train on; also that of the larger shares."""
     return graph.scale("smoke" if preset in ("smoke", "quick") else "quick")
 
 
-def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
+def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
     torch.set_num_threads(1)
     size = _size(preset)
@@ -248,7 +248,9 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
     return found
 
 
-def _byte_check(data: SnapshotSequence, graph: Graph, model: str, own: Measurement) -> ResultCheck:
+def _byte_check(
+    data: SnapshotSequence, graph: SnapshotGraph, model: str, own: Measurement
+) -> ResultCheck:
     """Bytes of a snapshot at the printed size, and the part of them that a difference takes."""
     changes = sequence_changes([data.topology[t] for t in range(len(data))])
     whole = [entry_bytes(n) for n in changes.entries.tolist()][1:]

@@ -28,7 +28,7 @@ from dgbench.systems.esdg.experiments.recount import (
     first_life,
     sequence_bytes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph, panel
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, SnapshotGraph, panel
 from dgbench.systems.esdg.oracle import summary
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
@@ -133,7 +133,7 @@ class Smoothing(Grid):
         return text
 
 
-def lengths(graph: Graph) -> list[int]:
+def lengths(graph: SnapshotGraph) -> list[int]:
     """Lengths that are swept, and the graph's own two. In the longest ones no edge may ever die."""
     return sorted({*LIVES, graph.edge_life, graph.window})
 

@@ -23,7 +23,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     PRESETS,
     SETTINGS,
     STATIC_MODELS,
-    Graph,
+    StreamGraph,
     workload,
 )
 from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, trainer_checks
@@ -63,7 +63,7 @@ class BatchTimes:
         return moved / self.total
 
 
-def baseline_task(graph: Graph, model: str, preset: Preset) -> StreamWorkload:
+def baseline_task(graph: StreamGraph, model: str, preset: Preset) -> StreamWorkload:
     """The paper's settings, in short batches of fixed borders where there is little time."""
     smaller = SMALLER[PRESETS.index(preset)]
     return workload(graph, model, preset, batch=SETTINGS[model].batch // smaller, chunks=1)

@@ -14,7 +14,7 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
+from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.cache_checks import (
@@ -226,7 +226,7 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
     table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
-        "batched": FeatureCache(TableRows(table), slots),
+        "batched": FeatureCache(FeatureTable(table), slots),
         "list": ListedCache(table, slots, threads=torch.get_num_threads()),
         "torch": TorchCache(table, slots),
     }
@@ -234,7 +234,7 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
     ids = list(accesses.last.edges.split(IDS)[:BATCHES])
     found.checks += [
         listed_check(lambda slots: ListedCache(table, slots), table, ids),
-        looped_check(lambda slots: FeatureCache(TableRows(table), slots), table, ids),
+        looped_check(lambda slots: FeatureCache(FeatureTable(table), slots), table, ids),
         equal(
             "counters", {name: way.requests for name, way in ways.items()},
             dict.fromkeys(ways, asked), against="ids of all batches",
@@ -251,7 +251,7 @@ def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
     table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
-        "batched": FeatureCache(TableRows(table), slots, device=context.device),
+        "batched": FeatureCache(FeatureTable(table), slots, device=context.device),
         WHOLEGRAPH: WholeGraphCache(table, slots),
     }
     found, _ = race(accesses, context, table, ways)

@@ -27,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph, graph_title
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, StreamGraph, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
 NAME: Final = "fig12"
@@ -139,7 +139,7 @@ def ahead(
     return ratio_of(Table.of(mine).where("speedup", **which))
 
 
-def stores_of(graph: Graph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
+def stores_of(graph: StreamGraph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
     """The graph under every layout, injected batch by batch as the paper does, and its events."""
     from dgbench import datasets
 
@@ -172,7 +172,7 @@ def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
     return by_edge[:kept].flatten(), events.t[-count:][:kept].repeat_interleave(3)
 
 
-def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
+def measure(graph: StreamGraph, scale: float, context: RunContext) -> Measurement:
     """Sample the same roots from all layouts in turns."""
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()

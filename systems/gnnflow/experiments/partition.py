@@ -276,10 +276,10 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     from dgbench.kernels_cuda.temporal_sample import sample_hops
     from dgbench.kernels_cuda.temporal_store import TemporalStore
     from dgbench.systems.base.stream import negatives_of, stream_data
-    from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, Layout, variation
+    from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, MachineLayout, variation
     from dgbench.systems.gnnflow.serving import root_ranks, served
 
-    layout = Layout(*CLUSTER)
+    layout = MachineLayout(*CLUSTER)
     owners = IdentityHash(layout.machines)
     store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
