@@ -62,11 +62,11 @@ class Group:
         value = median(samples) if samples else seconds
         self.add("operation_time", value, samples=samples, method=method, **dims)
 
-    def compared(self, of: str, against: str, count: float, gap: float = 0.0) -> None:
-        """What a script compared before it took a time; what was wrong it does not time."""
+    def compared(self, of: str, against: str, results: int, gap: float = 0.0) -> None:
+        """How many results a script compared before it timed them; wrong ones it does not time."""
         tolerance = 1e-5 if gap else 0.0
         self.checks.append(
-            ResultCheck(of=of, against=against, gap=gap, tolerance=tolerance, compared=int(count))
+            ResultCheck(of=of, against=against, gap=gap, tolerance=tolerance, compared=results)
         )
 
 
@@ -74,7 +74,7 @@ def grouped(lines: Iterable[Line], experiment: str, *names: str) -> Iterator[tup
     """Lines by the values of these fields."""
     found: dict[str, tuple[Group, list]] = {}
     for line in lines:
-        params = {name: line[name] for name in names}
+        params = {name: line[name] for name in names if line[name] is not None}
         # One that is wrong makes no others void.
         operator = " ".join([experiment, *map(str, params.values())])
         made = Group(experiment, {"operator": operator, **params}), []
@@ -85,11 +85,11 @@ def grouped(lines: Iterable[Line], experiment: str, *names: str) -> Iterator[tup
 def of_tables(lines: list[Line]) -> Iterator[Group]:
     """PiPAD's operators (`gpu_tables.py`) beside a copy; where a table has errors, they are from a
     product in float64. A table without any was compared with nothing, so that its row is void."""
+    copies = [one for one in lines if one["group"] == "limit" and one["name"].startswith("copy")]
+    lines = [_with_width(one) for one in lines if one["group"] != "limit"]
     balances = [one for one in lines if "gap" in one]
-    timed = [one for one in lines if "us" in one]
-    copies = [one for one in timed if one["group"] == "limit" and one["bytes"]]
-    rest = (one for one in timed if one["group"] != "limit")
-    for group, mine in grouped(rest, "device_tables", "group"):
+    timed = (one for one in lines if "us" in one)
+    for group, mine in grouped(timed, "device_tables", "table", "width"):
         for one in copies:
             group.add("bandwidth", one["bytes"] / (one["us"] / 1e6), of="copy", place="device")
         for one in mine:
@@ -99,14 +99,20 @@ def of_tables(lines: list[Line]) -> Iterator[Group]:
                 group.add("bandwidth", rate, method=one["name"], place="device")
         worst = max(one["error"] for one in mine)
         if worst:
-            group.compared("outputs", "float64 product", mine[0]["bytes"] // 4, worst)
+            group.compared("outputs", "float64 product", len(mine), worst)
         yield group
-    for group, mine in grouped(balances, "device_tables", "group"):
+    for group, mine in grouped(balances, "device_tables", "table", "width"):
         for one in mine:
             group.add("worker_cycles", one["actual"], method=one["name"], statistic="actual")
             group.add("worker_cycles", one["balanced"], method=one["name"], statistic="balanced")
             group.add("workers", one["warps"], method=one["name"], of="warps")
         yield group
+
+
+def _with_width(line: Line) -> Line:
+    """A line with the width in its group's name ("rivals d=64") as a field of its own."""
+    table, _, width = line["group"].partition(" d=")
+    return {**line, "table": table, "width": int(width.split(" ")[0]) if width else None}
 
 
 def of_placements(lines: list[Line]) -> Iterator[Group]:
@@ -119,7 +125,7 @@ def of_placements(lines: list[Line]) -> Iterator[Group]:
             group.time(one["update_s"], where, phase="update")
             group.add("host_to_device", one["bytes"], method=where)
         # The samples after the updates are compared with the CPU's.
-        group.compared("updates", "samples of the CPU", mine[0]["edges"])
+        group.compared("updates", "samples of the CPU", len(mine))
         yield group
     names = "policy", "fanouts", "batch", "walk"
     for group, mine in grouped(by_kind["sample"], "device_samples", *names):
@@ -136,7 +142,7 @@ def of_placements(lines: list[Line]) -> Iterator[Group]:
                 if over in one:
                     ends = {"low": one[f"{before}low"], "high": one[f"{before}high"]}
                     group.add("speedup", one[over], method=where, baseline=baseline, **ends)
-        group.compared("samples", "samples of the CPU", mine[0]["neighbours"])
+        group.compared("samples", "samples of the CPU", len(mine))
         yield group
     for group, mine in grouped(by_kind["cache"], "device_cache", "hits", "table"):
         for one in mine:
@@ -144,7 +150,7 @@ def of_placements(lines: list[Line]) -> Iterator[Group]:
             group.time(one["gather_s"], "gather")
             ends = {"low": one["low"], "high": one["high"]}
             group.add("speedup", one["gain"], method="cache", baseline="gather", **ends)
-        group.compared("rows", "rows of the table", mine[0]["dim"])
+        group.compared("rows", "rows of the table", len(mine))
         yield group
 
 
@@ -168,7 +174,7 @@ def of_differences(lines: list[Line]) -> Iterator[Group]:
         group.time(one["difference_s"], "difference", phase="transfer")
         group.add("relative_size", one["bytes_ratio"], method="plain", baseline="difference")
         group.add("edges", one["entries"])
-        group.compared("entries", "snapshot that was sent", one["entries"])
+        group.compared("entries", "snapshot that was sent", 1)
         yield group
 
 
