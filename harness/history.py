@@ -19,13 +19,13 @@ from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
-LEAST_SAMPLES: Final = 6
+MIN_SAMPLES: Final = 6
 """Fewer observations decide nothing."""
 FLOOR: Final = 0.05
 """Samples whose ratio lies within this of 1 are the same: two runs of asv are not interleaved."""
 LARGEST: Final = 1e150
 """Beyond it, and below its inverse, the ratio of two numbers is no number."""
-MOST_GRID: Final = 10_000
+MAX_GRID: Final = 10_000
 """Sets of parameters of a benchmark; ours have a handful."""
 BAD: Final = ("WORSE", "FAILS", "GONE")
 ORDER: Final = (*BAD, "AMBG", "BETTER", "NEW", "SKIP", "SAME")
@@ -179,7 +179,7 @@ def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> Be
         return BenchmarkChange(name, "NEW", None, two)
     if isinstance(one, list) or isinstance(two, list):
         sides = [side if isinstance(side, list) else [side] for side in (two, one)]
-        if min(len(side) for side in sides) < LEAST_SAMPLES:
+        if min(len(side) for side in sides) < MIN_SAMPLES:
             return BenchmarkChange(name, "AMBG", one, two)
         ratio = welch_ratio(*sides)
         word = {"SLOW": "WORSE", "FAST": "BETTER"}.get(found := verdict(ratio, FLOOR), found)
@@ -198,7 +198,7 @@ def _asv_results(plain: dict[str, Any]) -> Iterator[tuple[str, Number]]:
     for name, values in plain["results"].items():
         row = dict(zip(columns, values, strict=False))
         count = math.prod(len(values) for values in row["params"])
-        if count > MOST_GRID or (row["result"] and len(row["result"]) != count):
+        if count > MAX_GRID or (row["result"] and len(row["result"]) != count):
             raise ValueError(f"{name} has {count} sets of parameters")
         grids = list(itertools.product(*row["params"]))
         results = row["result"] or [None] * len(grids)

@@ -44,7 +44,7 @@ from dgbench.runtime.statistics import median
 
 RESERVE_S = 12.0
 """Seconds kept at the end of a command for the last row, the state and the parcel."""
-LEAST_S = 10.0
+MIN_UNIT_S = 10.0
 """Seconds that a unit must have to be begun."""
 LOG_BYTES = 64 << 10
 """Of each log, the end is packed."""
@@ -175,7 +175,7 @@ class DeviceSession:
 
     def _next(self, left: Sequence[Unit], time_left: float, whole: float) -> Unit | None:
         """The first unit that fits; a command longer than a whole call has the call it begins."""
-        if time_left < LEAST_S:
+        if time_left < MIN_UNIT_S:
             return None
         for unit in left:
             if isinstance(unit, ExperimentUnit):

@@ -19,7 +19,7 @@ from dgbench.runtime.errors import InvalidInputError, unknown_key
 
 REQUIRED = ("system",)
 NUMBERS = ("seconds",)
-MOST_DEVIATION: Final = 1e-5
+MAX_DEVIATION: Final = 1e-5
 """Deviation that rounding explains, where a figure names no other."""
 CROSS: Final = "\N{BALLOT X} "
 HALF_COLUMNS: Final = 3
@@ -133,7 +133,7 @@ def _columns(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
 
 def wrong(point: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     """Keys of the checks that a contender fails."""
-    most = options.get("tolerance", MOST_DEVIATION)
+    most = options.get("tolerance", MAX_DEVIATION)
     return [
         key for key in _columns([dict(point)], options) if point.get(key) is not None
         and not CHECKS[key].right(float(point[key]), most)
@@ -307,7 +307,7 @@ def _special(points, options, columns, shown, wide, noise) -> list[str]:
     if any(p.get(k) is None and not p.get("failed") for p in points for k in shown):
         items += [] if wide else ["?: not judged"]
     if "deviation" in columns:
-        items.append(f"deviation up to {options.get('tolerance', MOST_DEVIATION):.0e} is right")
+        items.append(f"deviation up to {options.get('tolerance', MAX_DEVIATION):.0e} is right")
     if len(shown) < len(columns):
         items.append("more checks in the wide figure")
     if points and all(p.get("twin") for p in points):

@@ -28,9 +28,9 @@ TIMED = 3
 
 _GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
 """What a reason names that a machine without a device lacks; any other is something else."""
-MOST_REPEATS = 10_000
+MAX_REPEATS = 10_000
 """Rounds of a cell; a claim asks for five to ten."""
-MOST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 _PROCESS_S = 0.1
 """What starting a process costs beside what its earlier rows say."""
 _UNKNOWN_S = 0.9
@@ -199,9 +199,9 @@ class Plan(msgspec.Struct, kw_only=True):
             name = f"{cell.paper}/{cell.experiment} {cell.params}"
             if planned.hash != cell_hash(cell, self.preset, self.device):
                 return f"{name} has the hash of another cell"
-            if cell.repeats > MOST_REPEATS:
-                return f"{name} asks for {cell.repeats} rounds, at most {MOST_REPEATS} are allowed"
-            if not 0 <= planned.estimate_s <= MOST_SECONDS or not cell.timeout_s > 0:
+            if cell.repeats > MAX_REPEATS:
+                return f"{name} asks for {cell.repeats} rounds, at most {MAX_REPEATS} are allowed"
+            if not 0 <= planned.estimate_s <= MAX_SECONDS or not cell.timeout_s > 0:
                 return f"{name} has a time that is none"
         return ""
 

@@ -22,7 +22,7 @@ from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import SiteData
 from dgbench.harness.states import State
 
-MOST_LISTED: Final = 60
+MAX_LISTED: Final = 60
 """Undecided changes that a page lists; the CSV has all."""
 FIGURES: Final = "figures/compare"
 
@@ -170,8 +170,8 @@ def listed_changes(found: Comparison) -> tuple[list[Change], dict[str, int]]:
         else:
             folded["SAME" if change.word == "SAME" else "single"] += 1
     strong.sort(key=lambda c: (not c.broke, -c.size, c.name))
-    folded["AMBG"] = max(0, len(undecided) - MOST_LISTED)
-    return strong + undecided[:MOST_LISTED], folded
+    folded["AMBG"] = max(0, len(undecided) - MAX_LISTED)
+    return strong + undecided[:MAX_LISTED], folded
 
 
 def _papers(found: Comparison) -> set[str]:

@@ -34,7 +34,7 @@ THROTTLE: Final = probe("gpu_throttle")
 OTHERS: Final = probe("other_cpu_percent")
 DOCTOR: Final = "doctor.json"
 """`dgbench doctor --json`, where somebody kept it in a run's folder."""
-MOST_TEXT: Final = 60_000
+MAX_TEXT: Final = 60_000
 """Characters of a table that a page shows."""
 
 
@@ -335,8 +335,8 @@ def _tables(runs: Sequence[RunData]) -> list[dict[str, Any]]:
                 {
                     "name": path.stem.replace("_", " "),
                     "file": f"{folder.parent.name}/{folder.name}/{path.name}",
-                    "text": text[:MOST_TEXT],
-                    "cut": max(0, len(text) - MOST_TEXT),
+                    "text": text[:MAX_TEXT],
+                    "cut": max(0, len(text) - MAX_TEXT),
                     "rows": _lines(rows),
                 }
             )

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 Flavour = Literal["paper", "site"]
 
-MOST_BYTES: Final = 60_000
+MAX_BYTES: Final = 60_000
 """A figure that weighs more is not put on a site; its values stand there as a table."""
 IN_TABLE: Final = 20
 """Up to so many values all stand in the table under a figure, and a site needs no CSV of them."""
@@ -83,7 +83,7 @@ def draw_all(jobs: Sequence[FigureJob], root: Path, flavour: Flavour) -> list[Dr
     """Draw figures below `root`; a figure that cannot be drawn becomes the reason why.
 
     `DrawnFigure.files` are names in the job's folder. On a site an image above
-    `MOST_BYTES` is left out.
+    `MAX_BYTES` is left out.
     """
     import matplotlib.pyplot  # noqa: F401 - once, before the processes that draw are forked
 
@@ -168,7 +168,7 @@ def _put(job: FigureJob, kept: _CachedFigure, folder: Path) -> DrawnFigure:
         if name.endswith(".csv") and len(kept.points) <= IN_TABLE:
             continue
         data = text.encode("utf-8")
-        if name.endswith(".svg") and len(data) > MOST_BYTES:
+        if name.endswith(".svg") and len(data) > MAX_BYTES:
             log.warning("%s/%s has %d bytes and is left out of the site", job.folder, name,
                         len(data))  # fmt: skip
             continue

@@ -31,7 +31,7 @@ from dgbench.systems.dgc.volumes import Shape
 
 ENCODERS: Final = ("structure", "time")
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
-LEAST, MOST = 3, 9
+MIN_REPEATS, MAX_REPEATS = 3, 9
 """Measurements of one chunk: more of a short one, whose clock is coarser."""
 AIM_S = 4e-3
 """Seconds that the measurements of one encoder of one chunk should last, warm-up aside."""
@@ -158,8 +158,8 @@ class ChunkTimer:
         *,
         device: str = "cpu",
         clock: Clock | None = None,
-        least: int = LEAST,
-        most: int = MOST,
+        least: int = MIN_REPEATS,
+        most: int = MAX_REPEATS,
         aim_s: float = AIM_S,
         packed: bool = True,
     ) -> None:

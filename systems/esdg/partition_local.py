@@ -18,7 +18,7 @@ from dgbench.runtime.errors import UnsupportedError
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
-_MOST_ROWS: Final = 2**31 - 1
+_MAX_ROWS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ def together(matrices: Sequence[Csr], chunks: Sequence[int]) -> Csr:
         UnsupportedError: more rows than can be numbered.
     """
     nodes, count = matrices[0].num_rows, len(matrices)
-    if nodes * count > _MOST_ROWS:
+    if nodes * count > _MAX_ROWS:
         raise UnsupportedError(
-            f"a run of {count} snapshots of {nodes} vertices has more rows than the {_MOST_ROWS} "
+            f"a run of {count} snapshots of {nodes} vertices has more rows than the {_MAX_ROWS} "
             "that can be numbered",
             hint="train in more blocks, or let exchanges travel in more pieces",
         )

@@ -26,7 +26,7 @@ from dgbench.systems.esdg.forward import fused_temporal
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates, packing, place_of
 
-_MOST_COLUMNS = 2**31 - 1
+_MAX_COLUMNS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class HeldRows:
             self.entries[t] = blocks[-1][0].numel() - own
         gather = Gather(self.comm, plans, own, base=self._base)
         width = count * own + gather.arriving
-        if width > _MOST_COLUMNS:
+        if width > _MAX_COLUMNS:
             raise UnsupportedError(
-                f"a run of {count} steps reads {width} rows on one rank, at most {_MOST_COLUMNS} "
+                f"a run of {count} steps reads {width} rows on one rank, at most {_MAX_COLUMNS} "
                 "can be numbered",
                 hint="train in more blocks",
             )

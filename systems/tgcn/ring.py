@@ -20,7 +20,7 @@ LITERAL: Final = (0, 1, 2, 3, 7, 6, 5, 4)
 """The ring of Algorithm 6: swaps 0-1, 2-3, 7-6, 5-4, then 1-2, 3-7, 6-5, 4-0."""
 RELABELLED: Final = (0, 3, 2, 1, 4, 7, 6, 5)
 """New numbers of GPU 0 to 7 with which Algorithm 6 uses doubled links only."""
-EXACT_MOST: Final = 10
+MAX_EXACT_DEVICES: Final = 10
 """Devices up to which all rings are looked at."""
 
 Pairs = tuple[tuple[int, int], ...]
@@ -85,12 +85,12 @@ def quality(links: Links, ring: Sequence[int]) -> RingQuality:
 def best_ring(links: Links) -> tuple[int, ...]:
     """The best ring of a machine by `RingQuality`, the first one in order among equals.
 
-    All rings are searched up to `EXACT_MOST` devices; beyond, rings that are grown from every
+    All rings are searched up to `MAX_EXACT_DEVICES` devices; beyond, rings grown from every
     device by the widest link and then improved by turning stretches round.
     """
     if links.size <= 3:
         return tuple(range(links.size))
-    if links.size <= EXACT_MOST:
+    if links.size <= MAX_EXACT_DEVICES:
         return _Search(links).run()
     return _grown(links)
 

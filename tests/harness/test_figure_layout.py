@@ -10,7 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from dgbench.harness.figures import Context
-from dgbench.harness.figures.panels import LEAST, PanelGrid
+from dgbench.harness.figures.panels import MIN_PANEL_INCHES, PanelGrid
 from dgbench.harness.figures.style import FULL, fit_labels, styled, text_width
 from dgbench.harness.report.pictures import WIDE as SHOWN
 
@@ -87,7 +87,7 @@ def test_labels_leave_room_for_the_panel():
     assert fitted[long].replace("\n", " ") == long
     grid = PanelGrid([None], wide=False, columns=1, heights=[1.0], labels=[long], right=0.5)
     ((_, axes),) = grid.axes(Context())
-    assert axes.get_position().width * grid.width >= LEAST - 0.01
+    assert axes.get_position().width * grid.width >= MIN_PANEL_INCHES - 0.01
 
 
 def curves(names, xs=(1, 2, 4, 8), slope=1.0):

@@ -21,7 +21,7 @@ from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.base.conditioning import LEAST as TOLERANCE
+from dgbench.systems.base.conditioning import MIN_TOLERANCE as TOLERANCE
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
 
 NAME: Final = "attention"

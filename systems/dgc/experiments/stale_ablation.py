@@ -45,7 +45,7 @@ _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
 _FULL: Final = (*_QUICK, "global", "fresh states", "quantile", "ten whole epochs")
 CHECKED_EPOCHS: Final = 4
 STORE_EPOCHS: Final = 7
-MOST_GAP: Final = 1e-3
+MAX_LOSS_GAP: Final = 1e-3
 """Relative gap of losses between ranks and one process, above which they train something else.
 Sums in another order may move a row across its threshold, and what it held then differs."""
 
@@ -160,7 +160,7 @@ def _compare(found: Measurement, job: StaleJob) -> None:
     gap = max(abs(a / b - 1) for a, b in zip(ranks[0][0], losses, strict=True))
     name = f"{WORKERS} ranks"
     found.checks += [
-        close("losses", ranks[0][0], losses, MOST_GAP, against="one process", system=name,
+        close("losses", ranks[0][0], losses, MAX_LOSS_GAP, against="one process", system=name,
               part=MODEL_TITLES[job.model]),
         SequenceOracle(task, data).check_losses(ranks[0][0][:1], name),
     ]  # fmt: skip

@@ -22,7 +22,7 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.base.conditioning import LEAST
+from dgbench.systems.base.conditioning import MIN_TOLERANCE
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
@@ -302,7 +302,9 @@ def _moved(
         wanted = torch.linalg.vector_norm(after - before, dim=1)
         # What is left of two outputs has the rounding of both.
         share = float(after.norm() / wanted.norm().clamp(min=1e-300))
-        check = close("distances", changes[epoch], wanted, LEAST * max(1.0, share), against=AGAINST)
+        check = close(
+            "distances", changes[epoch], wanted, MIN_TOLERANCE * max(1.0, share), against=AGAINST
+        )
         found.append(structs.replace(check, part=f"epoch {epoch}"))
     return found
 

@@ -21,7 +21,7 @@ from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 WARM: Final = 2
-MOST_GAP: Final = 1e-4
+MAX_LOSS_GAP: Final = 1e-4
 """Relative gap of losses; the server adds gradients of a row in another order."""
 
 
@@ -64,7 +64,7 @@ def compare_store(found: Measurement, job: StaleJob) -> None:
     through = {"against": "direct exchange", "system": "store", "part": start}
     task = job.workload()
     oracle = SequenceOracle(task, load_sequences(task), label=start)
-    found.checks.append(close("losses", losses["store"], losses["plain"], MOST_GAP, **through))
+    found.checks.append(close("losses", losses["store"], losses["plain"], MAX_LOSS_GAP, **through))
     found.checks += [oracle.check_losses(some[:STEPS], name) for name, some in losses.items()]
 
 

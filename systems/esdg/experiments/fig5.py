@@ -69,7 +69,7 @@ SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 
 MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
-LEAST_TURNS = {"smoke": 2, "quick": 8, "full": 12}
+MIN_ROUNDS = {"smoke": 2, "quick": 8, "full": 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
 RANKED = ("amlsim",)
@@ -156,7 +156,7 @@ class Fig5(Experiment):
             return shares(graph, model, context.preset)
         if part == "ranks":
             task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
-            least = LEAST_TURNS[_size(context.preset)]
+            least = MIN_ROUNDS[_size(context.preset)]
             return in_turns(task, int(cell.params["ranks"]), context, cell.timeout_s, least)
         raise UnsupportedError(f"fig5 has no part '{part}'")
 

@@ -47,7 +47,7 @@ SPEED: Final = ("wikipedia", "tgn")
 GPUS: Final = (play.GPUS, 1)
 """With one GPU a round is eight times as long beside its cache."""
 ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 40}
-MOST: Final = {
+MAX_BATCHES: Final = {
     "smoke": {"tgn": 100, "tgat": 40},
     "quick": {"tgn": 250, "tgat": 32},
     "full": {"tgn": 10_000, "tgat": 1_000},
@@ -133,7 +133,7 @@ class CacheAblation(Experiment):
         found = Measurement()
         for gpus in GPUS:
             played = play.record(
-                graph, model, preset, ROUNDS[preset], MOST[preset][model], gpus=gpus
+                graph, model, preset, ROUNDS[preset], MAX_BATCHES[preset][model], gpus=gpus
             )
             some = few(played)
             found.checks += played.accesses.checks()

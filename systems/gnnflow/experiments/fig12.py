@@ -54,7 +54,7 @@ PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
 """Which layout the paper finds faster than which."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
-MOST: Final = 201
+MAX_ROUNDS: Final = 201
 """Turns at most."""
 BUDGET_S: Final = {"smoke": 0.0, "quick": 0.2, "full": 2.0, "paper": 10.0}
 """Seconds of turns for each way to sample."""
@@ -261,12 +261,12 @@ def in_turns(
 
     Args:
         calls: by name.
-        least: turns at least, and `MOST` at most.
+        least: turns at least, and `MAX_ROUNDS` at most.
         budget_s: seconds to go on for, so that short calls take more turns.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     begin, turn = time.perf_counter(), 0
-    while turn <= least or (turn <= MOST and time.perf_counter() - begin < budget_s):
+    while turn <= least or (turn <= MAX_ROUNDS and time.perf_counter() - begin < budget_s):
         for name in calls if turn % 2 else reversed(calls):
             start = time.perf_counter()
             calls[name]()
