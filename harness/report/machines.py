@@ -316,14 +316,9 @@ def _claims(site: SiteData, machine: MachineOnSite) -> list[dict[str, Any]]:
 
 
 def _tables(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Tables of operators kept beside the runs of a machine: `<name>.txt` with its rows."""
+    """Tables of operators kept beside the runs of a machine: `<name>.txt` with its lines."""
     places = dict.fromkeys(run.store.path.parent for run in runs if run.kept)
-    folders = [
-        folder
-        for place in places
-        for folder in sorted(place.iterdir())
-        if folder.is_dir() and not (folder / "run.json").is_file()
-    ]
+    folders = [folder for place in places for folder in sorted(place.iterdir()) if folder.is_dir()]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*.txt")):

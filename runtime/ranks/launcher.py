@@ -125,7 +125,17 @@ def launch(
         interface = os.environ.get("GLOO_SOCKET_IFNAME", "") or loopback()
         seats = [
             RankProcess(
-                rank, ranks, folder, chosen, device, count, seed, timeout_s, interface, timing
+                rank,
+                ranks,
+                folder,
+                chosen,
+                device,
+                count,
+                seed,
+                timeout_s,
+                interface,
+                timing,
+                rank == 0 and kept_spans() is not None,
             )
             for rank in range(ranks)
         ]

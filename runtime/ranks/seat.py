@@ -23,7 +23,7 @@ import torch.distributed as dist
 from dgbench.runtime import touched
 from dgbench.runtime.collectives import CommunicationError, LocalCommunicator
 from dgbench.runtime.errors import DgbenchError
-from dgbench.runtime.meter import Meter, SpanLog, keep_spans, kept_spans
+from dgbench.runtime.meter import Meter, SpanLog, keep_spans
 from dgbench.runtime.ranks.board import DONE, WORKING, BoardProgress, StatusBoard
 from dgbench.runtime.ranks.group import enter_group, own_device
 from dgbench.runtime.ranks.process import (
@@ -43,6 +43,8 @@ class RankProcess:
     Attributes:
         folder: where board, store, results and failures lie. interface: network interface for
             Gloo, "" for its own choice. timing: whether its meter reads clocks.
+        keeps_spans: whether its clocks run and its phases stand for all ranks of a launcher that
+            keeps some.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class RankProcess:
     timeout_s: float
     interface: str
     timing: bool
+    keeps_spans: bool
 
     @property
     def result(self) -> Path:
@@ -141,9 +144,8 @@ def _prepare(seat: RankProcess) -> StatusBoard:
 def _work(
     seat: RankProcess, board: StatusBoard, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
-    # A fork of an instrumented process: one rank's clocks run, and its phases stand for all.
     touched.clear()
-    log = SpanLog() if seat.rank == 0 and kept_spans() is not None else None
+    log = SpanLog() if seat.keeps_spans else None
     keep_spans(log)
     device = own_device(seat.device, seat.rank)
     comm = enter_group(
