@@ -31,7 +31,7 @@ DRAWN_STEPS: Final = 3
 CHECKED_LOSSES: Final = 2
 """Training steps whose losses are compared; that of the second depends on the first update."""
 
-DRAWN_PARAMETERS: Final = 6
+DRAWN_PARAMETERS: Final = 24
 """Sets of parameters that are tried until all outputs that are compared are alive."""
 
 EXACT: Final = 1e-9
