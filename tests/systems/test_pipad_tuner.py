@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pipad_rows import made, observation
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.pipad import claims as checks
+from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import fig9
 from dgbench.systems.pipad.experiments import tuning as experiment
+from dgbench.systems.pipad.findings import tuning
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
 
 
@@ -264,8 +265,8 @@ def gain_rows(gain, rates=(0.1, 0.9), dims=(2, 16), datasets=("hepth",)):
 
 
 CLAIM = SimpleNamespace(id="a claim", value=2)
-BY_RATE = checks.CHECKS["pipad-fig9a-sper-order-vs-or"]
-BY_DIM = checks.CHECKS["pipad-fig9b-sper-order-vs-dim"]
+BY_RATE = CHECKS["pipad-fig9a-sper-order-vs-or"]
+BY_DIM = CHECKS["pipad-fig9b-sper-order-vs-dim"]
 
 
 def test_order_kept_and_broken():
@@ -288,14 +289,14 @@ def test_a_point_out_of_order_is_named():
     found = BY_RATE(CLAIM, rows)
     assert found.holds is False
     assert found.reason == "1 of 2 points keep the order; not HepTh, overlap rate 0.1"
-    found = checks.rises_with_rate(CLAIM, rows)
+    found = tuning.rises_with_rate(CLAIM, rows)
     assert found.holds is True  # equal at 2 and 4, higher at 8
     assert found.measured == f"{16 ** (1 / 3):.2g}x"
 
 
 def test_gain_that_falls_with_overlap_is_said():
     rows = gain_rows(lambda name, rate, dim, s: s / (1 + rate))
-    found = checks.rises_with_rate(CLAIM, rows)
+    found = tuning.rises_with_rate(CLAIM, rows)
     assert found.holds is False
     assert found.direction is False
     assert "falls on HepTh, S_per 2; HepTh, S_per 4; HepTh, S_per 8" in found.reason
@@ -333,7 +334,7 @@ def test_memory_of_large_graphs_is_projected(gib, fits):
         tuning_row("flickr", "tgcn_model", 1, 1000, decided=0),  # nothing to decide: no part in it
         tuning_row("hepth", "evolvegcn", 1, 1000),
     ]
-    found = checks.sper_large(CLAIM, rows)
+    found = tuning.sper_large(CLAIM, rows)
     assert found.measured == {"Flickr, EvolveGCN": fits}
     assert found.holds is (fits == 2)
     assert found.evidence == "projected"
@@ -343,20 +344,20 @@ def test_memory_of_large_graphs_is_projected(gib, fits):
 def test_options_are_those_that_were_weighed():
     claim = SimpleNamespace(id="a claim", value=[2, 4, 8])
     rows = [tuning_row("hepth", "evolvegcn", 1, 1000)]
-    assert checks.s_per_options(claim, rows).holds is True
+    assert tuning.s_per_options(claim, rows).holds is True
     rows = [tuning_row("hepth", "evolvegcn", 1, 1000, options=(1, 2, 8))]
-    found = checks.s_per_options(claim, rows)
+    found = tuning.s_per_options(claim, rows)
     assert found.holds is False
     assert found.measured == [2, 8]
-    assert checks.s_per_options(claim, []).measured is None
+    assert tuning.s_per_options(claim, []).measured is None
 
 
 def test_without_rows_nothing_is_said():
     for check in (
         BY_RATE,
         BY_DIM,
-        checks.rises_with_rate,
-        checks.sper_large,
+        tuning.rises_with_rate,
+        tuning.sper_large,
     ):
         assert check(CLAIM, []).holds is None
         assert check(CLAIM, []).reason

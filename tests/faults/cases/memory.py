@@ -89,7 +89,7 @@ def allocation(bench: Bench) -> None:
     for how in GROWING:
         with bench.fault(how.__name__):
             row = runner.row(f"{__name__}:{how.__name__}")
-            bench.named(row, "oom", "out of memory", "MiB")
+            bench.named(row, "oom", "out of memory", "iB")
             assert row.probes["peak_rss_bytes"] >= limit
     bench.named(runner.row("ok"), "ok")
     bench.resumed(runner)

@@ -1,0 +1,23 @@
+"""What findings of PiPAD share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.paper import Evidence
+from dgbench.systems.base import Finding
+
+Rows = Sequence[Any]
+NEEDS_CUDA = "needs one CUDA device: nox -s reproduce -- pipad --device cuda"
+
+
+def resting(rows: Rows, evidence: Evidence = "counted", **fields: Any) -> Finding:
+    """A finding that rests on these rows; nothing of it was compared with a reference."""
+    return Finding(evidence=evidence, twin=uses_twin(rows), rows=ids(rows), **fields)
+
+
+def percent(shares: Mapping[str, float]) -> str:
+    """Named shares in words."""
+    return ", ".join(f"{name} {100 * value:.0f} %" for name, value in shares.items())

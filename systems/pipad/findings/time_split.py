@@ -1,0 +1,125 @@
+"""Findings on where PyGT's time goes (sections 3.1, 5.2, Figures 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from dgbench.lab.evidence import missing, strength
+from dgbench.lab.table import rows_of
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.pipad.experiments.fig3 import SM, shares
+from dgbench.systems.pipad.experiments.fig4 import LAYERS, ComputeTimeSplit, splits
+from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
+from dgbench.systems.pipad.findings.common import NEEDS_CUDA, Rows, percent, resting
+
+NO_SPLIT = "no instrumented PyGT step of this run tells its layers"
+MUCH_LARGER = 1.5
+"""How many times another share one must be to count as far larger."""
+CLOSE = 0.02
+"""Shares nearer to each other than this decide nothing: phases are read once."""
+
+
+def transfer_share(claim: Claim, rows: Rows) -> Finding:
+    """Mean share of copies over models and graphs, percent."""
+    found = shares(rows)
+    if not found:
+        return missing("no PyGT step of this run tells its copies")
+    each = [fmean(one.values) for one in found.by("dataset", "model").values()]
+    evidence = strength(found.rows)
+    how = f"mean of {len(each)} models and graphs"
+    if evidence == "analogue":
+        how += "; copies in memory stand for PCIe, so only the bytes carry over"
+    target = float(claim.value)
+    return resting(found.rows, evidence, measured=100 * fmean(each), target=target, reason=how)
+
+
+def sm_bound(claim: Claim, rows: Rows) -> Finding:
+    """Mean share of active multiprocessors below the printed bound; only a GPU can say."""
+    on_gpu = rows_of(rows, experiment="fig3", device="cuda")
+    found = [row for row in on_gpu if SM.read(row) is not None]
+    if not found:
+        return missing(
+            "this device's driver has no meter of active multiprocessors" if on_gpu else NEEDS_CUDA
+        )
+    each: dict[tuple[str, str], list[float]] = {}
+    for row in found:
+        each.setdefault((row.params["dataset"], row.params["model"]), []).append(SM.read(row))
+    mean_ = fmean(map(fmean, each.values()))
+    return resting(
+        found,
+        "measured",
+        measured=mean_,
+        holds=mean_ < claim.value,
+        reason=f"mean of {len(each)} models and graphs over whole processes, start included",
+    )
+
+
+def of_splits(found: Sequence[ComputeTimeSplit], **fields: Any) -> Finding:
+    """A finding that rests on splits of compute time."""
+    on_gpu = all(split.device == "cuda" for split in found)
+    return Finding(
+        evidence="measured" if on_gpu else "analogue",
+        twin=any(split.twin for split in found),
+        rows=list(dict.fromkeys(row for split in found for row in split.rows)),
+        **fields,
+    )
+
+
+def gnn_dominates(claim: Claim, rows: Rows) -> Finding:
+    """Graph layers the largest part in every model, shares averaged over its graphs."""
+    found = splits(rows)
+    if not found:
+        return missing(NO_SPLIT)
+    shown, leads = {}, {}
+    for model in MODELS:
+        mine = [s for s in found.values() if s.model == model]
+        if not mine:
+            return missing(f"no split of {MODEL_TITLES[model]}; all models are needed")
+        parts = {part: fmean(s.share(part) for s in mine) for part in (*LAYERS, "rest")}
+        shown[MODEL_TITLES[model]] = percent(parts)
+        leads[MODEL_TITLES[model]] = parts["gnn"] - max(parts["rnn"], parts["rest"])
+    behind = [model for model, lead in leads.items() if lead < 0]
+    return of_splits(
+        list(found.values()),
+        measured=shown,
+        holds=not behind,
+        undecided=-CLOSE < min(leads.values()) < CLOSE,
+        reason=f"not in {', '.join(behind)}" if behind else "shares averaged over graphs",
+    )
+
+
+def mpnn_rnn_heavy(claim: Claim, rows: Rows) -> Finding:
+    """The LSTMs' share of MPNN-LSTM on large graphs against small ones."""
+    mine = [s for s in splits(rows).values() if s.model == "mpnn_lstm"]
+    by_size = {
+        size: [s.share("rnn") for s in mine if BY_NAME[s.dataset].small == (size == "small")]
+        for size in ("large", "small")
+    }
+    if not all(by_size.values()):
+        return missing("a large and a small graph are needed; " + NO_SPLIT)
+    means = {size: fmean(each) for size, each in by_size.items()}
+    return of_splits(
+        mine,
+        measured=percent(means),
+        holds=means["large"] >= MUCH_LARGER * means["small"],
+        direction=means["large"] > means["small"] + CLOSE,
+        reason=f"far larger is read as at least {MUCH_LARGER} times",
+    )
+
+
+def evolvegcn_rest_small(claim: Claim, rows: Rows) -> Finding:
+    """Everything but the graph layers in EvolveGCN, below one half."""
+    mine = [s for s in splits(rows).values() if s.model == "evolvegcn"]
+    if not mine:
+        return missing(NO_SPLIT)
+    other = {BY_NAME[s.dataset].title: 1 - s.share("gnn") for s in mine}
+    mean_ = fmean(other.values())
+    return of_splits(
+        mine,
+        measured=f"{100 * mean_:.0f} % is not graph layers",
+        holds=mean_ < 0.5,
+        undecided=abs(mean_ - 0.5) < CLOSE,
+        reason=f"small is read as below half; {percent(other)}",
+    )
