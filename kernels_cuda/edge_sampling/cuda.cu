@@ -303,7 +303,7 @@ struct Walker {
     return node;
   }
 
-  // Whether the sums have room for what the walk came to.
+  // Whether the sums have shared for what the walk came to.
   __device__ bool walk() {
     if (total > static_cast<Sum>(~Sum{0})) return false;
     const int64_t level = lane < w.levels ? w.level_at[lane] : 0;
@@ -328,17 +328,17 @@ struct Walker {
 
 template <class Sum, bool SHARED_TREE, bool SHARED_SLOTS>
 __global__ void __launch_bounds__(32) walk_frontier(const FrontierWalk w) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const int64_t g = blockIdx.x;
   Sum* tree;
   FrontierSlot* slots;
   if constexpr (SHARED_TREE) {
-    tree = reinterpret_cast<Sum*>(room);
+    tree = reinterpret_cast<Sum*>(shared);
   } else {
     tree = static_cast<Sum*>(w.trees) + g * w.nodes;
   }
   if constexpr (SHARED_SLOTS) {
-    slots = reinterpret_cast<FrontierSlot*>(reinterpret_cast<Sum*>(room) + w.nodes);
+    slots = reinterpret_cast<FrontierSlot*>(reinterpret_cast<Sum*>(shared) + w.nodes);
   } else {
     slots = w.slots + g * w.frontier;
   }
@@ -373,9 +373,9 @@ extern "C" {
 
 int dgb_keep_rows(const KeepRows* args, void* stream) {
   if (args->vertices == 0) return 0;
-  constexpr int64_t kMost = 1 << 20;
+  constexpr int64_t kMax = 1 << 20;
   const int64_t wanted = ceil_div(args->vertices, kWarps);
-  const auto blocks = static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+  const auto blocks = static_cast<unsigned>(wanted < kMax ? wanted : kMax);
   keep_rows<<<blocks, kBlock, 0, as_stream(stream)>>>(*args);
   return launch_status();
 }

@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kBlock) label_serve(const LabelSweep s, int64_
   const int64_t count = s.counts[2];
   const int32_t* sorted = s.contested;
   for (int64_t run = kTile; run < count; run *= 2) {
-    sorted = sorted == s.contested ? s.contested + s.places() : s.contested;
+    sorted = sorted == s.contested ? s.contested + s.queue_capacity() : s.contested;
   }
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kBlock;
@@ -303,15 +303,15 @@ __global__ void __launch_bounds__(kBlock) label_serve(const LabelSweep s, int64_
 }
 
 int launch_contest(const LabelSweep& s, int64_t first, int64_t size, void* stream) {
-  constexpr int64_t kMost = 1024;  // blocks: few of the places are contested as a rule
+  constexpr int64_t kMax = 1024;  // blocks: few of the places are contested as a rule
   const auto blocks_of = [](int64_t wanted) {
-    return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+    return static_cast<unsigned>(wanted < kMax ? wanted : kMax);
   };
   sort_tiles<<<blocks_of(ceil_div(size, kTile)), kBlock, 0, as_stream(stream)>>>(s);
   int status = launch_status();
   const unsigned blocks = blocks_of(ceil_div(size, kBlock));
   int32_t* from = s.contested;
-  int32_t* to = s.contested + s.places();
+  int32_t* to = s.contested + s.queue_capacity();
   for (int64_t run = kTile; status == 0 && run < size; run *= 2) {
     merge_runs<<<blocks, kBlock, 0, as_stream(stream)>>>(s, from, to, run);
     status = launch_status();

@@ -4,7 +4,7 @@
 // are before it as the tiles in front have and its own tile has.
 #include "common/block_sum.cuh"
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "overlap/cuda_launchers.h"
 
 namespace dgbench {
 namespace {

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
                                                         const uint32_t* listed) {
   __shared__ uint32_t keys[kMediumSet + 8];  // whole quads, of which the ends may be outside
   __shared__ uint32_t bins[kBins];
-  __shared__ uint32_t room[kWarps];
+  __shared__ uint32_t warp_sums[kWarps];
   __shared__ SelectState state;
   const uint32_t count = *listed;
   for (uint32_t which = blockIdx.x; which < count; which += gridDim.x) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
         if (in_reach(key, threshold, pass)) atomicAdd(bins + digit_of(key, pass), 1u);
       }
       __syncthreads();
-      choose_digit(bins, pass, &state, room);
+      choose_digit(bins, pass, &state, warp_sums);
       __syncthreads();
     }
     // A thread has neighbouring items, an odd number so that banks of shared memory do not clash.
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
       mine += keys[i] < threshold ? 1u << 16 : 0u;
       mine += keys[i] == threshold && keys[i] != kNeverTaken ? 1u : 0u;
     }
-    const uint32_t before = block_scan(mine, room, all);
+    const uint32_t before = block_scan(mine, warp_sums, all);
     uint32_t less = before >> 16, equal = before & 0xffffu;
     int64_t* const chosen = sets.chosen + sets.out[s];
     for (int i = from; i < to; ++i) {

@@ -62,7 +62,7 @@ template <int PASS>
 __global__ void __launch_bounds__(kBlock) count_digits(const Sets sets, const LargeSets large,
                                                        const KeySource source) {
   __shared__ uint32_t bins[kBins];
-  __shared__ uint32_t room[kWarps];
+  __shared__ uint32_t warp_sums[kWarps];
   __shared__ bool is_last;
   for (int b = threadIdx.x; b < kBins; b += kBlock) bins[b] = 0;
   __syncthreads();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlock) count_digits(const Sets sets, const La
       __threadfence();
     }
     __syncthreads();
-    if (is_last) choose_digit(total, PASS, state, room);
+    if (is_last) choose_digit(total, PASS, state, warp_sums);
     __syncthreads();
   }
 }

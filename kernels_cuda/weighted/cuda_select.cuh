@@ -86,17 +86,19 @@ __device__ __forceinline__ uint32_t warp_scan(uint32_t value) {  // inclusive
   return value;
 }
 
-// Exclusive sum over the threads of a block, and the sum of all. `room` is shared, of kWarps words.
-__device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* room, uint32_t& total) {
+// Exclusive sum over the threads of a block, and the sum of all. `warp_sums` is shared, of kWarps
+// words.
+__device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* warp_sums,
+                                               uint32_t& total) {
   const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
   const uint32_t inclusive = warp_scan(value);
-  if (lane == 31) room[warp] = inclusive;
+  if (lane == 31) warp_sums[warp] = inclusive;
   __syncthreads();
   uint32_t before = 0;
   total = 0;
   for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += room[w];
-    total += room[w];
+    if (w < warp) before += warp_sums[w];
+    total += warp_sums[w];
   }
   __syncthreads();
   return before + inclusive - value;
@@ -105,7 +107,7 @@ __device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* room, u
 // Finds the digit in which the left-th key lies, by a whole block; `bins` of all keys in reach. The
 // state holds what comes before, in memory that no other block writes meanwhile.
 __device__ inline void choose_digit(const uint32_t* bins, int pass, SelectState* state,
-                                    uint32_t* room) {
+                                    uint32_t* warp_sums) {
   constexpr int kEach = kBins / kBlock;
   const uint32_t left = fresh(&state->left), missing = fresh(&state->missing);
   uint32_t mine[kEach], sum = 0, total;
@@ -114,7 +116,8 @@ __device__ inline void choose_digit(const uint32_t* bins, int pass, SelectState*
     mine[i] = fresh(bins + kEach * threadIdx.x + i);
     sum += mine[i];
   }
-  uint32_t before = block_scan(sum, room, total);  // its barriers also part reading from writing
+  uint32_t before =
+      block_scan(sum, warp_sums, total);  // its barriers also part reading from writing
   if (missing > 0 || left > total) {
     // All that have weight are taken: every key lies below the threshold.
     if (threadIdx.x == 0) {
