@@ -180,7 +180,7 @@ class ReaderSpec(msgspec.Struct, **_Strict):
     vertices: VertexSpec | None = None
 
 
-class Form(msgspec.Struct, **_Strict):
+class DatasetVariant(msgspec.Struct, **_Strict):
     """One way in which a dataset can be had: its files, how to read them, what must come out.
 
     Attributes:
@@ -235,7 +235,7 @@ class DatasetCard(msgspec.Struct, **_Strict):
     papers: dict[str, PaperUse] = {}
     snapshots: int | None = None
     addresses: tuple[Address, ...] = ()
-    forms: tuple[Form, ...] = ()
+    forms: tuple[DatasetVariant, ...] = ()
     beside: tuple[FileRef, ...] = ()
     licence: str = "none stated; the publisher's terms apply"
     cite: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgbench.datasets.catalogue import Counts, DatasetCard, Form
+from dgbench.datasets.catalogue import Counts, DatasetCard, DatasetVariant
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.readers.raw import Signals
 from dgbench.runtime.errors import DataError
@@ -35,7 +35,9 @@ def count_signals(signals: Signals, wanted: Counts) -> dict[str, int | float]:
     return out
 
 
-def compare(card: DatasetCard, form: Form, found: dict[str, int | float]) -> tuple[str, ...]:
+def compare(
+    card: DatasetCard, form: DatasetVariant, found: dict[str, int | float]
+) -> tuple[str, ...]:
     """Notes on how the data differs from what its publisher states.
 
     Raises:

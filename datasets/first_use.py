@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from dgbench.datasets.catalogue import DatasetCard, Form, card
+from dgbench.datasets.catalogue import DatasetCard, DatasetVariant, card
 from dgbench.datasets.sources.download import Progress, downloadable, fetch, offline
 from dgbench.datasets.sources.locate import Held, find_form
 from dgbench.datasets.sources.transfer import (
@@ -93,14 +93,14 @@ def settle_sources(
     ]
 
 
-def fetchable(one: DatasetCard) -> Form | None:
+def fetchable(one: DatasetCard) -> DatasetVariant | None:
     """The form of a dataset that a run may fetch by itself: each file has an address and a hash."""
     forms = (f for f in downloadable(one) if all(ref.hashed for ref in f.files))
     return next(forms, None)
 
 
 def _fetch_all(
-    wanted: dict[str, tuple[DatasetCard, Form]], progress: Progress | None
+    wanted: dict[str, tuple[DatasetCard, DatasetVariant]], progress: Progress | None
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Fetch forms; why not, and whose silence it was, for each that did not come."""
     hosts = {

@@ -11,7 +11,7 @@ import torch
 
 from dgbench import __version__
 from dgbench.datasets import store
-from dgbench.datasets.catalogue import DatasetCard, Form, card
+from dgbench.datasets.catalogue import DatasetCard, DatasetVariant, card
 from dgbench.datasets.checks import compare, count_events
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.origin import Origin
@@ -119,10 +119,10 @@ def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -
     return Choice(found, None, key, float(scale), int(seed))
 
 
-_CARD_KEYS: dict[tuple[str, str], tuple[Form, str]] = {}
+_CARD_KEYS: dict[tuple[str, str], tuple[DatasetVariant, str]] = {}
 
 
-def _card_key(found: DatasetCard, form: Form) -> str:
+def _card_key(found: DatasetCard, form: DatasetVariant) -> str:
     """Hash of what the card says that shapes the content: how to read, check and describe it."""
     known = _CARD_KEYS.get((found.name, form.name))
     if known is None or known[0] is not form:

@@ -13,8 +13,8 @@ from dgbench.datasets.catalogue import (
     NAME_RULE,
     Counts,
     DatasetCard,
+    DatasetVariant,
     FileRef,
-    Form,
     ReaderSpec,
     cards,
     plain_name,
@@ -82,7 +82,7 @@ def describe_file(
     files = tuple(
         FileRef(path=str(one), bytes=one.stat().st_size, sha256=file_sha256(one)) for one in paths
     )
-    form = Form(name="file", files=files, reader=_unsorted(reader))
+    form = DatasetVariant(name="file", files=files, reader=_unsorted(reader))
     card = DatasetCard(
         name=name,
         title=name,

@@ -22,7 +22,7 @@ from dgbench.harness.quantities import (
     welch_ratio,
 )
 from dgbench.harness.states import State
-from dgbench.runtime.statistics import Interval, noise_floor, verdict
+from dgbench.runtime.statistics import ConfidenceInterval, noise_floor, verdict
 
 __all__ = ["Change", "Comparison", "compare_runs", "compare_states", "welch_ratio"]
 
@@ -65,7 +65,7 @@ class Change:
     cell: str
     name: str
     word: str
-    ratio: Interval | None
+    ratio: ConfidenceInterval | None
     counters: dict[str, tuple[int, int]]
     status: tuple[str, str] = ("ok", "ok")
     paper: str = ""

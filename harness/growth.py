@@ -15,7 +15,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 WARM: Final = 0.2
 """Share of the time at the beginning that is left out: caches fill once."""
-LEAST: Final = 8
+MIN_READINGS: Final = 8
 """Readings that decide something."""
 CHANCE: Final = 0.01
 """Largest probability of Kendall's test at which a trend is believed."""
@@ -81,7 +81,7 @@ def growth_of(
     first, last = (_median(part) for part in (found[:quarter], found[-quarter:]))
     slope = low = high = None
     chance = 1.0
-    if len(found) >= LEAST and times[-1] > times[0]:
+    if len(found) >= MIN_READINGS and times[-1] > times[0]:
         from scipy.stats import kendalltau, theilslopes
 
         slope, _, low, high = map(float, theilslopes(found, times, 0.95))

@@ -17,15 +17,15 @@ from typing import Any, Final
 from dgbench.harness.quantities import welch_ratio
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import Interval, verdict
+from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
-LEAST_SAMPLES: Final = 6
+MIN_SAMPLES: Final = 6
 """Fewer observations decide nothing."""
 FLOOR: Final = 0.05
 """Samples whose ratio lies within this of 1 are the same: two runs of asv are not interleaved."""
 LARGEST: Final = 1e150
 """Beyond it, and below its inverse, the ratio of two numbers is no number."""
-MOST_GRID: Final = 10_000
+MAX_GRID: Final = 10_000
 """Sets of parameters of a benchmark; ours have a handful."""
 BAD: Final = ("WORSE", "FAILS", "GONE")
 ORDER: Final = (*BAD, "AMBG", "BETTER", "NEW", "SKIP", "SAME")
@@ -36,7 +36,7 @@ why it was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BenchmarkChange:
     """One benchmark in both states.
 
     Attributes:
@@ -49,7 +49,7 @@ class Step:
     word: str
     old: Number = None
     new: Number = None
-    ratio: Interval | None = None
+    ratio: ConfidenceInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class History:
 
     a: str
     b: str
-    steps: list[Step]
+    steps: list[BenchmarkChange]
 
     def count(self, word: str) -> int:
         """How many benchmarks have this word."""
@@ -164,27 +164,29 @@ def keep_baseline(b: Path, path: Path) -> int:
     return len(plain)
 
 
-def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> Step:
+def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> BenchmarkChange:
     one, two = old.get(name), new.get(name)
     if name not in new:
-        return Step(name, "GONE", one)
+        return BenchmarkChange(name, "GONE", one)
     if two is None:
-        return Step(name, "FAILS", one)
+        return BenchmarkChange(name, "FAILS", one)
     if _skipped(two):
         # Samples may be missing for want of runs; a counter has no reason to be.
-        return Step(name, "SKIP" if one is None or isinstance(one, list) else "FAILS", one, two)
+        return BenchmarkChange(
+            name, "SKIP" if one is None or isinstance(one, list) else "FAILS", one, two
+        )
     if one is None or _skipped(one):
-        return Step(name, "NEW", None, two)
+        return BenchmarkChange(name, "NEW", None, two)
     if isinstance(one, list) or isinstance(two, list):
         sides = [side if isinstance(side, list) else [side] for side in (two, one)]
-        if min(len(side) for side in sides) < LEAST_SAMPLES:
-            return Step(name, "AMBG", one, two)
+        if min(len(side) for side in sides) < MIN_SAMPLES:
+            return BenchmarkChange(name, "AMBG", one, two)
         ratio = welch_ratio(*sides)
         word = {"SLOW": "WORSE", "FAST": "BETTER"}.get(found := verdict(ratio, FLOOR), found)
-        return Step(name, word, one, two, ratio)
+        return BenchmarkChange(name, word, one, two, ratio)
     word = "SAME" if one == two else "WORSE" if two > one else "BETTER"
-    ratio = Interval(two / one, None, None, 1) if one else None
-    return Step(name, word, one, two, ratio)
+    ratio = ConfidenceInterval(two / one, None, None, 1) if one else None
+    return BenchmarkChange(name, word, one, two, ratio)
 
 
 def _skipped(value: Number) -> bool:
@@ -196,7 +198,7 @@ def _asv_results(plain: dict[str, Any]) -> Iterator[tuple[str, Number]]:
     for name, values in plain["results"].items():
         row = dict(zip(columns, values, strict=False))
         count = math.prod(len(values) for values in row["params"])
-        if count > MOST_GRID or (row["result"] and len(row["result"]) != count):
+        if count > MAX_GRID or (row["result"] and len(row["result"]) != count):
             raise ValueError(f"{name} has {count} sets of parameters")
         grids = list(itertools.product(*row["params"]))
         results = row["result"] or [None] * len(grids)

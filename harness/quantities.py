@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Observation
-from dgbench.runtime.statistics import Interval, bounded_exp, measurable, t_quantile
+from dgbench.runtime.statistics import ConfidenceInterval, bounded_exp, measurable, t_quantile
 
 PACE: Final = ("counted_steps", "turns")
 """Counts that say how long a process ran. Where they differ, its other counts may too."""
@@ -135,7 +135,7 @@ def counters_that_differ(
     return {k: (one[k], two[k]) for k in sorted(one) if k in two and one[k] != two[k]}, True
 
 
-def ratio_of(new: Quantity, old: Quantity) -> Interval:
+def ratio_of(new: Quantity, old: Quantity) -> ConfidenceInterval:
     """Time new over old: above 1 is slower. A gain that shrinks is slower, too.
 
     Several processes a side give Welch's interval; a single process a side gives that of its
@@ -148,13 +148,15 @@ def ratio_of(new: Quantity, old: Quantity) -> Interval:
     value = statistics.geometric_mean(old.found) / statistics.geometric_mean(new.found)
     ends = (old.low, old.high, new.low, new.high)
     if len(new.found) + len(old.found) > 2 or not all(map(measurable, ends)):
-        return Interval(value, None, None, 1)
+        return ConfidenceInterval(value, None, None, 1)
     below = math.hypot(math.log(old.found[0] / old.low), math.log(new.high / new.found[0]))
     above = math.hypot(math.log(old.high / old.found[0]), math.log(new.found[0] / new.low))
-    return Interval(value, value * math.exp(-below), value * math.exp(above), _turns(old, new))
+    return ConfidenceInterval(
+        value, value * math.exp(-below), value * math.exp(above), _turns(old, new)
+    )
 
 
-def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
+def welch_ratio(new: Sequence[float], old: Sequence[float]) -> ConfidenceInterval:
     """Ratio new/old of unpaired positive observations, with Welch's interval on their logs.
 
     `low` and `high` are None where a side has a single observation.
@@ -164,17 +166,19 @@ def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
     value = means[0] - means[1]
     count = min(len(side) for side in logs)
     if count < 2:
-        return Interval(bounded_exp(value), None, None, count)
+        return ConfidenceInterval(bounded_exp(value), None, None, count)
     parts = [
         sum((v - mean) ** 2 for v in side) / (len(side) - 1) / len(side)
         for side, mean in zip(logs, means, strict=True)
     ]
     total = sum(parts)
     if total == 0:
-        return Interval(bounded_exp(value), bounded_exp(value), bounded_exp(value), count)
+        return ConfidenceInterval(bounded_exp(value), bounded_exp(value), bounded_exp(value), count)
     df = total**2 / sum(p**2 / (len(side) - 1) for p, side in zip(parts, logs, strict=True))
     half = t_quantile(df, 0.95) * math.sqrt(total)
-    return Interval(bounded_exp(value), bounded_exp(value - half), bounded_exp(value + half), count)
+    return ConfidenceInterval(
+        bounded_exp(value), bounded_exp(value - half), bounded_exp(value + half), count
+    )
 
 
 def percent(ratio: float) -> str:

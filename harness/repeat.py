@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from dgbench.harness.quantities import PACE, Quantity, cell_words, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
-from dgbench.runtime.statistics import Interval, t_quantile
+from dgbench.runtime.statistics import ConfidenceInterval, t_quantile
 
 LEVEL: Final = 0.95
 """Rate at which the intervals of ratios should hold what they are of."""
@@ -39,7 +39,7 @@ class Apart(NamedTuple):
     b: int | str | None
 
 
-class Pair(NamedTuple):
+class RepeatedRatio(NamedTuple):
     """A ratio that both runs have.
 
     Attributes:
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
     cluster: tuple[str, str, str]
     a: float
     b: float
-    apart: Interval
+    apart: ConfidenceInterval
 
     @property
     def judged(self) -> bool:
@@ -112,12 +112,12 @@ class Agreement:
     paced: int
     only_a: list[str]
     only_b: list[str]
-    pairs: list[Pair]
+    pairs: list[RepeatedRatio]
     coverage: Coverage
     identity: list[str] = field(default_factory=list)
 
     @property
-    def disagree(self) -> list[Pair]:
+    def disagree(self) -> list[RepeatedRatio]:
         """Ratios further apart than their intervals say, the furthest first."""
         found = [p for p in self.pairs if p.judged and not p.agrees]
         return sorted(found, key=lambda p: (-p.size, p.name))
@@ -193,7 +193,7 @@ def agreement(
     )
 
 
-def coverage(pairs: Iterable[Pair], level: float = 0.95) -> Coverage:
+def coverage(pairs: Iterable[RepeatedRatio], level: float = 0.95) -> Coverage:
     """The share of ratios that agree, with the interval of Korn and Graubard (1998).
 
     That is Clopper and Pearson's exact interval at the size of a sample of independent ratios that
@@ -233,7 +233,7 @@ def _against(a: Any, b: Any) -> tuple[list[Apart], int, int]:
     return found, sum(k not in PACE for k in known), len(differ) - len(found)
 
 
-def _pairs(a: Sequence[Any], b: Sequence[Any]) -> list[Pair]:
+def _pairs(a: Sequence[Any], b: Sequence[Any]) -> list[RepeatedRatio]:
     first, second = _ratios(a), _ratios(b)
     found = []
     for key in sorted(first):
@@ -242,7 +242,7 @@ def _pairs(a: Sequence[Any], b: Sequence[Any]) -> list[Pair]:
         one, two = first[key], second[key]
         medians = [math.exp(sum(map(math.log, q.found)) / len(q.found)) for q in (one, two)]
         # `ratio_of` reads gains as what a cell is faster by, so "new over old" is A over B.
-        found.append(Pair(key[1], key[0], *medians, ratio_of(two, one)))
+        found.append(RepeatedRatio(key[1], key[0], *medians, ratio_of(two, one)))
     return found
 
 

@@ -23,9 +23,9 @@ from dgbench.lab.metrics import metric
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import measurable
 
-LEAST: Final = 6
+MIN_SAMPLES: Final = 6
 """Samples that decide something."""
-MOST: Final = 64
+MAX_SAMPLES: Final = 64
 """Samples that are kept, the newest."""
 RATIO, PER_EVENT = "ratio", "seconds per event"
 
@@ -46,11 +46,14 @@ class Samples:
     @property
     def lack(self) -> str:
         """Why there are too few samples, or ""."""
-        if len(self.values) >= LEAST:
+        if len(self.values) >= MIN_SAMPLES:
             return ""
         runs = "1 run" if len(self.runs) == 1 else f"{len(self.runs)} runs"
         found = "1 sample" if len(self.values) == 1 else f"{len(self.values)} samples"
-        return f"{found} of {runs} of the same code and machine, {LEAST} are needed: run it again"
+        return (
+            f"{found} of {runs} of the same code and machine, "
+            f"{MIN_SAMPLES} are needed: run it again"
+        )
 
 
 def newest_samples(top: Path | None = None) -> dict[str, Samples]:
@@ -68,7 +71,7 @@ def newest_samples(top: Path | None = None) -> dict[str, Samples]:
         for store in stores:
             for name, kind, value in _series(without_control(store.rows())):
                 series = found.setdefault(name, Samples(kind))
-                series.values = [*series.values, value][-MOST:]
+                series.values = [*series.values, value][-MAX_SAMPLES:]
                 if store.run not in series.runs:
                     series.runs.append(store.run)
     return dict(sorted(found.items()))

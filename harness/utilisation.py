@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dgbench.harness.probes.series import Track, unpack
 from dgbench.lab.metrics import metric
-from dgbench.lab.probes import Probe, probe
+from dgbench.lab.probes import ProcessProbe, probe
 
 IDLE_PERCENT: Final = 20.0
 """A race in which SM active stays below this says little about a GPU."""
@@ -36,7 +36,7 @@ class Counter:
         divide: what the probe is divided by. limit: what the value cannot pass, or None.
     """
 
-    probe: Probe
+    probe: ProcessProbe
     title: str
     unit: str
     divide: float = 1.0

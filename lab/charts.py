@@ -96,7 +96,7 @@ TWIN: Final = "(twin)"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PointFailure:
     """Why a point has no numbers: a status of rows, and what else is known ("" without)."""
 
     status: str
@@ -108,10 +108,10 @@ class Failure:
         return f"{word}: {self.reason}" if self.reason else word
 
 
-def failure_of(point: Mapping[str, Any]) -> Failure:
+def failure_of(point: Mapping[str, Any]) -> PointFailure:
     """What a point has under `failed`, the other way round."""
     status, _, reason = str(point["failed"]).partition(":")
-    return Failure(status.strip(), reason.strip())
+    return PointFailure(status.strip(), reason.strip())
 
 
 def marked(title: object, twin: object, *beside: object) -> str:

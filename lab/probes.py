@@ -16,7 +16,7 @@ Source = Literal["process", "machine", "nvml", "gpm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProcessProbe:
     """One number, or a list of words, that is read from outside of a measured process.
 
     Attributes:
@@ -91,15 +91,15 @@ _UNITS: Final[Mapping[Source, Mapping[str, str]]] = {
         "gpm_nvlink_rx_mibs": "MiB/s",
     },
 }
-PROBES: Final[Mapping[str, Probe]] = {
-    name: Probe(name, source, unit)
+PROBES: Final[Mapping[str, ProcessProbe]] = {
+    name: ProcessProbe(name, source, unit)
     for source, units in _UNITS.items()
     for name, unit in units.items()
 }
 """By name. The reason why a source is absent has one, too: `gpu`, and `gpm` in older rows."""
 
 
-def probe(name: str) -> Probe:
+def probe(name: str) -> ProcessProbe:
     """The probe of this name.
 
     Raises:

@@ -52,7 +52,7 @@ class AttentionAggregator(Aggregator, Protocol):
         ...
 
 
-class Rows(Protocol):
+class SequenceRows(Protocol):
     """Sequences in rows, N rows of T steps (`systems.dgc.packing.PackedRows`).
 
     Attributes:
@@ -109,7 +109,7 @@ class SequenceModel(FrameModel):
 
     @abstractmethod
     def temporal(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The temporal half, step by step in plain torch.
 
@@ -123,7 +123,7 @@ class SequenceModel(FrameModel):
         """
 
     def temporal_fused(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The same by compiled scans where there are any."""
         return self.temporal(x, rows, starts)
@@ -135,12 +135,12 @@ class SequenceModel(FrameModel):
         return x
 
     def forward_frame(self, aggregator: Aggregator, times: range) -> list[Tensor]:
-        whole = [_Snapshot(aggregator, t) for t in times]
+        whole = [_AttendedSnapshot(aggregator, t) for t in times]
         spatial = [self.spatial(snapshot, snapshot.raw) for snapshot in whole]
         return list(self.temporal(torch.stack(spatial))[0].unbind(0))
 
 
-class _Snapshot:
+class _AttendedSnapshot:
     """One whole snapshot as neighbours; the raw features go through `first`, which may be kept."""
 
     def __init__(self, aggregator: Aggregator, t: int) -> None:
@@ -163,7 +163,7 @@ class _Snapshot:
         return attend(self._t, values, source, target, slope)
 
 
-def begins_of(x: Tensor, rows: Rows | None, starts: Starts | None) -> Tensor:
+def begins_of(x: Tensor, rows: SequenceRows | None, starts: Starts | None) -> Tensor:
     """int32[T, N] for `x` [T, N, ...]; without rows each row begins at its first step."""
     if starts is not None:
         return starts.begins

@@ -3,8 +3,8 @@
 On small graphs a training step is mostly launches: a hundred small kernels of a few microseconds
 each, every one of them started from Python. A captured graph starts them together (PiPAD, PPoPP
 2023, section 4.4, uses it for the kernels outside the graph layers). Shapes and addresses in a
-capture are fixed, so `Stage` records one graph per combination of input shapes and copies the
-inputs to where the graph reads them.
+capture are fixed, so `CapturedStage` records one graph per combination of input shapes and copies
+the inputs to where the graph reads them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Slot:
         return result
 
 
-class Stage:
+class CapturedStage:
     """A function of tensors that CUDA graphs may stand in for, forward and backward.
 
     Called on CUDA tensors with gradients wanted, it is captured at the first call of each

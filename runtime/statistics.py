@@ -24,7 +24,7 @@ _WIDEST: Final = 700.0
 """Largest logarithm of an end; two observations a side that differ wildly ask for more."""
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A value with its confidence interval.
 
     Attributes:
@@ -63,7 +63,7 @@ def paired_ratio(
     level: float = 0.95,
     method: Literal["t", "sign", "bootstrap"] = "t",
     seed: int = 1,
-) -> Interval:
+) -> ConfidenceInterval:
     """Ratio a/b of paired positive observations: a[i] and b[i] are of one round.
 
     Args:
@@ -87,20 +87,20 @@ def paired_ratio(
         return _sign(logs, level)
     value = bounded_exp(logs.mean())
     if n < 2:
-        return Interval(value, None, None, n)
+        return ConfidenceInterval(value, None, None, n)
     if method == "bootstrap":
         rng = np.random.default_rng(seed)
         means = rng.choice(logs, size=(4000, n)).mean(axis=1)
         low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-        return Interval(value, bounded_exp(low), bounded_exp(high), n)
+        return ConfidenceInterval(value, bounded_exp(low), bounded_exp(high), n)
     half = t_quantile(n - 1, level) * logs.std(ddof=1) / math.sqrt(n)
     mean = float(logs.mean())
-    return Interval(value, bounded_exp(mean - half), bounded_exp(mean + half), n)
+    return ConfidenceInterval(value, bounded_exp(mean - half), bounded_exp(mean + half), n)
 
 
 def pooled_ratio(
     groups: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.95
-) -> Interval:
+) -> ConfidenceInterval:
     """Geometric mean over fixed workloads of their paired ratios.
 
     The workloads are the ones named, not a sample of some population, so the interval holds only
@@ -120,18 +120,20 @@ def pooled_ratio(
     n = sum(len(x) for x in logs)
     mean = float(np.mean([x.mean() for x in logs]))
     if min(len(x) for x in logs) < 2:
-        return Interval(bounded_exp(mean), None, None, n)
+        return ConfidenceInterval(bounded_exp(mean), None, None, n)
     parts = np.array([x.var(ddof=1) / len(x) for x in logs]) / len(logs) ** 2
     free = np.array([len(x) - 1 for x in logs])
     variance = parts.sum()
     if variance == 0:
-        return Interval(bounded_exp(mean), bounded_exp(mean), bounded_exp(mean), n)
+        return ConfidenceInterval(bounded_exp(mean), bounded_exp(mean), bounded_exp(mean), n)
     df = variance**2 / float((parts**2 / free).sum())
     half = t_quantile(df, level) * math.sqrt(variance)
-    return Interval(bounded_exp(mean), bounded_exp(mean - half), bounded_exp(mean + half), n)
+    return ConfidenceInterval(
+        bounded_exp(mean), bounded_exp(mean - half), bounded_exp(mean + half), n
+    )
 
 
-def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> Interval:
+def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> ConfidenceInterval:
     """Geometric mean of positive ratios; the interval is over their spread (a t interval on logs),
     that is, over what another workload of the same kind may show. Raises InvalidInputError."""
     return paired_ratio(ratios, [1.0] * len(ratios), level=level)
@@ -154,7 +156,7 @@ def noise_floor(ratios: Sequence[float], *, share: float = 0.95) -> float | None
     return float(math.expm1(np.quantile(logs, share, method="higher")))
 
 
-def verdict(ratio: Interval, floor: float = 0.0) -> Word:
+def verdict(ratio: ConfidenceInterval, floor: float = 0.0) -> Word:
     """What a time ratio new/old says: FAST, SLOW, SAME or AMBG (don't know).
 
     FAST and SLOW need the whole interval on one side of 1 and the value outside the noise
@@ -233,7 +235,7 @@ def _below(n: int, share: float) -> int:
     return k
 
 
-def _sign(logs: np.ndarray, level: float) -> Interval:
+def _sign(logs: np.ndarray, level: float) -> ConfidenceInterval:
     value, *bounds = median_interval(logs, level=level)
     low, high = (None if b is None else bounded_exp(b) for b in bounds)
-    return Interval(bounded_exp(value), low, high, len(logs))
+    return ConfidenceInterval(bounded_exp(value), low, high, len(logs))

@@ -46,7 +46,7 @@ FED, TGL = "cpu, fed", "tgl-style, fed"
 ARRAYS = ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
 """Of a sample, what a model reads."""
 PROFILED = 3
-MOST_LISTED = 4000
+MAX_LISTED = 4000
 """Edges of a batch above which the walk of the list is left out."""
 
 
@@ -165,7 +165,7 @@ def samples(
           f"{'of feeding':>11}")  # fmt: skip
     for policy, fanouts in SHAPES:
         for batch in options.batches:
-            for walk in ("fences", "list") if batch <= MOST_LISTED else ("fences",):
+            for walk in ("fences", "list") if batch <= MAX_LISTED else ("fences",):
                 if report.over(f"{policy} {fanouts} {batch}"):
                     return
                 _race(

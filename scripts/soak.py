@@ -37,7 +37,7 @@ from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.store import Store
 from dgbench.harness.terminal.text import say, table
 from dgbench.runtime.errors import DgbenchError, StoreError
-from dgbench.runtime.statistics import Interval
+from dgbench.runtime.statistics import ConfidenceInterval
 from dgbench.runtime.threads import default_threads
 from dgbench.systems.base import get_paper
 
@@ -115,7 +115,9 @@ def judge(readings: Sequence[dict[str, float]]) -> list[Growth]:
 
 
 def verdict(
-    found: Sequence[Growth], readings: Sequence[dict[str, float]], ratios: dict[str, Interval]
+    found: Sequence[Growth],
+    readings: Sequence[dict[str, float]],
+    ratios: dict[str, ConfidenceInterval],
 ) -> list[str]:
     """Sentences about what grows, and what is there at the end that must not be."""
     wrong = [f"{g.name} grows by {g.slope:.3g} {g.unit} an hour".replace("  ", " ")

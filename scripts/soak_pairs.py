@@ -14,7 +14,7 @@ from dgbench.harness.runner.listener import Listener
 from dgbench.harness.terminal.text import table
 from dgbench.lab.probes import probe
 from dgbench.runtime.errors import InvalidInputError, StoreError
-from dgbench.runtime.statistics import Interval, paired_ratio
+from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio
 
 PAIRS = 40
 """Cells that the old and the new run share at the end."""
@@ -75,7 +75,7 @@ def pairs_of(
                 found += [(old[cell], new[cell]) for cell in old if cell in new]
 
 
-def slower(beside: dict[str, list[tuple[float, float]]]) -> dict[str, Interval]:
+def slower(beside: dict[str, list[tuple[float, float]]]) -> dict[str, ConfidenceInterval]:
     """Times of the old run over those of the new one: the median of the pairs.
 
     Raises:
@@ -89,7 +89,7 @@ def slower(beside: dict[str, list[tuple[float, float]]]) -> dict[str, Interval]:
     }
 
 
-def times_table(ratios: dict[str, Interval]) -> str:
+def times_table(ratios: dict[str, ConfidenceInterval]) -> str:
     """A line per time."""
     rows = [
         [

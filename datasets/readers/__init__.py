@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from dgbench.datasets.catalogue import Form, ReaderSpec
+from dgbench.datasets.catalogue import DatasetVariant, ReaderSpec
 from dgbench.datasets.readers.raw import RawEvents, Signals
 from dgbench.runtime.errors import DataError, unknown_key
 
@@ -16,7 +16,7 @@ READERS_GROUP: Final = "dgbench.readers"
 """Entry points of readers of others: the name is the format on a card, the object a `Reader`."""
 
 
-def read(form: Form, paths: Sequence[Path]) -> RawEvents | Signals:
+def read(form: DatasetVariant, paths: Sequence[Path]) -> RawEvents | Signals:
     """Read the files of a form. Raises DataError for anything that breaks the format."""
     from dgbench.datasets.readers import arrays, signals, tables
 

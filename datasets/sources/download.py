@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dgbench.datasets.catalogue import DatasetCard, FileRef, Form
+from dgbench.datasets.catalogue import DatasetCard, DatasetVariant, FileRef
 from dgbench.datasets.sources.extract import extract_member
 from dgbench.datasets.sources.hashing import check_file, file_sha256
 from dgbench.datasets.sources.locate import download_dir
@@ -31,7 +31,7 @@ def offline() -> bool:
     return os.environ.get("DGBENCH_OFFLINE", "").strip().lower() not in _ALLOWING
 
 
-def downloadable(card: DatasetCard) -> list[Form]:
+def downloadable(card: DatasetCard) -> list[DatasetVariant]:
     """The forms of a card whose files all have an address."""
     return [form for form in card.forms if all(ref.url for ref in form.files)]
 
@@ -106,7 +106,7 @@ def fetch(
         ) from None
 
 
-def _choose(card: DatasetCard, name: str | None) -> Form:
+def _choose(card: DatasetCard, name: str | None) -> DatasetVariant:
     forms = {form.name: form for form in downloadable(card)}
     if not forms:
         where = "; ".join(a.url for a in card.addresses) or "no address is known"

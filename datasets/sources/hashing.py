@@ -18,12 +18,12 @@ from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError
 
 
-class _Seen(msgspec.Struct):
+class _HashedFile(msgspec.Struct):
     identity: Identity
     sha256: str
 
 
-_MEMORY: dict[str, _Seen] = {}
+_MEMORY: dict[str, _HashedFile] = {}
 
 
 def file_sha256(path: Path) -> str:
@@ -34,7 +34,7 @@ def file_sha256(path: Path) -> str:
     seen = _MEMORY.get(name)
     if seen is None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            seen = decode_json(note.read_bytes(), _Seen)
+            seen = decode_json(note.read_bytes(), _HashedFile)
     if seen and seen.identity == known:
         _MEMORY[name] = seen
         return seen.sha256
@@ -45,7 +45,7 @@ def file_sha256(path: Path) -> str:
             digest = hashlib.sha256()
             while part := stream.read(1 << 20):
                 digest.update(part)
-    seen = _MEMORY[name] = _Seen(known, digest.hexdigest())
+    seen = _MEMORY[name] = _HashedFile(known, digest.hexdigest())
     with contextlib.suppress(OSError):  # only saves time
         note.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=note.parent)

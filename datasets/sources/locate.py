@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dgbench.datasets.catalogue import DatasetCard, Form
+from dgbench.datasets.catalogue import DatasetCard, DatasetVariant
 from dgbench.datasets.sources.hashing import check_file
 from dgbench.datasets.store import cache_root
 from dgbench.runtime.errors import InvalidInputError, MissingDataError
@@ -30,7 +30,7 @@ class Held:
         paths: its files, in the order of the form.
     """
 
-    form: Form
+    form: DatasetVariant
     paths: tuple[Path, ...]
 
     def hashes(self) -> list[str]:

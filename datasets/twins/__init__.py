@@ -2,10 +2,10 @@
 held here. A number measured on one always says so, and `limits` lists what one may not decide."""
 
 from dgbench.datasets.twins.api import describe, generate, names, stream, supports
-from dgbench.datasets.twins.params import Curve, TwinParams, read_params
+from dgbench.datasets.twins.params import ArrivalCurve, TwinParams, read_params
 
 __all__ = [
-    "Curve",
+    "ArrivalCurve",
     "TwinParams",
     "describe",
     "generate",

@@ -16,7 +16,7 @@ from dgbench.runtime.errors import DataError, unknown_key
 PARAMS_FILE: Final = "params.yaml"
 
 
-class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArrivalCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the events spread over time. The cumulative share at time x in [0, 1] is `knots`
     (evenly spaced, from 0 to 1) if given, otherwise `start` + steps + (rest) x^`power`.
 
@@ -96,7 +96,7 @@ class TwinParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     reach_events: tuple[int | None, int | None] = (None, None)
     simple: bool = False
     clique: float | None = None
-    curve: Curve = Curve()
+    curve: ArrivalCurve = ArrivalCurve()
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

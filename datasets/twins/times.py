@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dgbench.datasets.twins.params import Curve
+from dgbench.datasets.twins.params import ArrivalCurve
 from dgbench.kernels_cuda.twins import (
     SLOT_SHUFFLE,
     SLOT_TIME,
@@ -21,7 +21,7 @@ PERSISTENCE = 0.3
 """Lag-1 coefficient of the windows' modulation."""
 
 
-def cumulative(curve: Curve, x: np.ndarray) -> np.ndarray:
+def cumulative(curve: ArrivalCurve, x: np.ndarray) -> np.ndarray:
     """Share of the events up to relative time x in [0, 1], without those of the start."""
     if curve.knots:
         return np.interp(x, np.linspace(0.0, 1.0, len(curve.knots)), curve.knots)
@@ -33,7 +33,7 @@ def cumulative(curve: Curve, x: np.ndarray) -> np.ndarray:
     return y / (rest + steps)
 
 
-def window_counts(curve: Curve, events: int, windows: int, seed: int) -> np.ndarray:
+def window_counts(curve: ArrivalCurve, events: int, windows: int, seed: int) -> np.ndarray:
     """Number of events of each window, int64[windows], adding up to `events` exactly.
 
     The weights are the increments of the curve times exp(sigma z), z a lag-1 process, with
@@ -56,7 +56,7 @@ def window_counts(curve: Curve, events: int, windows: int, seed: int) -> np.ndar
 
 
 def stamps(
-    curve: Curve,
+    curve: ArrivalCurve,
     events: int,
     windows: int,
     window: float,

@@ -48,7 +48,7 @@ def calibrate(
         raise UnsupportedError("there is no CUDA device here", hint="use --device cpu")
     torch.set_num_threads(threads or default_threads())
     path = out if out is not None else calibration_path(found.name, device)
-    progress = _Progress(found.title)
+    progress = _ProgressLine(found.title)
     start = time.perf_counter()
     try:
         summary = found.calibrate(path, device=device, quick=quick, progress=progress.update)
@@ -67,7 +67,7 @@ def calibrate(
         say(_text(found.title, result))
 
 
-class _Progress:
+class _ProgressLine:
     """One line on stderr: redrawn on a terminal, else a line for every tenth of the work."""
 
     def __init__(self, title: str) -> None:

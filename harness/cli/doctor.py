@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from dgbench.harness.doctor import Check
+    from dgbench.harness.doctor import DoctorCheck
 
 _PAINT = {"ok": 32, "warn": 33, "missing": 31}
 """ANSI colours of states: green, yellow and red."""
@@ -36,7 +36,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _show(checks: list[Check]) -> None:
+def _show(checks: list[DoctorCheck]) -> None:
     from dgbench.harness.terminal.text import NARROW, colours, columns, fitted, say, wrapped
 
     width, painted = columns(), colours(sys.stdout)

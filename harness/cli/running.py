@@ -154,12 +154,12 @@ def run_once(papers: list[Any], experiments: list[str], options: Options) -> tup
     """A new run without verdicts and pages: its folder and its `Summary`."""
     from dgbench.harness.runner import run_plan
     from dgbench.harness.store import Store
-    from dgbench.harness.terminal.progress import Progress
+    from dgbench.harness.terminal.progress import ProgressListener
 
     options.check()
     plan = _new_plan(papers, experiments, options)
     with Store.create(options.out, _settings(papers, experiments), plan) as store:
-        return store.path, run_plan(plan, store, listener=Progress())
+        return store.path, run_plan(plan, store, listener=ProgressListener())
 
 
 def _papers_of(experiments: list[str]) -> list[Any]:
@@ -207,7 +207,7 @@ def _go(
     from dgbench.harness.store import Store
     from dgbench.harness.terminal.downloads import sources_text
     from dgbench.harness.terminal.planning import plan_head
-    from dgbench.harness.terminal.progress import Progress
+    from dgbench.harness.terminal.progress import ProgressListener
     from dgbench.harness.terminal.text import columns, say, say_all
 
     options.check()
@@ -230,7 +230,7 @@ def _go(
         say(plan_head(plan, papers, before, width=columns(sys.stderr)), sys.stderr)
         if plan.sources:
             say(sources_text(plan.sources), sys.stderr)
-        summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
+        summary = run_plan(plan, store, listener=ProgressListener(), retry=options.retry or "")
         if summary.interrupted:  # verdicts and pages take longer than a batch system waits
             say_all(["\n" + stopped_text(summary, columns())])
             raise typer.Exit(exit_code(summary, ()))

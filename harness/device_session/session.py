@@ -44,7 +44,7 @@ from dgbench.runtime.statistics import median
 
 RESERVE_S = 12.0
 """Seconds kept at the end of a command for the last row, the state and the parcel."""
-LEAST_S = 10.0
+MIN_UNIT_S = 10.0
 """Seconds that a unit must have to be begun."""
 LOG_BYTES = 64 << 10
 """Of each log, the end is packed."""
@@ -74,7 +74,7 @@ class SessionState(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Progress:
+class _PaperProgress:
     """What the rows of a paper's run say; read again only after one of its experiments ran."""
 
     plan: Plan
@@ -111,7 +111,7 @@ class DeviceSession:
     run_experiment: RunExperiment | None = None
     say: Callable[[str], None] = print
     state: SessionState = field(init=False)
-    _progress: dict[str, _Progress] = field(init=False, default_factory=dict)
+    _progress: dict[str, _PaperProgress] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("rows", "runs", "logs"):
@@ -175,7 +175,7 @@ class DeviceSession:
 
     def _next(self, left: Sequence[Unit], time_left: float, whole: float) -> Unit | None:
         """The first unit that fits; a command longer than a whole call has the call it begins."""
-        if time_left < LEAST_S:
+        if time_left < MIN_UNIT_S:
             return None
         for unit in left:
             if isinstance(unit, ExperimentUnit):
@@ -242,10 +242,10 @@ class DeviceSession:
         )
         return not summary.interrupted and not summary.trouble
 
-    def _read(self, paper: Any) -> _Progress:
+    def _read(self, paper: Any) -> _PaperProgress:
         with self._store(paper) as store:
             plan, rows = read_plan(store), store.rows()
-        return _Progress(
+        return _PaperProgress(
             plan=plan,
             done={(r.cell_hash, r.round, r.instrumented) for r in rows},
             lacking={r.cell_hash for r in rows if r.status in LACKING},

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order
+from dgbench.harness.figures.panels import PanelGrid, order
 
 REQUIRED = ("step", "technique")
 NUMBERS = ("seconds",)
@@ -29,7 +29,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     said = [_gain_text(p, _same(p, context), wide) for p in points if not p.get("failed")]
     # Bold words are about a tenth wider than plain ones; the words begin 3 % right of the panel.
     room = 0.2 + 1.1 * max((style.text_width(words, style.CELL) for words in said), default=0.0)
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=1,

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, Look, series_looks
-from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 
 REQUIRED = ("row", "series")
@@ -40,7 +40,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     columns = min(2, len(panels))
     detail = wide and columns == 1
     stamp = style.stamp_width(IDLE) if any(p.get("idle") for p in shown) else 0.0
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=columns,

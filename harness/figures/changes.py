@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import COMPARISON, INK, SECONDARY
-from dgbench.harness.figures.panels import Grid
+from dgbench.harness.figures.panels import PanelGrid
 from dgbench.harness.quantities import percent, spread
 from dgbench.lab.charts import marked
 
@@ -21,7 +21,7 @@ REQUIRED = ("row",)
 NUMBERS = ("value", "word")
 WORDS: Final = ("SLOW", "FAST", "AMBG", "SAME")
 MARKERS: Final = {"SLOW": "v", "FAST": "^", "AMBG": "$?$", "SAME": "_"}
-MOST: Final = 30
+MAX_ROWS: Final = 30
 """Rows of their own; what is left of each word shares one row with its count."""
 TICKS: Final = 160
 """Places of ticks in such a row."""
@@ -29,7 +29,7 @@ TICKS: Final = 160
 
 def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
     """The figure at full or half width."""
-    rows = laid_out(points, int(options.get("most", MOST)))
+    rows = laid_out(points, int(options.get("most", MAX_ROWS)))
     a, b = str(options.get("a", "A")), str(options.get("b", "B"))
     shown = [p for row in rows for p in row["points"] if not p.get("failed")]
     own = [p for row in rows if not row["folded"] for p in row["points"] if not p.get("failed")]
@@ -41,7 +41,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.noise_handle(context.noise))
     if any(row["failed"] for row in rows):
         handles.append(style.failed_handle())
-    grid = Grid(
+    grid = PanelGrid(
         [None],
         wide=wide,
         columns=1,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.compare import ASSUMED, WORDS, Comparison
-from dgbench.harness.figures.draw import Drawn, draw_points
+from dgbench.harness.figures.draw import DrawnFigure, draw_points
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context
 from dgbench.harness.states import State
@@ -52,7 +52,7 @@ def draw_changes(
     context: Context,
     *,
     for_site: bool = False,
-) -> Drawn:
+) -> DrawnFigure:
     """Draw a comparison into a folder: SVG and PNG at two widths, CSV and caption; for a site
     SVG with text as text."""
     counts = {word: found.count(word) for word in WORDS}
@@ -101,7 +101,7 @@ def draw_races(
     context: Context,
     *,
     for_site: bool = False,
-) -> list[Drawn]:
+) -> list[DrawnFigure]:
     """Draw every race that several states have, side by side; for a site the main one only."""
     races = list(race_points(states, paper))
     if for_site:

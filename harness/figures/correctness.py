@@ -19,7 +19,7 @@ from dgbench.runtime.errors import InvalidInputError, unknown_key
 
 REQUIRED = ("system",)
 NUMBERS = ("seconds",)
-MOST_DEVIATION: Final = 1e-5
+MAX_DEVIATION: Final = 1e-5
 """Deviation that rounding explains, where a figure names no other."""
 CROSS: Final = "\N{BALLOT X} "
 HALF_COLUMNS: Final = 3
@@ -27,7 +27,7 @@ _UNITS: Final = ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (1e-6, 1e6, "µs"), (0.0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckColumn:
     """A column of checks.
 
     Attributes:
@@ -50,13 +50,15 @@ def _percent(value: float) -> str:
     return f"{min(shown, 99.9):.1f} %" if shown < 10 or shown > 99 else f"{shown:.0f} %"
 
 
-CHECKS: Final[dict[str, Check]] = {
-    "recall": Check("recall", _percent, lambda v, _: v >= 1.0),
-    "leaks": Check("leaks", _percent, lambda v, _: v <= 0.0),
-    "duplicates": Check("repeats", _percent, lambda v, _: v <= 0.0),
-    "repeats": Check("same again", lambda v: "yes" if v else "no", lambda v, _: True),
-    "redraws": Check("redraws", digits, lambda v, _: True),
-    "deviation": Check("deviation", lambda v: f"{v:.0e}" if v else "0", lambda v, most: v <= most),
+CHECKS: Final[dict[str, CheckColumn]] = {
+    "recall": CheckColumn("recall", _percent, lambda v, _: v >= 1.0),
+    "leaks": CheckColumn("leaks", _percent, lambda v, _: v <= 0.0),
+    "duplicates": CheckColumn("repeats", _percent, lambda v, _: v <= 0.0),
+    "repeats": CheckColumn("same again", lambda v: "yes" if v else "no", lambda v, _: True),
+    "redraws": CheckColumn("redraws", digits, lambda v, _: True),
+    "deviation": CheckColumn(
+        "deviation", lambda v: f"{v:.0e}" if v else "0", lambda v, most: v <= most
+    ),
 }
 """Columns by key. Whether a second call repeats the first, and how many draws were made again, are
 facts beside the speed: they make nothing wrong."""
@@ -131,7 +133,7 @@ def _columns(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
 
 def wrong(point: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     """Keys of the checks that a contender fails."""
-    most = options.get("tolerance", MOST_DEVIATION)
+    most = options.get("tolerance", MAX_DEVIATION)
     return [
         key for key in _columns([dict(point)], options) if point.get(key) is not None
         and not CHECKS[key].right(float(point[key]), most)
@@ -305,7 +307,7 @@ def _special(points, options, columns, shown, wide, noise) -> list[str]:
     if any(p.get(k) is None and not p.get("failed") for p in points for k in shown):
         items += [] if wide else ["?: not judged"]
     if "deviation" in columns:
-        items.append(f"deviation up to {options.get('tolerance', MOST_DEVIATION):.0e} is right")
+        items.append(f"deviation up to {options.get('tolerance', MAX_DEVIATION):.0e} is right")
     if len(shown) < len(columns):
         items.append("more checks in the wide figure")
     if points and all(p.get("twin") for p in points):

@@ -39,7 +39,7 @@ _FORMS: Final[tuple[Any, ...]] = ("-", (0, (5, 1)), (0, (1, 0.8)), (0, (3, 1, 1,
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PanelCurve:
     """One series of one panel: the median over seeds at each x, and their range.
 
     Attributes:
@@ -61,7 +61,7 @@ class Curve:
         return next(found, None)
 
 
-def curve_of(points: Sequence[dict]) -> Curve:
+def curve_of(points: Sequence[dict]) -> PanelCurve:
     """The curve of the points of one series and panel; failures are left out."""
     good = [p for p in points if not p.get("failed")]
     by_x: dict[float, list[dict]] = {}
@@ -70,7 +70,7 @@ def curve_of(points: Sequence[dict]) -> Curve:
     xs = sorted(by_x)
     values = [[p["y"] for p in by_x[x]] for x in xs]
     timed = bool(xs) and all(p.get("seconds") is not None for p in good)
-    return Curve(
+    return PanelCurve(
         xs=xs,
         ys=[float(median(v)) for v in values],
         low=[min(v) for v in values],
@@ -344,7 +344,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     return f"{what} at the end: " + "; ".join(parts) + failed_words(points) + "."
 
 
-def _reached(title: str, curve: Curve, target: float, up: bool) -> str:
+def _reached(title: str, curve: PanelCurve, target: float, up: bool) -> str:
     at = curve.reached(target, up)
     if at is None:
         return f"{title} never"

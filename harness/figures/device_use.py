@@ -12,7 +12,7 @@ from typing import Any, Final
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT, RATE
 from dgbench.lab.charts import failure_of
 
@@ -32,7 +32,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     width = style.FULL if wide else style.HALF
     footer = style.footer_lines(_special(points, counters, shown), context, width=width)
     lines = 1 + max(head.count("\n") for head in heads.values())
-    grid = Grid(
+    grid = PanelGrid(
         [None],
         wide=wide,
         columns=1,

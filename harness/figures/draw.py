@@ -37,7 +37,7 @@ FLAVOURS = ("paper", "site")
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnFigure:
     """A figure on disk.
 
     Attributes:
@@ -77,7 +77,7 @@ def draw_figure(
     flavour: str = "paper",
     widths: Sequence[str] | None = None,
     data: bool = True,
-) -> Drawn:
+) -> DrawnFigure:
     """Draw what a spec says of rows into `folder`.
 
     Args:
@@ -110,7 +110,7 @@ def draw_points(
     flavour: str = "paper",
     widths: Sequence[str] | None = None,
     data: bool = True,
-) -> Drawn:
+) -> DrawnFigure:
     """Draw points; see `draw_figure`."""
     if kind not in KINDS:
         raise unknown_key("kind of figure", kind, KINDS)
@@ -128,7 +128,9 @@ def draw_points(
         )
     points = _checked(name, module, points)
     if not points:
-        return Drawn(name, kind, title, "Nothing ran that this figure shows.", "", [], empty=True)
+        return DrawnFigure(
+            name, kind, title, "Nothing ran that this figure shows.", "", [], empty=True
+        )
     folder.mkdir(parents=True, exist_ok=True)
     files: list[str] = []
     panels = _panels(kind, points)
@@ -147,7 +149,7 @@ def draw_points(
         (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
         files += [f"{name}.csv", f"{name}.txt"]
     main = bool(options.get("main"))
-    return Drawn(name, kind, title, alt, caption, points, files, main=main, panels=panels)
+    return DrawnFigure(name, kind, title, alt, caption, points, files, main=main, panels=panels)
 
 
 def _panels(kind: str, points: Sequence[dict[str, Any]]) -> int:

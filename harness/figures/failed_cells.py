@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, STATUS_WORDS, looks
-from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.lab.charts import failure_of
 
 REQUIRED = ("system", "dataset")
@@ -26,7 +26,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     heads = max(style.text_width(look.title) for look in systems.values())
     per_panel = (5.6 if wide else 2.1) / (len(systems) * (min(2, len(panels)) if wide else 1))
     turned = heads + 0.1 > per_panel
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, VARIANTS, Look, Mark, looks
 from dgbench.harness.figures.palette import series_looks as word_looks
-from dgbench.harness.figures.panels import Grid, order
+from dgbench.harness.figures.panels import PanelGrid, order
 from dgbench.lab.charts import marked, subject_and_form
 
 _NOTE_LINE: Final = 0.125
@@ -18,12 +18,12 @@ _HANDLE: Final = 0.34
 """Inches of an entry's drawing and of the gap behind its words."""
 
 
-class Framed(Grid):
-    """A `Grid` whose legend has as many columns as fit, with lines of notes below it.
+class Framed(PanelGrid):
+    """A `PanelGrid` whose legend has as many columns as fit, with lines of notes below it.
 
     Args:
         handles: entries of the shared legend. notes: sentences under it, broken where they must be.
-        others: as `Grid`.
+        others: as `PanelGrid`.
     """
 
     def __init__(

@@ -12,13 +12,13 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks, series_looks
-from dgbench.harness.figures.panels import Grid, order
+from dgbench.harness.figures.panels import PanelGrid, order
 from dgbench.lab.charts import failure_of
 from dgbench.runtime.errors import InvalidInputError
 
 REQUIRED = ("series", "setting")
 NUMBERS = ("memory", "rate")
-MOST = 5
+MAX_LINES = 5
 """More lines than these in a panel cannot be told apart."""
 _SMALL, _LARGE = 2.6, 4.6
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
@@ -39,15 +39,16 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     series = series_looks(order(points, "series"))
     for panel in panels:
         names = order([p for p in points if p.get("panel") == panel], "series")
-        if len(names) > MOST:
+        if len(names) > MAX_LINES:
             raise InvalidInputError(
-                f"panel {panel!r} of a frontier has {len(names)} series, at most {MOST} are read",
+                f"panel {panel!r} of a frontier has {len(names)} series, "
+                f"at most {MAX_LINES} are read",
                 hint="make small multiples: give the points a 'panel'",
             )
     unit = _unit([p["memory"] for p in points if not p.get("failed")])
     names = max((style.text_width(k.title, style.CELL) for k in series.values()), default=0.0)
     beside = len(series) > 1 and names <= (1.5 if wide else 0.9)
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import PanelGrid, order, row_label
 
 REQUIRED = ("row",)
 NUMBERS = ("value", "limit", "limit_name", "unit")
@@ -23,7 +23,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     names = looks([p["system"] for p in points if p.get("system")])
     labels = {id(p): _label(p, names, wide) for p in points}
     texts = [_absolute(p, wide) for p in points if not p.get("failed")]
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=1,

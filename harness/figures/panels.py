@@ -10,7 +10,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.lab.charts import marked
 
-LEAST = 0.6
+MIN_PANEL_INCHES = 0.6
 """Inches that row labels leave to each panel."""
 TITLE_LETTER = 0.07
 """Inches of a letter of a panel's title, on average; longer titles take a second line."""
@@ -47,7 +47,7 @@ def rows_of(
     return found
 
 
-class Grid:
+class PanelGrid:
     """A figure of panels with shared legend and footer.
 
     Args:
@@ -96,7 +96,7 @@ class Grid:
         self._gap = 0.12
         lefts = 1 if self._share else self.columns
         free = self.width - 0.08 - (right + (self._gap if self._share else 0)) * self.columns
-        limit = max(most, (free - LEAST * self.columns) / lefts - 0.3)
+        limit = max(most, (free - MIN_PANEL_INCHES * self.columns) / lefts - 0.3)
         self._labels, room = style.fit_labels(labels, most=most, limit=limit)
         self._left = left if left is not None else 0.06 + room
         self._footer = list(footer)

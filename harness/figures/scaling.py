@@ -31,7 +31,7 @@ REQUIRED = ("series", "x")
 NUMBERS = ("y",)
 PROJECTS = True
 _GROUND: Final = "#F3F1EA"
-_LEAST: Final = 0.31
+_MIN_SHARE: Final = 0.31
 """Share of a panel that either ground has at least, so that its word fits."""
 
 
@@ -155,13 +155,13 @@ def _spread(points: Sequence[dict]) -> _Map:
     first, last = min(ticks) - 0.35, max(ticks) + 0.35
     # Each ground is wide enough for its word, and its points stand in its middle.
     wide = octaves[-1] - octaves[0] + 0.75
-    short = max(0.0, _LEAST * wide / (1 - _LEAST) - (last - first))
+    short = max(0.0, _MIN_SHARE * wide / (1 - _MIN_SHARE) - (last - first))
     overlap = octaves[0] <= max(ticks)
     first, last = first - short / (2 if overlap else 1), last + short / 2
     shift = last + 0.35 - octaves[0] if overlap else 0.0
     rule = last if overlap else (max(ticks) + octaves[0]) / 2
     end = octaves[-1] + shift + 0.4
-    end += max(0.0, _LEAST * (rule - first) / (1 - _LEAST) - (end - rule))
+    end += max(0.0, _MIN_SHARE * (rule - first) / (1 - _MIN_SHARE) - (end - rule))
     ticks |= {o + shift: x for o, x in zip(octaves, there, strict=True)}
     return _Map(shift, (first, end), rule, ticks)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 from dgbench.lab.charts import marked
 
@@ -50,7 +50,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.failed_handle())
     stamp = style.stamp_width(IDLE) if any(p.get("idle") for p in shown) else 0.0
     most_columns = 2 if stamp or len({*map(str, labels.values())}) > 1 else 3
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(most_columns, len(panels)),

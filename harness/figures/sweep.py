@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import SECONDARY, looks, series_looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import PanelGrid, order, row_label
 from dgbench.harness.figures.sweep_dots import draw_dots
 from dgbench.harness.figures.sweep_lines import draw_lines, is_paper
 
@@ -55,7 +55,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.failed_handle())
     if far and hline:
         handles.append(_line_handle(hline))
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),

@@ -11,13 +11,13 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, PHASES, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import PanelGrid, order, row_label
 
 REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
 PROJECTS = True
 _BAR = 0.66
-_LEAST = 0.004
+_MIN_SHARE = 0.004
 """Share of a total from which on what its phases leave is drawn."""
 
 
@@ -56,7 +56,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     tick.set_label("total" if options.get("phases_from") else "total without instruments")
     if not all(p.get("projected") for p in points if not p.get("failed")):
         handles.append(tick)
-    grid = Grid(
+    grid = PanelGrid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),
@@ -127,7 +127,7 @@ def _stack(axes, points, y, total) -> None:
                                  lw=0.9 if modelled else 0.5,
                                  ls=style.PROJECTED_DASHES if modelled else "-"))  # fmt: skip
         x += width
-    if total - x > _LEAST * total:
+    if total - x > _MIN_SHARE * total:
         axes.add_patch(Rectangle((x, y - _BAR / 2), total - x, _BAR, facecolor="white",
                                  ec=SECONDARY, ls="--", lw=0.7, zorder=2))  # fmt: skip
 
@@ -159,7 +159,7 @@ def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
     if not mine or any(p.get("pipelined") for p in mine):
         return False
     total = mine[0]["total"]
-    return total - sum(p["seconds"] for p in mine) > _LEAST * total
+    return total - sum(p["seconds"] for p in mine) > _MIN_SHARE * total
 
 
 def _beyond(points: Sequence[dict]) -> float:
@@ -190,7 +190,7 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
     beyond = _beyond(points)
     if slow:  # a bar may say more of it than the point does
         items.append(f"which was at most {100 * max(*slow, beyond):.1f} % slower")
-    elif beyond > _LEAST:
+    elif beyond > _MIN_SHARE:
         items.append(f"bars reach at most {100 * beyond:.1f} % past their totals")
     if options.get("average"):
         items.append(options["average"])

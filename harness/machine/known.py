@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class FaultyVersions(msgspec.Struct, frozen=True, kw_only=True):
     """Versions of one thing that are wrong, alone or beside something else.
 
     Attributes:
@@ -43,8 +43,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-KNOWN: tuple[Known, ...] = (
-    Known(
+KNOWN: tuple[FaultyVersions, ...] = (
+    FaultyVersions(
         name="python",
         wrong=("<3.10.18", ">=3.11,<3.11.13", ">=3.12,<3.12.11", ">=3.13,<3.13.4"),
         symptom="tarfile's filter 'data' lets an archive write outside its folder (CVE-2025-4517)",
@@ -52,7 +52,7 @@ KNOWN: tuple[Known, ...] = (
         "`nox -s peers`, which unpacks sources of contenders",
         source="python/cpython issue 135034",
     ),
-    Known(
+    FaultyVersions(
         name="torch",
         wrong=("<2.10",),
         symptom="torch.load(weights_only=True) of a crafted file corrupts memory (CVE-2026-24747)",
@@ -60,7 +60,7 @@ KNOWN: tuple[Known, ...] = (
         "pip install 'torch>=2.10'",
         source="GitHub advisory of 2026-01-26, in NVIDIA/TensorRT-Model-Connect pull request 1298",
     ),
-    Known(
+    FaultyVersions(
         name="dgl",
         wrong=(">=2",),
         beside={"torch": ">=2.4"},
@@ -69,7 +69,7 @@ KNOWN: tuple[Known, ...] = (
         remedy="pip install dgl==1.1.3",
         source="dmlc/dgl issues 7822 and 7891; 2.1.0 tried here",
     ),
-    Known(
+    FaultyVersions(
         name="torch-geometric-temporal",
         wrong=("<=0.56.2",),
         symptom="EvolveGCN-O and -H keep the evolved weight and its graph from call to call: a "
@@ -78,7 +78,7 @@ KNOWN: tuple[Known, ...] = (
         "reinitialize_weight() yourself",
         source="benedekrozemberczki/pytorch_geometric_temporal issues 220 and 305; measured here",
     ),
-    Known(
+    FaultyVersions(
         name="tglite",
         wrong=("<=0.0.2",),
         symptom="TBlock calls ctx.graph(), which is a property (TypeError); times are rounded to "
@@ -86,14 +86,14 @@ KNOWN: tuple[Known, ...] = (
         remedy="dgbench goes around the first and counts the others in what it says of tglite",
         source="measured here",
     ),
-    Known(
+    FaultyVersions(
         name="pyg-lib",
         wrong=("==0.4.0",),
         symptom="NeighborLoader raises at its first batch",
         remedy="take another release of pyg-lib",
         source="pyg-team/pyg-lib issue 299",
     ),
-    Known(
+    FaultyVersions(
         name="msgspec",
         wrong=("<0.20",),
         beside={"python": ">=3.14"},
@@ -101,7 +101,7 @@ KNOWN: tuple[Known, ...] = (
         remedy="pip install 'msgspec>=0.20'",
         source="msgspec/msgspec issues 847 and 891",
     ),
-    Known(
+    FaultyVersions(
         name="nanobind",
         wrong=("==2.13.0",),
         symptom="an error that crosses from Python into C++ may have no text, and whoever prints "
@@ -109,7 +109,7 @@ KNOWN: tuple[Known, ...] = (
         remedy="pip install -U nanobind, then build the operators again",
         source="PennyLaneAI/catalyst pull request 2968",
     ),
-    Known(
+    FaultyVersions(
         name="nvcc",
         wrong=(">=13",),
         beside={"compute capability": "<7.5"},
@@ -123,14 +123,14 @@ KNOWN: tuple[Known, ...] = (
 EXTENSIONS = ("torch-scatter", "torch-sparse", "torch-cluster", "pyg-lib")
 
 
-def wrong_here(held: Mapping[str, str]) -> Iterator[Known]:
+def wrong_here(held: Mapping[str, str]) -> Iterator[FaultyVersions]:
     """Entries that match versions, by name; extensions of another torch among them."""
     yield from (known for known in KNOWN if known.matches(held))
     torch = re.match(r"(\d+)\.(\d+)", held.get("torch", ""))
     for name in EXTENSIONS:
         built = re.search(r"\+pt(\d)(\d+)", held.get(name, ""))
         if built and torch and built.groups() != torch.groups():
-            yield Known(
+            yield FaultyVersions(
                 name=name,
                 wrong=("",),
                 symptom=f"compiled for torch {built[1]}.{built[2]}, here is {torch[0]}: "

@@ -10,11 +10,11 @@ WORKLOAD = Workload(
     dataset="flickr", model="tgcn_model", source="twin", scale=1 / 1024, snapshots=20
 )
 """Small and the same everywhere: sparse products, dense layers and a recurrence, some ms a step."""
-LEAST_S = 0.5
+MIN_SECONDS = 0.5
 """Seconds of steps at least: shorter ones would say more of the clock than of the machine."""
 
 
 def train_reference(context: RunContext) -> Measurement:
     """Train the reference on a small twin; `samples` are seconds of its steps."""
-    context.budget_s = max(context.budget_s, LEAST_S)
+    context.budget_s = max(context.budget_s, MIN_SECONDS)
     return timed("reference", WORKLOAD, context)

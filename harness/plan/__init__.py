@@ -1,6 +1,13 @@
 """What a run will do: cells, their order, what is skipped, and how long it should take."""
 
-from dgbench.harness.plan.plan import GroupKey, Plan, PlannedCell, Step, cell_hash, read_plan
+from dgbench.harness.plan.plan import (
+    GroupKey,
+    Plan,
+    PlannedCell,
+    PlannedProcess,
+    cell_hash,
+    read_plan,
+)
 from dgbench.harness.plan.presets import PRESETS, PresetInfo
 
 __all__ = [
@@ -8,8 +15,8 @@ __all__ = [
     "GroupKey",
     "Plan",
     "PlannedCell",
+    "PlannedProcess",
     "PresetInfo",
-    "Step",
     "cell_hash",
     "read_plan",
 ]

@@ -28,9 +28,9 @@ TIMED = 3
 
 _GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
 """What a reason names that a machine without a device lacks; any other is something else."""
-MOST_REPEATS = 10_000
+MAX_REPEATS = 10_000
 """Rounds of a cell; a claim asks for five to ten."""
-MOST_SECONDS = 1e9
+MAX_SECONDS = 1e9
 _PROCESS_S = 0.1
 """What starting a process costs beside what its earlier rows say."""
 _UNKNOWN_S = 0.9
@@ -68,7 +68,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
         return CONTROL in self.cell.params
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlannedProcess(msgspec.Struct, frozen=True):
     """One process to start: a cell (index into `Plan.cells`), a round from 1, instrumented."""
 
     index: int
@@ -153,7 +153,7 @@ class Plan(msgspec.Struct, kw_only=True):
         return plan
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PlannedProcess]:
         """Processes in order: of a paper round 1 of all groups, then round 2 ...
 
         Contenders of a group follow each other, every second round backwards (A B, B A, A B): a
@@ -199,13 +199,13 @@ class Plan(msgspec.Struct, kw_only=True):
             name = f"{cell.paper}/{cell.experiment} {cell.params}"
             if planned.hash != cell_hash(cell, self.preset, self.device):
                 return f"{name} has the hash of another cell"
-            if cell.repeats > MOST_REPEATS:
-                return f"{name} asks for {cell.repeats} rounds, at most {MOST_REPEATS} are allowed"
-            if not 0 <= planned.estimate_s <= MOST_SECONDS or not cell.timeout_s > 0:
+            if cell.repeats > MAX_REPEATS:
+                return f"{name} asks for {cell.repeats} rounds, at most {MAX_REPEATS} are allowed"
+            if not 0 <= planned.estimate_s <= MAX_SECONDS or not cell.timeout_s > 0:
                 return f"{name} has a time that is none"
         return ""
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[PlannedProcess]:
         papers: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
         for index, planned in enumerate(self.cells):
             if not planned.status:
@@ -217,7 +217,7 @@ class Plan(msgspec.Struct, kw_only=True):
                 for group, members in groups.items():
                     yield from self._round(members, number, last=number == rounds[group])
 
-    def group_of(self, step: Step) -> GroupKey:
+    def group_of(self, step: PlannedProcess) -> GroupKey:
         """The group whose cells are interleaved with a step's cell."""
         cell = self.cells[step.index].cell
         return cell.paper, cell.experiment, cell.group
@@ -226,14 +226,16 @@ class Plan(msgspec.Struct, kw_only=True):
         """Rounds of the cell that has most of them."""
         return max(self.cells[i].cell.repeats for i in members)
 
-    def _round(self, members: Sequence[int], number: int, *, last: bool) -> Iterator[Step]:
+    def _round(
+        self, members: Sequence[int], number: int, *, last: bool
+    ) -> Iterator[PlannedProcess]:
         """One round of a group, and what follows its last one."""
         for index in members if number % 2 else members[::-1]:
             if number <= self.cells[index].cell.repeats:
-                yield Step(index, number)
+                yield PlannedProcess(index, number)
         for index in members if last else ():
             if self.cells[index].cell.phases and not self.cells[index].control:
-                yield Step(index, 1, instrumented=True)
+                yield PlannedProcess(index, 1, instrumented=True)
 
     def _cells_of(self, paper: Paper, experiment: Experiment) -> list[Cell]:
         try:

@@ -60,7 +60,7 @@ class _Comparison(msgspec.Struct):
     fairer: bool = False
 
 
-class _Race(msgspec.Struct):
+class _RaceDescription(msgspec.Struct):
     verb: str
     comparisons: list[_Comparison]
     dims: tuple[str, ...]
@@ -77,7 +77,7 @@ class _ExperimentFacts(msgspec.Struct):
     claims: tuple[str, ...] = ()
     reading: str = ""
     device: Literal["", "cpu"] = ""
-    main_race: _Race | None = None
+    main_race: _RaceDescription | None = None
 
 
 class _PaperFacts(msgspec.Struct):
@@ -200,7 +200,7 @@ def _check(process: PluginProcess) -> Callable[[Claim, Sequence[Any]], Finding]:
     return check
 
 
-def _race(facts: _Race, reader: Callable[[int], Any]) -> MainRace:
+def _race(facts: _RaceDescription, reader: Callable[[int], Any]) -> MainRace:
     comparisons = tuple(
         RaceComparison(ratio=reader(place), **{f: getattr(one, f) for f in one.__struct_fields__})
         for place, one in enumerate(facts.comparisons)

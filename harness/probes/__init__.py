@@ -1,6 +1,6 @@
 """Numbers taken from outside the measured process."""
 
-from dgbench.harness.probes.cpu import Surroundings, Tree
+from dgbench.harness.probes.cpu import MachineActivity, Tree
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
 
-__all__ = ["GpuSampler", "Nvml", "Surroundings", "Tree"]
+__all__ = ["GpuSampler", "MachineActivity", "Nvml", "Tree"]

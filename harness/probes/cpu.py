@@ -135,7 +135,7 @@ def _has_clocks() -> bool:
 _CLOCKS = _has_clocks()
 
 
-class Surroundings:
+class MachineActivity:
     """What the rest of the machine did while a process ran.
 
     Use: make one before, call `probes` after.

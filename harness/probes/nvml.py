@@ -117,7 +117,7 @@ class Nvml:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _CounterReadings:
     """Readings of one counter so far."""
 
     count: int = 0
@@ -157,7 +157,7 @@ class GpuSampler:
         self.reason = "" if handles else nvml.reason or "NVML lists no devices"
         if handles and self.handle is None:
             self.reason = f"there is no GPU {index}, NVML lists {len(handles)}"
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _CounterReadings] = {}
         self._refused: dict[str, str] = {}
         self._throttle = 0
         self._before: dict[str, int] = {}
@@ -238,7 +238,7 @@ class GpuSampler:
                 if course:
                     self._interrupt(name, why)
                 continue
-            self._seen.setdefault(name, _Seen()).add(value)
+            self._seen.setdefault(name, _CounterReadings()).add(value)
             if course and name in _TRACKS:
                 self._record(_TRACKS[name], value)
         if "gpu_throttle" not in self._refused:

@@ -29,7 +29,7 @@ STEP_S: Final = 0.05
 BYTES: Final = 5_800
 """Most bytes of a row's series as JSON."""
 
-LEAST: Final = 3
+MIN_BUCKETS: Final = 3
 """Buckets below which a process was too short to have a course over time."""
 
 SPANS: Final = 400
@@ -182,7 +182,7 @@ def pack(
         return {}
     for ring in recording.rings.values():
         ring.cut(seconds)
-    rings = {name: ring for name, ring in recording.rings.items() if len(ring) >= LEAST}
+    rings = {name: ring for name, ring in recording.rings.items() if len(ring) >= MIN_BUCKETS}
     if not rings:
         return {}
     step = max(ring.step for ring in rings.values())

@@ -33,7 +33,7 @@ from dgbench.harness.report.folders import (
 from dgbench.harness.report.merge import assemble, newness
 from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.report.pictures import figure_folder
-from dgbench.harness.report.reuse import Job, draw_all
+from dgbench.harness.report.reuse import FigureJob, draw_all
 from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
 from dgbench.harness.report.site import SiteData
@@ -153,12 +153,12 @@ def _build(
 ) -> SiteData:
     """Figures first, then the pages that show them, then the list of what was written."""
     shown = _collected(chosen)
-    jobs: list[Job] = []
+    jobs: list[FigureJob] = []
     for run, section in shown:
         if merged:
             section.sketches.pop("board")  # the board of a site is HTML
         where = figure_folder(merged, run, section.name)
-        jobs += [Job(sketch, where, run.context()) for sketch in sketches_of(section)]
+        jobs += [FigureJob(sketch, where, run.context()) for sketch in sketches_of(section)]
     drawn = iter(draw_all(jobs, folder, "site" if merged else "paper"))
     for run, section in shown:
         put_figures(section, [next(drawn) for _ in sketches_of(section)], run)

@@ -15,20 +15,20 @@ from typing import Any, Final
 
 from dgbench.harness.compare import ASSUMED, Change, Comparison, compare_states
 from dgbench.harness.figures.compared import compare_context, draw_changes, draw_races
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import SiteData
 from dgbench.harness.states import State
 
-MOST_LISTED: Final = 60
+MAX_LISTED: Final = 60
 """Undecided changes that a page lists; the CSV has all."""
 FIGURES: Final = "figures/compare"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ComparisonPair:
     """Two sides of a comparison as a page shows them, the older first.
 
     Attributes:
@@ -42,9 +42,9 @@ class Pair:
     sides: tuple[RunData | None, RunData | None]
     found: Comparison
     slug: str
-    drawn: Drawn
+    drawn: DrawnFigure
     files: dict[str, str] = field(default_factory=dict)
-    races: list[Drawn] = field(default_factory=list)
+    races: list[DrawnFigure] = field(default_factory=list)
 
     @property
     def href(self) -> str:
@@ -60,7 +60,7 @@ class Pair:
             return broken + found.headline
         return f"nothing outside the noise floor: {found.headline}"
 
-    def path(self, drawn: Drawn, ending: str) -> str:
+    def path(self, drawn: DrawnFigure, ending: str) -> str:
         """Path of a file of one of its figures (`-full.svg`, `.csv`), "" where there is none."""
         path = f"{FIGURES}/{drawn.name}{ending}"
         return path if path in self.files else ""
@@ -87,7 +87,9 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
     return made
 
 
-def compare_page(context: dict[str, Any], env: Any, pair: Pair, *, alone: bool = False) -> str:
+def compare_page(
+    context: dict[str, Any], env: Any, pair: ComparisonPair, *, alone: bool = False
+) -> str:
     """The page of one comparison.
 
     Args:
@@ -102,7 +104,7 @@ def compare_page(context: dict[str, Any], env: Any, pair: Pair, *, alone: bool =
     )  # fmt: skip
 
 
-def pairs(site: SiteData) -> list[Pair]:
+def pairs(site: SiteData) -> list[ComparisonPair]:
     """Every two runs of the same paper that share a cell, in the order of papers and runs."""
     made = []
     for paper in site.papers:
@@ -124,7 +126,7 @@ def make_pair(
     found: Comparison,
     slug: str,
     paper: Any = None,
-) -> Pair:
+) -> ComparisonPair:
     """A comparison with its figure drawn for pages, and the main race of `paper` on both sides."""
     a, b = sides
     with tempfile.TemporaryDirectory() as temporary:
@@ -141,7 +143,7 @@ def make_pair(
             for path in sorted(folder.iterdir())
             if path.suffix != ".txt"
         }
-    return Pair(title, sides, found, slug, drawn, files, races)
+    return ComparisonPair(title, sides, found, slug, drawn, files, races)
 
 
 def state_of(run: RunData, paper: str) -> State:
@@ -168,8 +170,8 @@ def listed_changes(found: Comparison) -> tuple[list[Change], dict[str, int]]:
         else:
             folded["SAME" if change.word == "SAME" else "single"] += 1
     strong.sort(key=lambda c: (not c.broke, -c.size, c.name))
-    folded["AMBG"] = max(0, len(undecided) - MOST_LISTED)
-    return strong + undecided[:MOST_LISTED], folded
+    folded["AMBG"] = max(0, len(undecided) - MAX_LISTED)
+    return strong + undecided[:MAX_LISTED], folded
 
 
 def _papers(found: Comparison) -> set[str]:

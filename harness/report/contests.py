@@ -31,7 +31,7 @@ MARKS: Final = {"faster": "fast", "slower": "slow", "same": "same", "undecided":
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class RacePoint:
     """One point of a speed-up figure, as one of its two sides sees it.
 
     Attributes:
@@ -88,7 +88,7 @@ class Race:
         return next(iter(self.point.get("row_ids") or ()), "")
 
 
-def all_races(site: SiteData, systems: Systems) -> list[Race]:
+def all_races(site: SiteData, systems: Systems) -> list[RacePoint]:
     """Races of all figures, once for each of its sides that is a system."""
     found = []
     for paper in site.papers:
@@ -105,7 +105,7 @@ def all_races(site: SiteData, systems: Systems) -> list[Race]:
     return found
 
 
-def _sides(point: dict[str, Any], where: tuple, read: Callable[[str], Side]) -> list[Race]:
+def _sides(point: dict[str, Any], where: tuple, read: Callable[[str], Side]) -> list[RacePoint]:
     run, paper, experiment, drawn = where
     if point.get("rest"):  # a mean over workloads is no race
         return []
@@ -120,7 +120,7 @@ def _sides(point: dict[str, Any], where: tuple, read: Callable[[str], Side]) -> 
         at_fault = failed in ("", str(point["baseline" if baseline else "system"]))
         at_fault = at_fault or read(failed).name == mine
         made.append(
-            Race(
+            RacePoint(
                 run=run,
                 paper=paper.name,
                 experiment=experiment,
@@ -159,7 +159,7 @@ def _outcome(point: dict[str, Any], run: RunData, at_fault: bool, baseline: bool
     return FLIPPED.get(found, found) if baseline else found
 
 
-def tally(races: Iterable[Race]) -> dict[str, int]:
+def tally(races: Iterable[RacePoint]) -> dict[str, int]:
     """Races by outcome, all of `OUTCOMES`; they sum to their number."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for race in races:
@@ -167,7 +167,7 @@ def tally(races: Iterable[Race]) -> dict[str, int]:
     return counts
 
 
-def sentence(title: str, races: Sequence[Race], installed: Iterable[str]) -> str:
+def sentence(title: str, races: Sequence[RacePoint], installed: Iterable[str]) -> str:
     """A heading that could be false; what failed or did not run is in its denominator.
 
     It speaks of races against other installed systems, where there are any.
@@ -201,16 +201,16 @@ def rest_words(counts: dict[str, int]) -> str:
     return "; ".join(w.format(counts[k]) for k, w in words.items() if counts[k])
 
 
-def by_figure(races: Sequence[Race]) -> list[dict[str, Any]]:
+def by_figure(races: Sequence[RacePoint]) -> list[dict[str, Any]]:
     """One line per figure, run and side: counts, and the lowest and highest factor."""
-    groups: dict[tuple, list[Race]] = {}
+    groups: dict[tuple, list[RacePoint]] = {}
     for race in races:
         key = (race.paper, race.experiment, race.figure, race.run.slug, race.baseline)
         groups.setdefault(key, []).append(race)
     return [_line(group) for group in groups.values()]
 
 
-def _line(group: list[Race]) -> dict[str, Any]:
+def _line(group: list[RacePoint]) -> dict[str, Any]:
     valued = sorted((r for r in group if r.factor), key=lambda r: r.point["value"])
     return {
         "first": group[0],
@@ -224,7 +224,7 @@ def _line(group: list[Race]) -> dict[str, Any]:
     }
 
 
-def short(race: Race) -> str:
+def short(race: RacePoint) -> str:
     """`2.1x`."""
     text = f"{digits(race.point['value'])}x"
     return f"would be {text}" if race.point.get("projected") else text

@@ -34,7 +34,7 @@ THROTTLE: Final = probe("gpu_throttle")
 OTHERS: Final = probe("other_cpu_percent")
 DOCTOR: Final = "doctor.json"
 """`dgbench doctor --json`, where somebody kept it in a run's folder."""
-MOST_TEXT: Final = 60_000
+MAX_TEXT: Final = 60_000
 """Characters of a table that a page shows."""
 
 
@@ -316,14 +316,9 @@ def _claims(site: SiteData, machine: MachineOnSite) -> list[dict[str, Any]]:
 
 
 def _tables(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Tables of operators kept beside the runs of a machine: `<name>.txt` with its rows."""
+    """Tables of operators kept beside the runs of a machine: `<name>.txt` with its lines."""
     places = dict.fromkeys(run.store.path.parent for run in runs if run.kept)
-    folders = [
-        folder
-        for place in places
-        for folder in sorted(place.iterdir())
-        if folder.is_dir() and not (folder / "run.json").is_file()
-    ]
+    folders = [folder for place in places for folder in sorted(place.iterdir()) if folder.is_dir()]
     found = []
     for folder in folders:
         for path in sorted(folder.glob("*.txt")):
@@ -335,8 +330,8 @@ def _tables(runs: Sequence[RunData]) -> list[dict[str, Any]]:
                 {
                     "name": path.stem.replace("_", " "),
                     "file": f"{folder.parent.name}/{folder.name}/{path.name}",
-                    "text": text[:MOST_TEXT],
-                    "cut": max(0, len(text) - MOST_TEXT),
+                    "text": text[:MAX_TEXT],
+                    "cut": max(0, len(text) - MAX_TEXT),
                     "rows": _lines(rows),
                 }
             )

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report.run import RunData
 
 _SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)pt"[^>]*? height="([\d.]+)pt"|'
@@ -27,7 +27,9 @@ def figure_folder(merged: bool, run: RunData, paper: str) -> str:
     return f"figures/{run.slug}/{paper}" if merged else f"figures/{paper}"
 
 
-def picture(merged: bool, root: Path, run: RunData, paper: str, drawn: Drawn) -> dict[str, Any]:
+def picture(
+    merged: bool, root: Path, run: RunData, paper: str, drawn: DrawnFigure
+) -> dict[str, Any]:
     """Images of a figure below `root`, relative to the front page.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, side, with_interval
 from dgbench.harness.report.run import STATUS_MEANING
@@ -28,13 +28,13 @@ def fastest(paper: Any, sections: Sequence[Section], context: Context) -> list[d
     return [_race(paper, panel, row, points, context) for (panel, row), points in tasks.items()]
 
 
-def main_race(sections: Sequence[Section]) -> Drawn | None:
+def main_race(sections: Sequence[Section]) -> DrawnFigure | None:
     """The speed-ups that stand for a paper: those its spec calls `main`, else the first ones."""
     races = [f for e in sections for f in e.figures if f.kind == "speedup" and _raced(f)]
     return next((f for f in races if f.main), next(iter(races), None))
 
 
-def workloads(drawn: Drawn) -> int:
+def workloads(drawn: DrawnFigure) -> int:
     """How many workloads of a race have a measured value.
 
     A panel is another workload (a model, say) unless every panel has a baseline of its own: then
@@ -47,7 +47,7 @@ def workloads(drawn: Drawn) -> int:
     return len({(None if against else p.get("panel"), p.get("row")) for p in ran})
 
 
-def _raced(drawn: Drawn) -> bool:
+def _raced(drawn: DrawnFigure) -> bool:
     """Whether anything in a figure of ratios was measured: a projection wins no race."""
     return any(not p.get("projected") for p in drawn.points)
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from dgbench.datasets.store import cache_root
-from dgbench.harness.figures.draw import Drawn, draw_points
+from dgbench.harness.figures.draw import DrawnFigure, draw_points
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context
 from dgbench.harness.report.parallel import side_by_side
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 Flavour = Literal["paper", "site"]
 
-MOST_BYTES: Final = 60_000
+MAX_BYTES: Final = 60_000
 """A figure that weighs more is not put on a site; its values stand there as a table."""
 IN_TABLE: Final = 20
 """Up to so many values all stand in the table under a figure, and a site needs no CSV of them."""
@@ -56,7 +56,7 @@ class Sketch:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FigureJob:
     """A sketch to be drawn into `folder`, which is relative to the front page."""
 
     sketch: Sketch
@@ -64,7 +64,7 @@ class Job:
     context: Context
 
 
-class _Kept(msgspec.Struct):
+class _CachedFigure(msgspec.Struct):
     """A figure in the cache: its words, what was drawn, and its SVG and CSV by file name."""
 
     alt: str
@@ -76,13 +76,14 @@ class _Kept(msgspec.Struct):
     images: dict[str, str]
 
 
-_KEPT = msgspec.json.Decoder(_Kept)
+_KEPT = msgspec.json.Decoder(_CachedFigure)
 
 
-def draw_all(jobs: Sequence[Job], root: Path, flavour: Flavour) -> list[Drawn | str]:
+def draw_all(jobs: Sequence[FigureJob], root: Path, flavour: Flavour) -> list[DrawnFigure | str]:
     """Draw figures below `root`; a figure that cannot be drawn becomes the reason why.
 
-    `Drawn.files` are names in the job's folder. On a site an image above `MOST_BYTES` is left out.
+    `DrawnFigure.files` are names in the job's folder. On a site an image above
+    `MAX_BYTES` is left out.
     """
     import matplotlib.pyplot  # noqa: F401 - once, before the processes that draw are forked
 
@@ -91,7 +92,7 @@ def draw_all(jobs: Sequence[Job], root: Path, flavour: Flavour) -> list[Drawn | 
     found = [_find(job) for job in jobs]
     left = [job for job, kept in zip(jobs, found, strict=True) if kept is None]
     drawn = iter(side_by_side(_light, left))
-    results: list[Drawn | str] = []
+    results: list[DrawnFigure | str] = []
     for job, kept in zip(jobs, found, strict=True):
         kept = next(drawn) if kept is None else kept
         results.append(kept if isinstance(kept, str) else _put(job, kept, root / job.folder))
@@ -99,7 +100,7 @@ def draw_all(jobs: Sequence[Job], root: Path, flavour: Flavour) -> list[Drawn | 
     return results
 
 
-def _in_full(job: Job, folder: Path) -> Drawn | str:
+def _in_full(job: FigureJob, folder: Path) -> DrawnFigure | str:
     sketch = job.sketch
     try:
         return draw_points(
@@ -110,7 +111,7 @@ def _in_full(job: Job, folder: Path) -> Drawn | str:
         return _said(sketch, error)
 
 
-def _light(job: Job) -> _Kept | str:
+def _light(job: FigureJob) -> _CachedFigure | str:
     """Draw a figure for a site and keep it."""
     import tempfile
 
@@ -124,8 +125,17 @@ def _light(job: Job) -> _Kept | str:
             names = [name for name in drawn.files if not name.endswith(".txt")]
             images = {name: (Path(folder) / name).read_text("utf-8") for name in names}
         text = msgspec.json.encode(
-            _Kept(drawn.alt, drawn.caption, drawn.main, drawn.empty, drawn.panels, drawn.points,
-                  images), enc_hook=_plain)  # fmt: skip
+            _CachedFigure(
+                drawn.alt,
+                drawn.caption,
+                drawn.main,
+                drawn.empty,
+                drawn.panels,
+                drawn.points,
+                images,
+            ),
+            enc_hook=_plain,
+        )
     except Exception as error:
         return _said(sketch, error)
     path = _place(job)
@@ -142,7 +152,7 @@ def _said(sketch: Sketch, error: Exception) -> str:
     return f"figure '{sketch.name}' cannot be drawn: {error}"
 
 
-def _find(job: Job) -> _Kept | None:
+def _find(job: FigureJob) -> _CachedFigure | None:
     path = _place(job)
     try:
         kept = _KEPT.decode(path.read_bytes())
@@ -152,24 +162,26 @@ def _find(job: Job) -> _Kept | None:
     return kept
 
 
-def _put(job: Job, kept: _Kept, folder: Path) -> Drawn:
+def _put(job: FigureJob, kept: _CachedFigure, folder: Path) -> DrawnFigure:
     sketch, put = job.sketch, []
     for name, text in kept.images.items():
         if name.endswith(".csv") and len(kept.points) <= IN_TABLE:
             continue
         data = text.encode("utf-8")
-        if name.endswith(".svg") and len(data) > MOST_BYTES:
+        if name.endswith(".svg") and len(data) > MAX_BYTES:
             log.warning("%s/%s has %d bytes and is left out of the site", job.folder, name,
                         len(data))  # fmt: skip
             continue
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
         put.append(name)
-    return Drawn(sketch.name, sketch.kind, sketch.title, kept.alt, kept.caption, kept.points, put,
-                 kept.empty, kept.main, kept.panels)  # fmt: skip
+    return DrawnFigure(
+        sketch.name, sketch.kind, sketch.title, kept.alt, kept.caption, kept.points, put,
+        kept.empty, kept.main, kept.panels,
+    )  # fmt: skip
 
 
-def _place(job: Job) -> Path:
+def _place(job: FigureJob) -> Path:
     sketch = job.sketch
     parts = [code_version(), sketch.kind, sketch.name, sketch.title, sketch.points, sketch.options,
              astuple(job.context), repr(looks(_third_party(sketch.points)))]  # fmt: skip

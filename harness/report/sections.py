@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts, evaluate
 from dgbench.harness.claims.verdict import Verdict, digits
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.over_time import summary
 from dgbench.harness.report.boards import board_points, ratio_points
 from dgbench.harness.report.devices import device_sketches, main_race_rows
@@ -38,7 +38,7 @@ class Section:
     answer: str
     state: str
     command: str
-    figures: list[Drawn]
+    figures: list[DrawnFigure]
     claims: list[tuple[Any, Verdict]]
     failed: list[dict[str, str]]
     rows: int
@@ -72,9 +72,9 @@ class PaperSection:
     paper: Any
     verdicts: PaperVerdicts
     sections: list[Section]
-    board: Drawn | None = None
-    versus: Drawn | None = None
-    over_time: Drawn | None = None
+    board: DrawnFigure | None = None
+    versus: DrawnFigure | None = None
+    over_time: DrawnFigure | None = None
     fastest: list[dict[str, Any]] = field(default_factory=list)
     quote: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class PaperSection:
         return list(zip(self.verdicts.claims, self.verdicts.verdicts, strict=True))
 
     @property
-    def main(self) -> tuple[Section, Drawn] | None:
+    def main(self) -> tuple[Section, DrawnFigure] | None:
         """The figure that stands on the overview: the main race, else the first figure."""
         drawn = [(e, f) for e in self.sections for f in e.figures if not f.empty]
         race = main_race(self.sections)
@@ -160,17 +160,17 @@ def sketches_of(shown: PaperSection) -> Iterator[Sketch]:
     yield from shown.sketches.values()
 
 
-def put_figures(shown: PaperSection, drawings: Sequence[Drawn | str], run: RunData) -> None:
+def put_figures(shown: PaperSection, drawings: Sequence[DrawnFigure | str], run: RunData) -> None:
     """Put drawings in the places of their sketches, and say who is fastest."""
     left = iter(drawings)
     for section in shown.sections:
         found = [next(left) for _ in section.sketches]
-        section.figures = [f for f in found if isinstance(f, Drawn)]
+        section.figures = [f for f in found if isinstance(f, DrawnFigure)]
         notes = [section.note, *(f for f in found if isinstance(f, str))]
         section.note = "; ".join(n for n in notes if n)
     for name in shown.sketches:
         drawn = next(left)
-        setattr(shown, name, drawn if isinstance(drawn, Drawn) else None)
+        setattr(shown, name, drawn if isinstance(drawn, DrawnFigure) else None)
     if shown.over_time is not None:  # a table of strips, not of a thousand readings
         strips = [_strip(line) for line in summary(shown.over_time.points)]
         shown.over_time = dataclasses.replace(shown.over_time, points=strips)

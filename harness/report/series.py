@@ -9,7 +9,7 @@ from dgbench.harness.probes.series import Series, Track, unpack
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.probes import probe
 
-MOST: Final = 4
+MAX_PROCESSES: Final = 4
 """Processes side by side, at most."""
 
 GPU: Final = (
@@ -37,7 +37,7 @@ def over_time_points(rows: Sequence[Any], paper: Any = None) -> list[dict[str, A
         paper: its `Paper`; without it no race counts as the main one.
 
     Returns:
-        Points for up to `MOST` processes, [] where no row has a series.
+        Points for up to `MAX_PROCESSES` processes, [] where no row has a series.
     """
     chosen = _chosen(rows, paper)
     labels = _labels(chosen)
@@ -133,7 +133,7 @@ def _chosen(rows: Sequence[Any], paper: Any) -> list[tuple[Any, Series]]:
     longest = sorted(found, key=lambda pair: -pair[1].seconds)
     first = [pair for pair in found if pair[0].params.get("system") == own][:1]
     rest = [pair for pair in _one_a_system(longest) if pair not in first]
-    return [*first, *rest][:MOST]
+    return [*first, *rest][:MAX_PROCESSES]
 
 
 def _one_a_system(found: list[tuple[Any, Series]]) -> list[tuple[Any, Series]]:

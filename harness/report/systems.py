@@ -17,7 +17,7 @@ import dgbench.harness
 from dgbench.harness.figures.style import side, with_interval
 from dgbench.harness.plugins import DescribedSystem, PluginError
 from dgbench.harness.report.contests import (
-    Race,
+    RacePoint,
     all_races,
     by_figure,
     rest_words,
@@ -112,7 +112,7 @@ def _entry(
     site: SiteData,
     systems: Systems,
     name: str,
-    races: list[Race],
+    races: list[RacePoint],
     rows: list[tuple[RunData, Any]],
     paper: Any,
 ) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _entry(
     }
 
 
-def _apart(systems: Systems, races: Sequence[Race]) -> dict[str, Any]:
+def _apart(systems: Systems, races: Sequence[RacePoint]) -> dict[str, Any]:
     """Races against what is no installed system, where there are races of both sorts."""
     apart = [r for r in races if r.other not in systems.loaded and r.outcome != "projected"]
     if len(apart) == len(races):

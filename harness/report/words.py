@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from dgbench.harness.claims.verdict import digits, show
 from dgbench.harness.figures.palette import VERDICTS
+from dgbench.harness.plugins import find_paper
 from dgbench.lab.compare import OWN_DATA
+from dgbench.lab.paper import Paper
+from dgbench.runtime.errors import UnknownKeyError
 
 WORDS = (
     ("claim", "One quantitative statement of a paper, with its place and the printed number."),
@@ -45,9 +49,13 @@ def own_dataset(row: Any) -> str:
 
 
 def row_command(row: Any) -> str:
-    """The command that measures a row's experiment again."""
+    """The command that measures a row's experiment again; "" where its paper has none like it."""
     if row.paper == "-":
         return "dgbench doctor"
+    with suppress(UnknownKeyError):
+        paper = find_paper(row.paper)
+        if isinstance(paper, Paper) and all(e.name != row.experiment for e in paper.experiments):
+            return ""
     command = f"dgbench run {row.paper}/{row.experiment}{own_dataset(row)}"
     if row.preset != "quick":
         command += f" --preset {row.preset}"

@@ -2,6 +2,6 @@
 
 from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.runner.listener import Listener, LogListener
-from dgbench.harness.runner.run import Summary, run_plan
+from dgbench.harness.runner.run import RunSummary, run_plan
 
-__all__ = ["ForkServer", "Listener", "LogListener", "Summary", "run_plan"]
+__all__ = ["ForkServer", "Listener", "LogListener", "RunSummary", "run_plan"]

@@ -84,7 +84,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProcessExit:
     """How a process ended.
 
     Attributes:
@@ -225,7 +225,7 @@ class ForkServer:
         stop: Callable[[], bool] = lambda: False,
         watch: bool = True,
         recording: Recording | None = None,
-    ) -> Outcome:
+    ) -> ProcessExit:
         """Run one job to its end.
 
         Args:
@@ -253,7 +253,7 @@ class ForkServer:
         stop: Callable[[], bool],
         watch: bool,
         recording: Recording | None,
-    ) -> Outcome:
+    ) -> ProcessExit:
         try:
             send(self.sock, job)
         except OSError as error:
@@ -297,7 +297,7 @@ class ForkServer:
         if not killed and ended.code == -signal.SIGKILL and memory_kills() > short_before:
             killed = "system"
         peak = max(tree.peak_bytes, ended.peak_rss_bytes)
-        return Outcome(ended, killed, peak, limit_bytes, tree.processes)
+        return ProcessExit(ended, killed, peak, limit_bytes, tree.processes)
 
     def _kill_current(self) -> Ended | None:
         """End the running process and all below it; waits until the server has seen it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dgbench.harness.plan import Plan
-    from dgbench.harness.runner.run import Summary
+    from dgbench.harness.runner.run import RunSummary
     from dgbench.harness.store import Row
     from dgbench.lab.experiment import Cell
 
@@ -30,7 +30,7 @@ class Listener:
     def on_note(self, text: str) -> None:
         """Something a reader should know: torn lines set aside, the fork server died ..."""
 
-    def on_end(self, summary: Summary) -> None:
+    def on_end(self, summary: RunSummary) -> None:
         """The run is over, also after Ctrl-C."""
 
 
@@ -66,5 +66,5 @@ class LogListener(Listener):
     def on_note(self, text: str) -> None:
         self.logger.warning("%s", text)
 
-    def on_end(self, summary: Summary) -> None:
+    def on_end(self, summary: RunSummary) -> None:
         self.logger.info("%s", summary.sentence)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from dgbench.harness.probes.series import Recording, pack
-from dgbench.harness.runner.client import LOG_BYTES, Outcome
+from dgbench.harness.runner.client import LOG_BYTES, ProcessExit
 from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
@@ -35,7 +35,7 @@ NEAR = 0.8
 def fill_row(
     row: Row,
     cell: Cell,
-    outcome: Outcome | None,
+    outcome: ProcessExit | None,
     log: Path,
     result: Path,
     recording: Recording | None = None,
@@ -87,7 +87,7 @@ def gib(count: int, of: int) -> str:
 
 
 def _status(
-    cell: Cell, outcome: Outcome | None, found: Result | None, trouble: str
+    cell: Cell, outcome: ProcessExit | None, found: Result | None, trouble: str
 ) -> tuple[str, str]:
     if outcome is None:
         return "crash", "the fork server died with it, twice"
@@ -120,7 +120,7 @@ def _status(
     return "crash", f"the process ended with exit code {code} and without a result"
 
 
-def _probe(row: Row, outcome: Outcome, found: Result | None) -> None:
+def _probe(row: Row, outcome: ProcessExit, found: Result | None) -> None:
     ended = outcome.ended
     row.seconds = ended.seconds
     measured = found.touched.get("peak_rss_bytes", 0) if found is not None else 0

@@ -19,11 +19,11 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.machine.provenance import provenance
-from dgbench.harness.plan import PRESETS, GroupKey, Plan, PlannedCell, Step, cell_hash
-from dgbench.harness.probes.cpu import Surroundings, available_memory
+from dgbench.harness.plan import PRESETS, GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
+from dgbench.harness.probes.cpu import MachineActivity, available_memory
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
 from dgbench.harness.probes.series import Recording
-from dgbench.harness.runner.client import MODULES, ForkServer, Outcome, ServerDied, Stopped
+from dgbench.harness.runner.client import MODULES, ForkServer, ProcessExit, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
 from dgbench.harness.runner.protocol import UNWRITTEN, Job
@@ -54,7 +54,7 @@ Retry = Literal["", "failed", "all"]
 
 
 @dataclass(slots=True)
-class Summary:
+class RunSummary:
     """How a run ended.
 
     Attributes:
@@ -115,7 +115,7 @@ def run_plan(
     modules: tuple[str, ...] = MODULES,
     seed: int = 1,
     server: ForkServer | None = None,
-) -> Summary:
+) -> RunSummary:
     """Run what a plan says and keep a row for each of its processes.
 
     A cell that crashes, hangs, runs out of memory or lacks something becomes a row that says so,
@@ -170,9 +170,9 @@ class _Runner:
         self.provenance = ""
         self.same = SameData(store.written())
         self._compared = {row.cell_hash for row in store.written() if row.ok and row.checks}
-        self.summary = Summary(run=store.run, path=store.path, cells=len(plan.cells))
+        self.summary = RunSummary(run=store.run, path=store.path, cells=len(plan.cells))
 
-    def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
+    def run(self, resume: bool, retry: Retry, limits: bool) -> RunSummary:
         begin = time.perf_counter()
         with self._signals():
             kept = self._begin(retry if resume else None)
@@ -268,7 +268,7 @@ class _Runner:
         ]  # fmt: skip
         return [pair for pair in pairs if pair]
 
-    def _key(self, step: Step) -> tuple[str, int, bool]:
+    def _key(self, step: PlannedProcess) -> tuple[str, int, bool]:
         return self.plan.cells[step.index].hash, step.round, step.instrumented
 
     def _kept(self, retry: Retry) -> dict[tuple[str, int, bool], Row]:
@@ -318,7 +318,7 @@ class _Runner:
         wanted = instrumented or (number == 1 and not cell.phases and CONTROL not in cell.params)
         return self.watch and wanted and cell.paper != MACHINE.paper
 
-    def _observed(self, job: Job, row: Row, recordings: list[Recording]) -> Outcome | None:
+    def _observed(self, job: Job, row: Row, recordings: list[Recording]) -> ProcessExit | None:
         """Run a job between the probes; a dead server is started again, once per job.
 
         `recordings` holds one to fill, or none; a second attempt appends its own.
@@ -333,7 +333,7 @@ class _Runner:
             if recording is not None:
                 recording.limits["cpu"] = 100.0 * usable_cpus()
             server = self._server()
-            around = Surroundings() if self.watch else None
+            around = MachineActivity() if self.watch else None
             sampler = None
             if self.watch and self.nvml is not None:
                 sampler = GpuSampler(self.nvml, visible_gpu(), recording=recording).start()

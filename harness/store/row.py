@@ -155,11 +155,14 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def time(self) -> float | None:
-        """Median of its samples in seconds; None where nothing was timed."""
-        for one in self.observed:
-            if one.samples and not one.dims:
-                return statistics.median(one.samples)
-        return statistics.median(self.samples) if self.samples else None
+        """Median of its steady iterations in seconds; None where nothing was timed."""
+        return statistics.median(self.steady) if self.steady else None
+
+    @property
+    def steady(self) -> list[float]:
+        """Seconds of each iteration of what the process was started to time; empty without."""
+        timed = (one.samples for one in self.observed if one.samples and not one.dims)
+        return next(timed, self.samples)
 
     def drop_numbers(self) -> None:
         """Take its numbers away, as of a row whose result is wrong."""

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.quantities import percent, spread
-from dgbench.harness.repeat import LEVEL, Agreement, Apart, Pair, coverage
+from dgbench.harness.repeat import LEVEL, Agreement, Apart, RepeatedRatio, coverage
 from dgbench.harness.terminal.text import WIDTH, fitted, listing, wrapped
 
-MOST = 12
+MAX_LINES = 12
 """Lines of each kind; --all lists the rest."""
 
 
 def agreement_text(found: Agreement, *, every: bool = False, width: int = WIDTH) -> str:
     """A line per paper, what is not the same, how often ratios agree, and the exit code last."""
     lines = [f"{found.a} and {found.b}: {_some(found.processes, 'process', 'processes')} in both"]
-    lines += [wrapped(f"warning: {note}", "  ", width) for note in found.identity[:MOST]]
+    lines += [wrapped(f"warning: {note}", "  ", width) for note in found.identity[:MAX_LINES]]
     lines.append(_by_paper(found, width))
     for names, run in ((found.only_a, found.a), (found.only_b, found.b)):
         if names:
@@ -44,7 +44,7 @@ def agreement_text(found: Agreement, *, every: bool = False, width: int = WIDTH)
 
 
 def _by_paper(found: Agreement, width: int) -> str:
-    pairs: dict[str, list[Pair]] = defaultdict(list)
+    pairs: dict[str, list[RepeatedRatio]] = defaultdict(list)
     for pair in found.pairs:
         pairs[pair.cluster[0]].append(pair)
     apart: dict[str, int] = defaultdict(int)
@@ -80,7 +80,7 @@ def _ratios(found: Agreement, every: bool) -> list[str]:
     return lines
 
 
-def _pair(pair: Pair) -> str:
+def _pair(pair: RepeatedRatio) -> str:
     apart = percent(pair.apart.value)
     said = spread(pair.apart.low, pair.apart.high)
     far = f"{pair.size:.1f}" if math.isfinite(pair.size) else "all"
@@ -106,9 +106,9 @@ def _why(found: Agreement) -> str:
 
 
 def _listed(lines: Sequence[str], every: bool) -> list[str]:
-    if every or len(lines) <= MOST:
+    if every or len(lines) <= MAX_LINES:
         return list(lines)
-    return [*lines[:MOST], f"  and {len(lines) - MOST} more (--all lists them)"]
+    return [*lines[:MAX_LINES], f"  and {len(lines) - MAX_LINES} more (--all lists them)"]
 
 
 def _some(count: int, word: str, words: str = "") -> str:

@@ -7,8 +7,8 @@ from dgbench.harness.compare import ASSUMED, WORDS, Change, Comparison
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.terminal.text import WIDTH, fitted, wrapped
 
-MOST_NOTES = 12
-MOST_OPEN = 20
+MAX_NOTES = 12
+MAX_UNDECIDED = 20
 """Lines of undecided cells; what is slower or faster is always listed."""
 
 
@@ -25,13 +25,13 @@ def comparison_text(found: Comparison, *, every: bool = False, width: int = WIDT
     if found.differs:
         what = ", ".join(found.differs)
         lines.append(f"warning: the two sides differ in more than time: {what}")
-        lines += [wrapped(note, "  ", width) for note in found.identity[:MOST_NOTES]]
-        if len(found.identity) > MOST_NOTES:
-            lines.append(f"  and {len(found.identity) - MOST_NOTES} more (--json lists all)")
+        lines += [wrapped(note, "  ", width) for note in found.identity[:MAX_NOTES]]
+        if len(found.identity) > MAX_NOTES:
+            lines.append(f"  and {len(found.identity) - MAX_NOTES} more (--json lists all)")
     shown = [c for c in found.changes if every or _tells(c)]
     if not every:
         opened = [c for c in shown if c.word == "AMBG" and not c.broke and not c.counters]
-        late = {id(c) for c in opened[MOST_OPEN:]}
+        late = {id(c) for c in opened[MAX_UNDECIDED:]}
         shown = [c for c in shown if id(c) not in late]
     listed = {id(c) for c in shown}
     lines += [_line(change) for change in shown]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgbench.harness.history import ORDER, History, Number, Step
+from dgbench.harness.history import ORDER, BenchmarkChange, History, Number
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.terminal.text import WIDTH, fitted
 from dgbench.runtime.statistics import median
@@ -29,7 +29,7 @@ def history_text(found: History, *, every: bool = False, width: int = WIDTH) -> 
     return fitted("\n".join([*lines, found.why]), width)
 
 
-def _line(step: Step, width: int) -> str:
+def _line(step: BenchmarkChange, width: int) -> str:
     text = f"{step.word:6} {step.name:{width}}  {_shown(step.old):>12} -> {_shown(step.new):<12}"
     if step.ratio is not None and step.ratio.value != 1:
         text += f"  {percent(step.ratio.value)}"

@@ -22,7 +22,7 @@ PLAIN_S = 60.0
 """Seconds after which a line is written elsewhere even if its group goes on."""
 
 
-class Progress(Listener):
+class ProgressListener(Listener):
     """Shows a run while it goes on. Writes to stderr."""
 
     def __init__(

@@ -16,7 +16,7 @@ Features = Callable[[Tensor], Tensor]
 """int64[n] ids -> floating [n, D]."""
 
 
-class Hop(Protocol):
+class SampledHop(Protocol):
     """One hop of one snapshot: what a network reads of `kernels_cuda.temporal_sample.Sample`.
 
     Targets of the next hop are the targets of this one, then all its neighbours, in order.
@@ -48,7 +48,7 @@ class Neighbourhood:
         mask: bool[R, fanout], where there is a neighbour; None where every place is taken.
     """
 
-    def __init__(self, hop: Hop, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, hop: SampledHop, device: torch.device, dtype: torch.dtype) -> None:
         self.hop = hop
         self.counts = hop.offsets.diff().to(device)
         self.shape = (self.counts.numel(), hop.fanout)
@@ -112,7 +112,7 @@ class StreamModel(nn.Module, ABC):
     @abstractmethod
     def forward(
         self,
-        samples: Sequence[Sequence[Hop]],
+        samples: Sequence[Sequence[SampledHop]],
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:
@@ -129,7 +129,7 @@ class StreamModel(nn.Module, ABC):
 
     def embed(
         self,
-        hops: Sequence[Hop],
+        hops: Sequence[SampledHop],
         node_features: Features,
         edge_features: Features | None,
         layers: nn.ModuleList | None = None,

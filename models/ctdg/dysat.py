@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.models.ctdg.attention import TemporalAttention
-from dgbench.models.ctdg.base import Features, Hop, StreamModel
+from dgbench.models.ctdg.base import Features, SampledHop, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
 
 
@@ -47,7 +47,7 @@ class StreamDysat(StreamModel):
 
     def forward(
         self,
-        samples: Sequence[Sequence[Hop]],
+        samples: Sequence[Sequence[SampledHop]],
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:

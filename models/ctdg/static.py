@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dgbench.models.ctdg.base import Features, Hop, Neighbourhood, Spread, StreamModel
+from dgbench.models.ctdg.base import Features, Neighbourhood, SampledHop, Spread, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
 
 
@@ -73,7 +73,7 @@ class StaticModel(StreamModel):
 
     def forward(
         self,
-        samples: Sequence[Sequence[Hop]],
+        samples: Sequence[Sequence[SampledHop]],
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:

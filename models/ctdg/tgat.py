@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from dgbench.models.ctdg.attention import TemporalAttention
-from dgbench.models.ctdg.base import Features, Hop, StreamModel
+from dgbench.models.ctdg.base import Features, SampledHop, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
 
 
@@ -34,7 +34,7 @@ class Tgat(StreamModel):
 
     def forward(
         self,
-        samples: Sequence[Sequence[Hop]],
+        samples: Sequence[Sequence[SampledHop]],
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:

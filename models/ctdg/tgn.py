@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.models.ctdg.attention import TemporalAttention
-from dgbench.models.ctdg.base import Features, Hop, StreamModel
+from dgbench.models.ctdg.base import Features, SampledHop, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 
@@ -85,7 +85,7 @@ class Tgn(StreamModel):
 
     def forward(
         self,
-        samples: Sequence[Sequence[Hop]],
+        samples: Sequence[Sequence[SampledHop]],
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dgbench.models.attention import packed_attention, plain_packed_attention
-from dgbench.models.sequence import Neighbours, Rows, SequenceModel, Starts
+from dgbench.models.sequence import Neighbours, SequenceModel, SequenceRows, Starts
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -84,7 +84,7 @@ class Dysat(SequenceModel):
         return functional.elu(out.reshape(-1, self.hidden_dim) + self.bias)
 
     def temporal(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """As in the base class; there are no states, and `starts` must be None."""
         q, k, v, sequence = self._asked(x, rows, starts)
@@ -92,7 +92,7 @@ class Dysat(SequenceModel):
         return out, ()
 
     def temporal_fused(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """As `temporal`; where `rows` has an `own`, bool[T, N], other steps give zeros."""
         q, k, v, sequence = self._asked(x, rows, starts)
@@ -101,7 +101,7 @@ class Dysat(SequenceModel):
         return out, ()
 
     def _asked(
-        self, x: Tensor, rows: Rows | None, starts: Starts | None
+        self, x: Tensor, rows: SequenceRows | None, starts: Starts | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Queries, keys, values, and which sequence a step is in."""
         if starts is not None:
@@ -114,7 +114,7 @@ class Dysat(SequenceModel):
         sequence = rows.sequence if rows is not None else None
         return self.query(x), self.key(x), self.value(x), sequence
 
-    def _embedded(self, x: Tensor, rows: Rows | None) -> Tensor:
+    def _embedded(self, x: Tensor, rows: SequenceRows | None) -> Tensor:
         if rows is None:
             position = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
         else:

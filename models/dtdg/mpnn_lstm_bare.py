@@ -10,8 +10,8 @@ from dgbench.kernels_cuda.scan import packed_lstm_scan
 from dgbench.models.frame import GcnLayer
 from dgbench.models.sequence import (
     Neighbours,
-    Rows,
     SequenceModel,
+    SequenceRows,
     Starts,
     begins_of,
     masked_state,
@@ -49,7 +49,7 @@ class MpnnLstmBare(SequenceModel):
         return torch.cat([shown[: neighbours.rows], torch.relu(self.conv_2(aggregated))], dim=-1)
 
     def temporal(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         begins = begins_of(x, rows, starts)
         states: list[Tensor] = []
@@ -69,7 +69,7 @@ class MpnnLstmBare(SequenceModel):
         return x, tuple(states)
 
     def temporal_fused(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         begins = begins_of(x, rows, starts)
         states: list[Tensor] = []

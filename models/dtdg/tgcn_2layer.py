@@ -12,8 +12,8 @@ from dgbench.kernels_cuda.scan import packed_gru_scan
 from dgbench.models.frame import GcnLayer
 from dgbench.models.sequence import (
     Neighbours,
-    Rows,
     SequenceModel,
+    SequenceRows,
     Starts,
     begins_of,
     masked_state,
@@ -88,7 +88,7 @@ class TgcnTwoLayer(SequenceModel):
         return _ThreeProducts.apply(aggregated, torch.stack(weights), bias)
 
     def temporal(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         begins = begins_of(x, rows, starts)
         given = starts.states[0] if starts is not None else None
@@ -106,7 +106,7 @@ class TgcnTwoLayer(SequenceModel):
         return h_all, (h_all,)
 
     def temporal_fused(
-        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+        self, x: Tensor, rows: SequenceRows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         given = starts.states[0] if starts is not None else None
         h_all = packed_gru_scan(x, *self.scan_weights(), begins_of(x, rows, starts), given)

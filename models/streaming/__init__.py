@@ -2,27 +2,27 @@
 
 from dgbench.models.streaming.build import INTERACTION_MODELS, build_interaction_model
 from dgbench.models.streaming.cell import DECAYS, TimeLstm
-from dgbench.models.streaming.dygnn import Dygnn, Link, Refreshed
+from dgbench.models.streaming.dygnn import Dygnn, EdgeScores, Refreshed
 from dgbench.models.streaming.edges import IntervalEdges
-from dgbench.models.streaming.heads import ClassHead, DotHead
+from dgbench.models.streaming.heads import DotHead, PerceptronClassHead
 from dgbench.models.streaming.jodie import Jodie, JodiePending, JodieState
-from dgbench.models.streaming.state import DygnnState, Pending, Rows
+from dgbench.models.streaming.state import DygnnState, PendingInteractions, VertexColumns
 
 __all__ = [
     "DECAYS",
     "INTERACTION_MODELS",
-    "ClassHead",
     "DotHead",
     "Dygnn",
     "DygnnState",
+    "EdgeScores",
     "IntervalEdges",
     "Jodie",
     "JodiePending",
     "JodieState",
-    "Link",
-    "Pending",
+    "PendingInteractions",
+    "PerceptronClassHead",
     "Refreshed",
-    "Rows",
     "TimeLstm",
+    "VertexColumns",
     "build_interaction_model",
 ]

@@ -5,7 +5,8 @@ and v's destination state (Update), and both embeddings anew (Merge). The paper 
 intervals of time in whose inside the order is relaxed; our rule, which is the sequential one
 wherever a vertex occurs once per interval:
 
-- What happens to a vertex in an interval waits (`Pending`): partners' embeddings, summed by role.
+- What happens to a vertex in an interval waits (`PendingInteractions`): partners' embeddings,
+  summed by role.
 - It is taken in when the vertex is next read (`refresh`), with gradients, so that a loss teaches
   the update before it. Reading alone changes nothing: the state is written when the vertex occurs
   again.
@@ -24,8 +25,8 @@ from torch.nn import functional
 from dgbench.kernels_cuda.interact import edge_dots, partner_sums
 from dgbench.models.streaming.cell import TimeLstm, spread
 from dgbench.models.streaming.edges import IntervalEdges
-from dgbench.models.streaming.heads import ClassHead, DotHead
-from dgbench.models.streaming.state import DygnnState, Pending
+from dgbench.models.streaming.heads import DotHead, PerceptronClassHead
+from dgbench.models.streaming.state import DygnnState, PendingInteractions
 from dgbench.runtime.errors import unknown_key
 
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
@@ -37,7 +38,7 @@ class Refreshed(DygnnState):
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class EdgeScores:
     """How a network scored B edges.
 
     Attributes:
@@ -55,7 +56,7 @@ class Dygnn(nn.Module):
 
     Attributes:
         hidden_dim: H.
-        head: `DotHead` for links, or `ClassHead`.
+        head: `DotHead` for links, or `PerceptronClassHead`.
         unit: time that counts as 1 where ages decay.
     """
 
@@ -91,8 +92,8 @@ class Dygnn(nn.Module):
         self.merge = spread(nn.Linear(2 * hidden_dim, hidden_dim), gain=2.0)
         self.push_s = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
         self.push_g = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
-        self.head: DotHead | ClassHead = (
-            ClassHead(hidden_dim, classes) if classes else DotHead(hidden_dim)
+        self.head: DotHead | PerceptronClassHead = (
+            PerceptronClassHead(hidden_dim, classes) if classes else DotHead(hidden_dim)
         )
 
     def new_state(
@@ -102,11 +103,11 @@ class Dygnn(nn.Module):
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-    ) -> tuple[DygnnState, Pending]:
+    ) -> tuple[DygnnState, PendingInteractions]:
         """State of N vertices to which nothing happened yet."""
         return (
             DygnnState.fresh(num_vertices, self.hidden_dim, seed=seed, dtype=dtype, device=device),
-            Pending.none(
+            PendingInteractions.none(
                 num_vertices, self.hidden_dim, propagation=self.propagation, dtype=dtype,
                 device=device,
             ),
@@ -117,7 +118,7 @@ class Dygnn(nn.Module):
         mixed = self.interact(torch.cat([source, target], dim=1))
         return ACTIVATIONS[self.activation](mixed)
 
-    def refresh(self, rows: DygnnState, pending: Pending) -> Refreshed:
+    def refresh(self, rows: DygnnState, pending: PendingInteractions) -> Refreshed:
         """State of vertices with what waits for them taken in; vertices do not see each other.
 
         Args:
@@ -158,7 +159,7 @@ class Dygnn(nn.Module):
             new["embedding"] = e.index_copy(0, at_all, self.merge(both))
         return Refreshed(**new)
 
-    def link(self, now: Refreshed, old: DygnnState, edges: IntervalEdges) -> Link:
+    def link(self, now: Refreshed, old: DygnnState, edges: IntervalEdges) -> EdgeScores:
         """Score every edge and its negative, and the summed cross entropy of both.
 
         Args:
@@ -173,13 +174,15 @@ class Dygnn(nn.Module):
         wrong = edge_dots(edges.src, edges.neg - edges.targets, keys, values, by_src=edges.by_src)
         right, wrong = right[: edges.real], wrong[: edges.real]
         loss = functional.softplus(-right).sum() + functional.softplus(wrong).sum()
-        return Link(right, wrong, loss)
+        return EdgeScores(right, wrong, loss)
 
     def classify(self, now: Refreshed) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""
         return self.head(now.embedding)
 
-    def pend(self, now: Refreshed, edges: IntervalEdges, aggregate: str = "mean") -> Pending:
+    def pend(
+        self, now: Refreshed, edges: IntervalEdges, aggregate: str = "mean"
+    ) -> PendingInteractions:
         """What waits for the ends of the edges, rows [0, ends): sums of partners as they are now.
 
         Args:
@@ -192,7 +195,7 @@ class Dygnn(nn.Module):
             edges.src, edges.target, e[: edges.sources], e[edges.targets :],
             last=aggregate == "last", by_src=edges.by_src, by_dst=edges.by_dst,
         )  # fmt: skip
-        found = Pending.none(
+        found = PendingInteractions.none(
             edges.ends, self.hidden_dim, propagation=self.propagation, dtype=e.dtype,
             device=e.device,
         )  # fmt: skip

@@ -31,7 +31,7 @@ class DotHead(nn.Module):
         return (self.keys(source) * self.values(target)).sum(1)
 
 
-class ClassHead(nn.Module):
+class PerceptronClassHead(nn.Module):
     """Logits of a vertex's class by a perceptron of two layers."""
 
     def __init__(self, hidden: int, classes: int) -> None:

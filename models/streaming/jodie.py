@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.kernels_cuda.interact import partner_sums
-from dgbench.models.streaming.dygnn import Link
+from dgbench.models.streaming.dygnn import EdgeScores
 from dgbench.models.streaming.edges import IntervalEdges
-from dgbench.models.streaming.heads import ClassHead
-from dgbench.models.streaming.state import Rows
+from dgbench.models.streaming.heads import PerceptronClassHead
+from dgbench.models.streaming.state import VertexColumns
 
 SMOOTH = 1.0
 """Weight of the distance that an embedding moves at an interaction (both lambdas of the paper)."""
 
 
 @dataclass(slots=True, eq=False)
-class JodieState(Rows):
+class JodieState(VertexColumns):
     """State of N vertices as it stood before what waits for them.
 
     Attributes:
@@ -51,7 +51,7 @@ class JodieState(Rows):
 
 
 @dataclass(slots=True, eq=False)
-class JodiePending(Rows):
+class JodiePending(VertexColumns):
     """Interactions of the last interval of N vertices, not yet taken in.
 
     Attributes:
@@ -76,7 +76,7 @@ class Jodie(nn.Module):
 
     Attributes:
         hidden_dim: H.
-        head: `ClassHead` on both roles' embeddings, or None.
+        head: `PerceptronClassHead` on both roles' embeddings, or None.
         unit: time that counts as 1.
     """
 
@@ -94,7 +94,7 @@ class Jodie(nn.Module):
         self.item = nn.Linear(2 * hidden_dim + 1, hidden_dim)
         self.drift = nn.Linear(1, hidden_dim, bias=False)
         self.predict = nn.Linear(4 * hidden_dim, 2 * hidden_dim)
-        self.head = ClassHead(2 * hidden_dim, classes) if classes else None
+        self.head = PerceptronClassHead(2 * hidden_dim, classes) if classes else None
         nn.init.normal_(self.drift.weight, std=1e-2)
 
     def new_state(
@@ -162,7 +162,7 @@ class Jodie(nn.Module):
                 new["seen"] = new["seen"].index_copy(0, took, torch.cat([other, code], dim=1))
         return JodieState(**new)
 
-    def link(self, now: JodieState, old: JodieState, edges: IntervalEdges) -> Link:
+    def link(self, now: JodieState, old: JodieState, edges: IntervalEdges) -> EdgeScores:
         """Distances of the predicted next item to the true one and to the negative, and the loss.
 
         The loss of an edge is the squared distance of the prediction and its item, and how far its
@@ -183,7 +183,7 @@ class Jodie(nn.Module):
         moved_s = (now.user - old.user).square().sum(1)[src]
         moved_g = (now.item - old.item).square().sum(1)[dst]
         loss = right.sum() + SMOOTH * (moved_s + moved_g)[: edges.real].sum()
-        return Link(-right, -wrong, loss)
+        return EdgeScores(-right, -wrong, loss)
 
     def classify(self, now: JodieState) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""

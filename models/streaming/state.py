@@ -8,11 +8,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-Self = TypeVar("Self", bound="Rows")
+Self = TypeVar("Self", bound="VertexColumns")
 
 
 @dataclass(slots=True, eq=False)
-class Rows:
+class VertexColumns:
     """Named columns, a row per vertex; any of them may be None."""
 
     def columns(self) -> dict[str, Tensor]:
@@ -68,7 +68,7 @@ class Rows:
 
 
 @dataclass(slots=True, eq=False)
-class DygnnState(Rows):
+class DygnnState(VertexColumns):
     """State of N vertices as it stood at the start of the last interval they occurred in.
 
     Attributes:
@@ -116,7 +116,7 @@ class DygnnState(Rows):
 
 
 @dataclass(slots=True, eq=False)
-class Pending(Rows):
+class PendingInteractions(VertexColumns):
     """Interactions of the last interval that N vertices occurred in, not yet taken in.
 
     Attributes:
@@ -145,7 +145,7 @@ class Pending(Rows):
         propagation: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-    ) -> Pending:
+    ) -> PendingInteractions:
         """Nothing waits."""
 
         def vectors() -> Tensor:

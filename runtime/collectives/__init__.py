@@ -11,7 +11,7 @@ from dgbench.runtime.collectives.communicator import (
 )
 from dgbench.runtime.collectives.exchange import Exchange
 from dgbench.runtime.collectives.group import GroupCommunicator
-from dgbench.runtime.collectives.progress import Progress
+from dgbench.runtime.collectives.progress import RankProgress
 from dgbench.runtime.collectives.silent import CountOnly, LocalCommunicator, count_ranks
 from dgbench.runtime.collectives.traffic import (
     OPERATIONS,
@@ -23,7 +23,7 @@ from dgbench.runtime.collectives.traffic import (
     ring_share,
     stack,
 )
-from dgbench.runtime.collectives.wire import Link, ProcessorClock, Wire
+from dgbench.runtime.collectives.wire import EmulatedLink, LinkEmulation, ProcessorClock
 
 __all__ = [
     "OPERATIONS",
@@ -32,15 +32,15 @@ __all__ = [
     "CommunicationError",
     "Communicator",
     "CountOnly",
+    "EmulatedLink",
     "Exchange",
     "GroupCommunicator",
-    "Link",
+    "LinkEmulation",
     "LocalCommunicator",
     "ProcessorClock",
-    "Progress",
+    "RankProgress",
     "Traffic",
     "TrafficMatrix",
-    "Wire",
     "count_ranks",
     "equal_parts",
     "rank_seed",

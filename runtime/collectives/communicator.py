@@ -12,8 +12,8 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from dgbench.runtime.collectives.exchange import Exchange, Ticket
-from dgbench.runtime.collectives.progress import Progress
+from dgbench.runtime.collectives.exchange import Exchange, PendingExchange
+from dgbench.runtime.collectives.progress import RankProgress
 from dgbench.runtime.collectives.traffic import (
     PHASES,
     UNITS,
@@ -23,7 +23,7 @@ from dgbench.runtime.collectives.traffic import (
     TrafficMatrix,
     ring_share,
 )
-from dgbench.runtime.collectives.wire import Wire
+from dgbench.runtime.collectives.wire import LinkEmulation
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 
@@ -68,21 +68,21 @@ class Communicator(ABC):
         device: str | torch.device = "cpu",
         meter: Meter | None = None,
         seed: int = 1,
-        progress: Progress | None = None,
+        progress: RankProgress | None = None,
     ) -> None:
         self.traffic = Traffic(rank, size)
         self.rank, self.size = rank, size
         self.device = torch.device(device)
         self.meter = meter or Meter(device=str(device))
-        self.progress = progress or Progress()
+        self.progress = progress or RankProgress()
         self.generator = torch.Generator().manual_seed(rank_seed(seed, rank))
         self.operations = 0
-        self.wire: Wire | None = None
+        self.wire: LinkEmulation | None = None
         self._phase: Phase = "forward"
 
     # What it travels on.
 
-    def use_wire(self, wire: Wire | None) -> None:
+    def use_wire(self, wire: LinkEmulation | None) -> None:
         """Let operations take no less time than on such links, or with None their own again.
 
         All ranks call it alike, with nothing under way. Values and counts stay what they are. See
@@ -246,7 +246,9 @@ class Communicator(ABC):
     # What a kind of communicator does itself. Sizes are checked and counted before.
 
     @abstractmethod
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket: ...
+    def _begin(
+        self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]
+    ) -> PendingExchange: ...
 
     @abstractmethod
     def _exchange_sizes(self, send: tuple[int, ...]) -> list[int]: ...
@@ -262,7 +264,7 @@ class Communicator(ABC):
 
     def _begin_counted(
         self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...], phase: Phase
-    ) -> Ticket:
+    ) -> PendingExchange:
         width = math.prod(x.shape[1:])
         for to, rows in enumerate(send):
             self._count("all_to_all", phase, to, rows * width, x.element_size(), 1)

@@ -23,10 +23,10 @@ from dgbench.runtime.errors import InvalidInputError
 if TYPE_CHECKING:
     from dgbench.runtime.collectives.traffic import Phase
 
-Start = Callable[[Tensor, tuple[int, ...], tuple[int, ...], "Phase"], "Ticket"]
+Start = Callable[[Tensor, tuple[int, ...], tuple[int, ...], "Phase"], "PendingExchange"]
 
 
-class Ticket(ABC):
+class PendingExchange(ABC):
     """One exchange under way.
 
     Attributes:
@@ -40,7 +40,7 @@ class Ticket(ABC):
         """Return when `received` may be read by work enqueued from now on."""
 
 
-class Arrived(Ticket):
+class Arrived(PendingExchange):
     """An exchange that needs no waiting."""
 
     def __init__(self, received: Tensor) -> None:

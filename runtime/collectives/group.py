@@ -30,11 +30,11 @@ from dgbench.runtime.collectives.communicator import (
     Communicator,
     Reduction,
 )
-from dgbench.runtime.collectives.exchange import Ticket
-from dgbench.runtime.collectives.progress import Progress
+from dgbench.runtime.collectives.exchange import PendingExchange
+from dgbench.runtime.collectives.progress import RankProgress
 from dgbench.runtime.collectives.shared import Mailbox, share_memory
 from dgbench.runtime.collectives.traffic import Operation, Phase, TrafficMatrix, stack
-from dgbench.runtime.collectives.wire import Clock, Link, Timetable, Wire
+from dgbench.runtime.collectives.wire import Clock, EmulatedLink, LinkEmulation, Timetable
 from dgbench.runtime.errors import UnsupportedError, unknown_key
 from dgbench.runtime.meter import Meter
 
@@ -72,7 +72,7 @@ class GroupCommunicator(Communicator):
         device: str | torch.device = "cpu",
         meter: Meter | None = None,
         seed: int = 1,
-        progress: Progress | None = None,
+        progress: RankProgress | None = None,
         method: Method = "auto",
         timeout_s: float = 1800.0,
         host_group: Any = None,
@@ -102,7 +102,11 @@ class GroupCommunicator(Communicator):
         self._box_asked = False
 
     def use_wire(
-        self, wire: Wire | None, *, link: Link | None = None, clock: Clock | None = None
+        self,
+        wire: LinkEmulation | None,
+        *,
+        link: EmulatedLink | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """See `Communicator.use_wire`.
 
@@ -127,7 +131,7 @@ class GroupCommunicator(Communicator):
             return
         with self._waiting("share_memory"):
             memory = share_memory(Timetable.nbytes(self.size), self.rank, self._tell)
-        link = link or Link(wire)
+        link = link or EmulatedLink(wire)
         self._timetable = Timetable(memory, self.rank, self.size, link, clock)
 
     @property
@@ -168,7 +172,7 @@ class GroupCommunicator(Communicator):
         if self._timetable is not None and to != self.rank and floats:
             self._leaving[to] = (messages, floats * itemsize)
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         out = x.new_empty((sum(receive), *x.shape[1:]))
         number = self._depart()
         source, target = self._carried(x), self._carried(out)
@@ -391,7 +395,7 @@ class GroupCommunicator(Communicator):
             ) from error
 
 
-class _Waiting(Ticket):
+class _Waiting(PendingExchange):
     """An exchange of the backend that may still be under way. Holds what it reads and writes."""
 
     def __init__(
@@ -418,7 +422,7 @@ class _Waiting(Ticket):
         del self._target, self._source
 
 
-class _Fetching(Ticket):
+class _Fetching(PendingExchange):
     """An exchange through shared memory; what is there lies with its senders until `wait`."""
 
     def __init__(

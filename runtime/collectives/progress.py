@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Progress:
+class RankProgress:
     """Notes of a rank about itself. This one keeps nothing; a launcher supplies one that does."""
 
     def waits(self, operation: str, number: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives.communicator import Communicator, Reduction
-from dgbench.runtime.collectives.exchange import Arrived, Ticket
+from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 from dgbench.runtime.collectives.traffic import TrafficMatrix, stack
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
@@ -33,7 +33,7 @@ class LocalCommunicator(Communicator):
         """A 1 x 1 matrix of nothing."""
         return stack([self.traffic])
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         # Autograd may not be given an input back as the output; a view of it may.
         return Arrived(x.view_as(x))
 
@@ -78,7 +78,7 @@ class CountOnly(Communicator):
             hint="count_ranks(function, size) runs the function as every rank and stacks the rows",
         )
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         return Arrived(_meta(x, sum(receive)))
 
     def _exchange_sizes(self, send: tuple[int, ...]) -> list[int]:

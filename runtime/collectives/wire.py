@@ -27,7 +27,7 @@ SLOTS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class LinkEmulation:
     """What links to emulate; the same on all ranks of a group.
 
     Attributes:
@@ -99,7 +99,7 @@ class ProcessorClock:
         return max(moment, now)
 
 
-class Link:
+class EmulatedLink:
     """The outgoing link of one rank.
 
     Communicators of one rank that share its network card (a group and a part of it) are given the
@@ -109,7 +109,7 @@ class Link:
         wire: what it is like. free_at: moment when all that was given to it has left.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: LinkEmulation) -> None:
         self.wire, self.free_at = wire, 0.0
 
     def depart(self, now: float, messages: Iterable[tuple[int, int]]) -> list[float]:
@@ -133,7 +133,12 @@ class Timetable:
     """
 
     def __init__(
-        self, memory: mmap.mmap, rank: int, size: int, link: Link, clock: Clock | None = None
+        self,
+        memory: mmap.mmap,
+        rank: int,
+        size: int,
+        link: EmulatedLink,
+        clock: Clock | None = None,
     ) -> None:
         self.wire, self._rank, self._size = link.wire, rank, size
         self._link, self._clock = link, clock or MonotonicClock()

@@ -4,16 +4,16 @@ A rank that raises, leaves, is killed, hangs or takes too much memory ends the w
 its limit with an error that names it. No process is left behind.
 """
 
-from dgbench.runtime.ranks.board import Place
+from dgbench.runtime.ranks.board import RankStatus
 from dgbench.runtime.ranks.errors import RankError, RankMemoryError, RankTimeoutError
 from dgbench.runtime.ranks.group import choose_backend, join
 from dgbench.runtime.ranks.launcher import TRAINING, Results, launch
 
 __all__ = [
     "TRAINING",
-    "Place",
     "RankError",
     "RankMemoryError",
+    "RankStatus",
     "RankTimeoutError",
     "Results",
     "choose_backend",

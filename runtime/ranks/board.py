@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dgbench.runtime.collectives import OPERATIONS, Progress
+from dgbench.runtime.collectives import OPERATIONS, RankProgress
 
 STARTING, WORKING, WAITING, DONE = range(4)
 
@@ -22,7 +22,7 @@ _FIELDS: Final = 8  # one cache line a rank
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankStatus:
     """Where one rank stands.
 
     Attributes:
@@ -48,7 +48,7 @@ class Place:
         return f"had worked for {self.seconds:.1f} s since {last or 'it joined the group'}"
 
 
-class Board:
+class StatusBoard:
     """The notes of all ranks; int64[P, 8] in a file."""
 
     def __init__(self, path: Path, size: int, *, create: bool = False) -> None:
@@ -62,10 +62,10 @@ class Board:
             for rank in range(size):
                 self._notes[rank * _FIELDS + _SINCE] = time.monotonic_ns()
 
-    def place(self, rank: int) -> Place:
+    def place(self, rank: int) -> RankStatus:
         """Where `rank` stands now."""
         note = self._notes[rank * _FIELDS : (rank + 1) * _FIELDS].tolist()
-        return Place(
+        return RankStatus(
             rank=rank,
             state=note[_STATE],
             operation=_NAMES[note[_OPERATION]] if note[_NUMBER] else "",
@@ -73,7 +73,7 @@ class Board:
             seconds=(time.monotonic_ns() - note[_SINCE]) / 1e9,
         )
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[RankStatus]:
         """Where all ranks stand now."""
         return [self.place(rank) for rank in range(self._size)]
 
@@ -98,10 +98,10 @@ class Board:
         return self._notes[rank * _FIELDS + _JOINED]
 
 
-class BoardProgress(Progress):
+class BoardProgress(RankProgress):
     """A communicator's notes, written on a board."""
 
-    def __init__(self, board: Board, rank: int) -> None:
+    def __init__(self, board: StatusBoard, rank: int) -> None:
         self._board, self._rank = board, rank
 
     def waits(self, operation: str, number: int) -> None:
@@ -111,7 +111,7 @@ class BoardProgress(Progress):
         self._board.note(self._rank, WORKING)
 
 
-def culprit(places: list[Place]) -> Place:
+def culprit(places: list[RankStatus]) -> RankStatus:
     """The rank that the others wait for.
 
     One that is not waiting, the furthest behind first; if all wait, the one in the earliest

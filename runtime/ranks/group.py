@@ -11,7 +11,12 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from dgbench.runtime.collectives import Communicator, GroupCommunicator, LocalCommunicator, Progress
+from dgbench.runtime.collectives import (
+    Communicator,
+    GroupCommunicator,
+    LocalCommunicator,
+    RankProgress,
+)
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 from dgbench.runtime.meter import Meter
 
@@ -76,7 +81,7 @@ def enter_group(
     store: Any = None,
     meter: Meter | None = None,
     seed: int = 1,
-    progress: Progress | None = None,
+    progress: RankProgress | None = None,
 ) -> Communicator:
     """Initialise the default process group and open its communicator.
 

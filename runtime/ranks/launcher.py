@@ -25,10 +25,10 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 from dgbench.runtime.meter import kept_spans
-from dgbench.runtime.ranks.board import Board
+from dgbench.runtime.ranks.board import StatusBoard
 from dgbench.runtime.ranks.group import choose_backend
 from dgbench.runtime.ranks.process import loopback, may_fork
-from dgbench.runtime.ranks.seat import Seat, run_seat
+from dgbench.runtime.ranks.seat import RankProcess, run_seat
 from dgbench.runtime.ranks.watch import Watch
 from dgbench.runtime.threads import default_threads
 from dgbench.runtime.touched import add_rank
@@ -121,10 +121,22 @@ def launch(
     begin, begin_ns = time.monotonic(), time.monotonic_ns()
     folder = Path(tempfile.mkdtemp(prefix="dgbench-ranks-"))
     try:
-        board = Board(folder / "board", ranks, create=True)
+        board = StatusBoard(folder / "board", ranks, create=True)
         interface = os.environ.get("GLOO_SOCKET_IFNAME", "") or loopback()
         seats = [
-            Seat(rank, ranks, folder, chosen, device, count, seed, timeout_s, interface, timing)
+            RankProcess(
+                rank,
+                ranks,
+                folder,
+                chosen,
+                device,
+                count,
+                seed,
+                timeout_s,
+                interface,
+                timing,
+                rank == 0 and kept_spans() is not None,
+            )
             for rank in range(ranks)
         ]
         work: Any = (function, tuple(args))
@@ -164,7 +176,7 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _take_spans(seat: Seat) -> None:
+def _take_spans(seat: RankProcess) -> None:
     """Put a rank's phases into the log of this process, where one is kept and the rank had it."""
     log = kept_spans()
     if log is None or not seat.spans.exists():

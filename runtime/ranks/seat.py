@@ -23,8 +23,8 @@ import torch.distributed as dist
 from dgbench.runtime import touched
 from dgbench.runtime.collectives import CommunicationError, LocalCommunicator
 from dgbench.runtime.errors import DgbenchError
-from dgbench.runtime.meter import Meter, SpanLog, keep_spans, kept_spans
-from dgbench.runtime.ranks.board import DONE, WORKING, Board, BoardProgress
+from dgbench.runtime.meter import Meter, SpanLog, keep_spans
+from dgbench.runtime.ranks.board import DONE, WORKING, BoardProgress, StatusBoard
 from dgbench.runtime.ranks.group import enter_group, own_device
 from dgbench.runtime.ranks.process import (
     die_with_launcher,
@@ -37,12 +37,14 @@ _MEMORY = re.compile(r"out of memory|can.?t allocate memory|cannot allocate memo
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankProcess:
     """A rank's place in its group.
 
     Attributes:
         folder: where board, store, results and failures lie. interface: network interface for
             Gloo, "" for its own choice. timing: whether its meter reads clocks.
+        keeps_spans: whether its clocks run and its phases stand for all ranks of a launcher that
+            keeps some.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class Seat:
     timeout_s: float
     interface: str
     timing: bool
+    keeps_spans: bool
 
     @property
     def result(self) -> Path:
@@ -78,7 +81,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RankFailure:
     """Why a rank has no result. `error` is a pickled error of dgbench, or b""."""
 
     time_ns: int
@@ -88,7 +91,7 @@ class Failure:
     error: bytes
 
 
-def run_seat(seat: Seat, work: tuple[Callable[..., Any], tuple[Any, ...]] | bytes) -> None:
+def run_seat(seat: RankProcess, work: tuple[Callable[..., Any], tuple[Any, ...]] | bytes) -> None:
     """Be a rank: prepare the process, join, work, leave the result, and end the process.
 
     Args:
@@ -113,7 +116,7 @@ def run_seat(seat: Seat, work: tuple[Callable[..., Any], tuple[Any, ...]] | byte
         os._exit(code & 0xFF)
 
 
-def _prepare(seat: Seat) -> Board:
+def _prepare(seat: RankProcess) -> StatusBoard:
     """Make the process one that cannot be left behind, and is not in others' way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -121,7 +124,7 @@ def _prepare(seat: Seat) -> Board:
     keep_freed_memory()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, a rank goes and not its launcher
-    board = Board(seat.folder / "board", seat.size)
+    board = StatusBoard(seat.folder / "board", seat.size)
     board.base(seat.rank, private_bytes(os.getpid()))
     if hasattr(signal, "SIGUSR1"):
         # Kept open for as long as the process lives.
@@ -138,10 +141,11 @@ def _prepare(seat: Seat) -> Board:
     return board
 
 
-def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    # A fork of an instrumented process: one rank's clocks run, and its phases stand for all.
+def _work(
+    seat: RankProcess, board: StatusBoard, function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     touched.clear()
-    log = SpanLog() if seat.rank == 0 and kept_spans() is not None else None
+    log = SpanLog() if seat.keeps_spans else None
     keep_spans(log)
     device = own_device(seat.device, seat.rank)
     comm = enter_group(
@@ -180,7 +184,7 @@ def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[An
             dist.destroy_process_group()
 
 
-def _fail(seat: Seat, error: BaseException) -> None:
+def _fail(seat: RankProcess, error: BaseException) -> None:
     text = " ".join(str(error).split())
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     kind: Literal["raised", "memory", "communication"] = "raised"
@@ -198,7 +202,7 @@ def _fail(seat: Seat, error: BaseException) -> None:
             pickled = found
     if kind == "raised" and not isinstance(error, DgbenchError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    failure = Failure(time.monotonic_ns(), kind, text, trace, pickled)
+    failure = RankFailure(time.monotonic_ns(), kind, text, trace, pickled)
     part = seat.folder / f"failure-{seat.rank}.part"
     with contextlib.suppress(OSError):
         part.write_bytes(pickle.dumps(failure))

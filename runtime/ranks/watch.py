@@ -18,10 +18,10 @@ import torch
 
 from dgbench.runtime.collectives import CommunicationError
 from dgbench.runtime.errors import DgbenchError
-from dgbench.runtime.ranks.board import DONE, WAITING, Board, culprit
+from dgbench.runtime.ranks.board import DONE, WAITING, StatusBoard, culprit
 from dgbench.runtime.ranks.errors import rank_error
 from dgbench.runtime.ranks.process import kill_below, private_bytes, signal_name
-from dgbench.runtime.ranks.seat import Failure, Seat
+from dgbench.runtime.ranks.seat import RankFailure, RankProcess
 
 TICK_S: Final = 0.02
 """How often memory and age of the ranks are looked at."""
@@ -52,8 +52,8 @@ class Watch:
     def __init__(
         self,
         processes: Sequence[BaseProcess],
-        seats: Sequence[Seat],
-        board: Board,
+        seats: Sequence[RankProcess],
+        board: StatusBoard,
         *,
         deadline: float,
         timeout_s: float,
@@ -112,7 +112,7 @@ class Watch:
 
     def _blame(self) -> NoReturn:
         """Raise the failure that came first: a death, then an error, then what these caused."""
-        told: list[tuple[int, Failure]] = []
+        told: list[tuple[int, RankFailure]] = []
         silent: list[int] = []
         for rank, seat in enumerate(self.seats):
             if self.processes[rank].is_alive() or self._well(rank):
@@ -232,14 +232,14 @@ class Watch:
         return f"{_mib(self.peak_bytes[rank])}{limit}"
 
 
-def _failure(path: Path) -> Failure | None:
+def _failure(path: Path) -> RankFailure | None:
     try:
         return pickle.loads(path.read_bytes())
     except (OSError, pickle.UnpicklingError, EOFError):
         return None
 
 
-def _own_error(failure: Failure) -> DgbenchError | None:
+def _own_error(failure: RankFailure) -> DgbenchError | None:
     if not failure.error:
         return None
     found = pickle.loads(failure.error)

@@ -4,9 +4,9 @@ from dgbench.runtime.topology import topology
 topology("esdg-cluster").time(traffic.matrix("bytes"), traffic.matrix("messages"))
 """
 
-from dgbench.runtime.topology.fit import AlphaBeta, Point, fit, measure_exchange
+from dgbench.runtime.topology.fit import AlphaBeta, MeasuredExchange, fit, measure_exchange
 from dgbench.runtime.topology.matrix import LinkMatrix, parse_link_matrix, read_link_matrix
-from dgbench.runtime.topology.model import Link, Projection, Topology
+from dgbench.runtime.topology.model import Projection, Topology, TopologyLink
 from dgbench.runtime.topology.named import (
     TOPOLOGIES,
     dgx1_v100,
@@ -20,11 +20,11 @@ from dgbench.runtime.topology.named import (
 __all__ = [
     "TOPOLOGIES",
     "AlphaBeta",
-    "Link",
     "LinkMatrix",
-    "Point",
+    "MeasuredExchange",
     "Projection",
     "Topology",
+    "TopologyLink",
     "dgx1_v100",
     "esdg_cluster",
     "fit",

@@ -14,7 +14,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredExchange:
     """One measured exchange, seen from its busiest link.
 
     Attributes:
@@ -48,7 +48,7 @@ class AlphaBeta:
         return messages * self.alpha_s + nbytes / self.bandwidth
 
 
-def fit(points: Sequence[Point]) -> AlphaBeta:
+def fit(points: Sequence[MeasuredExchange]) -> AlphaBeta:
     """The alpha and beta, neither negative, with the least squares of relative errors.
 
     Relative, because points span orders of magnitude and a small message counts as much as a
@@ -89,7 +89,9 @@ def fit(points: Sequence[Point]) -> AlphaBeta:
     )
 
 
-def measure_exchange(comm: Communicator, sizes: Sequence[int], *, repeats: int = 5) -> list[Point]:
+def measure_exchange(
+    comm: Communicator, sizes: Sequence[int], *, repeats: int = 5
+) -> list[MeasuredExchange]:
     """Time all-to-alls in equal parts between the ranks of one host; all ranks must call it.
 
     Args:
@@ -125,7 +127,7 @@ def measure_exchange(comm: Communicator, sizes: Sequence[int], *, repeats: int =
             seconds.append(time.perf_counter() - start)
         slowest = torch.tensor([statistics.median(seconds)], dtype=torch.float64)
         worst = comm.all_reduce(slowest.to(comm.device), "max").item()
-        points.append(Point(pairs, pairs * nbytes, worst))
+        points.append(MeasuredExchange(pairs, pairs * nbytes, worst))
     return points
 
 

@@ -22,7 +22,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class TopologyLink:
     """One direction of a connection.
 
     Attributes:
@@ -86,7 +86,7 @@ class Topology:
         self,
         name: str,
         size: int,
-        links: Sequence[Link],
+        links: Sequence[TopologyLink],
         routes: dict[tuple[int, int], tuple[int, ...]],
         *,
         assumed: str = "",

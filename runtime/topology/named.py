@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.topology.matrix import LinkMatrix, bricks, read_link_matrix
-from dgbench.runtime.topology.model import Link, Topology
+from dgbench.runtime.topology.model import Topology, TopologyLink
 
 GB: Final = 1e9
 NVLINK2_BRICK: Final = 25 * GB
@@ -41,11 +41,13 @@ class _Maker:
 
     def __init__(self, alpha_s: float) -> None:
         self.alpha_s = alpha_s
-        self.links: list[Link] = []
+        self.links: list[TopologyLink] = []
         self.routes: Ends = {}
 
     def link(self, name: str, bandwidth: float, alpha_s: float | None = None) -> int:
-        self.links.append(Link(name, self.alpha_s if alpha_s is None else alpha_s, bandwidth))
+        self.links.append(
+            TopologyLink(name, self.alpha_s if alpha_s is None else alpha_s, bandwidth)
+        )
         return len(self.links) - 1
 
     def both(self, name: str, bandwidth: float, alpha_s: float | None = None) -> tuple[int, int]:

@@ -17,10 +17,10 @@ import torch
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer.link import Link, Ticket
+from dgbench.runtime.transfer.link import PendingTransfer, TransferLink
 from dgbench.runtime.transfer.slots import Staged
 
-__all__ = ["Link", "Staged", "Ticket", "open_link"]
+__all__ = ["PendingTransfer", "Staged", "TransferLink", "open_link"]
 
 
 def open_link(
@@ -30,7 +30,7 @@ def open_link(
     asynchronous: bool = True,
     arena: bool = False,
     slots: int = 2,
-) -> Link:
+) -> TransferLink:
     """A way to the device; close it when done.
 
     CPU without arena: tensors are handed through, their bytes counted. CPU with arena: they are

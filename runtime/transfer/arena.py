@@ -20,8 +20,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer.link import Link, Ticket
-from dgbench.runtime.transfer.slots import Layout, Slot, SlotPool
+from dgbench.runtime.transfer.link import PendingTransfer, TransferLink
+from dgbench.runtime.transfer.slots import Slot, SlotLayout, SlotPool
 
 
 def copy_bytes(target: int, source: int, nbytes: int) -> None:
@@ -45,7 +45,7 @@ class CallerEngine:
         self._failed: dict[int, Exception] = {}
         self._done = 0
 
-    def start(self, layout: Layout, buffer: Tensor) -> int:
+    def start(self, layout: SlotLayout, buffer: Tensor) -> int:
         """Copy a group into a buffer; returns the job's number."""
         start = time.perf_counter()
         base = buffer.data_ptr()
@@ -80,9 +80,9 @@ class ThreadEngine:
         self.thread: Any = extension(torch.device("cpu")).CopyThread()
         self._process = os.getpid()
         # What is under way, so that its memory stays: released tickets and dropped sources, too.
-        self._memory: deque[tuple[int, Layout, Tensor]] = deque()
+        self._memory: deque[tuple[int, SlotLayout, Tensor]] = deque()
 
-    def start(self, layout: Layout, buffer: Tensor) -> int:
+    def start(self, layout: SlotLayout, buffer: Tensor) -> int:
         """Queue the copy of a group into a buffer; returns the job's number."""
         self._forget(self.thread.progress()[0])
         base = buffer.data_ptr()
@@ -113,10 +113,10 @@ class ThreadEngine:
             self._memory.popleft()
 
 
-class ArenaTicket(Ticket):
+class ArenaTicket(PendingTransfer):
     """A group in, or on its way to, a slot of the arena."""
 
-    def __init__(self, link: ArenaLink, layout: Layout, slot: Slot, job: int) -> None:
+    def __init__(self, link: ArenaLink, layout: SlotLayout, slot: Slot, job: int) -> None:
         super().__init__(layout.nbytes)
         self._account, self._engine, self._pool = link.account, link.engine, link.pool
         self._layout, self._slot, self._job = layout, slot, job
@@ -159,7 +159,7 @@ class _Account:
             self._meter.spend("copy_wait", waited)
 
 
-class ArenaLink(Link):
+class ArenaLink(TransferLink):
     """Copies into slots of an arena, in a thread of its own or (synchronous) in the caller."""
 
     copies = True

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer.link import Link, Ticket
-from dgbench.runtime.transfer.slots import Layout, Slot, SlotPool, Staged
+from dgbench.runtime.transfer.link import PendingTransfer, TransferLink
+from dgbench.runtime.transfer.slots import Slot, SlotLayout, SlotPool, Staged
 
 
 class CudaDevice:
@@ -62,7 +62,7 @@ class _Span(NamedTuple):
     names: tuple[str, ...]  # of the meter's spent times
 
 
-class _Clock:
+class _EventClock:
     """Turns pairs of events into spent times once the device has passed them."""
 
     def __init__(self, meter: Meter) -> None:
@@ -92,11 +92,11 @@ class _Clock:
                 self.busy += seconds
 
 
-class CudaTicket(Ticket):
+class CudaTicket(PendingTransfer):
     """A group in, or on its way to, a slot on the device."""
 
     def __init__(
-        self, link: CudaLink, layout: Layout, slot: Slot, arrived: torch.cuda.Event
+        self, link: CudaLink, layout: SlotLayout, slot: Slot, arrived: torch.cuda.Event
     ) -> None:
         super().__init__(layout.nbytes)
         self._link, self._layout, self._slot, self._arrived = link, layout, slot, arrived
@@ -117,7 +117,7 @@ class CudaTicket(Ticket):
         self._link.give(self._slot)
 
 
-class CudaLink(Link):
+class CudaLink(TransferLink):
     """Copies into slots on the device.
 
     Asynchronous: on a stream of its own. The compute stream waits for the event behind a copy, the
@@ -143,7 +143,7 @@ class CudaLink(Link):
         self._cuda = CudaDevice(device) if hardware is None else hardware
         self._own = self._cuda.new_stream() if asynchronous else None
         self._pool = SlotPool(slots, self._allocate, meter)
-        self._clock = _Clock(meter)
+        self._clock = _EventClock(meter)
 
     def stage(self, tensor: Tensor) -> Tensor:
         return tensor.contiguous() if self._own is None else self._cuda.pin(tensor.contiguous())

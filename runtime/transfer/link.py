@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer.slots import Layout, Staged
+from dgbench.runtime.transfer.slots import SlotLayout, Staged
 
 
-class Ticket(ABC):
+class PendingTransfer(ABC):
     """One group of tensors on its way.
 
     Attributes:
@@ -48,7 +48,7 @@ class Ticket(ABC):
             )
 
 
-class Link(ABC):
+class TransferLink(ABC):
     """A way for tensors from the host to the device.
 
     Attributes:
@@ -77,7 +77,7 @@ class Link(ABC):
         return Staged.block(tensors)
 
     @abstractmethod
-    def send(self, tensors: Sequence[Tensor]) -> Ticket:
+    def send(self, tensors: Sequence[Tensor]) -> PendingTransfer:
         """Start bringing `tensors` to the device; an asynchronous link returns at once.
 
         With as many unreleased tickets as there are slots it waits for one to be released, which
@@ -102,7 +102,7 @@ class Link(ABC):
         """
         self._closed = True
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> TransferLink:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -117,8 +117,8 @@ class Link(ABC):
         if self.copies:
             self._meter.count("bytes_h2d_moved", nbytes)
 
-    def _layout(self, tensors: Sequence[Tensor]) -> Layout:
+    def _layout(self, tensors: Sequence[Tensor]) -> SlotLayout:
         """Check what is to be sent, count it and say where it goes."""
-        layout = tensors.layout if isinstance(tensors, Staged) else Layout.of(tensors)
+        layout = tensors.layout if isinstance(tensors, Staged) else SlotLayout.of(tensors)
         self._count(layout.nbytes)
         return layout

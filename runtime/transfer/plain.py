@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dgbench.runtime.transfer.link import Link, Ticket
+from dgbench.runtime.transfer.link import PendingTransfer, TransferLink
 from dgbench.runtime.transfer.slots import Staged, check_source
 
 
-class PlainTicket(Ticket):
+class PlainTicket(PendingTransfer):
     """The very tensors that were sent. They belong to the sender, so a release changes nothing."""
 
     def __init__(self, nbytes: int, tensors: list[Tensor]) -> None:
@@ -26,7 +26,7 @@ class PlainTicket(Ticket):
         self._tensors = []
 
 
-class PlainLink(Link):
+class PlainLink(TransferLink):
     """Hands tensors through; there is nothing to wait for and no limit on open tickets."""
 
     copies = False

@@ -20,7 +20,7 @@ PATIENCE_S: Final = 60.0
 """Seconds that a send waits for a slot before it says that nobody releases one."""
 
 
-class Place(NamedTuple):
+class TensorSlot(NamedTuple):
     """Where one tensor of a group lies in the slot, and as what."""
 
     dtype: torch.dtype
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     first: int  # element of the slot taken as an array of this dtype
 
 
-class Run(NamedTuple):
+class CopyRun(NamedTuple):
     """Bytes that lie in one piece in the source and in the slot."""
 
     source: Tensor  # uint8, nbytes long
@@ -37,7 +37,7 @@ class Run(NamedTuple):
     nbytes: int
 
 
-class Layout(NamedTuple):
+class SlotLayout(NamedTuple):
     """How a group of tensors is copied into one slot.
 
     Attributes:
@@ -47,15 +47,15 @@ class Layout(NamedTuple):
         span: bytes taken in the slot.
     """
 
-    places: tuple[Place, ...]
-    runs: tuple[Run, ...]
+    places: tuple[TensorSlot, ...]
+    runs: tuple[CopyRun, ...]
     nbytes: int
     span: int
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> Layout:
+    def of(cls, tensors: Sequence[Tensor]) -> SlotLayout:
         """The layout of contiguous strided CPU tensors; raises InvalidInputError for others."""
-        places: list[Place] = []
+        places: list[TensorSlot] = []
         # a piece: first and last byte's addresses, offset, first tensor
         pieces: list[tuple[int, int, int, Tensor]] = []
         nbytes = end = 0
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
             offset = -(-end // ALIGN) * ALIGN
             size = tensor.nbytes
             places.append(
-                Place(
+                TensorSlot(
                     tensor.dtype,
                     tensor.shape,
                     tensor.stride(),
@@ -83,7 +83,7 @@ class Layout(NamedTuple):
                     continue
             pieces.append((address, address + size, offset, tensor))
         runs = tuple(
-            Run(_bytes(first, last - begin), offset, last - begin)
+            CopyRun(_bytes(first, last - begin), offset, last - begin)
             for begin, last, offset, first in pieces
         )
         return cls(tuple(places), runs, nbytes, end)
@@ -92,13 +92,13 @@ class Layout(NamedTuple):
 class Staged(tuple):
     """Host tensors ready to be sent together, with their layout worked out once."""
 
-    layout: Layout
+    layout: SlotLayout
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> Staged:
         """The tensors where they are; raises InvalidInputError for one that cannot be sent."""
         staged = cls(tensors)
-        staged.layout = Layout.of(staged)
+        staged.layout = SlotLayout.of(staged)
         return staged
 
     @classmethod
@@ -106,7 +106,7 @@ class Staged(tuple):
         cls, tensors: Sequence[Tensor], stage: Callable[[Tensor], Tensor] = Tensor.contiguous
     ) -> Staged:
         """Copies of the tensors in one block that `stage` puts in place; one run of a layout."""
-        apart = Layout.of([tensor.detach().contiguous() for tensor in tensors])
+        apart = SlotLayout.of([tensor.detach().contiguous() for tensor in tensors])
         block = torch.zeros(max(apart.span, 1), dtype=torch.uint8)
         for source, offset, nbytes in apart.runs:
             block[offset : offset + nbytes].copy_(source)
@@ -137,7 +137,7 @@ class Slot:
         """Bytes."""
         return 0 if self.buffer is None else self.buffer.numel()
 
-    def views(self, layout: Layout) -> list[Tensor]:
+    def views(self, layout: SlotLayout) -> list[Tensor]:
         """The group's tensors in this memory."""
         return [
             self._as(dtype).as_strided(shape, stride, first)

@@ -23,7 +23,7 @@ from dgbench.lab.result_checks import LOOSEST, deviations
 UNIT = 2.0**-24
 """Largest relative error of one float32 operation."""
 
-LEAST = 1e-5
+MIN_TOLERANCE = 1e-5
 """Smallest tolerance: sums of some thousand terms in another order differ by less."""
 
 SAFETY = 16.0
@@ -206,5 +206,7 @@ def rounding(
 
 
 def tolerances(rounding_of: Mapping[str, float]) -> dict[str, float]:
-    """Largest deviation of each tensor that counts as rounding, from `LEAST` to `LOOSEST`."""
-    return {name: min(LOOSEST, max(LEAST, SAFETY * gap)) for name, gap in rounding_of.items()}
+    """Tolerance of each tensor's deviation by rounding, from `MIN_TOLERANCE` to `LOOSEST`."""
+    return {
+        name: min(LOOSEST, max(MIN_TOLERANCE, SAFETY * gap)) for name, gap in rounding_of.items()
+    }

@@ -38,7 +38,7 @@ Stored = dict[int, tuple[dict[str, Tensor], dict[str, Tensor], list[tuple[int, f
 
 
 @dataclass(slots=True)
-class Probe:
+class InteractionProbe:
     """What a trainer made of a few events.
 
     Attributes:
@@ -60,7 +60,7 @@ class Probe:
     exact: bool
 
 
-def probe(trainer: InteractionTrainer, first: int, last: int) -> Probe:
+def probe(trainer: InteractionTrainer, first: int, last: int) -> InteractionProbe:
     """Let a trainer take events first .. last - 1 in, twice; its state is afterwards as before."""
     steps = [events for group in trainer.scoring_groups(first, last) for events in group]
     vertices = _named(trainer, torch.cat(steps))
@@ -81,7 +81,7 @@ def probe(trainer: InteractionTrainer, first: int, last: int) -> Probe:
     }
     for name, leaf in leaves.items():
         leaf.grad = held[name]
-    return Probe(
+    return InteractionProbe(
         steps,
         sum(float(one.loss) for one in found) / (last - first),
         sum(float(one.loss) for one in trained) / (last - first),
@@ -120,7 +120,7 @@ def compare(
     workload: InteractionWorkload,
     data: InteractionData,
     parameters: Mapping[str, Tensor],
-    found: Probe,
+    found: InteractionProbe,
     part: str,
     *,
     ordered: bool = False,

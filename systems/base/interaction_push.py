@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.models.streaming import Dygnn, DygnnState, IntervalEdges, Pending
+from dgbench.models.streaming import Dygnn, DygnnState, IntervalEdges, PendingInteractions
 from dgbench.systems.base.interactions import InteractionData
 
 KEPT: Final = 5
@@ -93,7 +93,7 @@ class Propagation:
         return found[edge, place], self.as_source[ids][edge, place], pushed
 
     @torch.no_grad()
-    def apply(self, pushes: Pushes, edges: IntervalEdges, pending: Pending) -> None:
+    def apply(self, pushes: Pushes, edges: IntervalEdges, pending: PendingInteractions) -> None:
         """Let pushes wait for their vertices, and take in the step's edges as neighbours."""
         ids, as_source, value = pushes
         for column, mine in ((pending.push_s, as_source), (pending.push_g, ~as_source)):

@@ -35,7 +35,7 @@ PLAIN_SHARE: Final = 2.0
 """Times the deviation of torch's own float32 operators, tensor by tensor, that a released baseline
 may deviate, which is made of them. Its row shows both."""
 
-PLAIN_MOST: Final = 1e-3
+MAX_PLAIN_DEVIATION: Final = 1e-3
 """Largest deviation that a system which is not released may share with torch's own operators: the
 head and the loss are torch's in all systems, and sums over many alike rows lose digits there."""
 
@@ -124,7 +124,7 @@ class Oracle:
         allowed = {name: max(most, here.get(name, 0.0)) for name, most in allowed.items()}
         checks = judged(allowed)
         if not all(check.passed for check in checks):
-            most = math.inf if released else PLAIN_MOST
+            most = math.inf if released else MAX_PLAIN_DEVIATION
             by_torch = self._by_torch(self.trainer.state())
             plain = {frame: _answers(by_torch, frame) for frame in frames}
             by_torch.close()
@@ -201,7 +201,7 @@ class Oracle:
         plain = [by_torch.step(frame) for frame in frames]
         by_torch.close()
         gap = close("losses", plain, wanted, 0.0, against="").gap
-        most = math.inf if released else PLAIN_MOST
+        most = math.inf if released else MAX_PLAIN_DEVIATION
         allowed = max(allowed, min(most, PLAIN_SHARE * gap))
         return close("losses", found, wanted, allowed, plain=plain, **about)
 

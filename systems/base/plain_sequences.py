@@ -37,7 +37,9 @@ class PlainSequences(SequenceTrainer):
         super().__init__(workload, data, device=device, meter=meter, dtype=dtype, graph=graph)
         self._ids = by_step(self.graph)
         self._snapshots = [
-            _Snapshot(data, t, self.graph.entity[ids].long(), workload.norm, self.device, dtype)
+            _PlainSnapshot(
+                data, t, self.graph.entity[ids].long(), workload.norm, self.device, dtype
+            )
             for t, ids in enumerate(self._ids)
         ]
         self._order = torch.cat(self._ids).argsort().to(self.device)
@@ -72,7 +74,7 @@ class PlainSequences(SequenceTrainer):
         return out.reshape(-1, out.shape[2]).index_select(0, rows.place)
 
 
-class _Snapshot:
+class _PlainSnapshot:
     """The vertices that exist in one snapshot as `Neighbours`; A-hat is a list of entries."""
 
     def __init__(
@@ -121,7 +123,7 @@ def _scales(target: Tensor, weight: Tensor, rows: int, norm: str) -> tuple[Tenso
 
 
 class _Padded:
-    """A row for each entity, as long as the longest sequence (`models.sequence.Rows`)."""
+    """A row for each entity, as long as the longest sequence (`models.sequence.SequenceRows`)."""
 
     def __init__(self, graph: Supergraph, device: torch.device) -> None:
         lengths = graph.start.diff()

@@ -37,7 +37,7 @@ TOLERANCE = 1e-5
 COUNTED_STEPS = 3
 """Steps that are counted. A clock decides how many follow, and counters must not depend on it."""
 
-PUT_OFF, PUT_OFF_S = 0.1, 0.2
+DEFERRED_WORK_SHARE, DEFERRED_WORK_S = 0.1, 0.2
 """Share of the timed steps, and seconds, that closing a trainer may take without a note."""
 
 
@@ -136,7 +136,7 @@ def _check_losses(losses: Sequence[float]) -> None:
 
 def _put_off(close_s: float, steps_s: float) -> list[str]:
     """A note where closing a trainer took long enough to have been part of its steps."""
-    if close_s < PUT_OFF_S or close_s < PUT_OFF * steps_s:
+    if close_s < DEFERRED_WORK_S or close_s < DEFERRED_WORK_SHARE * steps_s:
         return []
     return [
         f"closing it took {close_s:.2g} s, its timed steps {steps_s:.2g} s: it may have put off "

@@ -25,7 +25,7 @@ from dgbench.runtime.threads import threads as limited
 
 Found = TypeVar("Found")
 
-LEAST, MOST = 3, 1000
+MIN_EPOCHS, MAX_EPOCHS = 3, 1000
 """Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
 
 INSTRUMENTED: Final = (2, 6)
@@ -100,7 +100,7 @@ def time_epochs(
     """Train and time. All ranks see the same seconds, so they agree about the end without asking.
 
     Args:
-        epochs: as many; None: until the budget is spent, `LEAST` after the first at least.
+        epochs: as many; None: until the budget is spent, `MIN_EPOCHS` after the first at least.
         budget_s: seconds of timed epochs to aim for.
         accuracy: measure it after each epoch, outside of the timed part.
         clock: also told when an epoch begins and ends.
@@ -127,11 +127,11 @@ def time_epochs(
         if epochs is not None:
             if done >= epochs:
                 break
-        elif done >= MOST or (done > LEAST and spent + seconds[-1] > budget_s):
+        elif done >= MAX_EPOCHS or (done > MIN_EPOCHS and spent + seconds[-1] > budget_s):
             break
     warmup = falling_warmup(seconds)
     if epochs is None:
-        warmup = min(warmup, len(seconds) - LEAST)
+        warmup = min(warmup, len(seconds) - MIN_EPOCHS)
     return Epochs(seconds, losses, correct, warmup)
 
 

@@ -196,7 +196,7 @@ def sequence_model(workload: SequenceWorkload) -> SequenceModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scored:
+class ScoredOutputs:
     """What some rows of outputs are scored on.
 
     Attributes:
@@ -209,9 +209,9 @@ class Scored:
     label: Tensor
     test: Tensor
 
-    def to(self, device: torch.device) -> Scored:
+    def to(self, device: torch.device) -> ScoredOutputs:
         """The same on a device."""
-        return Scored(self.places.to(device), self.label.to(device), self.test.to(device))
+        return ScoredOutputs(self.places.to(device), self.label.to(device), self.test.to(device))
 
 
 class SequenceTask:
@@ -238,7 +238,7 @@ class SequenceTask:
         held = torch.randperm(label.numel(), generator=generator)
         test = torch.zeros(label.numel(), dtype=torch.bool)
         test[held[: int(workload.held_out * label.numel())]] = True
-        self.scored = Scored(places, label, test)
+        self.scored = ScoredOutputs(places, label, test)
         self.tested = int(test.sum())
         self.count = max(1, label.numel() - self.tested)
 
@@ -254,7 +254,7 @@ class SequenceTask:
         first, second = padded[self.scored.places]
         return torch.where(first >= 0, first, second).clamp(min=0)
 
-    def loss_sum(self, head: nn.Module, hidden: Tensor, part: Scored) -> Tensor:
+    def loss_sum(self, head: nn.Module, hidden: Tensor, part: ScoredOutputs) -> Tensor:
         """Summed cross entropy of what is trained on, a scalar.
 
         Args:
@@ -269,7 +269,7 @@ class SequenceTask:
         return head.loss_sum(_with_zero(hidden), places, label)
 
     @torch.no_grad()
-    def hits(self, head: nn.Module, hidden: Tensor, part: Scored) -> tuple[int, int]:
+    def hits(self, head: nn.Module, hidden: Tensor, part: ScoredOutputs) -> tuple[int, int]:
         """Right predictions and all predictions of what is held out (of everything, if nothing)."""
         test = part.test if self.tested else torch.ones_like(part.test)
         places, label = part.places[..., test], part.label[test]

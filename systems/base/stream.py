@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dgbench.models.ctdg import Hop, MemoryRows, Tgn, build_stream_model
+from dgbench.models.ctdg import MemoryRows, SampledHop, Tgn, build_stream_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.scores import average_precision
@@ -383,7 +383,7 @@ class StreamTrainer(Trainer):
             found = self.access.edge_features(eids.to(self._ids_device))
             return found.to(self.device, self.dtype)
 
-    def _recall(self, last: Hop) -> Recalled:
+    def _recall(self, last: SampledHop) -> Recalled:
         """Memories of all that the farthest hop names, each vertex read once."""
         with self.meter.phase("memory"):
             named = torch.cat([last.nodes, last.neighbours]).to(self.device)

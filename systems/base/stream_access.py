@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dgbench.models.ctdg import Hop
+from dgbench.models.ctdg import SampledHop
 
 
 class GraphAccess(Protocol):
@@ -21,7 +21,7 @@ class GraphAccess(Protocol):
 
     def sample(
         self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
-    ) -> Sequence[Sequence[Hop]]:
+    ) -> Sequence[Sequence[SampledHop]]:
         """Temporal neighbourhoods of roots, [snapshot][hop], of the events taken in so far.
 
         Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class RaceContender:
     """One setting of a race: a system, its switches, and what else its trainer takes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Contender:
 
 @contextmanager
 def opened(
-    contenders: Mapping[str, Contender],
+    contenders: Mapping[str, RaceContender],
     task: Workload | TimelineWorkload,
     context: RunContext,
     *,

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
-    from dgbench.systems.dgc.dealing import Dealt
+    from dgbench.systems.dgc.dealing import WorkAssignment
 
 UNFUSED: Final = "unfused"
 FUSED: Final = "fused"
 """Chunks of a worker apart, and those that share rows together."""
 
 
-def recounted_loads(edges: EdgeRecount, dealt: Dealt, fused: Sequence[Tensor]) -> Measurement:
+def recounted_loads(
+    edges: EdgeRecount, dealt: WorkAssignment, fused: Sequence[Tensor]
+) -> Measurement:
     """Some counts of `count_boundary`, edge by edge.
 
     Args:
@@ -58,7 +60,7 @@ def recounted_loads(edges: EdgeRecount, dealt: Dealt, fused: Sequence[Tensor]) -
 
 
 def count_boundary(
-    task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt
+    task: SequenceWorkload, data: SnapshotSequence, dealt: WorkAssignment
 ) -> tuple[Measurement, list[Tensor]]:
     """Rows loaded in one round by all workers, before and after spatial fusion.
 

@@ -27,7 +27,7 @@ from dgbench.systems.base.calibration import (
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS
 from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, as_part, inputs_of
-from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Size, Study, Told, study
+from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Study, StudySize, Told, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
 
@@ -71,7 +71,7 @@ class Encoder(msgspec.Struct, frozen=True):
     linear: list[float]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ModelCalibration(msgspec.Struct, frozen=True):
     """What is known of one model.
 
     Attributes:
@@ -108,7 +108,7 @@ class Calibration(msgspec.Struct):
     machine: dict[str, Any]
     made: str
     quick: bool
-    models: dict[str, Kept]
+    models: dict[str, ModelCalibration]
 
     def knows(self, model: str, shape: Shape) -> bool:
         """Whether chunks of this model at this size were measured."""
@@ -147,7 +147,7 @@ class Calibration(msgspec.Struct):
         write_atomically(Path(path), msgspec.json.encode(self).decode() + "\n")
 
 
-class _Version(msgspec.Struct):
+class _CalibrationVersion(msgspec.Struct):
     schema: int
     system: str
 
@@ -166,7 +166,7 @@ def load(path: Path) -> Calibration:
             f"no predictor can be read from '{path}': {error.strerror or error}", hint=HINT
         ) from error
     try:
-        head = msgspec.json.decode(raw, type=_Version)
+        head = msgspec.json.decode(raw, type=_CalibrationVersion)
         if (head.schema, head.system) != (SCHEMA, "dgc"):
             raise StoreError(
                 f"'{path}' is version {head.schema} of '{head.system}', this program reads version "
@@ -217,9 +217,9 @@ def _machine(device: str) -> dict[str, Any]:
     return {**machine, "threads": 1} if "threads" in machine else machine
 
 
-def kept_of(found: Study) -> Kept:
+def kept_of(found: Study) -> ModelCalibration:
     """What is kept of a study."""
-    return Kept(
+    return ModelCalibration(
         sizes=[(shape.feature_dim, shape.hidden_dim) for shape in found.shapes],
         encoders={
             name: _encoder(found.predictors[name].mlp, found.predictors[name].linear)
@@ -243,7 +243,7 @@ def calibrate(
     device: str = "cpu",
     quick: bool = False,
     progress: Told | None = None,
-    size: Size | None = None,
+    size: StudySize | None = None,
     models: Sequence[str] = MODELS,
     graphs: Callable[[bool], list[GraphChunks]] | None = None,
 ) -> dict[str, Any]:

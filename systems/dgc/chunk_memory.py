@@ -46,7 +46,7 @@ def kept_by_chunks(
     for epoch in range(epochs):
         made = []
         for i, (columns, neighbours) in enumerate(parts):
-            with _Kept(target, parameters) as kept:
+            with _SavedBytes(target, parameters) as kept:
                 x = features.index_select(0, columns)
                 for k in range(len(model.round_dims)):
                     shown = model.show(k, x)
@@ -65,7 +65,7 @@ def kept_by_chunks(
     return out
 
 
-class _Kept:
+class _SavedBytes:
     """Bytes that a block leaves behind for the backward pass."""
 
     def __init__(self, device: torch.device, parameters: list[Tensor]) -> None:
@@ -74,7 +74,7 @@ class _Kept:
         self._seen = {p.untyped_storage().data_ptr() for p in parameters}
         self._hooks = saved_tensors_hooks(self._pack, lambda tensor: tensor)
 
-    def __enter__(self) -> _Kept:
+    def __enter__(self) -> _SavedBytes:
         if self._device.type == "cuda":
             self._before = torch.cuda.memory_allocated(self._device)
         else:

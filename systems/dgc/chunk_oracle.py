@@ -80,7 +80,7 @@ class _PlainNeighbours:
 
 
 class _PaddedSequences:
-    """A row for each sequence, as long as the longest (`models.sequence.Rows`).
+    """A row for each sequence, as long as the longest (`models.sequence.SequenceRows`).
 
     Attributes:
         row, step: int64[R], where each vertex-step stands.

@@ -31,7 +31,7 @@ from dgbench.systems.dgc.volumes import Shape
 
 ENCODERS: Final = ("structure", "time")
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
-LEAST, MOST = 3, 9
+MIN_REPEATS, MAX_REPEATS = 3, 9
 """Measurements of one chunk: more of a short one, whose clock is coarser."""
 AIM_S = 4e-3
 """Seconds that the measurements of one encoder of one chunk should last, warm-up aside."""
@@ -65,8 +65,8 @@ class LocalChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """`models.sequence.Rows` where the model is."""
+class _SequenceDeviceRows:
+    """`models.sequence.SequenceRows` where the model is."""
 
     begins: Tensor
     sequence: Tensor
@@ -158,8 +158,8 @@ class ChunkTimer:
         *,
         device: str = "cpu",
         clock: Clock | None = None,
-        least: int = LEAST,
-        most: int = MOST,
+        least: int = MIN_REPEATS,
+        most: int = MAX_REPEATS,
         aim_s: float = AIM_S,
         packed: bool = True,
     ) -> None:
@@ -269,7 +269,9 @@ class ChunkTimer:
     def _time(self, chunk: LocalChunk) -> ChunkPass:
         model, device = self.model, self.device
         packed = (pack_sequences if self._packed else pad_sequences)(chunk.lengths)
-        rows = _Rows(*(t.to(device) for t in (packed.begins, packed.sequence, packed.position)))
+        rows = _SequenceDeviceRows(
+            *(t.to(device) for t in (packed.begins, packed.sequence, packed.position))
+        )
         place = packed.place.to(device)
         size = packed.row_length, packed.num_rows
         x = torch.rand(chunk.rows, model.spatial_dim, device=device)

@@ -32,7 +32,7 @@ MEMORY_BYTES: Final = 8 << 30
 KAHYPAR_PINS: Final = 400_000
 """KaHyPar takes minutes for a million pins."""
 
-_MOST_WEIGHT: Final = 2**30
+_MAX_WEIGHT: Final = 2**30
 """METIS adds weights up in 32 bits."""
 
 _GUARD: Final = """
@@ -219,7 +219,7 @@ def timed_cut(
 def _fitting(weight: Tensor) -> Tensor:
     """int32 weights >= 1 (0 stays 0) whose sum has 30 bits at most."""
     total = int(weight.sum(dtype=torch.int64))
-    scaled = weight.long() // max(1, -(-total // _MOST_WEIGHT))
+    scaled = weight.long() // max(1, -(-total // _MAX_WEIGHT))
     return torch.where(weight > 0, scaled.clamp(min=1), 0).to(torch.int32)
 
 

@@ -6,16 +6,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dgbench.runtime.collectives import Communicator, Wire
+from dgbench.runtime.collectives import Communicator, LinkEmulation
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
 from dgbench.systems.base.transport import use_transport
 from dgbench.systems.dgc.exchange import PlainRows, RowExchange
 from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.plan import Entries, step_entries
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows
 from dgbench.systems.dgc.store import StoreRows
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dealt:
+class WorkAssignment:
     """What all ranks are told beside the data.
 
     Attributes:
@@ -49,13 +49,13 @@ def deal(
     workload: SequenceWorkload,
     data: SnapshotSequence,
     workers: int,
-    settings: RankSettings,
+    settings: ChunkRankSettings,
     *,
     graph: Supergraph | None = None,
     entries: Entries | None = None,
     placement: Placement | None = None,
     device: str = "cpu",
-) -> Dealt:
+) -> WorkAssignment:
     """Decide which worker does what.
 
     Args:
@@ -81,7 +81,7 @@ def deal(
         placement = replace(placement, workers=placement.workers + 1)
     if entries is None:
         entries = step_entries(data, graph, workload.norm)
-    return Dealt(graph, placement, entries, chunks, seconds, notes)
+    return WorkAssignment(graph, placement, entries, chunks, seconds, notes)
 
 
 def _plain(graph: Supergraph, workers: int, partition: str) -> Placement:
@@ -96,7 +96,7 @@ def _chunks(
     workload: SequenceWorkload,
     data: SnapshotSequence,
     workers: int,
-    settings: RankSettings,
+    settings: ChunkRankSettings,
     device: str,
 ) -> tuple[Supergraph, ChunkPartition]:
     from dgbench.systems.dgc.partition import partition_chunks
@@ -116,23 +116,23 @@ def open_trainer(
     comm: Communicator,
     workload: SequenceWorkload,
     data: SnapshotSequence,
-    dealt: Dealt,
-    settings: RankSettings,
+    dealt: WorkAssignment,
+    settings: ChunkRankSettings,
     **options: Any,
-) -> RankTrainer:
+) -> ChunkRankTrainer:
     """The trainer of this rank; every rank calls it alike.
 
     Args:
-        comm, workload, data: as in `RankTrainer`.
+        comm, workload, data: as in `ChunkRankTrainer`.
         dealt: from `deal` with these settings.
         settings: how.
-        options: further ones of `RankTrainer`.
+        options: further ones of `ChunkRankTrainer`.
     """
     settings.check()
     fusion = "none"
     if settings.spatial_fusion:
         fusion = "whole" if settings.memory_limit_bytes is None else "spatial"
-    return RankTrainer(
+    return ChunkRankTrainer(
         comm,
         workload,
         data,
@@ -149,7 +149,7 @@ def open_trainer(
 
 
 def open_exchange(
-    comm: Communicator, settings: RankSettings, *, attention: bool = False
+    comm: Communicator, settings: ChunkRankSettings, *, attention: bool = False
 ) -> RowExchange:
     """How rows are had; a rank alone needs none but has the same counts.
 
@@ -164,8 +164,8 @@ def open_exchange(
     return PlainRows(comm)
 
 
-def connect(comm: Communicator, settings: RankSettings) -> None:
+def connect(comm: Communicator, settings: ChunkRankSettings) -> None:
     """Let rows travel as the settings say; all ranks call it, with nothing under way."""
     use_transport(comm, settings.transport)
     if comm.size > 1:
-        comm.use_wire(None if settings.wire is None else Wire(*settings.wire))
+        comm.use_wire(None if settings.wire is None else LinkEmulation(*settings.wire))

@@ -45,7 +45,7 @@ class RowExchange(Protocol):
         ...
 
 
-class Pending(Protocol):
+class PendingRows(Protocol):
     """Rows on their way."""
 
     def wait(self) -> Tensor:
@@ -67,7 +67,7 @@ class PlainRows:
         """As in `RowExchange`."""
         return self.start(name, x, lists).wait()
 
-    def start(self, name: str, x: Tensor, lists: RowLists) -> Pending:
+    def start(self, name: str, x: Tensor, lists: RowLists) -> PendingRows:
         """Begin what `fetch` does, so that work can be done before `wait`.
 
         Work between the two also lies between them in the backward pass.
@@ -95,7 +95,7 @@ class Fetched:
         return self._rows
 
 
-def begin(exchange: RowExchange, name: str, x: Tensor, lists: RowLists) -> Pending:
+def begin(exchange: RowExchange, name: str, x: Tensor, lists: RowLists) -> PendingRows:
     """`exchange.start` where it has one, else the whole `fetch` at once."""
     start = getattr(exchange, "start", None)
     return Fetched(exchange.fetch(name, x, lists)) if start is None else start(name, x, lists)

@@ -22,8 +22,8 @@ from dgbench.systems.base.race import relative
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
-    from dgbench.systems.dgc.dealing import Dealt
-    from dgbench.systems.dgc.plan import Group, WorkerPlan
+    from dgbench.systems.dgc.dealing import WorkAssignment
+    from dgbench.systems.dgc.plan import VertexStepGroup, WorkerPlan
     from dgbench.systems.dgc.segments import TimeGroup
     from dgbench.systems.dgc.volumes import Shape
 
@@ -140,7 +140,7 @@ class Loader:
         filled += [rows for _, _, rows in self._runs]
         return sum(tensor.nbytes for tensor in filled)
 
-    def _group(self, group: Group, shape: Shape) -> tuple[Any, ...]:
+    def _group(self, group: VertexStepGroup, shape: Shape) -> tuple[Any, ...]:
         csr, columns = group.csr, group.columns
         matrix = [self._pinned(part) for part in (csr.indptr, csr.indices, csr.values)]
         copies = [torch.empty_like(part, device=self.device) for part in matrix]
@@ -178,16 +178,20 @@ def in_turns(work: Mapping[str, Loader], least: int, budget_s: float) -> dict[st
 
 def dealt_out(
     workload: SequenceWorkload, data: SnapshotSequence, workers: int, device: str
-) -> Dealt:
+) -> WorkAssignment:
     """The partition by chunks of so many workers."""
     from dgbench.systems.dgc.dealing import deal
-    from dgbench.systems.dgc.settings_run import RankSettings
+    from dgbench.systems.dgc.settings_run import ChunkRankSettings
 
-    return deal(workload, data, workers, RankSettings(), device=device)
+    return deal(workload, data, workers, ChunkRankSettings(), device=device)
 
 
 def plans_of(
-    data: SnapshotSequence, dealt: Dealt, *, norm: str, names: Sequence[str] = tuple(SETTINGS)
+    data: SnapshotSequence,
+    dealt: WorkAssignment,
+    *,
+    norm: str,
+    names: Sequence[str] = tuple(SETTINGS),
 ) -> dict[str, WorkerPlan]:
     """Plans of the worker with most vertex-steps, a recurrent model, by setting."""
     from dgbench.systems.dgc.plan import plan_worker

@@ -172,7 +172,7 @@ class ChunkPartition:
 
 
 @dataclass(slots=True)
-class _Clock:
+class _PartitionClock:
     seconds: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(
             ("supergraph", "generation", "assignment", "refinement"), 0.0
@@ -216,7 +216,7 @@ def partition_chunks(
     notes = [text] if (text := getattr(workload, "note", "")) else []
     if workload is None:
         workload, notes = vertices_and_edges, ["work of a chunk: vertices and edges, one each"]
-    clock = _Clock()
+    clock = _PartitionClock()
     seen = _seen(graph, settings)
     clock.note("supergraph")
     refine = settings.refine and workers > 1 and graph.num_vertices > 0
@@ -283,7 +283,7 @@ def _plain(
     workers: int,
     settings: ChunkSettings,
     workload: Workload,
-    clock: _Clock,
+    clock: _PartitionClock,
     threads: int | None,
     *,
     wholes: bool = False,
@@ -330,7 +330,7 @@ def _refined(
     first: dict[str, Tensor],
     statistics: ChunkStatistics,
     floats: dict[str, int],
-    clock: _Clock,
+    clock: _PartitionClock,
     threads: int | None,
 ) -> tuple[Tensor, Tensor]:
     """int32[V] each: workers of vertex-steps in both encoders; one object where they are alike."""

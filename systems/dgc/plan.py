@@ -29,7 +29,7 @@ from dgbench.systems.dgc.halo_lists import RowLists, halo_lists, make_lists
 from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.segments import (
     Segments,
-    Stage,
+    SegmentStage,
     Temporal,
     TimeGroup,
     cut_segments,
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entries",
-    "Group",
-    "Move",
     "RowLists",
-    "Stage",
+    "RowMove",
+    "SegmentStage",
     "StructurePlan",
     "TimeGroup",
     "TimePlan",
+    "VertexStepGroup",
     "WorkerPlan",
     "halo_lists",
     "plan_worker",
@@ -59,7 +59,7 @@ Fusion = Literal["none", "spatial", "whole"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class VertexStepGroup:
     """Vertex-steps of a worker that the structure encoder takes at once.
 
     Attributes:
@@ -96,7 +96,7 @@ class StructurePlan:
     lists: RowLists
     csr: Csr
     loop: Tensor
-    groups: list[Group]
+    groups: list[VertexStepGroup]
 
     @property
     def loads(self) -> int:
@@ -105,7 +105,7 @@ class StructurePlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class RowMove:
     """Structure rows on their way to the workers of the time encoder.
 
     Attributes:
@@ -134,8 +134,8 @@ class TimePlan:
     """
 
     rows: Tensor
-    move: Move | None
-    stages: list[Stage]
+    move: RowMove | None
+    stages: list[SegmentStage]
     halo: Tensor | None = None
     lists: RowLists | None = None
     groups: tuple[TimeGroup, ...] = ()
@@ -268,7 +268,7 @@ def _fuse(csr: Csr, unit: Tensor, units: int, limit: float | None, floats: int) 
     return fuse_units(shared_rows(csr, unit, units), memory=memory, limit=limit).group
 
 
-def make_groups(csr: Csr, loop: Tensor, group: Tensor, unit: Tensor) -> list[Group]:
+def make_groups(csr: Csr, loop: Tensor, group: Tensor, unit: Tensor) -> list[VertexStepGroup]:
     """Rows of a worker cut into groups, each with the columns that it has to load.
 
     Args:
@@ -324,7 +324,7 @@ def make_groups(csr: Csr, loop: Tensor, group: Tensor, unit: Tensor) -> list[Gro
             loaded.numel(),
             None if side.values is None else side.values[a:b].clone(),
         )
-        out.append(Group(own, loaded, part, loop[own], torch.unique(units[low:high])))
+        out.append(VertexStepGroup(own, loaded, part, loop[own], torch.unique(units[low:high])))
     return out
 
 
@@ -349,7 +349,7 @@ def _plan_time(
     return TimePlan(rows, move, [], halo, lists, tuple(groups))
 
 
-def _plan_move(placement: Placement, rank: int, before: Tensor, after: Tensor) -> Move:
+def _plan_move(placement: Placement, rank: int, before: Tensor, after: Tensor) -> RowMove:
     goes, came = placement.time[before], placement.structure[after]
     asked = [before[goes == q] for q in range(placement.workers)]
     keep = asked[rank]
@@ -360,7 +360,7 @@ def _plan_move(placement: Placement, rank: int, before: Tensor, after: Tensor) -
         placement.structure, before, rank, placement.workers, wanted, asked, idle=idle
     )
     order = torch.argsort(torch.cat([keep, halo]))
-    return Move(lists, torch.searchsorted(before, keep), order)
+    return RowMove(lists, torch.searchsorted(before, keep), order)
 
 
 def _attention_lists(

@@ -78,7 +78,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredEpoch:
     """A measured epoch on one thread.
 
     Attributes:
@@ -94,7 +94,7 @@ class Run:
     time_s: float
 
 
-def fit_rates(runs: Sequence[Run], copy_bytes_per_s: float) -> Rates:
+def fit_rates(runs: Sequence[MeasuredEpoch], copy_bytes_per_s: float) -> Rates:
     """Rates, none negative, with the least squares of relative errors.
 
     Raises:
@@ -124,7 +124,7 @@ def fit_rates(runs: Sequence[Run], copy_bytes_per_s: float) -> Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlacementLoad:
     """What a placement gives the workers to do, at the size that was counted.
 
     Attributes:
@@ -147,7 +147,7 @@ class Load:
     traffic: EpochTraffic
 
 
-def load_of(graph: Supergraph, hears: Csr, placement: Placement, shape: Shape) -> Load:
+def load_of(graph: Supergraph, hears: Csr, placement: Placement, shape: Shape) -> PlacementLoad:
     """Count what a placement gives to whom; `hears` is `volumes.hearing(data, graph)`."""
     size = placement.workers
     structure, time = placement.structure.long(), placement.time.long()
@@ -169,7 +169,7 @@ def load_of(graph: Supergraph, hears: Csr, placement: Placement, shape: Shape) -
     place = unit * size + structure
     _, readers = halo(place, placement.units * size)
     _, fused = halo(structure, size)
-    return Load(
+    return PlacementLoad(
         vertices=own,
         edges=torch.bincount(structure[reader], minlength=size),
         units=torch.bincount(torch.unique(place) % size, minlength=size),
@@ -213,11 +213,11 @@ class Factor:
 
 
 PROJECTED: Final = ("compute", "load", "communicate")
-"""Parts of a projected epoch, in the order of `Epoch`."""
+"""Parts of a projected epoch, in the order of `ProjectedChunkEpoch`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class ProjectedChunkEpoch:
     """A projected epoch in seconds, nothing overlapped. Never a measurement.
 
     Attributes:
@@ -236,14 +236,14 @@ class Epoch:
 
 
 def project(
-    load: Load,
+    load: PlacementLoad,
     shape: Shape,
     rates: Rates,
     topology: Topology,
     *,
     factor: Factor | None = None,
     fused: bool = False,
-) -> Epoch:
+) -> ProjectedChunkEpoch:
     """An epoch of a placement on a machine.
 
     Args:
@@ -273,15 +273,15 @@ def project(
         sent = flow.bytes.double().numpy() * grown
         messages = (sent > 0) * (load.stages - 1 if flow.name == "state" else 1)
         spent += topology.time(sent, messages)
-    return Epoch(
+    return ProjectedChunkEpoch(
         compute_s=float(compute.max()),
         load_s=float(loaded.max()) * sum(shape.round_dims) * FLOAT_BYTES / PCIE3,
         communicate_s=spent,
     )
 
 
-def with_share(epoch: Epoch, sent: float) -> Epoch:
+def with_share(epoch: ProjectedChunkEpoch, sent: float) -> ProjectedChunkEpoch:
     """The same epoch where only a share of the rows travels (stale aggregation)."""
     if not 0 <= sent <= 1:
         raise InvalidInputError(f"'sent' is {sent}, allowed is a share from 0 to 1")
-    return Epoch(epoch.compute_s, epoch.load_s, epoch.communicate_s * sent)
+    return ProjectedChunkEpoch(epoch.compute_s, epoch.load_s, epoch.communicate_s * sent)

@@ -24,10 +24,10 @@ from dgbench.systems.base.ranked import (
     time_epochs,
 )
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
-from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleEpoch, StaleRows, summed
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -39,7 +39,7 @@ waiting for others, and the rest: loss, all-reduce, optimiser."""
 
 
 @dataclass(slots=True)
-class RankedRun:
+class ChunkRankedRun:
     """A training run on a group of ranks.
 
     Attributes:
@@ -90,7 +90,7 @@ class RankedRun:
 def train_ranked(
     workload: SequenceWorkload,
     size: int,
-    settings: RankSettings = RankSettings(),
+    settings: ChunkRankSettings = ChunkRankSettings(),
     *,
     epochs: int | None = None,
     budget_s: float = 1.0,
@@ -101,7 +101,7 @@ def train_ranked(
     accuracy: bool = False,
     data: SnapshotSequence | None = None,
     placement: Placement | None = None,
-) -> RankedRun:
+) -> ChunkRankedRun:
     """Train on `size` ranks of this machine; one rank runs in this process.
 
     Every rank waits for the others before each timed epoch. Data, vertex-steps and placement are
@@ -134,7 +134,7 @@ def train_ranked(
     begin = time.perf_counter()
     dealt = deal(workload, data, size, settings, placement=placement, device=device)
     before = time.perf_counter() - begin
-    work = _Work(workload, settings, epochs, budget_s, accuracy)
+    work = _ChunkRankInput(workload, settings, epochs, budget_s, accuracy)
     seed = workload.seed if seed is None else seed
     ranks = dealt.placement.workers
     found, peaks = on_ranks(
@@ -142,7 +142,7 @@ def train_ranked(
         threads=threads,
     )  # fmt: skip
     first = found[0]
-    return RankedRun(
+    return ChunkRankedRun(
         samples=first.seconds[first.warmup :],
         warmup=first.warmup,
         losses=first.losses,
@@ -162,18 +162,18 @@ def train_ranked(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _ChunkRankInput:
     """What every rank is told."""
 
     workload: SequenceWorkload
-    settings: RankSettings
+    settings: ChunkRankSettings
     epochs: int | None
     budget_s: float
     accuracy: bool
 
 
 @dataclass(slots=True)
-class _Found:
+class _ChunkRankOutput:
     """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
 
     seconds: list[float]
@@ -191,7 +191,9 @@ class _Found:
     notes: list[str]
 
 
-def _train(comm: Communicator, work: _Work, data: SnapshotSequence, dealt: Dealt) -> _Found:
+def _train(
+    comm: Communicator, work: _ChunkRankInput, data: SnapshotSequence, dealt: WorkAssignment
+) -> _ChunkRankOutput:
     """Be one rank."""
     connect(comm, work.settings)
     begin = time.perf_counter()
@@ -209,7 +211,7 @@ def _train(comm: Communicator, work: _Work, data: SnapshotSequence, dealt: Dealt
     state, history = trainer.state(), stale_history(trainer)
     traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
     trainer.close()
-    return _Found(
+    return _ChunkRankOutput(
         seconds=timed.seconds,
         warmup=timed.warmup,
         losses=timed.losses,
@@ -231,7 +233,7 @@ def _phases(meter: Meter) -> dict[str, float]:
     return {name: spent.get(name, 0.0) for name in PHASES}
 
 
-def stale_history(trainer: RankTrainer) -> list[StaleEpoch]:
+def stale_history(trainer: ChunkRankTrainer) -> list[StaleEpoch]:
     """What each epoch so far sent and held back on this rank; [] where all is sent."""
     exchange = trainer.exchange
     return list(exchange.history) if isinstance(exchange, StaleRows) else []

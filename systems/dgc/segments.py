@@ -76,7 +76,7 @@ class TimeGroup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class SegmentStage:
     """One worker's segments of one stage.
 
     Attributes:
@@ -123,7 +123,7 @@ def plan_stages(
     *,
     unit: Tensor | None,
     temporal: Temporal = "packed",
-) -> list[Stage]:
+) -> list[SegmentStage]:
     """One worker's stages; as many on every worker, as all take part in every exchange.
 
     Args:
@@ -136,7 +136,7 @@ def plan_stages(
             padded rows of falling length, as torch's PackedSequence wants them.
     """
     total = segments.stages
-    out: list[Stage] = []
+    out: list[SegmentStage] = []
     mine = segments.worker == rank
     arrival: Tensor | None = None
     by_stage = torch.argsort(segments.stage, stable=True)
@@ -153,7 +153,9 @@ def plan_stages(
         offsets = torch.searchsorted(rows, segments.first[own])
         units = unit[segments.first[own]] if unit is not None and temporal == "padded" else None
         groups = group_sequences(offsets, segments.length[own], starts, units, temporal)
-        out.append(Stage(groups, own.numel(), 0 if arrival is None else arrival.numel(), lists))
+        out.append(
+            SegmentStage(groups, own.numel(), 0 if arrival is None else arrival.numel(), lists)
+        )
         arrival = following
     return out
 

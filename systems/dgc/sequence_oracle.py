@@ -17,7 +17,7 @@ from msgspec import structs
 from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, at_most, close, deviations
-from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
+from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
 
@@ -100,7 +100,7 @@ def close_to_exact(
         ask: what made `wanted`, to find out what rounding does where the least tolerance fails.
         words: further fields of the check.
     """
-    check = close(of, found, wanted, LEAST, against=AGAINST, **words)
+    check = close(of, found, wanted, MIN_TOLERANCE, against=AGAINST, **words)
     if check.passed:
         return check
     return close(of, found, wanted, tolerances(rounding(ask, wanted)), against=AGAINST, **words)
@@ -224,7 +224,7 @@ class SequenceOracle:
         words = {"against": AGAINST, "system": name, "part": self._part(when)}
         checks = []
         for of, tensors in exact.items():
-            check = close(of, own[of], tensors, LEAST, **words)
+            check = close(of, own[of], tensors, MIN_TOLERANCE, **words)
             # What rounding does at the start is known for all, elsewhere it is found out anew.
             for place in (self.first, state):
                 if not check.passed:
@@ -264,7 +264,7 @@ class SequenceOracle:
         found = torch.tensor(list(losses), dtype=torch.float64)
         part = self._part(f"first {len(losses)} steps")
         words = {"against": AGAINST, "system": name, "part": part}
-        check = close("losses", found, wanted, LEAST, **words)
+        check = close("losses", found, wanted, MIN_TOLERANCE, **words)
         if check.passed:
             return check
         if self._rounding_of_losses is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from dgbench.runtime.collectives import Wire
+from dgbench.runtime.collectives import LinkEmulation
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.base.transport import Transport, check_transport
 from dgbench.systems.dgc.partition import ChunkSettings
@@ -27,7 +27,7 @@ TEMPORAL: Final[tuple[Temporal, ...]] = ("packed", "padded", "packed_sequence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSettings:
+class ChunkRankSettings:
     """How a model is trained on several workers; all but `stale` train the same model.
 
     Attributes:
@@ -60,7 +60,7 @@ class RankSettings:
     wire: tuple[float, float] | None = None
     transport: Transport = "auto"
 
-    def check(self) -> RankSettings:
+    def check(self) -> ChunkRankSettings:
         """Return self.
 
         Raises:
@@ -82,22 +82,22 @@ class RankSettings:
                 f"'memory_limit_bytes' is {self.memory_limit_bytes!r}; more than 0 is needed"
             )
         if self.wire is not None:
-            Wire(*self.wire)
+            LinkEmulation(*self.wire)
         return self
 
 
 _PLAIN: Final = {"spatial_fusion": False, "temporal": "padded"}
 
-BASELINES: Final[Mapping[str, RankSettings]] = {
-    "PyGT-PSS": RankSettings(partition="snapshots", **_PLAIN),
-    "PyGT-PTS": RankSettings(partition="sequences", **_PLAIN),
-    "PyGT-PSS-TS": RankSettings(partition="both", **_PLAIN),
+BASELINES: Final[Mapping[str, ChunkRankSettings]] = {
+    "PyGT-PSS": ChunkRankSettings(partition="snapshots", **_PLAIN),
+    "PyGT-PTS": ChunkRankSettings(partition="sequences", **_PLAIN),
+    "PyGT-PSS-TS": ChunkRankSettings(partition="both", **_PLAIN),
 }
 """The paper's baselines: snapshot by snapshot, sequences padded to the longest of a worker."""
 
-LADDER: Final[Mapping[str, RankSettings]] = {
-    "DGC w/o CF&SG": RankSettings(**_PLAIN),
-    "DGC w/o SG": RankSettings(),
-    "DGC": RankSettings(stale=StaleSettings()),
+LADDER: Final[Mapping[str, ChunkRankSettings]] = {
+    "DGC w/o CF&SG": ChunkRankSettings(**_PLAIN),
+    "DGC w/o SG": ChunkRankSettings(),
+    "DGC": ChunkRankSettings(stale=StaleSettings()),
 }
 """DGC step by step: the partition alone, with chunk fusion, with stale aggregation."""

@@ -81,7 +81,7 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
+class _CutStage:
     """Segments with the same number of cuts before them.
 
     Attributes:
@@ -178,7 +178,7 @@ class Workers:
         self.csr = Csr(indptr, column[order].int(), columns, value[order])
         self.loop = loop[:, None]
 
-    def _stages(self) -> list[_Stage]:
+    def _stages(self) -> list[_CutStage]:
         graph, worker = self.graph, self.worker
         entity = graph.entity.long()
         fresh = torch.ones(graph.num_vertices, dtype=torch.bool)
@@ -195,12 +195,12 @@ class Workers:
             rows = pack_sequences(lengths)
             begin = torch.cumsum(lengths, 0) - lengths
             if stage == 0:
-                found.append(_Stage(steps, rows, steps[:0], None, None))
+                found.append(_CutStage(steps, rows, steps[:0], None, None))
                 continue
             before = steps[begin] - 1
             number = torch.arange(numbers.numel())
             boundary = Boundary.of(number, worker[before], worker[steps[begin]], self.count)
-            found.append(_Stage(steps, rows, before, rows.begins_from(number), boundary))
+            found.append(_CutStage(steps, rows, before, rows.begins_from(number), boundary))
         return found
 
     def _attended(self) -> _Attended:
@@ -239,7 +239,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ExchangeCopies:
     """The copies of one exchange."""
 
     last: LastSent
@@ -277,7 +277,7 @@ class StaleWorkers(SequenceTrainer):
         self.hits = (0, 0)
         self.hidden: Tensor | None = None
         self._now = StaleEpoch()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _ExchangeCopies] = {}
 
     def accumulate(self) -> float:
         hidden = self._forward()
@@ -347,7 +347,7 @@ class StaleWorkers(SequenceTrainer):
         order = torch.cat([stage.steps for stage in self.workers.stages]).argsort()
         return torch.cat(outs).index_select(0, order)
 
-    def _handed(self, number: int, stage: _Stage, ends: list[tuple[Tensor, ...]]) -> Tensor:
+    def _handed(self, number: int, stage: _CutStage, ends: list[tuple[Tensor, ...]]) -> Tensor:
         """States that the segments of a stage begin from, stale where they were held back."""
         earlier = self.workers.stages[number - 1]
         place = torch.searchsorted(earlier.steps, stage.before)
@@ -367,7 +367,7 @@ class StaleWorkers(SequenceTrainer):
             return now
         kept = self._kept.get(name)
         if kept is None:
-            kept = self._kept[name] = _Kept(LastSent(self.settings, boundary.sender))
+            kept = self._kept[name] = _ExchangeCopies(LastSent(self.settings, boundary.sender))
         share = self.threshold.share
         sent = kept.last.choose(now, share)
         self._now.largest[name] = kept.last.largest

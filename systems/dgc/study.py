@@ -46,7 +46,7 @@ FEATURES, HIDDEN = 2, 32
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class StudySize:
     """How many chunks are measured, and how long training lasts.
 
     Attributes:
@@ -68,8 +68,8 @@ class Size:
     aim_s: float = 4e-3
 
 
-QUICK: Final = Size(train=500, test=150, largest=4096, budget_s=5.0, aim_s=2e-3)
-FULL: Final = Size(
+QUICK: Final = StudySize(train=500, test=150, largest=4096, budget_s=5.0, aim_s=2e-3)
+FULL: Final = StudySize(
     train=3000, test=1000, largest=16384, budget_s=60.0, hidden_dims=(HIDDEN, 16, 64)
 )
 
@@ -166,7 +166,7 @@ Told = Callable[[int, int, str], None]
 def study(
     model: str,
     cuts: Sequence[GraphChunks],
-    size: Size,
+    size: StudySize,
     *,
     device: str = "cpu",
     seed: int = 1,
@@ -253,7 +253,7 @@ def _train(
     seconds: list[Tensor],
     shapes: list[Shape],
     encoder: str,
-    size: Size,
+    size: StudySize,
     seed: int,
 ) -> Predictors:
     statistics = [statistics_of(part) for part in parts]

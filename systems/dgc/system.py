@@ -15,12 +15,12 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, load_sequences
 from dgbench.systems.base.system import System
-from dgbench.systems.dgc.dealing import Dealt, deal, open_trainer
+from dgbench.systems.dgc.dealing import WorkAssignment, deal, open_trainer
 from dgbench.systems.dgc.partition import ChunkSettings
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.techniques import TECHNIQUES
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class DgcTrainer(SequenceTrainer):
         workload, data: the task and its snapshots, from `load_sequences`.
         switches: a truth value for each of `DgcSystem.techniques`.
         workers: that the partition is for; None: one, or with `stale` `STALE_WORKERS`.
-        settings: further fields of `RankSettings`; switches come first.
+        settings: further fields of `ChunkRankSettings`; switches come first.
         device, meter, dtype: as in `SequenceTrainer`.
 
     Attributes:
@@ -55,13 +55,13 @@ class DgcTrainer(SequenceTrainer):
         switches: Mapping[str, bool],
         *,
         workers: int | None = None,
-        settings: RankSettings | None = None,
+        settings: ChunkRankSettings | None = None,
         device: str = "cpu",
         meter: Meter | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.on = dict(switches)
-        self._settings = run_settings(self.on, settings or RankSettings()).check()
+        self._settings = run_settings(self.on, settings or ChunkRankSettings()).check()
         count = (STALE_WORKERS if self.on["stale"] else 1) if workers is None else workers
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidInputError(f"workers is {count!r}; an integer >= 1 is allowed")
@@ -71,7 +71,7 @@ class DgcTrainer(SequenceTrainer):
         )
         self.notes.extend(self.dealt.notes)
         if self.on["stale"]:
-            self.inner: RankTrainer | StaleWorkers = self._emulated(dtype)
+            self.inner: ChunkRankTrainer | StaleWorkers = self._emulated(dtype)
         else:
             self.inner = self._together(dtype)
         self.model, self.task = self.inner.model, self.inner.task
@@ -100,12 +100,12 @@ class DgcTrainer(SequenceTrainer):
             "partition_s": self.dealt.seconds,
             "vertex_steps_max_over_mean": float(loads[0].max() / loads[0].mean().clamp(min=1)),
         }
-        if isinstance(self.inner, RankTrainer):
+        if isinstance(self.inner, ChunkRankTrainer):
             found["padded_steps"] = float(self.inner.plan.time.padding)
             found["loaded_rows"] = float(self.inner.plan.structure.loads)
         return found
 
-    def _together(self, dtype: torch.dtype) -> RankTrainer:
+    def _together(self, dtype: torch.dtype) -> ChunkRankTrainer:
         """One worker that has the chunks of all."""
         placement = self.dealt.placement
         alone = torch.zeros_like(placement.structure)
@@ -115,7 +115,7 @@ class DgcTrainer(SequenceTrainer):
             comm,
             self.workload,
             self.data,
-            Dealt(self.graph, whole, self.dealt.entries, None, 0.0),
+            WorkAssignment(self.graph, whole, self.dealt.entries, None, 0.0),
             replace(self._settings, stale=None),
             dtype=dtype,
         )
@@ -140,7 +140,7 @@ class DgcTrainer(SequenceTrainer):
         return StaleWorkers(workers, self._settings.stale, meter=self.meter)
 
 
-def run_settings(switches: Mapping[str, bool], settings: RankSettings) -> RankSettings:
+def run_settings(switches: Mapping[str, bool], settings: ChunkRankSettings) -> ChunkRankSettings:
     """Settings of a run with these switches; what they do not decide is kept.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dgbench.kernels_cuda.supergraph import Supergraph
     from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
     from dgbench.systems.base.sequences import SequenceWorkload
-    from dgbench.systems.dgc.dealing import Dealt
+    from dgbench.systems.dgc.dealing import WorkAssignment
     from dgbench.systems.dgc.segments import TimeGroup
 
 BY_CHUNK, PADDED, PACKED, TORCH = "padded by chunk", "padded", "packed", "PackedSequence"
@@ -31,7 +31,7 @@ _TEMPORAL: Final = {BY_CHUNK: "padded", PADDED: "packed_sequence", PACKED: "pack
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class EncoderVariant:
     """One form of the encoder.
 
     Attributes:
@@ -50,13 +50,13 @@ class Form:
 def time_encoders(
     workload: SequenceWorkload,
     data: SnapshotSequence,
-    dealt: Dealt,
+    dealt: WorkAssignment,
     device: str,
     least: int,
     budget_s: float,
     *,
     compare: bool = True,
-) -> dict[str, Form]:
+) -> dict[str, EncoderVariant]:
     """All forms in turns over all sequences of a graph, as one worker has them.
 
     Args:
@@ -94,7 +94,7 @@ def time_encoders(
 
     wanted = exact() if compare else {}
     return {
-        name: Form(
+        name: EncoderVariant(
             seconds[name],
             zeros[name],
             max(relative(a, b) for a, b in zip(answers[name], answers[PADDED], strict=True)),
@@ -115,7 +115,7 @@ def _scan(
 ) -> Callable[[Tensor], Tensor]:
     """The model's own scans over rows of every group."""
     parts = [
-        (_Rows(*(t.to(device) for t in (g.begins, g.rows.sequence, g.rows.position))),
+        (_SegmentRows(*(t.to(device) for t in (g.begins, g.rows.sequence, g.rows.position))),
          g.steps.to(device), g.rows.place.to(device))
         for g in groups
     ]  # fmt: skip
@@ -172,7 +172,7 @@ def _exact(model: MpnnLstmBare, graph: Supergraph, x: Tensor) -> tuple[Tensor, T
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _SegmentRows:
     begins: Tensor
     sequence: Tensor
     position: Tensor

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
-from dgbench.systems.base.sequences import Scored, SequenceTrainer, SequenceWorkload
+from dgbench.systems.base.sequences import ScoredOutputs, SequenceTrainer, SequenceWorkload
 from dgbench.systems.dgc.exchange import PlainRows, RowExchange
 from dgbench.systems.dgc.fusion import fuse_units, shared_rows
 from dgbench.systems.dgc.halo_lists import RowLists, halo_lists
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dgbench.kernels_cuda.supergraph import Supergraph
 
 
-class RankTrainer(SequenceTrainer):
+class ChunkRankTrainer(SequenceTrainer):
     """Trains on a share of the vertex-steps; every method is called by all workers alike.
 
     Parameters are replicated and stay equal, for all workers step with the same summed gradient.
@@ -181,7 +181,7 @@ class RankTrainer(SequenceTrainer):
         ).tolist()
         return right / total if total else 0.0
 
-    def _scored(self) -> Scored:
+    def _scored(self) -> ScoredOutputs:
         """What this worker scores, over the rows that `_hidden` gives."""
         scored, rank, time = self.task.scored, self.comm.rank, self.plan.time
         scorer = self.task.owners(self.placement.time)
@@ -191,7 +191,7 @@ class RankTrainer(SequenceTrainer):
         places = scored.places[..., mine]
         if self.workload.task == "active":
             self._own = place[torch.searchsorted(time.rows, places)].to(self.device)
-            return Scored(torch.arange(label.numel()), label, test).to(self.device)
+            return ScoredOutputs(torch.arange(label.numel()), label, test).to(self.device)
         # Ends of pairs: own rows once each, then those of others, then nothing.
         exists = scored.places < self.task.vertices
         reader = scorer.expand_as(exists)[exists]
@@ -214,7 +214,7 @@ class RankTrainer(SequenceTrainer):
         local = torch.full_like(places, own.numel() + halo.numel())
         local[there] = found
         self._own = place[torch.searchsorted(time.rows, own)].to(self.device)
-        return Scored(local, label, test).to(self.device)
+        return ScoredOutputs(local, label, test).to(self.device)
 
     def _hidden(self, out: Tensor) -> Tensor:
         """The rows that are scored here."""

@@ -30,7 +30,7 @@ from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.ranked import WorkClock
 from dgbench.systems.base.sequences import SequenceWorkload, vertex_steps
 from dgbench.systems.base.transport import Transport, bind, carrier
-from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
+from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
 from dgbench.systems.dgc.plan import step_entries
 from dgbench.systems.dgc.ranked import PHASES, stale_history
 from dgbench.systems.dgc.sequence_oracle import (
@@ -40,9 +40,9 @@ from dgbench.systems.dgc.sequence_oracle import (
     load_state,
     send_every_row,
 )
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleEpoch, summed
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -56,7 +56,7 @@ CLOCKED = 2
 
 
 @dataclass(slots=True)
-class RankTurns:
+class ChunkRaceResult:
     """What the contenders did; everything by name.
 
     Attributes:
@@ -69,7 +69,7 @@ class RankTurns:
         counters: of one epoch, summed over ranks; rows and floats by name of exchange.
         partition_s: seconds to make the placement.
         prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
-        work_s: per rank, seconds per epoch of own work, see `RankedRun.work_s`.
+        work_s: per rank, seconds per epoch of own work, see `ChunkRankedRun.work_s`.
         stages: segments that no worker can run before another has ended.
         losses: of every epoch, warm-up included.
         output: of the untrained model, over all vertex-steps.
@@ -111,7 +111,7 @@ def take_rank_turns(
     workload: SequenceWorkload,
     data: SnapshotSequence,
     ranks: int,
-    contenders: Mapping[str, RankSettings],
+    contenders: Mapping[str, ChunkRankSettings],
     *,
     least: int = 5,
     budget_s: float = 1.0,
@@ -119,7 +119,7 @@ def take_rank_turns(
     device: str = "cpu",
     transport: Transport = "auto",
     compare: bool = True,
-) -> RankTurns:
+) -> ChunkRaceResult:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
     Args:
@@ -147,8 +147,8 @@ def take_rank_turns(
     settings = {n: replace(s.check(), transport=transport) for n, s in contenders.items()}
     graph = vertex_steps(data, workload)
     entries = step_entries(data, graph, workload.norm)
-    known: dict[tuple[object, ...], Dealt] = {}
-    dealt: dict[str, Dealt] = {}
+    known: dict[tuple[object, ...], WorkAssignment] = {}
+    dealt: dict[str, WorkAssignment] = {}
     for name, some in settings.items():
         key = (some.partition, some.chunks if some.partition == "chunks" else None)
         if key not in known:
@@ -157,7 +157,9 @@ def take_rank_turns(
             )
         dealt[name] = known[key]
     drawn = random.SystemRandom().choice(list(settings))
-    told = _Told(workload, data, settings, dealt, least, budget_s, transport, compare, drawn)
+    told = _ChunkRaceRankInput(
+        workload, data, settings, dealt, least, budget_s, transport, compare, drawn
+    )
     if ranks == 1:
         comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=workload.seed)
         found = [_take(comm, told)]
@@ -176,7 +178,7 @@ def take_rank_turns(
         )
     first, names = found[0], list(settings)
     shares = {n: [f.phases[n] for f in found] for n in names}
-    return RankTurns(
+    return ChunkRaceResult(
         seconds={n: [max(turn) for turn in zip(*(f.seconds[n] for f in found))] for n in names},  # noqa: B905
         phases={
             n: {p: sum(share[p] for share in shares[n]) / ranks for p in PHASES} for n in names
@@ -201,13 +203,13 @@ def take_rank_turns(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _ChunkRaceRankInput:
     """What every rank is told."""
 
     workload: SequenceWorkload
     data: SnapshotSequence
-    settings: dict[str, RankSettings]
-    dealt: dict[str, Dealt]
+    settings: dict[str, ChunkRankSettings]
+    dealt: dict[str, WorkAssignment]
     least: int
     budget_s: float
     transport: Transport
@@ -216,7 +218,7 @@ class _Told:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ChunkRaceRankOutput:
     """What one rank tells."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -235,13 +237,13 @@ class _Found:
     carrier: str = ""
 
 
-def _take(comm: Communicator, told: _Told) -> _Found:
+def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput:
     """Be one rank."""
     if told.transport == "auto" and comm.size > 1:
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
         bind(comm.rank, comm.size)
-    found, names = _Found(), list(told.settings)
-    trainers: dict[str, RankTrainer] = {}
+    found, names = _ChunkRaceRankOutput(), list(told.settings)
+    trainers: dict[str, ChunkRankTrainer] = {}
     clocks: dict[str, WorkClock] = {}
     for name, settings in told.settings.items():
         connect(comm, settings)
@@ -313,8 +315,8 @@ class TrainedAnswers:
 
 def ask_trained(
     comm: Communicator,
-    trainers: Mapping[str, RankTrainer],
-    settings: Mapping[str, RankSettings],
+    trainers: Mapping[str, ChunkRankTrainer],
+    settings: Mapping[str, ChunkRankSettings],
     drawn: str,
 ) -> TrainedAnswers:
     """Ask trained contenders at the parameters of the one that was drawn; all ranks call it."""
@@ -330,7 +332,7 @@ def ask_trained(
     return found
 
 
-def _phases(comm: Communicator, trainer: RankTrainer) -> dict[str, float]:
+def _phases(comm: Communicator, trainer: ChunkRankTrainer) -> dict[str, float]:
     """Seconds per epoch with clocks read, the median of some epochs."""
     each = []
     for _ in range(CLOCKED):

@@ -25,7 +25,7 @@ from dgbench.systems.dgc.unit_bytes import UnitBytes
 
 if TYPE_CHECKING:
     from dgbench.systems.dgc.plan import WorkerPlan
-    from dgbench.systems.dgc.segments import Stage, Temporal, TimeGroup
+    from dgbench.systems.dgc.segments import SegmentStage, Temporal, TimeGroup
 
 LOAD, STRUCTURE, TIME, SEND = "transfer", "gnn", "rnn", "communicate"
 """Phases: loading rows of a part, the structure encoder, the time encoder, exchanges."""
@@ -33,7 +33,7 @@ LOAD, STRUCTURE, TIME, SEND = "transfer", "gnn", "rnn", "communicate"
 
 @dataclass(frozen=True, slots=True)
 class DeviceRows:
-    """`models.sequence.Rows` where the model is.
+    """`models.sequence.SequenceRows` where the model is.
 
     Attributes:
         own: bool[T, N], the steps whose outputs are kept here; None: all.
@@ -46,7 +46,7 @@ class DeviceRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _StructureEncoderGroup:
     """A group of the structure encoder on the device."""
 
     rows: int
@@ -55,7 +55,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _TimeEncoderGroup:
     """A group of the time encoder on the device.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _DeviceStage:
     """Segments of one stage on the device.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Stage:
     """
 
     name: str
-    runs: list[_Run]
+    runs: list[_TimeEncoderGroup]
     order: Tensor | None
     lists: RowLists | None
 
@@ -158,13 +158,15 @@ class Worker:
         groups = plan.groups
         whole = len(groups) <= 1 and all(g.columns.numel() == width for g in groups)
         self._whole: MatrixNeighbours | None = None
-        self._parts: list[_Part] = []
+        self._parts: list[_StructureEncoderGroup] = []
         if whole:
             self._whole = self._neighbours(plan.csr, plan.loop)
             return
         for group in groups:
             made = self._neighbours(group.csr, group.loop)
-            self._parts.append(_Part(group.rows.numel(), group.columns.numel(), made))
+            self._parts.append(
+                _StructureEncoderGroup(group.rows.numel(), group.columns.numel(), made)
+            )
         self._columns = torch.cat([g.columns for g in groups]).to(self.device)
         self._order, self._back = _orders(torch.cat([g.rows for g in groups]), self.device)
 
@@ -233,7 +235,7 @@ class Worker:
                 return x
             return turn(arrange(turn(x, meter, STRUCTURE), self._order, self._back), meter, LOAD)
 
-    def _received(self, k: int, number: int, part: _Part, piece: Tensor) -> Tensor:
+    def _received(self, k: int, number: int, part: _StructureEncoderGroup, piece: Tensor) -> Tensor:
         """What a part makes of the rows that it has loaded."""
         if self._held is None or not torch.is_grad_enabled():
             return self.model.receive(k, part.neighbours, piece)
@@ -291,7 +293,7 @@ class Worker:
             base += group.rows.row_length * group.rows.num_rows
         self._index, self._from, self.place = (t.to(self.device) for t in (index, back, place))
 
-    def _run(self, group: TimeGroup) -> _Run:
+    def _run(self, group: TimeGroup) -> _TimeEncoderGroup:
         rows, own, falling = group.rows, None, None
         if group.own is not None and self._temporal == "packed":
             own = torch.zeros(rows.row_length * rows.num_rows, dtype=torch.bool)
@@ -300,16 +302,16 @@ class Worker:
         if self._temporal == "packed_sequence" and not self._attends:
             falling = FallingRows(rows.lengths, self.device)
         told = (t.to(self.device) for t in (group.begins, rows.sequence, rows.position))
-        return _Run(DeviceRows(*told, own), group.ends.to(self.device), falling)
+        return _TimeEncoderGroup(DeviceRows(*told, own), group.ends.to(self.device), falling)
 
-    def _stage(self, number: int, stage: Stage) -> _Stage:
+    def _stage(self, number: int, stage: SegmentStage) -> _DeviceStage:
         runs = [self._run(group) for group in stage.groups]
         order = None
         if runs:
             numbers = torch.cat([group.sequences for group in stage.groups])
             order = _orders(numbers, self.device)[0]
         lists = None if stage.lists is None else stage.lists.to(self.device)
-        return _Stage(f"state{number}", runs, order, lists)
+        return _DeviceStage(f"state{number}", runs, order, lists)
 
     def _moved(self, x: Tensor) -> Tensor:
         """Rows of the time encoder, those that stay first."""
@@ -346,7 +348,7 @@ class Worker:
             return turn(outs[0] if len(outs) == 1 else torch.cat(outs), self.meter, TIME)
 
     def _recur(
-        self, run: _Run, x: Tensor, states: tuple[Tensor, ...] | None, goes_on: bool
+        self, run: _TimeEncoderGroup, x: Tensor, states: tuple[Tensor, ...] | None, goes_on: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """Outputs of a run, [T, N, D], and if it goes on elsewhere one tensor of end states."""
         if run.falling is not None:
@@ -357,7 +359,7 @@ class Worker:
         out, all_states = self.model.temporal_fused(x, run.rows, starts)
         return out, [_ends(all_states, run.ends)] if goes_on else []
 
-    def _hand_over(self, stage: _Stage, ends: list[Tensor]) -> tuple[Tensor, ...] | None:
+    def _hand_over(self, stage: _DeviceStage, ends: list[Tensor]) -> tuple[Tensor, ...] | None:
         """States that the next stage's segments begin from; None where nothing arrives."""
         dims = self.model.state_dims
         if ends:

@@ -35,7 +35,7 @@ STAND_IN: Final = "dgc-stand-in"
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadModel:
     """A workload model at hand.
 
     Attributes:
@@ -58,7 +58,7 @@ class Workload:
 
 def workload_of(
     name: WorkloadName, shape: Shape, device: str = "cpu", *, fused: bool = True
-) -> Workload:
+) -> WorkloadModel:
     """The workload model of a name, as good as this machine has it.
 
     `vertices` and `edges` are counts. `mlp` and `linear` are this machine's calibrated ones; where
@@ -80,25 +80,27 @@ def workload_of(
     if name not in NAMES:
         raise unknown_key("workload", name, NAMES)
     if name == "vertices":
-        return Workload(name, "counted", "vertex-steps", "", lambda s: s.vertices.double())
+        return WorkloadModel(name, "counted", "vertex-steps", "", lambda s: s.vertices.double())
     if name == "edges":
-        return Workload(name, "counted", "edges", "", lambda s: s.edges.double())
+        return WorkloadModel(name, "counted", "edges", "", lambda s: s.edges.double())
     model = model_of(shape)
     kept, why = find(device)
     if kept is not None and kept.knows(model, shape):
         if name == "mlp":
-            return Workload(
+            return WorkloadModel(
                 name, "calibrated", "seconds", "", lambda s: kept.mlp(model, shape, s, fused=fused)
             )
         if (shape.feature_dim, shape.hidden_dim) == kept.models[model].sizes[0]:
-            return Workload(name, "calibrated", "seconds", "", _plain(kept.linear(model), fused))
+            return WorkloadModel(
+                name, "calibrated", "seconds", "", _plain(kept.linear(model), fused)
+            )
         why = "the calibrated linear model is for another size"
     elif kept is not None:
         why = f"no chunk of {model} at hidden size {shape.hidden_dim} was measured for it"
     asked = "the perceptrons" if name == "mlp" else "the calibrated linear model"
     note = f"a linear model, measured once and quickly, stands in for {asked}: {why}"
     guess = _plain(measured_linear(shape, device), fused)
-    return Workload(name, "measured once", "seconds", note, guess)
+    return WorkloadModel(name, "measured once", "seconds", note, guess)
 
 
 def _plain(linear: Linear, fused: bool) -> Callable[[ChunkStatistics], Tensor]:
@@ -142,7 +144,7 @@ def _measured(shape: Shape, device: str) -> Linear:
 def _kept(path: Path) -> dict[str, list[float]]:
     """Coefficients by model and sizes; none where the file is missing, damaged or outdated."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        found = msgspec.json.decode(path.read_bytes(), type=_StoredWorkloadModel)
     except (OSError, msgspec.MsgspecError):
         return {}
     if found.versions != _versions():
@@ -159,7 +161,7 @@ def _versions() -> dict[str, str]:
     return {"dgbench": __version__, "torch": str(torch.__version__)}
 
 
-class _Kept(msgspec.Struct):
+class _StoredWorkloadModel(msgspec.Struct):
     versions: dict[str, str]
     coefficients: dict[str, tuple[float, float, float, float]]
 

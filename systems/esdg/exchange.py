@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dgbench.runtime.collectives import Communicator, Exchange
-from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.reuse import Keeping, Kept, Key, Known, replay
+from dgbench.systems.esdg.partition import BlockShares
+from dgbench.systems.esdg.reuse import BlockCache, CachedExchange, Keeping, Key, replay
 
 TO_VERTICES, TO_SNAPSHOTS = "to_vertices", "to_snapshots"
 
@@ -36,11 +36,11 @@ class Redistribution:
     def __init__(
         self,
         comm: Communicator,
-        shares: Shares,
+        shares: BlockShares,
         *,
         dealt: bool = False,
-        keep: Kept | None = None,
-        given: Kept | None = None,
+        keep: BlockCache | None = None,
+        given: BlockCache | None = None,
     ) -> None:
         self.comm, self.shares = comm, shares
         self._dealt, self._keep, self._given = dealt, keep, given
@@ -49,7 +49,7 @@ class Redistribution:
 
     def start_to_vertices(
         self, layer: int, piece: int, y: Tensor, *, grad: bool = True
-    ) -> Exchange | Keeping | Known:
+    ) -> Exchange | Keeping | CachedExchange:
         """Send this rank's steps of a piece, [steps N, D], to the owners of the vertices.
 
         `grad`: whether gradients come back, alike on all ranks.
@@ -65,7 +65,7 @@ class Redistribution:
             grad=grad,
         )
 
-    def finish_to_vertices(self, begun: Sequence[Exchange | Keeping | Known]) -> Tensor:
+    def finish_to_vertices(self, begun: Sequence[Exchange | Keeping | CachedExchange]) -> Tensor:
         """[steps of the block, own vertices, D] in order of time, from the pieces in order."""
         arrived = [exchange.wait() for exchange in begun]
         width = arrived[0].shape[1]
@@ -91,7 +91,7 @@ class Redistribution:
 
     def start_to_snapshots(
         self, layer: int, piece: int, rows: Tensor
-    ) -> Arriving | Exchange | Keeping | Known:
+    ) -> Arriving | Exchange | Keeping | CachedExchange:
         """Send one piece of every rank's steps home; `rows` of `cut`.
 
         What `wait` gives is [steps, N, D], or [steps N, D] where rows stay as messages bring them.
@@ -108,10 +108,10 @@ class Redistribution:
 
     def _begin(
         self, key: Key, rows: Tensor, send: list[int], receive: list[int], *, grad: bool = True
-    ) -> Exchange | Keeping | Known:
+    ) -> Exchange | Keeping | CachedExchange:
         known = None if self._given is None else self._given.take(key)
         if known is not None:
-            return replay(self.comm, rows, known, send, receive) if grad else Known(known)
+            return replay(self.comm, rows, known, send, receive) if grad else CachedExchange(known)
         exchange = self.comm.start_all_to_all(rows, send, receive, grad=grad)
         return exchange if self._keep is None else Keeping(exchange, self._keep, key)
 
@@ -120,7 +120,7 @@ class Arriving:
     """Snapshots under way; `wait` gives them, once."""
 
     def __init__(
-        self, exchange: Exchange | Keeping | Known, steps: int, chunks: Sequence[int]
+        self, exchange: Exchange | Keeping | CachedExchange, steps: int, chunks: Sequence[int]
     ) -> None:
         self._exchange, self._steps, self._chunks = exchange, steps, chunks
 

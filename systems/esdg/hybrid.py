@@ -23,13 +23,13 @@ from dgbench.systems.esdg.hybrid_plan import (
     parts_of,
     row_blocks,
 )
-from dgbench.systems.esdg.partition import Split
+from dgbench.systems.esdg.partition import PartitionedPass
 from dgbench.systems.esdg.vertex_plan import needs
 from dgbench.systems.esdg.vertex_rows import HeldRows, can_scan, last_temporal, temporal
 from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
-class HybridSplit(Split):
+class HybridSplit(PartitionedPass):
     """Groups own contiguous shares of a block's snapshots; inside a group a rank owns rows of them.
 
     A convolution asks the group for the rows of its input that the rank's own rows read and no

@@ -16,7 +16,7 @@ import torch
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
-from dgbench.systems.esdg.partition import Shares, consecutive
+from dgbench.systems.esdg.partition import BlockShares, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
 
 Balance = Literal["rows", "entries"]
@@ -70,7 +70,7 @@ class GroupShares:
         times: the block.
         rows: of each member.
         size: P.
-        pieces: see `Shares`.
+        pieces: see `BlockShares`.
         groups: P / group.
         steps: [group][piece] -> steps.
         vertices: rank -> vertices of the temporal half.
@@ -88,7 +88,7 @@ class GroupShares:
 
     def __post_init__(self) -> None:
         groups = groups_of(self.size, len(self.rows))
-        shares = Shares(self.times, self.rows[-1].stop, groups, self.pieces)
+        shares = BlockShares(self.times, self.rows[-1].stop, groups, self.pieces)
         vertices = consecutive(range(self.rows[-1].stop), self.size)
         overlap = [[_common(r, v) for v in vertices] for r in self.rows]
         for name, value in (

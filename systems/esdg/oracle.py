@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close
-from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
+from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTrainer,
@@ -107,7 +107,7 @@ def load_parameters(trainer: TimelineTrainer, state: Mapping[str, Tensor]) -> No
 class TimelineOracle:
     """Results of the plain trainer in float64, and how far rounding may take a trainer from them.
 
-    Tensors that are within `LEAST` need no more. Only for others the plain trainer is run again
+    Tensors within `MIN_TOLERANCE` need no more. Only for others the plain trainer is run again
     under perturbed arithmetic, which tells what rounding does to each of them.
 
     Attributes:
@@ -265,7 +265,9 @@ class TimelineOracle:
         state: Mapping[str, Tensor] | None,
         exact: bool,
     ) -> ResultCheck:
-        check = close(of, found, wanted, EXACT if exact else LEAST, against=AGAINST, part=part)
+        check = close(
+            of, found, wanted, EXACT if exact else MIN_TOLERANCE, against=AGAINST, part=part
+        )
         if check.passed or exact or not check.gap <= LOOSEST:
             return check  # no rounding explains more
         allowed = tolerances(rounding(lambda: answer(self._plain(state=state)), wanted))

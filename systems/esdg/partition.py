@@ -21,7 +21,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.esdg.checkpoint import compact
 
 LossOf = Callable[[range, Tensor], Tensor]
-"""(times of a block, what `Split.run` gave for it) -> this rank's share of the loss, a scalar."""
+"""(times of a block, output of `PartitionedPass.run`) -> this rank's share of the loss."""
 
 
 def block_ranges(steps: int, blocks: int) -> list[range]:
@@ -47,7 +47,7 @@ def consecutive(whole: range, parts: int) -> list[range]:
 
 
 @dataclass(frozen=True)
-class Shares:
+class BlockShares:
     """How a block is dealt out.
 
     Attributes:
@@ -75,7 +75,7 @@ class Shares:
         object.__setattr__(self, "vertices", consecutive(range(self.num_nodes), self.size))
 
 
-class Split(ABC):
+class PartitionedPass(ABC):
     """A rank's part of a model's pass over a block of snapshots.
 
     All ranks call the same methods with the same blocks in the same order. What is propagated
@@ -128,7 +128,7 @@ class Split(ABC):
 
 
 def accumulate(
-    split: Split,
+    split: PartitionedPass,
     blocks: Sequence[range],
     loss_of: LossOf | None,
     *,
@@ -150,7 +150,7 @@ def accumulate(
             nothing; None: outputs count for nothing, which leaves the exchanges as they are.
         checkpoint: whether to run again instead of recording the whole timeline.
         lean: let the forward pass of a checkpoint do only what the borders need, see
-            `Split.border`; the last block then has none at all.
+            `PartitionedPass.border`; the last block then has none at all.
 
     Returns:
         This rank's share of the loss.

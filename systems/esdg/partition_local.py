@@ -18,11 +18,11 @@ from dgbench.runtime.errors import UnsupportedError
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
-_MOST_ROWS: Final = 2**31 - 1
+_MAX_ROWS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RowOrderRun:
     """Some steps in one order of their rows."""
 
     matrix: Csr
@@ -60,7 +60,7 @@ class LocalSnapshots:
         self._device, self.precompute = torch.device(device), precompute
         self._first: dict[tuple[range, tuple[int, ...]], Tensor] = {}
         self._inputs: dict[tuple[range, tuple[int, ...]], Tensor] = {}
-        self._runs: dict[tuple[range, tuple[int, ...]], _Run] = {}
+        self._runs: dict[tuple[range, tuple[int, ...]], _RowOrderRun] = {}
 
     def raw(self, t: int) -> Tensor:
         return torch.as_tensor(self._data.features[t]).to(self._device, self._dtype)
@@ -102,7 +102,7 @@ class LocalSnapshots:
             run = self._runs[steps, chunks] = self._make(steps, chunks)
         return spmm(run.matrix, h, run.row_scale, run.col_scale, self_loop=True)
 
-    def _make(self, steps: range, chunks: tuple[int, ...]) -> _Run:
+    def _make(self, steps: range, chunks: tuple[int, ...]) -> _RowOrderRun:
         matrices = [self._data.topology[t] for t in steps]
         scales = [factors(csr, self._norm, self._dtype) for csr in matrices]
         rows, cols = (
@@ -120,7 +120,7 @@ class LocalSnapshots:
                 whole.num_cols,
                 values,
             )
-        return _Run(whole, rows, cols)
+        return _RowOrderRun(whole, rows, cols)
 
 
 def positions(steps: int, chunks: Sequence[int]) -> Tensor:
@@ -143,9 +143,9 @@ def together(matrices: Sequence[Csr], chunks: Sequence[int]) -> Csr:
         UnsupportedError: more rows than can be numbered.
     """
     nodes, count = matrices[0].num_rows, len(matrices)
-    if nodes * count > _MOST_ROWS:
+    if nodes * count > _MAX_ROWS:
         raise UnsupportedError(
-            f"a run of {count} snapshots of {nodes} vertices has more rows than the {_MOST_ROWS} "
+            f"a run of {count} snapshots of {nodes} vertices has more rows than the {_MAX_ROWS} "
             "that can be numbered",
             hint="train in more blocks, or let exchanges travel in more pieces",
         )

@@ -17,9 +17,9 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.exchange import Arriving, Redistribution
 from dgbench.systems.esdg.forward import fused_temporal, plain_temporal
-from dgbench.systems.esdg.partition import Shares, Split
+from dgbench.systems.esdg.partition import BlockShares, PartitionedPass
 from dgbench.systems.esdg.partition_local import LocalSnapshots, apply_run, first_run, positions
-from dgbench.systems.esdg.reuse import Keeping, Kept
+from dgbench.systems.esdg.reuse import BlockCache, Keeping
 from dgbench.systems.esdg.scored import ScoredRows
 from dgbench.systems.esdg.transfer import Delivery
 from dgbench.systems.esdg.weights import Links, chain_run, spatial_run
@@ -27,7 +27,7 @@ from dgbench.systems.esdg.weights import Links, chain_run, spatial_run
 Piece = Tensor | Arriving | Exchange | Keeping | None
 
 
-class SnapshotSplit(Split):
+class SnapshotSplit(PartitionedPass):
     """Each rank convolves its share of a block's snapshots; temporal halves run over vertices.
 
     A layer's spatial output goes to the owners of the vertices and its temporal output back to the
@@ -91,13 +91,13 @@ class SnapshotSplit(Split):
         self._dealt = local and bool(self.temporals) and comm.size > 1
         self._once = late and isinstance(aggregator, LocalSnapshots) and aggregator.precompute
         self._inputs_here: dict[range, Tensor] = {}
-        self._kept: dict[range, Kept] = {}
+        self._kept: dict[range, BlockCache] = {}
         self._targets: dict[range, tuple[Tensor, ...]] = {}
         self._read: dict[range, ScoredRows] = {}
 
-    def shares(self, times: range) -> Shares:
+    def shares(self, times: range) -> BlockShares:
         """How the block `times` is dealt out."""
-        return Shares(times, self.num_nodes, self.comm.size, self.pieces)
+        return BlockShares(times, self.num_nodes, self.comm.size, self.pieces)
 
     def held(self, times: range) -> range:
         """The steps of the block whose outputs `run` gives on this rank."""
@@ -118,7 +118,7 @@ class SnapshotSplit(Split):
                 del self._inputs[times]
 
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
-        """As `Split.run`; outputs are [rows held, output_dim], for `loss_sum` and `gather`."""
+        """`PartitionedPass.run`; outputs [rows held, output_dim] go to `loss_sum` and `gather`."""
         return self._pass(times, state, self._moves(times))
 
     def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:
@@ -126,7 +126,7 @@ class SnapshotSplit(Split):
             return super().border(times, state, lean=lean)
         keep = None
         if self.reuse:
-            keep = self._kept[times] = Kept()
+            keep = self._kept[times] = BlockCache()
         moves = self._moves(times, keep=keep)
         with self.load(times, recorded=False):
             _, after = self._pass(times, state, moves, lean=lean or self.scored)
@@ -190,11 +190,11 @@ class SnapshotSplit(Split):
             before += len(steps) * self.num_nodes
         return torch.cat(found).to(self.comm.device)
 
-    def _chunks(self, shares: Shares) -> tuple[int, ...]:
+    def _chunks(self, shares: BlockShares) -> tuple[int, ...]:
         """Vertices of each message where rows are kept in the order of messages, else ()."""
         return tuple(map(len, shares.vertices)) if self._dealt else ()
 
-    def _moves(self, times: range, **kept: Kept | None) -> Redistribution:
+    def _moves(self, times: range, **kept: BlockCache | None) -> Redistribution:
         return Redistribution(self.comm, self.shares(times), dealt=self._dealt, **kept)
 
     def _pass(
@@ -260,7 +260,7 @@ class SnapshotSplit(Split):
         return spatial_run(self.model, layer, a, links, steps.start - times.start).flatten(0, 1)
 
     def _aggregated(
-        self, layer: int, shares: Shares, steps: range, before: Tensor | None
+        self, layer: int, shares: BlockShares, steps: range, before: Tensor | None
     ) -> Tensor:
         """[steps N, input width]; `before` are the layer's inputs, None for the first."""
         if not steps:

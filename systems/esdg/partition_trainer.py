@@ -16,7 +16,7 @@ from dgbench.systems.base.timeline import TimelineTrainer, TimelineWorkload
 from dgbench.systems.esdg.partition import accumulate, block_ranges, consecutive, sum_gradients
 from dgbench.systems.esdg.partition_local import LocalSnapshots
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
-from dgbench.systems.esdg.transfer import Delivery, Form, slots_for
+from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
@@ -30,7 +30,7 @@ TEST_SEED: Final = 7919
 """What is added to a workload's seed to draw the pairs that predictions are tested on."""
 
 
-class RankTrainer(TimelineTrainer):
+class SnapshotRankTrainer(TimelineTrainer):
     """Trains on a share of the timeline; every method is called by all ranks alike.
 
     Parameters are replicated and stay equal, for all ranks step with the same summed gradient.
@@ -225,7 +225,7 @@ class RankTrainer(TimelineTrainer):
             slots=slots_for(max(1, *held)),
         )
         times = [t for steps in own for t in steps]
-        form = Form(difference=difference, precompute=precompute)
+        form = TransferFormat(difference=difference, precompute=precompute)
         return Delivery(
             self.data, times, form, self.workload.norm, link, self.meter, dtype=self.dtype
         )

@@ -22,9 +22,9 @@ from torch import Tensor
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import (
     Communicator,
+    LinkEmulation,
     Traffic,
     TrafficMatrix,
-    Wire,
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError, unknown_key
@@ -33,7 +33,7 @@ from dgbench.systems.base.ranked import check_group, instrumented, on_ranks, tim
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
-from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
+from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ PHASES: Final = ("transfer", "compute", "exchange", "update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSettings:
+class SnapshotRankSettings:
     """How the work is dealt out and what is kept; every choice trains the same model.
 
     Attributes:
@@ -85,7 +85,7 @@ class RankSettings:
     wire: tuple[float, float] | None = None
     transport: Transport = "auto"
 
-    def check(self) -> RankSettings:
+    def check(self) -> SnapshotRankSettings:
         """Return self.
 
         Raises:
@@ -119,12 +119,12 @@ class RankSettings:
                 hint="partition='hybrid'",
             )
         if self.wire is not None:
-            Wire(*self.wire)
+            LinkEmulation(*self.wire)
         return self
 
 
 @dataclass(slots=True)
-class RankedRun:
+class SnapshotRankedRun:
     """A training run on a group of ranks.
 
     Attributes:
@@ -172,7 +172,7 @@ class RankedRun:
 def train_ranked(
     workload: TimelineWorkload,
     size: int,
-    settings: RankSettings = RankSettings(),
+    settings: SnapshotRankSettings = SnapshotRankSettings(),
     *,
     epochs: int | None = None,
     budget_s: float = 1.0,
@@ -183,7 +183,7 @@ def train_ranked(
     accuracy: bool = False,
     data: SnapshotSequence | None = None,
     compared: ResultRequest | None = None,
-) -> RankedRun:
+) -> SnapshotRankedRun:
     """Train on `size` ranks of this machine; one rank runs in this process.
 
     Every rank waits for the others before each timed epoch. Data is loaded here, once: ranks that
@@ -215,7 +215,7 @@ def train_ranked(
     data = load_timeline(workload) if data is None else data
     begin = time.perf_counter()
     parts = _parts(workload, data, size, settings)
-    work = _Work(workload, settings, epochs, budget_s, accuracy, parts, compared)
+    work = _SnapshotRankInput(workload, settings, epochs, budget_s, accuracy, parts, compared)
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
     with _shipped(data) as parcel:
@@ -224,7 +224,7 @@ def train_ranked(
             threads=threads,
         )  # fmt: skip
     first = found[0]
-    return RankedRun(
+    return SnapshotRankedRun(
         samples=first.seconds[first.warmup :],
         warmup=first.warmup,
         losses=first.losses,
@@ -241,11 +241,11 @@ def train_ranked(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _SnapshotRankInput:
     """What every rank is told."""
 
     workload: TimelineWorkload
-    settings: RankSettings
+    settings: SnapshotRankSettings
     epochs: int | None
     budget_s: float
     accuracy: bool
@@ -254,7 +254,7 @@ class _Work:
 
 
 @dataclass(slots=True)
-class _Found:
+class _SnapshotRankOutput:
     """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
 
     seconds: list[float]
@@ -271,7 +271,7 @@ class _Found:
 
 
 def _parts(
-    workload: TimelineWorkload, data: SnapshotSequence, size: int, settings: RankSettings
+    workload: TimelineWorkload, data: SnapshotSequence, size: int, settings: SnapshotRankSettings
 ) -> VertexParts | None:
     """Parts of the vertices, searched for once and not by every rank."""
     if settings.partition != "vertex":
@@ -280,15 +280,15 @@ def _parts(
     return split_vertices([data.topology[t] for t in range(steps)], size)
 
 
-def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
+def _train(comm: Communicator, work: _SnapshotRankInput, parcel: Parcel) -> _SnapshotRankOutput:
     """Be one rank."""
     settings = work.settings
     data = parcel.open()
     use_transport(comm, settings.transport)
     if settings.wire is not None and comm.size > 1:
-        comm.use_wire(Wire(*settings.wire))
+        comm.use_wire(LinkEmulation(*settings.wire))
     begin = time.perf_counter()
-    trainer = RankTrainer(
+    trainer = SnapshotRankTrainer(
         comm,
         work.workload,
         data,
@@ -317,7 +317,7 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         results.append(TimelineResult.of(trainer, work.compared))
     notes = list(trainer.notes)
     trainer.close()
-    return _Found(
+    return _SnapshotRankOutput(
         seconds=timed.seconds,
         warmup=timed.warmup,
         losses=timed.losses,

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, Exchange
-from dgbench.runtime.collectives.exchange import Arrived, Ticket
+from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 
 Key = tuple[int, str, int]
 """Layer, direction and piece of an exchange."""
 
 
-class Kept:
+class BlockCache:
     """What the exchanges of one block brought, without history."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Kept:
 class Keeping:
     """An exchange whose result is also kept."""
 
-    def __init__(self, exchange: Exchange, kept: Kept, key: Key) -> None:
+    def __init__(self, exchange: Exchange, kept: BlockCache, key: Key) -> None:
         self._exchange, self._kept, self._key = exchange, kept, key
 
     def wait(self) -> Tensor:
@@ -49,7 +49,7 @@ class Keeping:
         return received
 
 
-class Known:
+class CachedExchange:
     """An exchange that was made before, of what has no gradient."""
 
     def __init__(self, received: Tensor) -> None:
@@ -71,7 +71,7 @@ def replay(
         send, receive: sizes as of `Communicator.all_to_all`.
     """
 
-    def begin(x: Tensor, to: tuple[int, ...], by: tuple[int, ...], phase: str) -> Ticket:
+    def begin(x: Tensor, to: tuple[int, ...], by: tuple[int, ...], phase: str) -> PendingExchange:
         if phase != "backward":
             return Arrived(received)
         with comm.phase("backward"):
@@ -82,7 +82,7 @@ def replay(
     return Exchange(begin, rows, tuple(send), tuple(receive), "rerun")
 
 
-class _Returning(Ticket):
+class _Returning(PendingExchange):
     """Gradients on their way."""
 
     def __init__(self, exchange: Exchange) -> None:

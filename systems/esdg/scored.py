@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.base.timeline import TimelineTask
-from dgbench.systems.esdg.partition import Shares
+from dgbench.systems.esdg.partition import BlockShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ScoredRows:
     labels: Tensor
 
     @classmethod
-    def build(cls, task: TimelineTask, shares: Shares, rank: int) -> ScoredRows:
+    def build(cls, task: TimelineTask, shares: BlockShares, rank: int) -> ScoredRows:
         """Lists made from the pairs of all steps, which every rank knows; task `link` only."""
         own, nodes = shares.vertices[rank], shares.num_nodes
         stops = torch.tensor([part.stop for part in shares.vertices])

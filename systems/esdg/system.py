@@ -38,7 +38,7 @@ from dgbench.systems.esdg.plan import (
     split_blocks,
 )
 from dgbench.systems.esdg.techniques import TECHNIQUES
-from dgbench.systems.esdg.transfer import Delivery, Form, slots_for
+from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -84,7 +84,7 @@ class EsdgTrainer(TimelineTrainer):
     ) -> None:
         super().__init__(workload, data, device=device, meter=meter, dtype=dtype)
         self.on = dict(switches)
-        self.form = Form(
+        self.form = TransferFormat(
             difference=self.on["difference"],
             index="int32" if self.on["int32"] else "int64",
             ship_loops=self.on["ship_loops"],

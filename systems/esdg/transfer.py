@@ -29,7 +29,7 @@ from dgbench.kernels_cuda.difference import (
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import Link, Staged, Ticket
+from dgbench.runtime.transfer import PendingTransfer, Staged, TransferLink
 from dgbench.systems.esdg.layout import CoordinateProduct, Coordinates, device_scales
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ TOPOLOGY_SLOTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TransferFormat:
     """What travels of a snapshot, and what the device makes itself; every choice is exact.
 
     Attributes:
@@ -85,7 +85,7 @@ class Form:
 
 
 @dataclass(slots=True)
-class _Parcel:
+class _StagedSnapshot:
     """One snapshot, staged. `changes` is given back once merged, `kept` with its block; `row` is
     the features of `kept` alone."""
 
@@ -102,7 +102,7 @@ class BlockInputs:
         matrices: as they were sent, by snapshot.
     """
 
-    def __init__(self, form: Form, norm: str, dtype: torch.dtype, meter: Meter) -> None:
+    def __init__(self, form: TransferFormat, norm: str, dtype: torch.dtype, meter: Meter) -> None:
         self._form, self._norm, self._dtype, self._meter = form, norm, dtype, meter
         self.matrices: dict[int, Csr | Coordinates] = {}
         self._scales: dict[int, tuple[Tensor | None, Tensor | None]] = {}
@@ -150,7 +150,7 @@ class BlockInputs:
         self._features.clear()
 
 
-class Rows:
+class AggregatedRows:
     """Aggregated features of some snapshots, for a first pass that needs no more."""
 
     def __init__(self, features: dict[int, Tensor]) -> None:
@@ -167,7 +167,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class _Way:
+class _InFlightBlock:
     """A block whose inputs are on their way.
 
     Attributes:
@@ -176,8 +176,8 @@ class _Way:
     """
 
     block: range
-    changes: Ticket
-    kept: list[Ticket]
+    changes: PendingTransfer
+    kept: list[PendingTransfer]
 
     def release(self) -> None:
         for ticket in (self.changes, *self.kept):
@@ -206,21 +206,21 @@ class Delivery:
         self,
         data: SnapshotSequence,
         times: Sequence[int],
-        form: Form,
+        form: TransferFormat,
         norm: str,
-        link: Link,
+        link: TransferLink,
         meter: Meter,
         *,
         dtype: torch.dtype = torch.float32,
-        apart: Link | None = None,
-        early: Link | None = None,
+        apart: TransferLink | None = None,
+        early: TransferLink | None = None,
     ) -> None:
         self._data, self._times = data, list(times)
         self._form, self._norm, self._dtype = form, norm, dtype
         self._link, self._apart, self._early, self._meter = link, apart, early, meter
-        self._coming: _Way | None = None
+        self._coming: _InFlightBlock | None = None
         self._groups: dict[range, Staged] = {}
-        self._parcels: dict[int, _Parcel] = {}
+        self._parcels: dict[int, _StagedSnapshot] = {}
 
     def prepare(self, blocks: Sequence[range]) -> None:
         """Encode and stage everything once for these blocks (on the CPU, as the paper does)."""
@@ -246,7 +246,7 @@ class Delivery:
             values = [] if difference.values is None else [difference.values]
             kept = self._link.stage_all([*values, self._sent_features(t)])
             staged = difference.with_tensors([*changes, *kept[:-1]])
-            self._parcels[t] = _Parcel(staged, changes, kept, Staged.of(kept[-1:]))
+            self._parcels[t] = _StagedSnapshot(staged, changes, kept, Staged.of(kept[-1:]))
         if self._apart is not None:
             for block in blocks:
                 group = [tensor for t in block for tensor in self._parcels[t].changes]
@@ -281,7 +281,7 @@ class Delivery:
             recorded: whether a backward pass follows; counted apart as `bytes_recorded`.
         """
         inputs = BlockInputs(self._form, self._norm, self._dtype, self._meter)
-        held: list[Ticket] = []
+        held: list[PendingTransfer] = []
         try:
             with self._meter.phase("transfer"):
                 self._bring(block, recorded, inputs, held)
@@ -300,12 +300,12 @@ class Delivery:
         if self._apart is None or (self._coming is not None and self._coming.block == block):
             return
         self.drop()
-        kept: list[Ticket] = []
+        kept: list[PendingTransfer] = []
         changes = self._apart.send(self._groups[block])
         try:
             kept += [self._link.send(self._parcels[t].kept) for t in block]
         finally:
-            self._coming = _Way(block, changes, kept)
+            self._coming = _InFlightBlock(block, changes, kept)
 
     def drop(self) -> None:
         """Give up what `expect` began."""
@@ -314,24 +314,26 @@ class Delivery:
             self._coming = None
 
     @contextmanager
-    def rows(self, times: Sequence[int]) -> Iterator[Rows]:
+    def rows(self, times: Sequence[int]) -> Iterator[AggregatedRows]:
         """Aggregated features of these snapshots alone, for the time of a `with`."""
         if times and not self._form.precompute:
             raise InvalidInputError("features are aggregated on the device, which needs matrices")
         way = self._link if self._early is None else self._early
-        tickets: list[Ticket] = []
+        tickets: list[PendingTransfer] = []
         try:
             with self._meter.phase("transfer"):
                 for t in times:
                     tickets.append(way.send(self._parcels[t].row))
                     self._meter.count("bytes_features", tickets[-1].nbytes)
                 found = {t: ticket.wait()[0] for t, ticket in zip(times, tickets, strict=True)}
-            yield Rows(found)
+            yield AggregatedRows(found)
         finally:
             for ticket in tickets:
                 ticket.release()
 
-    def _bring(self, block: range, recorded: bool, inputs: BlockInputs, held: list[Ticket]) -> None:
+    def _bring(
+        self, block: range, recorded: bool, inputs: BlockInputs, held: list[PendingTransfer]
+    ) -> None:
         if self._apart is None:
             self._bring_one_by_one(block, recorded, inputs, held)
             return
@@ -354,10 +356,10 @@ class Delivery:
             way.changes.release()
 
     def _bring_one_by_one(
-        self, block: range, recorded: bool, inputs: BlockInputs, held: list[Ticket]
+        self, block: range, recorded: bool, inputs: BlockInputs, held: list[PendingTransfer]
     ) -> None:
         previous: Csr | None = None
-        ahead: Ticket | None = self._link.send(self._parcels[block[0]].changes)
+        ahead: PendingTransfer | None = self._link.send(self._parcels[block[0]].changes)
         try:
             for t in block:
                 parcel = self._parcels[t]
@@ -379,7 +381,7 @@ class Delivery:
             if ahead is not None:
                 ahead.release()
 
-    def _count(self, parcel: _Parcel, recorded: bool) -> None:
+    def _count(self, parcel: _StagedSnapshot, recorded: bool) -> None:
         topology, features = parcel.difference.nbytes, parcel.kept[-1].nbytes
         self._meter.count("bytes_topology", topology)
         self._meter.count("bytes_features", features)

@@ -14,14 +14,14 @@ from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import TimelineTask
-from dgbench.systems.esdg.partition import Split, consecutive
+from dgbench.systems.esdg.partition import PartitionedPass, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import needs
 from dgbench.systems.esdg.vertex_rows import HeldRows, can_scan, last_temporal, temporal
 from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
-class VertexSplit(Split):
+class VertexSplit(PartitionedPass):
     """Each rank holds its vertices at all steps and asks for the rows that its convolutions read.
 
     A rank keeps its rows of every A-hat_t, cut to the columns it reads, with lists of what each

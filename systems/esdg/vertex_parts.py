@@ -34,9 +34,9 @@ _PACKAGES: Final = ("pymetis", "kahypar")
 IMBALANCE: Final = 0.03
 """How much heavier than the mean the heaviest part may be."""
 
-_MOST_WEIGHT: Final = 2**30
+_MAX_WEIGHT: Final = 2**30
 
-MOST_PINS: Final = 1_000_000
+MAX_PINS: Final = 1_000_000
 """Entries that a hypergraph is made of. Of more every k-th snapshot is taken, its nets weighing k:
 KaHyPar takes minutes for a million, and snapshots that are smoothed resemble their neighbours."""
 
@@ -188,12 +188,12 @@ def split_vertices(
     return VertexParts(owner, size, method, time.perf_counter() - begin)
 
 
-def nets(topology: Sequence[Csr], most: int = MOST_PINS) -> tuple[np.ndarray, ...]:
+def nets(topology: Sequence[Csr], most: int = MAX_PINS) -> tuple[np.ndarray, ...]:
     """Hypergraph of a sequence: vertices of net i are pins[start[i] : start[i + 1]].
 
     Args:
         topology: the snapshots.
-        most: entries, see `MOST_PINS`.
+        most: entries, see `MAX_PINS`.
 
     Returns:
         (start, pins, weight of each net), int64; the first pin of a net is the vertex that is read,
@@ -293,7 +293,7 @@ def _pymetis(nodes: int, size: int, rows: Any, cols: Any, times: Any, weight: An
     key = key[first]
     xadj = np.concatenate([[0], np.cumsum(np.bincount(key // nodes, minlength=nodes))])
     # Sums of weights have 32 bits there.
-    weight = np.maximum(1, weight // -(-int(weight.sum()) // _MOST_WEIGHT))
+    weight = np.maximum(1, weight // -(-int(weight.sum()) // _MAX_WEIGHT))
     _, owner = pymetis.part_graph(
         size,
         pymetis.CSRAdjacency(xadj.astype(np.int32), (key % nodes).astype(np.int32)),

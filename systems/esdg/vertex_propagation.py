@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 _ROUNDS: Final = 40
-_MOST_CELLS: Final = 2**24
+_MAX_CELLS: Final = 2**24
 """Vertices times parts that are looked at together."""
 
 
@@ -45,7 +45,7 @@ def propagate(
     middle = np.cumsum(weight) - weight / 2
     owner = np.minimum((middle * size / total).astype(np.int64), size - 1)
     room, draw = (1 + imbalance) * total / size, np.random.default_rng(1)
-    some = max(1, _MOST_CELLS // size)
+    some = max(1, _MAX_CELLS // size)
     for _ in range(_ROUNDS):
         best, gain = np.empty_like(owner), np.empty(nodes)
         for at in range(0, nodes, some):

@@ -26,11 +26,11 @@ from dgbench.systems.esdg.forward import fused_temporal
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates, packing, place_of
 
-_MOST_COLUMNS = 2**31 - 1
+_MAX_COLUMNS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class _Run:
+class _StepRun:
     """A run of steps: matrix [S n, S n + arriving] with its scales, and the first layer's input."""
 
     gather: Gather
@@ -83,7 +83,7 @@ class HeldRows:
         self._scored = self.rows.to(self.device)
         self._data, self._norm, self._dtype = data, norm, dtype
         self._member, self._base = member, base
-        self._runs: dict[range, _Run] = {}
+        self._runs: dict[range, _StepRun] = {}
         self._pair_runs: dict[range, tuple[Gather, list[tuple[Tensor, Tensor]]]] = {}
 
     def prepare(self, steps: range) -> None:
@@ -146,12 +146,12 @@ class HeldRows:
             return x[:0]
         return spmm(matrix, x, rows, cols)
 
-    def _run(self, steps: range) -> _Run:
+    def _run(self, steps: range) -> _StepRun:
         if steps not in self._runs:
             self._runs[steps] = self._make_run(steps)
         return self._runs[steps]
 
-    def _make_run(self, steps: range) -> _Run:
+    def _make_run(self, steps: range) -> _StepRun:
         data, parts, member = self._data, self.parts, self._member
         own, count = len(self.rows), len(steps)
         plans, blocks = [], []
@@ -162,9 +162,9 @@ class HeldRows:
             self.entries[t] = blocks[-1][0].numel() - own
         gather = Gather(self.comm, plans, own, base=self._base)
         width = count * own + gather.arriving
-        if width > _MOST_COLUMNS:
+        if width > _MAX_COLUMNS:
             raise UnsupportedError(
-                f"a run of {count} steps reads {width} rows on one rank, at most {_MOST_COLUMNS} "
+                f"a run of {count} steps reads {width} rows on one rank, at most {_MAX_COLUMNS} "
                 "can be numbered",
                 hint="train in more blocks",
             )
@@ -188,7 +188,7 @@ class HeldRows:
                 inputs = self._product(matrix, row_scale, col_scale, x).reshape(shape)
         else:
             inputs = x[: count * own].clone().reshape(shape)
-        return _Run(gather, matrix, row_scale, col_scale, inputs)
+        return _StepRun(gather, matrix, row_scale, col_scale, inputs)
 
     def _pairs(self, steps: range) -> tuple[Gather, list[tuple[Tensor, Tensor]]]:
         if steps not in self._pair_runs:

@@ -20,7 +20,7 @@ from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator, Exchange, TrafficMatrix, count_ranks
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.esdg.hybrid_plan import Balance, GroupShares, parts_of, row_blocks
-from dgbench.systems.esdg.partition import Shares, accumulate, block_ranges
+from dgbench.systems.esdg.partition import BlockShares, accumulate, block_ranges
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_plan import remote_reads
@@ -59,7 +59,7 @@ def snapshot_floats(
     passes = 3 if checkpoint else 2
     pairs = 0
     for times in blocks:
-        shares = Shares(times, num_nodes, size)
+        shares = BlockShares(times, num_nodes, size)
         kept = sum(len(s[0]) * len(v) for s, v in zip(shares.steps, shares.vertices, strict=True))
         pairs += len(times) * num_nodes - kept
     return passes * floats_per_vertex_step(model) * pairs
@@ -182,7 +182,7 @@ def count_snapshot(
         size: P.
         steps, num_nodes: T and N; the default is Table 2's.
         feature_dim, hidden_dim, window: of the model.
-        blocks, checkpoint, pieces: as of `RankTrainer`.
+        blocks, checkpoint, pieces: as of `SnapshotRankTrainer`.
 
     Returns:
         Counts of every link in the phases forward, rerun and backward.
@@ -229,7 +229,7 @@ def count_vertex(
         pair_reads: the same for pairs of link prediction, `vertex_plan.pair_counts`; None: the loss
             needs nothing of others.
         feature_dim, hidden_dim, window: of the model.
-        blocks, checkpoint, precompute, pieces: as of `RankTrainer`.
+        blocks, checkpoint, precompute, pieces: as of `SnapshotRankTrainer`.
 
     Returns:
         Counts of every link in the phases forward, rerun and backward; their sum is

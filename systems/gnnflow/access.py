@@ -14,7 +14,7 @@ from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.kernels_cuda.temporal_store import GROWN, BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamWorkload
@@ -193,7 +193,7 @@ class StoreAccess:
     def _cache(self, kind: str, table: Tensor) -> FeatureCache:
         share = getattr(self.settings, f"{kind}_cache")
         return FeatureCache(
-            TableRows(table),
+            FeatureTable(table),
             min(table.shape[0], max(1, round(share * table.shape[0]))),
             policy=self.settings.policy,
             admission=self.settings.admission,

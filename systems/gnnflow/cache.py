@@ -49,7 +49,7 @@ class RowSource(Protocol):
         """float32[n, dim], the rows of ids int64[n] on any device, in `out` where it is given."""
 
 
-class TableRows:
+class FeatureTable:
     """Rows of a table, float32[N, D]; page-locked memory of the host is read by a device itself."""
 
     def __init__(self, table: Tensor) -> None:

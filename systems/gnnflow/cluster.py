@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from dgbench.runtime.errors import InvalidInputError, unknown_key
-from dgbench.runtime.topology.model import Link, Topology
+from dgbench.runtime.topology.model import Topology, TopologyLink
 from dgbench.runtime.topology.named import PCIE3
 
 PER_MACHINE: Final = 8
@@ -54,10 +54,10 @@ def g4dn(ranks: int) -> Topology:
     """
     if ranks < 1:
         raise InvalidInputError(f"'ranks' is {ranks}, needed: at least 1")
-    links: list[Link] = []
+    links: list[TopologyLink] = []
 
     def both(name: str, alpha_s: float, bandwidth: float) -> tuple[int, int]:
-        links.extend(Link(f"{name} {way}", alpha_s, bandwidth) for way in ("out", "in"))
+        links.extend(TopologyLink(f"{name} {way}", alpha_s, bandwidth) for way in ("out", "in"))
         return len(links) - 2, len(links) - 1
 
     gpus = [both(f"gpu{i}", ALPHA_PCIE_S, PCIE3) for i in range(ranks)]
@@ -74,7 +74,7 @@ def g4dn(ranks: int) -> Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ClusterMachine:
     """One thread here.
 
     Attributes:
@@ -93,7 +93,7 @@ class Machine:
         return T4_FLOPS / self.flops
 
 
-def measure_machine() -> Machine:
+def measure_machine() -> ClusterMachine:
     """Time a copy and a matrix product of one thread, the best of a few."""
     x, y = torch.zeros(2, 8 << 20)
     a = torch.ones(512, 512)
@@ -105,7 +105,7 @@ def measure_machine() -> Machine:
         begin = time.perf_counter()
         a @ a
         product.append(time.perf_counter() - begin)
-    return Machine(2 * x.numel() * 4 / min(copy), 2 * 512**3 / min(product))
+    return ClusterMachine(2 * x.numel() * 4 / min(copy), 2 * 512**3 / min(product))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class IterationProjection:
     """Seconds of a projected iteration, one part after the other."""
 
     compute_s: float
@@ -145,7 +145,7 @@ class Step:
         return self.compute_s + self.sample_s + self.fetch_s + self.exchange_s
 
 
-def project(one: Iteration, ranks: int, speed: float) -> Step:
+def project(one: Iteration, ranks: int, speed: float) -> IterationProjection:
     """An iteration on `ranks` GPUs, each with a batch of its own.
 
     Raises:
@@ -165,7 +165,7 @@ def project(one: Iteration, ranks: int, speed: float) -> Step:
             other = first + rank % PER_MACHINE
             if first != rank - rank % PER_MACHINE and other < ranks:
                 writes[rank, other] = one.written
-    return Step(
+    return IterationProjection(
         compute_s=one.compute_s / speed,
         sample_s=one.sample_s / (speed if one.on_gpu else CORES),
         fetch_s=(one.fetched + one.read) / PCIE3 + 2 * one.fetched / HOST,

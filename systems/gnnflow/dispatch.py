@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, equal_parts
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.gnnflow.owners import Layout, Owners
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners
 
 COLUMNS = 4
 """int64 of a record on its way: vertex, neighbour, event, time (the bits of a float64)."""
@@ -109,7 +109,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, comm: Communicator, layout: Layout, owners: Owners, *, undirected: bool
+        self, comm: Communicator, layout: MachineLayout, owners: Owners, *, undirected: bool
     ) -> None:
         check_group(comm, layout, owners)
         self.comm, self.layout, self.owners = comm, layout, owners
@@ -159,7 +159,7 @@ class Dispatcher:
         return torch.cat(pieces), [count for count in counts for _ in range(per)]
 
 
-def check_group(comm: Communicator, layout: Layout, owners: Owners) -> None:
+def check_group(comm: Communicator, layout: MachineLayout, owners: Owners) -> None:
     """Raise InvalidInputError unless a group, its layout and the owners fit each other."""
     if comm.size != layout.ranks:
         raise InvalidInputError(

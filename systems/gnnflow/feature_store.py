@@ -16,10 +16,10 @@ from torch import Tensor
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow.dispatch import check_group
-from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 
-class Rows(Protocol):
+class FeatureRows(Protocol):
     """What a machine keeps of some vertices or edges."""
 
     dim: int
@@ -29,7 +29,7 @@ class Rows(Protocol):
         ...
 
 
-class TableRows:
+class WholeTableRows:
     """Rows at their ids: of a machine that has all.
 
     Args:
@@ -40,7 +40,7 @@ class TableRows:
         self.rows, self.dim = rows, rows.shape[1]
 
     def gather(self, ids: Tensor) -> Tensor:
-        """As in `Rows`."""
+        """As in `FeatureRows`."""
         return self.rows[ids.to(self.rows.device)]
 
 
@@ -161,7 +161,7 @@ class Fetcher:
     def __init__(
         self,
         comm: Communicator,
-        layout: Layout,
+        layout: MachineLayout,
         owners: Owners,
         *,
         schedule: Schedule = "static",
@@ -169,12 +169,12 @@ class Fetcher:
         check_group(comm, layout, owners)
         self.comm, self.layout, self.schedule = comm, layout, schedule
 
-    def fetch(self, name: str, rows: Rows, ids: Tensor, machine: Tensor | None) -> Tensor:
+    def fetch(self, name: str, rows: FeatureRows, ids: Tensor, machine: Tensor | None) -> Tensor:
         """Rows of any ids, in their order: `fetch_all` of one kind."""
         return self.fetch_all({name: rows}, ids, machine)[0]
 
     def fetch_all(
-        self, tables: Mapping[str, Rows], ids: Tensor, machine: Tensor | None
+        self, tables: Mapping[str, FeatureRows], ids: Tensor, machine: Tensor | None
     ) -> list[Tensor]:
         """Rows of several kinds of the same ids, in their order; ids and sizes travel once.
 

@@ -35,7 +35,7 @@ class LocalGraph(Protocol):
         ...
 
 
-class Blocks:
+class LocalBlockGraph:
     """GNNFlow's store. The ids of all vertices are allowed, so its table is that long.
 
     Args:
@@ -99,4 +99,4 @@ def open_graph(kind: str, num_vertices: int, *, tau: int, origin: float) -> Loca
         raise unknown_key("graph", kind, GRAPHS)
     if kind == "rows":
         return SortedRows(num_vertices)
-    return Blocks(num_vertices, tau=tau, origin=origin)
+    return LocalBlockGraph(num_vertices, tau=tau, origin=origin)

@@ -122,7 +122,7 @@ class AssignedOwners:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MachineLayout:
     """Ranks of a group on machines: rank = machine * per_machine + local rank.
 
     Attributes:
@@ -194,7 +194,7 @@ def check_machines(machines: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class MachineShares:
     """What each machine gets.
 
     Attributes:
@@ -218,7 +218,7 @@ class Shares:
         return _excess(self.records)
 
 
-def shares(owners: Owners, src: Tensor, dst: Tensor, *, undirected: bool) -> Shares:
+def shares(owners: Owners, src: Tensor, dst: Tensor, *, undirected: bool) -> MachineShares:
     """Count vertices and records of each machine.
 
     Args:
@@ -231,7 +231,7 @@ def shares(owners: Owners, src: Tensor, dst: Tensor, *, undirected: bool) -> Sha
     if undirected:
         records = records + torch.bincount(second, minlength=owners.machines)
     active = torch.unique(torch.cat([src, dst]))
-    return Shares(
+    return MachineShares(
         vertices=torch.bincount(owners.of(active), minlength=owners.machines),
         records=records,
         cut=float((first != second).double().mean()) if src.numel() else 0.0,

@@ -37,14 +37,14 @@ from dgbench.systems.base.stream import (
     load_stream,
 )
 from dgbench.systems.gnnflow.owners import IdentityHash, Owners
-from dgbench.systems.gnnflow.remote_access import RankSettings, RemoteAccess
+from dgbench.systems.gnnflow.remote_access import GraphRankSettings, RemoteAccess
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream_memory import VertexMemory
 
 
-class RankTrainer(StreamTrainer):
+class StreamRankTrainer(StreamTrainer):
     """One rank's share of every batch; all ranks call it alike.
 
     Args:
@@ -61,7 +61,7 @@ class RankTrainer(StreamTrainer):
         owners: Owners,
         workload: StreamWorkload,
         data: StreamData,
-        settings: RankSettings,
+        settings: GraphRankSettings,
         *,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -172,7 +172,7 @@ class BatchAnswer:
 
 
 @dataclass(slots=True)
-class RankedRun:
+class StreamRankedRun:
     """A training run on a group of ranks.
 
     Attributes:
@@ -222,7 +222,7 @@ class RankedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class GraphPlacement:
     """One way to keep the graph on the ranks.
 
     Attributes:
@@ -230,24 +230,24 @@ class Contender:
         owners: of the vertices; None: the identity hash.
     """
 
-    settings: RankSettings
+    settings: GraphRankSettings
     owners: Owners | None = None
 
 
 def train_ranked(
     workload: StreamWorkload,
-    settings: RankSettings,
+    settings: GraphRankSettings,
     *,
     owners: Owners | None = None,
     **how: Any,
-) -> RankedRun:
+) -> StreamRankedRun:
     """`race_ranked` with one contender."""
-    return race_ranked(workload, {"": Contender(settings, owners)}, **how)[""]
+    return race_ranked(workload, {"": GraphPlacement(settings, owners)}, **how)[""]
 
 
 def race_ranked(
     workload: StreamWorkload,
-    contenders: Mapping[str, Contender],
+    contenders: Mapping[str, GraphPlacement],
     *,
     data: StreamData | None = None,
     first: int = 0,
@@ -260,7 +260,7 @@ def race_ranked(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     compared: Mapping[int, Tensor] | None = None,
-) -> dict[str, RankedRun]:
+) -> dict[str, StreamRankedRun]:
     """Insert a stream and train on some of its events, the contenders batch by batch in turns.
 
     One rank runs in this process. All events that are trained on or scored are inserted first;
@@ -297,7 +297,7 @@ def race_ranked(
     if len(sizes) != 1:
         raise InvalidInputError(f"contenders have {sorted(sizes)} ranks, needed: equally many")
     ranks = sizes.pop()
-    work = _Work(
+    work = _StreamRankInput(
         workload,
         dict(contenders),
         first,
@@ -315,10 +315,10 @@ def race_ranked(
     return {name: _run([rank[name] for rank in found]) for name in contenders}
 
 
-def _run(found: Sequence[_Found]) -> RankedRun:
+def _run(found: Sequence[_StreamRankOutput]) -> StreamRankedRun:
     """One contender's run from what its ranks tell."""
     one = found[0]
-    return RankedRun(
+    return StreamRankedRun(
         losses=one.losses,
         scores=one.scores,
         seconds=[max(batch) for batch in zip(*(f.seconds for f in found), strict=True)],
@@ -340,11 +340,11 @@ def _run(found: Sequence[_Found]) -> RankedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _StreamRankInput:
     """What every rank is told."""
 
     workload: StreamWorkload
-    contenders: dict[str, Contender]
+    contenders: dict[str, GraphPlacement]
     first: int
     last: int
     epochs: int
@@ -356,7 +356,7 @@ class _Work:
 
 
 @dataclass(slots=True)
-class _Found:
+class _StreamRankOutput:
     """What one rank tells of one contender."""
 
     traffic: Traffic
@@ -376,13 +376,17 @@ class _Found:
     notes: list[str] = field(default_factory=list)
 
 
-def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found]:
+def _race(
+    comm: Communicator, work: _StreamRankInput, data: StreamData
+) -> dict[str, _StreamRankOutput]:
     """Be one rank."""
-    trainers: dict[str, RankTrainer] = {}
-    found: dict[str, _Found] = {}
+    trainers: dict[str, StreamRankTrainer] = {}
+    found: dict[str, _StreamRankOutput] = {}
     for name, one in work.contenders.items():
         owners = one.owners or IdentityHash(one.settings.layout.machines)
-        trainer = RankTrainer(comm, owners, work.workload, data, one.settings, dtype=work.dtype)
+        trainer = StreamRankTrainer(
+            comm, owners, work.workload, data, one.settings, dtype=work.dtype
+        )
         trainers[name] = trainer
         _taken(comm)
         comm.barrier()
@@ -391,7 +395,7 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
         for first in range(0, last, work.ingest):
             trainer.insert(min(last, first + work.ingest))
         trainer.access.finish()
-        mine = found[name] = _Found(Traffic(comm.rank, comm.size), _taken(comm))
+        mine = found[name] = _StreamRankOutput(Traffic(comm.rank, comm.size), _taken(comm))
         mine.insert_s = time.perf_counter() - begin
     wanted, names = torch.arange(work.first, work.last), list(trainers)
     turn = 0
@@ -412,7 +416,10 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
 
 
 def _answer(
-    comm: Communicator, trainer: RankTrainer, frames: Mapping[int, Tensor], found: _Found
+    comm: Communicator,
+    trainer: StreamRankTrainer,
+    frames: Mapping[int, Tensor],
+    found: _StreamRankOutput,
 ) -> None:
     """Note a trainer's memories, and what it answers to some batches; all ranks alike."""
     if trainer.memory is not None:
@@ -426,7 +433,12 @@ def _answer(
 
 
 def _one_batch(
-    comm: Communicator, trainer: RankTrainer, part: Tensor, epoch: int, found: _Found, clocks: bool
+    comm: Communicator,
+    trainer: StreamRankTrainer,
+    part: Tensor,
+    epoch: int,
+    found: _StreamRankOutput,
+    clocks: bool,
 ) -> None:
     """Train on a batch and note what it took; the first one only warms up."""
     meter = comm.meter

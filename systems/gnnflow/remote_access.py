@@ -13,9 +13,15 @@ from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.gnnflow.cache import FeatureCache
 from dgbench.systems.gnnflow.dispatch import Dispatcher
-from dgbench.systems.gnnflow.feature_store import EdgeRows, Fetcher, Rows, TableRows, VertexRows
+from dgbench.systems.gnnflow.feature_store import (
+    EdgeRows,
+    FeatureRows,
+    Fetcher,
+    VertexRows,
+    WholeTableRows,
+)
 from dgbench.systems.gnnflow.local_graph import open_graph
-from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 from dgbench.systems.gnnflow.remote_sampling import EdgeHomes, RemoteSampler
 
 if TYPE_CHECKING:
@@ -26,7 +32,7 @@ MachineOf = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class RankSettings:
+class GraphRankSettings:
     """How a graph lies on machines, and what ranks do about it.
 
     Attributes:
@@ -38,7 +44,7 @@ class RankSettings:
             0: none.
     """
 
-    layout: Layout
+    layout: MachineLayout
     schedule: Schedule = "static"
     graph: str = "blocks"
     tau: int = 64
@@ -66,7 +72,7 @@ class RemoteAccess:
         owners: Owners,
         workload: StreamWorkload,
         data: StreamData,
-        settings: RankSettings,
+        settings: GraphRankSettings,
     ) -> None:
         self.comm, self.owners, self.workload, self.data = comm, owners, workload, data
         layout = settings.layout
@@ -96,9 +102,9 @@ class RemoteAccess:
                 "node", fetcher, table, data.node_feat.shape[0], settings.node_cache
             )
         if data.edge_feat is not None:
-            rows: Rows = EdgeRows(data.edge_feat.shape[1])
+            rows: FeatureRows = EdgeRows(data.edge_feat.shape[1])
             if layout.machines == 1:
-                rows = TableRows(data.edge_feat)  # the machine's, which its ranks share
+                rows = WholeTableRows(data.edge_feat)  # the machine's, which its ranks share
             self._edges = _Kind("edge", fetcher, rows, len(data.events), settings.edge_cache)
 
     def insert(self, first: int, last: int) -> None:
@@ -170,7 +176,9 @@ class RemoteAccess:
 class _Kind:
     """Features of vertices, or of edges: where they lie, a cache, and those of a batch."""
 
-    def __init__(self, name: str, fetcher: Fetcher, rows: Rows, count: int, share: float) -> None:
+    def __init__(
+        self, name: str, fetcher: Fetcher, rows: FeatureRows, count: int, share: float
+    ) -> None:
         self.name, self.rows = name, rows
         self._source = _Remote(name, fetcher, rows, count)
         self._cache: FeatureCache | None = None
@@ -202,7 +210,7 @@ class _Kind:
 class _Remote:
     """What a cache reads its misses from: one exchange with all ranks for every batch."""
 
-    def __init__(self, name: str, fetcher: Fetcher, rows: Rows, count: int) -> None:
+    def __init__(self, name: str, fetcher: Fetcher, rows: FeatureRows, count: int) -> None:
         self.fetcher, self._name, self._rows = fetcher, name, rows
         self.num_rows, self.dim = count, rows.dim
 

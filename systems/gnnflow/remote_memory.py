@@ -14,7 +14,7 @@ from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.gnnflow.dispatch import check_group
 from dgbench.systems.gnnflow.feature_store import Fetcher, VertexRows
-from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 
 class RemoteMemory:
@@ -37,7 +37,7 @@ class RemoteMemory:
     def __init__(
         self,
         comm: Communicator,
-        layout: Layout,
+        layout: MachineLayout,
         owners: Owners,
         num_vertices: int,
         memory_dim: int,

@@ -24,7 +24,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.temporal_sample import Sample, next_targets
 from dgbench.runtime.collectives import Communicator
 from dgbench.systems.gnnflow.dispatch import check_group
-from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 HopSampler = Callable[..., Sample]
 """(nodes, times, *, fanout, hop, snapshot, positions, draw) -> Sample, over this machine's
@@ -57,7 +57,7 @@ class RemoteSampler:
     def __init__(
         self,
         comm: Communicator,
-        layout: Layout,
+        layout: MachineLayout,
         owners: Owners,
         hop_sampler: HopSampler,
         fanouts: Sequence[int],

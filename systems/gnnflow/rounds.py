@@ -84,7 +84,7 @@ def _check_initial(initial: float) -> None:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RoundResult:
     """What one round did and took.
 
     Attributes:
@@ -165,7 +165,7 @@ class Continuous:
             losses.append(self.trainer.train(0, first, epoch=epoch))
         return losses
 
-    def play(self) -> Outcome:
+    def play(self) -> RoundResult:
         """The next round: insert, score, train.
 
         Raises:
@@ -176,7 +176,7 @@ class Continuous:
         one, trainer = self.rounds[self.played], self.trainer
         self.played += 1
         trains = self.every is not None and self.played % self.every == 0
-        found = Outcome(one)
+        found = RoundResult(one)
         start = time.perf_counter()
         _tell(trainer.access, "begin_round")
         found.train_s = time.perf_counter() - start
@@ -196,11 +196,11 @@ class Continuous:
                 self._train(one.last, found)
         return found
 
-    def play_all(self) -> list[Outcome]:
+    def play_all(self) -> list[RoundResult]:
         """All rounds that are left."""
         return [self.play() for _ in range(self.played, len(self.rounds))]
 
-    def _train(self, last: int, found: Outcome) -> None:
+    def _train(self, last: int, found: RoundResult) -> None:
         events = torch.arange(self._pending, last)
         if self.replay:
             events = torch.cat([self.replay.choose(self._pending, last), events])
@@ -223,7 +223,7 @@ def _tell(access: Any, event: str) -> None:
 
 
 @contextmanager
-def _metered(trainer: StreamTrainer, into: Outcome) -> Iterator[None]:
+def _metered(trainer: StreamTrainer, into: RoundResult) -> Iterator[None]:
     """Add what the trainer's meter takes and counts meanwhile to an outcome."""
     meter = trainer.meter
     parts, counters = {**meter.phases(), **meter.spent}, dict(meter.counters)

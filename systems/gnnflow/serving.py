@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import equal_parts
-from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 if TYPE_CHECKING:
     from dgbench.kernels_cuda.temporal_sample import Sample
@@ -58,7 +58,7 @@ def root_ranks(events: int, ranks: int, sides: int = 3) -> Tensor:
 
 
 def served(
-    layout: Layout,
+    layout: MachineLayout,
     owners: Owners,
     samples: Sequence[Sequence[Sample]],
     asker: Tensor,

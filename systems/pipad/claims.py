@@ -30,7 +30,7 @@ from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.experiments.fig3 import SM, shares
-from dgbench.systems.pipad.experiments.fig4 import LAYERS, Split, splits
+from dgbench.systems.pipad.experiments.fig4 import LAYERS, ComputeTimeSplit, splits
 from dgbench.systems.pipad.experiments.fig9 import AT_DIM, AT_RATE, SIZES, Key, ratios
 from dgbench.systems.pipad.experiments.fig9 import RACE as GAINS
 from dgbench.systems.pipad.experiments.fig10 import METHODS, RACE
@@ -266,7 +266,7 @@ def sm_bound(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def of_splits(found: Sequence[Split], **fields: Any) -> Finding:
+def of_splits(found: Sequence[ComputeTimeSplit], **fields: Any) -> Finding:
     """A finding that rests on splits of compute time."""
     on_gpu = all(split.device == "cuda" for split in found)
     return Finding(

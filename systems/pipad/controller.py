@@ -17,7 +17,7 @@ from dgbench.systems.pipad.analyzer import Analysis, Analyzer
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.gains import GainTable
 from dgbench.systems.pipad.profile import (
-    Sample,
+    ProfiledFrame,
     aggregation_seconds,
     edges_of,
     frame_facts,
@@ -31,7 +31,7 @@ PROFILED: Final = 3
 """Frames that are measured: the first, the middle and the last."""
 
 
-class Phase(Enum):
+class TrainingPhase(Enum):
     """Where training stands."""
 
     PREPARING = "preparing"
@@ -72,7 +72,7 @@ class Controller:
     ) -> None:
         self.engine = engine
         self.frames = list(frames)
-        self.phase = Phase.PREPARING
+        self.phase = TrainingPhase.PREPARING
         self.decisions: list[Decision] = []
         self.analysis: Analysis | None = None
         self.notes: list[str] = []
@@ -84,7 +84,7 @@ class Controller:
         self._stride = stride
         self._steps = 0
         self._seconds: dict[int, float] = {}
-        self._sample: Sample | None = None
+        self._sample: ProfiledFrame | None = None
         self._peak = 0
         self._analyzer: Analyzer | None = None
         engine.single = True
@@ -93,7 +93,7 @@ class Controller:
 
     def prepare(self) -> None:
         """End preparation now: analyse, aggregate and measure without training, then decide."""
-        if self.phase is Phase.STEADY or not self.frames:
+        if self.phase is TrainingPhase.STEADY or not self.frames:
             return
         self._start_analysis()
         self.engine.aggregate_all()
@@ -103,12 +103,12 @@ class Controller:
 
     def begin_step(self) -> None:
         """A training step is about to begin."""
-        if self.phase is Phase.PREPARING and self._steps == 0:
+        if self.phase is TrainingPhase.PREPARING and self._steps == 0:
             self._start_analysis()
 
     def end_step(self, frame: int, seconds: float) -> None:
         """A training step is over; the last one of the preparing epochs ends preparation."""
-        if self.phase is Phase.STEADY:
+        if self.phase is TrainingPhase.STEADY:
             return
         self._steps += 1
         self._seconds[frame] = min(seconds, self._seconds.get(frame, seconds))
@@ -167,7 +167,7 @@ class Controller:
         if self._tune and self._sends_topology:
             self._measure()
         engine.single = False
-        self.phase = Phase.STEADY
+        self.phase = TrainingPhase.STEADY
         if self._tune and self._sends_topology:
             self._decide()
         elif not self._sends_topology:
@@ -194,8 +194,8 @@ class Controller:
                 step_s = seconds if step_s is None else step_s
                 self._peak = max(self._peak, -(-retained // len(times)))
             single_s = aggregation_seconds(self.engine, times, self._widths)
-            samples.append(Sample(step_s, single_s, edges_of(self.engine, times)))
-        self._sample = Sample(
+            samples.append(ProfiledFrame(step_s, single_s, edges_of(self.engine, times)))
+        self._sample = ProfiledFrame(
             fmean(s.step_s for s in samples),
             fmean(s.single_s for s in samples),
             round(fmean(s.edges for s in samples)),

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dgbench.runtime.transfer import Link, Ticket
+from dgbench.runtime.transfer import PendingTransfer, TransferLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class _Frame:
     def __init__(self, times: range, units: list[Unit]) -> None:
         self.times = times
         self.units = units
-        self.tickets: dict[int, Ticket] = {}
+        self.tickets: dict[int, PendingTransfer] = {}
         self.contents: dict[int, Any] = {}
         self.sent = 0
 
 
-class Courier:
+class FramePrefetcher:
     """Sends the units of frames in order and hands their contents out.
 
     A frame's memory on the device is lent until `finish`, because its backward pass reads it.
@@ -55,7 +55,7 @@ class Courier:
 
     def __init__(
         self,
-        link: Link,
+        link: TransferLink,
         plan: Callable[[range], list[Unit]],
         *,
         ahead: bool,

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts_scatter
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import Link
-from dgbench.systems.pipad.delivery import Courier, Unit
+from dgbench.runtime.transfer import TransferLink
+from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.paper_kernel import ScatteredSlices
 from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.received import Received, ReceivedAggregation, Single
-from dgbench.systems.pipad.wire import Layout, Wire, pack, unpack
+from dgbench.systems.pipad.wire import PackedFrameTopology, PackedLayout, pack, unpack
 
 EXTRA_SLOTS = 5
 """Units of a link beside one per snapshot of a frame: what is new in it, the next frame's first,
@@ -46,7 +46,7 @@ class DeviceEngine(Engine):
         switches: Mapping[str, bool],
         meter: Meter,
         *,
-        link: Link,
+        link: TransferLink,
         device: torch.device,
         norm: str,
         s_per: int,
@@ -67,9 +67,13 @@ class DeviceEngine(Engine):
         self._norm = norm
         self._layers = layers
         ahead = switches["pipeline"]
-        self._courier = Courier(link, self._plan, ahead=ahead, on_send=self._count_unit)
-        self._wires: dict[int, Wire] = {}  # whole snapshots, by the identity of their topology
-        self._staged: dict[tuple[int, ...], tuple[Sequence[Wire], Sequence[Tensor]]] = {}
+        self._courier = FramePrefetcher(link, self._plan, ahead=ahead, on_send=self._count_unit)
+        self._wires: dict[
+            int, PackedFrameTopology
+        ] = {}  # whole snapshots, by the identity of their topology
+        self._staged: dict[
+            tuple[int, ...], tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]
+        ] = {}
         self._received: dict[range, Received] = {}  # what stays on the device
         self._features: Tensor | None = None
         self._columns: Tensor | None = None
@@ -211,7 +215,7 @@ class DeviceEngine(Engine):
         return Unit(tensors, partial(self._open, group, layouts, sizes), nbytes)
 
     def _open(
-        self, group: range, layouts: list[Layout], sizes: list[int], tensors: list[Tensor]
+        self, group: range, layouts: list[PackedLayout], sizes: list[int], tensors: list[Tensor]
     ) -> tuple[Received, Tensor | None]:
         count = sum(sizes)
         x = tensors[count] if len(tensors) > count else None
@@ -228,7 +232,7 @@ class DeviceEngine(Engine):
             self._received[group] = received
         return received, x
 
-    def _topology(self, group: range) -> tuple[Sequence[Wire], Sequence[Tensor]]:
+    def _topology(self, group: range) -> tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]:
         """The wires of a group and their tensors in the form that the link sends."""
         whole = [self._whole(t) for t in group] if self.single else self.partitions.wires(group)
         key = tuple(id(wire) for wire in whole)
@@ -237,7 +241,7 @@ class DeviceEngine(Engine):
             self._staged[key] = whole, self.link.stage_all(tensors)
         return self._staged[key]
 
-    def _whole(self, t: int) -> Wire:
+    def _whole(self, t: int) -> PackedFrameTopology:
         csr = self.partitions.topology(t)
         if id(csr) not in self._wires:
             self._wires[id(csr)] = pack(csr, sliced=self.partitions.sliced, cap=self.partitions.cap)
@@ -246,7 +250,7 @@ class DeviceEngine(Engine):
     def _fill(self, missing: Sequence[int]) -> None:
         """Aggregate snapshots one at a time and bring the results to the host (4.3, 4.4)."""
         single, self.single = self.single, True
-        courier = Courier(
+        courier = FramePrefetcher(
             self.link,
             lambda times: [self._unit(times, features=True)],
             ahead=self.on["pipeline"],

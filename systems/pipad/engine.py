@@ -24,7 +24,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
 from dgbench.systems.pipad.merged import PartitionAggregation
 from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
-from dgbench.systems.pipad.partitions import Partition, Partitions, split
+from dgbench.systems.pipad.partitions import Partitions, SnapshotPartition, split
 from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
 
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
@@ -268,7 +268,7 @@ class Engine:
         done = [self._by_slices(p, x) for p, x in zip(partitions, rows, strict=True)]
         return done[0] if len(done) == 1 else torch.cat(done)
 
-    def _by_slices(self, part: Partition, x: Tensor) -> Tensor:
+    def _by_slices(self, part: SnapshotPartition, x: Tensor) -> Tensor:
         """All snapshots of a partition in one call of the paper's kernel (Algorithm 1)."""
         y = SlicedAggregation.apply(
             x.transpose(0, 1).contiguous(),  # coalescent: [N, S, F]
@@ -280,7 +280,7 @@ class Engine:
         )
         return y.transpose(0, 1)  # [S, N, F]
 
-    def _transposed(self, part: Partition) -> PartTopology:
+    def _transposed(self, part: SnapshotPartition) -> PartTopology:
         key = id(part.parts)
         if key not in self._backward:
             self._backward[key] = transposed(part.parts)

@@ -13,7 +13,7 @@ from dgbench.kernels_cuda.slices import coo_words, csr_words, slice_csr
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.partitions import split
 
-MOST_GROUPS = 24
+MAX_GROUPS = 24
 """Groups looked at per partition size, spread evenly; more would not change a mean in sight."""
 
 
@@ -79,7 +79,7 @@ def mean_change(data: SnapshotSequence) -> float:
 def partition_words(data: SnapshotSequence, size: int) -> tuple[int, int, float]:
     """Words of partitions of `size` snapshots and of the same snapshots whole, and overlap rate."""
     groups = [g for g in split(range(len(data)), size) if len(g) == size]
-    step = max(1, len(groups) // MOST_GROUPS)
+    step = max(1, len(groups) // MAX_GROUPS)
     partition = whole = 0
     rates = []
     for group in groups[::step]:

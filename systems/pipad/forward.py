@@ -25,7 +25,7 @@ from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
 from dgbench.models.dtdg.evolvegcn import EvolvingWeight
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.models.frame import GcnLayer
-from dgbench.runtime.graphs import Stage
+from dgbench.runtime.graphs import CapturedStage
 from dgbench.systems.pipad.engine import Engine
 
 Outputs = Sequence[Tensor] | Tensor
@@ -34,7 +34,7 @@ Outputs = Sequence[Tensor] | Tensor
 Result = Tensor | tuple[Tensor, ...]
 
 
-class _Part(nn.Module):
+class _ModelFunction(nn.Module):
     """A function that reads a model's parameters, as a module of which these are parameters."""
 
     def __init__(self, model: FrameModel, function: Callable[..., Result]) -> None:
@@ -57,7 +57,7 @@ class Stages:
 
     def __init__(self, model: FrameModel, enabled: bool) -> None:
         self._enabled = enabled
-        self._known: dict[str, Stage] = {}
+        self._known: dict[str, CapturedStage] = {}
         self._model = model
         self._parameters = {
             name: p for name, p in model.named_parameters() if not name.startswith("head.")
@@ -74,7 +74,9 @@ class Stages:
             return function(*tensors)
         stage = self._known.get(name)
         if stage is None:
-            stage = Stage(partial(self._call, function, len(tensors)), enabled=True, name=name)
+            stage = CapturedStage(
+                partial(self._call, function, len(tensors)), enabled=True, name=name
+            )
             self._known[name] = stage
         return stage(*tensors, *self._parameters.values())
 
@@ -83,7 +85,7 @@ class Stages:
         tensors, parameters = given[:count], given[count:]
         if all(a is b for a, b in zip(parameters, self._parameters.values(), strict=True)):
             return function(*tensors)
-        part = _Part(self._model, function)
+        part = _ModelFunction(self._model, function)
         named = dict(zip((f"model.{name}" for name in self._parameters), parameters, strict=True))
         return functional_call(part, named, tensors)
 

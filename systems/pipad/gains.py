@@ -52,7 +52,7 @@ Progress = Callable[[int, int, str], None]
 """(configurations done, all, what is measured now)."""
 
 
-class Point(msgspec.Struct, frozen=True):
+class MeasuredGain(msgspec.Struct, frozen=True):
     """One measured gain: one-at-a-time seconds over S-at-a-time seconds.
 
     Attributes:
@@ -77,7 +77,7 @@ class _File(msgspec.Struct):
     machine: dict[str, Any]
     made: str
     quick: bool
-    points: list[Point]
+    points: list[MeasuredGain]
     noise: float = 0.0
 
 
@@ -104,7 +104,7 @@ class GainTable:
         *,
         device: str,
         machine: dict[str, Any],
-        points: Iterable[Point],
+        points: Iterable[MeasuredGain],
         made: str = "",
         quick: bool = False,
         noise: float = 0.0,
@@ -204,7 +204,7 @@ class GainTable:
                 f"no table of gains can be read from '{path}': {error.strerror or error}", hint=HINT
             ) from error
         try:
-            schema = msgspec.json.decode(raw, type=_Version).schema
+            schema = msgspec.json.decode(raw, type=_GainsVersion).schema
         except msgspec.MsgspecError as error:
             raise StoreError(
                 f"the table of gains '{path}' is damaged: {error}", hint=HINT
@@ -254,7 +254,7 @@ class GainTable:
         nearest.source = f"table {words} ({_machine_words(nearest.machine)})"
         return nearest
 
-    def _file(self, points: list[Point]) -> _File:
+    def _file(self, points: list[MeasuredGain]) -> _File:
         return _File(
             schema=SCHEMA,
             system="pipad",
@@ -267,7 +267,7 @@ class GainTable:
         )
 
 
-class _Version(msgspec.Struct):
+class _GainsVersion(msgspec.Struct):
     schema: int
 
 
@@ -296,7 +296,7 @@ def measure_gains(
     budget = budget_s if budget_s is not None else (0.1 if quick else 0.3)
     sizes = [int(size) for size in grid["s_per"]]
     places = list(product(grid["nodes"], grid["degree"], grid["overlap_rate"], grid["width"]))
-    points: list[Point] = []
+    points: list[MeasuredGain] = []
     excess: list[float] = []
     for done, (nodes, degree, rate, width) in enumerate(places):
         if progress is not None:
@@ -308,7 +308,7 @@ def measure_gains(
         for size, gain in gains_of(found).items():
             single = typical(found[1])
             points.append(
-                Point(
+                MeasuredGain(
                     size,
                     rate,
                     int(width),
@@ -370,7 +370,7 @@ def calibrate(
     }
 
 
-def _checked(point: Point) -> Point:
+def _checked(point: MeasuredGain) -> MeasuredGain:
     fine = (
         point.s_per > 1
         and point.width >= 1
@@ -385,7 +385,7 @@ def _checked(point: Point) -> Point:
     return point
 
 
-def _key(point: Point) -> tuple[float, ...]:
+def _key(point: MeasuredGain) -> tuple[float, ...]:
     return tuple(float(getattr(point, name)) for name in AXES)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
 from dgbench.kernels_cuda.aggregate.prepared import prepare_parts
-from dgbench.systems.pipad.partitions import Partition
+from dgbench.systems.pipad.partitions import SnapshotPartition
 
 
 class PartitionAggregation(torch.autograd.Function):
@@ -24,7 +24,7 @@ class PartitionAggregation(torch.autograd.Function):
     cover the frame; gives [W, N, F]. Each partition is one product over coalescent rows (4.2)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, partitions: Sequence[Partition]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, partitions: Sequence[SnapshotPartition]) -> Tensor:
         ctx.partitions = partitions
         return _aggregate(x, partitions, transposed=False)
 
@@ -33,7 +33,7 @@ class PartitionAggregation(torch.autograd.Function):
         return _aggregate(grad, ctx.partitions, transposed=True), None
 
 
-def _aggregate(x: Tensor, partitions: Sequence[Partition], *, transposed: bool) -> Tensor:
+def _aggregate(x: Tensor, partitions: Sequence[SnapshotPartition], *, transposed: bool) -> Tensor:
     x = x.detach()
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     sizes = [len(part.times) for part in partitions]

@@ -29,14 +29,14 @@ from dgbench.kernels_cuda.overlap import (
 )
 from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_count
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.pipad.wire import Wire, pack, unpack
+from dgbench.systems.pipad.wire import PackedFrameTopology, pack, unpack
 
 Form = Literal["parts", "wire"]
 """How an extracted group is kept: ready for aggregation on the CPU, or as it travels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class SnapshotPartition:
     """A group of S snapshots ready for aggregation.
 
     Attributes:
@@ -99,10 +99,10 @@ class Partitions:
         self._trace: EdgeTrace | None = None
         self._counts: dict[range, GroupCounts] = {}
         self._factors: dict[int, tuple[Tensor, Tensor]] = {}
-        self._kept: dict[range, Partition] = {}
+        self._kept: dict[range, SnapshotPartition] = {}
         # Under the identities of the snapshots: a static graph is one object in all of them.
         self._parts: dict[tuple[int, ...], PartTopology] = {}
-        self._wires: dict[tuple[int, ...], Wire] = {}
+        self._wires: dict[tuple[int, ...], PackedFrameTopology] = {}
         self._csrs: dict[int, Csr] = {}
         self._checked: set[int] = set()
         self._words: dict[int, int] = {}
@@ -114,13 +114,13 @@ class Partitions:
         row, col = self._factors_of(t)
         return csr, row, col
 
-    def partition(self, times: range) -> Partition:
+    def partition(self, times: range) -> SnapshotPartition:
         """The partition that covers `times`, on the device; extracted on first use."""
         found = self._kept.get(times)
         if found is None:
             parts = self._parts_on_device(times)
             scales = [self._factors_of(t) for t in times]
-            found = Partition(
+            found = SnapshotPartition(
                 times=times,
                 parts=parts,
                 row_scale=torch.stack([row for row, _ in scales], dim=1),  # [N, S]
@@ -130,7 +130,7 @@ class Partitions:
             self._kept[times] = found
         return found
 
-    def wire(self, times: range) -> Wire:
+    def wire(self, times: range) -> PackedFrameTopology:
         """The topology of a group in the form that travels, on the CPU; packed on first use.
 
         It unpacks to a `PartTopology` of the group, but with `overlap` off a single snapshot
@@ -148,7 +148,7 @@ class Partitions:
             self._wires[key] = found
         return found
 
-    def wires(self, times: range) -> tuple[Wire, ...]:
+    def wires(self, times: range) -> tuple[PackedFrameTopology, ...]:
         """What a transfer of a group sends: one wire, or with `overlap` off one per snapshot."""
         if self.overlap:
             return (self.wire(times),)

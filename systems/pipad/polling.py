@@ -12,7 +12,7 @@ PERIOD_S = 0.05
 
 
 @dataclass(slots=True)
-class Readings:
+class MeterReadings:
     """What a meter said while a block ran, and why it stopped saying anything, or ""."""
 
     values: list[float] = field(default_factory=list)
@@ -20,9 +20,9 @@ class Readings:
 
 
 @contextmanager
-def readings(read: Callable[[], float], period_s: float = PERIOD_S) -> Iterator[Readings]:
+def readings(read: Callable[[], float], period_s: float = PERIOD_S) -> Iterator[MeterReadings]:
     """Values of `read` taken by a thread while the block runs, until it raises."""
-    found = Readings()
+    found = MeterReadings()
     stop = threading.Event()
 
     def loop() -> None:

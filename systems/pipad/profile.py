@@ -23,7 +23,7 @@ REPEATS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProfiledFrame:
     """One frame, aggregated one snapshot at a time.
 
     Attributes:
@@ -142,7 +142,7 @@ def frame_facts(
     times: range,
     *,
     widths: tuple[int, ...],
-    sample: Sample,
+    sample: ProfiledFrame,
     analysis: Analysis,
     sends_topology: bool,
     peak_bytes: int,

@@ -17,7 +17,7 @@ from dgbench.runtime.transfer import open_link
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.training import FrameTrainer
-from dgbench.systems.pipad.controller import Controller, Phase
+from dgbench.systems.pipad.controller import Controller, TrainingPhase
 from dgbench.systems.pipad.device_engine import EXTRA_SLOTS, DeviceEngine
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.forward import FORWARD, Stages
@@ -128,7 +128,7 @@ class PipadTrainer(FrameTrainer):
         start = time.perf_counter()
         try:
             loss = super().enqueue(frame)
-            if self.controller.phase is Phase.PREPARING and self.device.type == "cuda":
+            if self.controller.phase is TrainingPhase.PREPARING and self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # the tuner is told how long a step takes
         finally:
             self.engine.in_order = False

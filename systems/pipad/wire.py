@@ -24,7 +24,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PackedLayout:
     """What the receiver knows without looking into the arrays.
 
     Attributes:
@@ -44,7 +44,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class PackedFrameTopology:
     """Packed topology.
 
     Attributes:
@@ -55,7 +55,7 @@ class Wire:
     """
 
     tensors: tuple[Tensor, ...]
-    layout: Layout
+    layout: PackedLayout
     words: int
 
     @property
@@ -64,7 +64,9 @@ class Wire:
         return 4 * self.words
 
 
-def pack(parts: PartTopology | Csr, *, sliced: bool = True, cap: int = DEFAULT_CAP) -> Wire:
+def pack(
+    parts: PartTopology | Csr, *, sliced: bool = True, cap: int = DEFAULT_CAP
+) -> PackedFrameTopology:
     """Put a partition, or one whole snapshot, into the form that travels.
 
     Args:
@@ -97,7 +99,7 @@ def pack(parts: PartTopology | Csr, *, sliced: bool = True, cap: int = DEFAULT_C
     weighted = pieces[0].values is not None
     if weighted:
         tensors.append(torch.cat([p.values.reshape(-1) for p in pieces if p.values is not None]))
-    layout = Layout(
+    layout = PackedLayout(
         num_rows=pieces[0].num_rows,
         num_cols=pieces[0].num_cols,
         nnz=tuple(piece.nnz for piece in pieces),
@@ -105,10 +107,10 @@ def pack(parts: PartTopology | Csr, *, sliced: bool = True, cap: int = DEFAULT_C
         snapshots=0 if isinstance(parts, Csr) else parts.num_snapshots,
         weighted=weighted,
     )
-    return Wire(tuple(tensors), layout, sum(t.numel() for t in tensors))
+    return PackedFrameTopology(tuple(tensors), layout, sum(t.numel() for t in tensors))
 
 
-def unpack(layout: Layout, tensors: Sequence[Tensor]) -> PartTopology | Csr:
+def unpack(layout: PackedLayout, tensors: Sequence[Tensor]) -> PartTopology | Csr:
     """Take packed topology apart where it lies, without reading it back to the host.
 
     Columns and weights of the result are views of `tensors`, so those must stay as they are until
@@ -176,7 +178,7 @@ def _pieces(parts: PartTopology | Csr) -> list[Csr]:
     return [parts] if isinstance(parts, Csr) else [parts.over, *parts.exclusive]
 
 
-def _offsets(layout: Layout, head: Tensor) -> Tensor:
+def _offsets(layout: PackedLayout, head: Tensor) -> Tensor:
     """int64[pieces, N + 1] row offsets of every piece from rows and offsets of its slices."""
     pieces, rows = len(layout.nnz), layout.num_rows
     if layout.slices is None:
@@ -188,7 +190,7 @@ def _offsets(layout: Layout, head: Tensor) -> Tensor:
     return out
 
 
-def _slices(layout: Layout, head: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _slices(layout: PackedLayout, head: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Row and first entry of every slice, int32[slices] and int32[slices + 1], of each piece."""
     counts = layout.slices
     rows = head[: sum(counts)].split(counts)
@@ -219,7 +221,7 @@ def _row_sums(csr: Csr) -> Tensor:
     return out.index_add_(0, rows, values.double())
 
 
-def _check(layout: Layout, tensors: Sequence[Tensor]) -> None:
+def _check(layout: PackedLayout, tensors: Sequence[Tensor]) -> None:
     expected = 1 + layout.weighted
     if len(tensors) != expected:
         raise InvalidInputError(f"{len(tensors)} tensors given, this layout has {expected}")

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import Link, Staged, Ticket
+from dgbench.runtime.transfer import PendingTransfer, Staged, TransferLink
 from dgbench.systems.pygt.convolution import TwoWayCsr
 
 
@@ -67,11 +67,11 @@ class Mover:
         ahead: send a snapshot before the one before it is computed on (PiPAD's PyGT-A).
     """
 
-    def __init__(self, link: Link, meter: Meter, *, ahead: bool) -> None:
+    def __init__(self, link: TransferLink, meter: Meter, *, ahead: bool) -> None:
         self._link = link
         self._meter = meter
         self._ahead = ahead
-        self._held: list[Ticket] = []
+        self._held: list[PendingTransfer] = []
 
     def stage(self, tensor: Tensor) -> Tensor:
         """The form in which a tensor is best kept on the host."""
@@ -86,7 +86,7 @@ class Mover:
                 self._link.send(packet.group)  # counts
                 yield packet
             return
-        before: tuple[Packet, Ticket] | None = None
+        before: tuple[Packet, PendingTransfer] | None = None
         for packet in packets:
             coming = packet, self._send(packet)
             if not self._ahead:
@@ -106,14 +106,14 @@ class Mover:
     def _count(self, packet: Packet) -> None:
         self._meter.count("adjacency_bytes_counted", packet.adjacency_bytes)
 
-    def _send(self, packet: Packet) -> Ticket:
+    def _send(self, packet: Packet) -> PendingTransfer:
         self._count(packet)
         with self._meter.phase("transfer"):
             ticket = self._link.send(packet.group)
         self._held.append(ticket)
         return ticket
 
-    def _arrived(self, packet: Packet, ticket: Ticket) -> Packet:
+    def _arrived(self, packet: Packet, ticket: PendingTransfer) -> Packet:
         with self._meter.phase("transfer"):
             return packet.holding(ticket.wait())
 

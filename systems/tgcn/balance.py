@@ -12,7 +12,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class GridBalance:
     """The fill of T x G x G grids.
 
     Attributes:
@@ -29,7 +29,7 @@ class Balance:
     empty: float
 
 
-def balance(counts: Tensor, assignments: Sequence[Sequence[int]] | None = None) -> Balance:
+def balance(counts: Tensor, assignments: Sequence[Sequence[int]] | None = None) -> GridBalance:
     """Judge the fill of grids.
 
     Args:
@@ -50,7 +50,7 @@ def balance(counts: Tensor, assignments: Sequence[Sequence[int]] | None = None) 
     phases = assignments or [((every + p) % parts).tolist() for p in range(parts)]
     total = float(counts.sum())
     fullest = sum(int(counts[:, every, torch.tensor(row)].amax(1).sum()) for row in phases)
-    return Balance(
+    return GridBalance(
         largest=float(counts.max()) * counts.numel() / total,
         device=float(counts.sum((0, 2)).max()) * parts / total,
         busy=total / fullest,

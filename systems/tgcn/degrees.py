@@ -12,9 +12,9 @@ from dgbench.runtime.errors import InvalidInputError
 
 CANDIDATES: Final = 24
 """Starts of a tail that are tried."""
-LEAST_TAIL: Final = 50
+MIN_TAIL: Final = 50
 """Vertices that a tail must hold."""
-LEAST_SHARE: Final = 0.1
+MIN_TAIL_SHARE: Final = 0.1
 """Share of the vertices that it must hold too: a few hubs fit anything."""
 GRID: Final = tuple(2.0**k for k in range(-5, 10))
 """Degrees, in means of the graph, at which distributions are kept for the figure."""
@@ -45,8 +45,8 @@ def tail_of(degrees: np.ndarray, least: int = 0) -> Tail | None:
         least: where the tail begins; 0 to look for it.
 
     Returns:
-        The tail, or None where fewer than `LEAST_TAIL` vertices or two different degrees are left.
-        A tail has `LEAST_SHARE` of the vertices.
+        The tail, or None where fewer than `MIN_TAIL` vertices or two different degrees are left.
+        A tail has `MIN_TAIL_SHARE` of the vertices.
         Starts are degrees that occur, at most `CANDIDATES` of them, evenly spaced in logarithms
         (Clauset, Shalizi and Newman, SIAM Review 2009, section 3.3).
     """
@@ -64,9 +64,9 @@ def tail_of(degrees: np.ndarray, least: int = 0) -> Tail | None:
 
 
 def _starts(degrees: np.ndarray) -> np.ndarray:
-    if len(degrees) < LEAST_TAIL:
+    if len(degrees) < MIN_TAIL:
         return np.empty(0, dtype=np.int64)
-    size = max(LEAST_TAIL, int(LEAST_SHARE * len(degrees)))
+    size = max(MIN_TAIL, int(MIN_TAIL_SHARE * len(degrees)))
     last = np.partition(degrees, len(degrees) - size)[len(degrees) - size]
     there = np.unique(degrees[degrees <= last])
     if len(there) <= CANDIDATES:

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
-from dgbench.models.streaming import Dygnn, DygnnState, Pending
+from dgbench.models.streaming import Dygnn, DygnnState, PendingInteractions
 from dgbench.runtime.meter import Meter
-from dgbench.systems.tgcn.intervals import Pairs, Share
+from dgbench.systems.tgcn.intervals import Pairs, PartRows
 from dgbench.systems.tgcn.regions import Visitor
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class PartLabels:
     """Classes of the vertices of a part, by row.
 
     Attributes:
@@ -33,13 +33,13 @@ class Labels:
     classes: Tensor
     asked: Tensor
 
-    def __getitem__(self, rows: slice) -> Labels:
+    def __getitem__(self, rows: slice) -> PartLabels:
         """Those rows, as views."""
-        return Labels(self.taught[rows], self.classes[rows], self.asked[rows])
+        return PartLabels(self.taught[rows], self.classes[rows], self.asked[rows])
 
 
 @dataclass(slots=True)
-class Scored:
+class IntervalScores:
     """What a device found of one interval.
 
     Attributes:
@@ -128,9 +128,9 @@ class Owner:
     def __init__(
         self,
         model: Dygnn,
-        share: Share,
+        share: PartRows,
         old: DygnnState,
-        waiting: Pending,
+        waiting: PendingInteractions,
         *,
         learn: bool,
         link: bool,
@@ -180,7 +180,7 @@ class Owner:
         if outputs:
             torch.autograd.backward(outputs, gradients)
 
-    def classified(self, labels: Labels, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def classified(self, labels: PartLabels, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Summed loss (with its graph), held-out ends that are right, and all of them.
 
         Args:
@@ -196,7 +196,7 @@ class Owner:
         hit = logits.detach().argmax(1) == labels.classes[ids]
         return (each * weight).sum(), (asked * hit).sum(), asked.sum()
 
-    def left(self, total_g: Tensor, *, last: bool) -> tuple[Any, Pending]:
+    def left(self, total_g: Tensor, *, last: bool) -> tuple[Any, PendingInteractions]:
         """State and what waits of the ends of edges, after the round.
 
         Args:
@@ -211,5 +211,5 @@ class Owner:
         counts = share.count_s, share.count_g
         if last:
             counts = tuple(count.clamp(max=1) for count in counts)
-        waits = Pending(sum_s, sum_g, *counts, share.time_s, share.time_g)
+        waits = PendingInteractions(sum_s, sum_g, *counts, share.time_s, share.time_g)
         return self.now[:ends].detach(), waits

@@ -146,7 +146,7 @@ def _followed(size: int) -> int:
 def measure_volume(name: str, context: RunContext) -> Measurement:
     """Bytes of an epoch on 8 devices with rows that intervals name."""
     from dgbench.systems.tgcn.grids import Grids
-    from dgbench.systems.tgcn.plan import Size, state_bytes
+    from dgbench.systems.tgcn.plan import ModelSize, state_bytes
     from dgbench.systems.tgcn.schedule import host_placement, make_schedule, traffic
 
     events = open_graph(name, context.preset)
@@ -156,7 +156,7 @@ def measure_volume(name: str, context: RunContext) -> Measurement:
         train.src, train.dst, train.t, events.num_nodes, intervals=PIECES, parts=devices,
         vertex_cut="dealt",
     )  # fmt: skip
-    state = state_bytes(Size(events.num_nodes, len(train), HIDDEN))
+    state = state_bytes(ModelSize(events.num_nodes, len(train), HIDDEN))
     schedule = make_schedule(devices)
     ring = whole = asked = h2d = d2h = 0
     sizes = grids.parts.sizes

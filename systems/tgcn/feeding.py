@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgbench.runtime.transfer import Link, Staged, Ticket
-from dgbench.systems.tgcn.intervals import Interval, Pairs, Share, Task
+from dgbench.runtime.transfer import PendingTransfer, Staged, TransferLink
+from dgbench.systems.tgcn.intervals import IntervalTask, Pairs, PartRows, TimeInterval
 from dgbench.systems.tgcn.regions import Regions
 
 Key = tuple[int, int, int]
@@ -16,7 +16,7 @@ Key = tuple[int, int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Load:
+class StagedInterval:
     """One interval, staged.
 
     Attributes:
@@ -32,15 +32,17 @@ class Load:
 
     key: int
     events: Tensor
-    shares: list[tuple[Share, Staged]]
+    shares: list[tuple[PartRows, Staged]]
     grids: dict[tuple[int, int], tuple[Pairs, Staged]]
-    tasks: list[tuple[Task, Staged]]
+    tasks: list[tuple[IntervalTask, Staged]]
     edge_order: Tensor | None
     wrong_order: Tensor | None
-    following: Load | None = None
+    following: StagedInterval | None = None
 
     @classmethod
-    def of(cls, interval: Interval, link: Link, key: int, own: int | None = None) -> Load:
+    def of(
+        cls, interval: TimeInterval, link: TransferLink, key: int, own: int | None = None
+    ) -> StagedInterval:
         """Stage an interval; the arrays it came from may then be dropped.
 
         Args:
@@ -60,7 +62,10 @@ class Load:
         for task in interval.tasks:
             staged = link.stage_all(task.pairs.tensors())
             tasks.append(
-                (Task(task.sources, task.targets, task.pairs.received(list(staged))), staged)
+                (
+                    IntervalTask(task.sources, task.targets, task.pairs.received(list(staged))),
+                    staged,
+                )
             )
         return cls(
             key, interval.events, shares, grids, tasks, interval.edge_order, interval.wrong_order
@@ -92,7 +97,7 @@ class Feeder:
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
-        self._open: dict[Key, Ticket] = {}
+        self._open: dict[Key, PendingTransfer] = {}
         self._used: set[Key] = set()
 
     def ahead(self, key: Key, staged: Staged) -> None:

@@ -18,7 +18,7 @@ METHODS: Final = ("sis", "sis8", "its_bitmap", "its_linear", "brs", "keys")
 """Of a frontier. What ITS keeps of the taken plays no part: nothing is taken, slots move."""
 FAST: Final = ("sis", "sis8", "keys")
 """Those whose step does not read the frontier."""
-MOST: Final = 1_000_000
+MAX_FRONTIER: Final = 1_000_000
 """Largest frontier: a tenth of the vertices of the paper's second largest graph."""
 DEGREE: Final = 8
 """Mean degree of the graph."""
@@ -56,7 +56,7 @@ def walk(method: str, size: int, steps: int) -> SubgraphSample:
 
 def frontier_calls(size: int) -> dict[tuple[str, str], Callable[[], SubgraphSample]]:
     """Calls of one step and of many, by method and call."""
-    if size > MOST:
+    if size > MAX_FRONTIER:
         return {}
 
     def call(method: str, steps: int) -> Callable[[], SubgraphSample]:

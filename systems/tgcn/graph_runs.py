@@ -24,7 +24,7 @@ from dgbench.systems.tgcn.degrees import (
     tail_of,
 )
 from dgbench.systems.tgcn.recounts import EDGES, check_kept
-from dgbench.systems.tgcn.settings import GRAPHS, SHARE, Graph
+from dgbench.systems.tgcn.settings import GRAPHS, SHARE, GridGraph
 
 SIZES: Final = {"vertices": "nodes", "edges": "edges"}
 """Metric of a size -> what a dataset's card calls it."""
@@ -33,7 +33,7 @@ DEFINITIONS: Final = {"E/V": 1, "2 E/V": 2}
 """What a mean degree may be: edges over vertices, or ends of edges over vertices."""
 
 
-def far(graph: Graph) -> bool:
+def far(graph: GridGraph) -> bool:
     """Whether the publisher's files of a graph are not here."""
     return find_form(datasets.card(graph.name)) is None
 
@@ -71,7 +71,7 @@ def sizes() -> list[Observation]:
     return found
 
 
-def measure_graph(graph: Graph, context: RunContext) -> Measurement:
+def measure_graph(graph: GridGraph, context: RunContext) -> Measurement:
     """Counts, tails and halved degrees of one graph."""
     events = open_graph(graph.name, context.preset)
     table = EdgeTable.build(events.src, events.dst, events.t, events.num_nodes)

@@ -158,7 +158,7 @@ def _check_time_cut(cut: str, intervals: int) -> None:
         raise InvalidInputError(f"'intervals' is {intervals}, needed: at least 1")
 
 
-class Grid(NamedTuple):
+class EdgeGrid(NamedTuple):
     """The edges of one grid, in time order.
 
     Attributes:
@@ -181,7 +181,7 @@ class Grids:
             intervals are the outermost dimension, in grid order).
         offsets: int64[T * G * G + 1], first place of grid (k, i, j) at [(k * G + i) * G + j].
         order: int64[E], place in the stream of each edge in grid order.
-        local_src, local_dst: int32[E] in grid order, or None; see `Grid`.
+        local_src, local_dst: int32[E] in grid order, or None; see `EdgeGrid`.
     """
 
     parts: Parts
@@ -256,7 +256,7 @@ class Grids:
         at = (interval * self.num_parts + source) * self.num_parts + destination
         return slice(int(self.offsets[at]), int(self.offsets[at + 1]))
 
-    def grid(self, interval: int, source: int, destination: int) -> Grid:
+    def grid(self, interval: int, source: int, destination: int) -> EdgeGrid:
         """The edges of a grid, views of the arrays here.
 
         Raises:
@@ -265,7 +265,7 @@ class Grids:
         if self.local_src is None or self.local_dst is None:
             raise InvalidInputError("these grids have no local rows", hint="build with local=True")
         at = self.slice(interval, source, destination)
-        return Grid(self.order[at], self.local_src[at], self.local_dst[at])
+        return EdgeGrid(self.order[at], self.local_src[at], self.local_dst[at])
 
 
 def build_streamed(

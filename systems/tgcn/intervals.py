@@ -55,7 +55,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Share:
+class PartRows:
     """The rows of one part in one interval.
 
     Attributes:
@@ -85,14 +85,14 @@ class Share:
         """What a device is sent."""
         return [self.ids, self.count_s, self.count_g, self.time_s, self.time_g]
 
-    def received(self, tensors: list[Tensor]) -> Share:
+    def received(self, tensors: list[Tensor]) -> PartRows:
         """This share of tensors that have arrived on a device."""
         ids, *rest = tensors
-        return Share(ids, self.sources, self.targets, self.ends, *rest)
+        return PartRows(ids, self.sources, self.targets, self.ends, *rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class IntervalTask:
     """Pairs in stream order and the rows that they name (a device's piece of an interval).
 
     Attributes:
@@ -106,7 +106,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Interval:
+class TimeInterval:
     """One time interval of a plan.
 
     Attributes:
@@ -121,12 +121,12 @@ class Interval:
 
     number: int
     events: Tensor
-    shares: tuple[Share, ...]
+    shares: tuple[PartRows, ...]
     src: Tensor
     dst: Tensor
     cuts: np.ndarray  # int64[G * G, 3]: begin, end of edges, end of negatives
     latest: tuple[np.ndarray, np.ndarray] | None
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[IntervalTask, ...] = ()
     edge_order: Tensor | None = None
     wrong_order: Tensor | None = None
 
@@ -193,7 +193,7 @@ class Planner:
 
     def plan(
         self, events: Tensor, src: Tensor, dst: Tensor, wrong: Tensor, t: Tensor, cuts: Tensor
-    ) -> list[Interval]:
+    ) -> list[TimeInterval]:
         """The intervals of n edges in time order; those without edges are left out.
 
         Args:
@@ -241,13 +241,15 @@ class Planner:
         t: Tensor,
         edge_places: tuple[np.ndarray | None, np.ndarray],
         wrong_places: tuple[np.ndarray | None, np.ndarray],
-    ) -> Interval:
+    ) -> TimeInterval:
         rows = local_rows(src, dst, wrong if wrong.numel() else None, self._scratch)
         shares, place, row = self._shares(rows, t)
         if self.tasks:
             tasks = self._stream_tasks(rows, row)
             none = torch.empty(0, dtype=torch.int32)
-            return Interval(number, events, shares, none, none, np.zeros((1, 3), int), None, tasks)
+            return TimeInterval(
+                number, events, shares, none, none, np.zeros((1, 3), int), None, tasks
+            )
         # Targets are counted from the first that travels.
         shift = np.array([share.targets for share in shares])
         part_of = np.repeat(np.arange(len(shares)), [share.ids.numel() for share in shares])
@@ -257,7 +259,7 @@ class Planner:
         edges = [place[u], target[v], *latest]
         wrongs = [place[u], target[w]] if w.size else None
         (src_, dst_, *latest), cuts = _merged(edges, edge_places, wrongs, wrong_places)
-        return Interval(
+        return TimeInterval(
             number,
             events,
             shares,
@@ -271,7 +273,7 @@ class Planner:
 
     def _shares(
         self, rows: LocalRows, t: Tensor
-    ) -> tuple[tuple[Share, ...], np.ndarray, np.ndarray]:
+    ) -> tuple[tuple[PartRows, ...], np.ndarray, np.ndarray]:
         """Rows by part; of each of `rows` its place in its part, and among all parts' rows."""
         ids, u, v = rows.ids.numpy(), rows.src.numpy(), rows.dst.numpy()
         counts = [np.bincount(end, minlength=rows.ends)[: rows.ends] for end in (u, v)]
@@ -302,7 +304,7 @@ class Planner:
             base += inside.size
             kept = here[:ends]
             shares.append(
-                Share(
+                PartRows(
                     torch.from_numpy(inside.astype(np.int32)),
                     sources,
                     targets,
@@ -313,7 +315,7 @@ class Planner:
             )
         return tuple(shares), place, row
 
-    def _stream_tasks(self, rows: LocalRows, row: np.ndarray) -> tuple[Task, ...]:
+    def _stream_tasks(self, rows: LocalRows, row: np.ndarray) -> tuple[IntervalTask, ...]:
         """An interval's pairs in stream order, in pieces of equal size."""
         place = torch.from_numpy(row)
         u, v, w = (place[one] for one in (rows.src, rows.dst, rows.neg))
@@ -328,7 +330,7 @@ class Planner:
                 at_u = torch.cat([at_u, at_u])
             kept = (one[first:last].nonzero().squeeze(1) for one in latest)
             pairs = Pairs(at_u.to(torch.int32), at_v.to(torch.int32), last - first, *kept)
-            found.append(Task(sources, targets, pairs))
+            found.append(IntervalTask(sources, targets, pairs))
         return tuple(found)
 
 

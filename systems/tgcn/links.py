@@ -18,7 +18,7 @@ import numpy as np
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.topology import LinkMatrix, dgx1_v100, parse_link_matrix, read_link_matrix
 from dgbench.runtime.topology.matrix import bricks
-from dgbench.runtime.topology.model import Link, Topology
+from dgbench.runtime.topology.model import Topology, TopologyLink
 from dgbench.runtime.topology.named import (
     ALPHA_GPU_S,
     DGX1_FILE,
@@ -241,20 +241,22 @@ def _pairs(size: int) -> list[tuple[int, int]]:
 
 
 def _switched(links: Links) -> Topology:
-    made: list[Link] = []
+    made: list[TopologyLink] = []
     for i in range(links.size):
         port = max((links.bricks(i, j) for j in range(links.size)), default=1) or 1
-        made += [Link(f"gpu{i} {way}", ALPHA_GPU_S, port * links.brick) for way in ("out", "in")]
+        made += [
+            TopologyLink(f"gpu{i} {way}", ALPHA_GPU_S, port * links.brick) for way in ("out", "in")
+        ]
     routes = {(i, j): (2 * i, 2 * j + 1) for i, j in _pairs(links.size)}
     return Topology(links.name, links.size, made, routes, assumed=SOURCES)
 
 
 def _through_host(links: Links, *, p2p: bool) -> Topology:
     """Bytes are written to host memory and read from it, over switches that GPUs share."""
-    made: list[Link] = []
+    made: list[TopologyLink] = []
 
     def both(name: str, bandwidth: float) -> tuple[int, int]:
-        made.extend(Link(f"{name} {way}", ALPHA_GPU_S, bandwidth) for way in ("out", "in"))
+        made.extend(TopologyLink(f"{name} {way}", ALPHA_GPU_S, bandwidth) for way in ("out", "in"))
         return len(made) - 2, len(made) - 1
 
     size = links.size
@@ -265,7 +267,7 @@ def _through_host(links: Links, *, p2p: bool) -> Topology:
         a, b = switches[i // PER_SWITCH], switches[j // PER_SWITCH]
         if p2p and links.bricks(i, j):
             wide = links.bricks(i, j) * links.brick
-            made.append(Link(f"gpu{i} > gpu{j}", ALPHA_GPU_S, wide))
+            made.append(TopologyLink(f"gpu{i} > gpu{j}", ALPHA_GPU_S, wide))
             routes[i, j] = (len(made) - 1,)
         elif p2p and links.matrix[i][j] in ("PIX", "PXB"):
             routes[i, j] = (gpus[i][0], gpus[j][1])

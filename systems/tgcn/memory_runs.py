@@ -43,8 +43,8 @@ def plan_memory(name: str, context: RunContext) -> Measurement:
     """Memory maps by printed sizes, and what streaming moves."""
     from dgbench.systems.tgcn.plan import (
         Cut,
-        Memory,
-        Size,
+        MemoryPlan,
+        ModelSize,
         baseline_memory,
         fewest,
         streamed_bytes,
@@ -53,9 +53,9 @@ def plan_memory(name: str, context: RunContext) -> Measurement:
     )
 
     printed = BY_NAME[name].printed
-    size = Size(printed.vertices, printed.edges)
+    size = ModelSize(printed.vertices, printed.edges)
     cut = Cut(intervals=INTERVALS)
-    maps: dict[str, Memory] = {
+    maps: dict[str, MemoryPlan] = {
         title: baseline_memory(size, system) for system, title in BASELINES.items()
     }
     state = {system: maps[title].device["state"] for system, title in BASELINES.items()}
@@ -141,14 +141,16 @@ def _checked_small_plan() -> ResultCheck:
     from dgbench import datasets
     from dgbench.systems.base.interactions import interaction_data
     from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
+    from dgbench.systems.tgcn.plan import Cut, ModelSize, tgcn_memory
 
     task = workload(BY_NAME["college-msg"], "smoke", events=None, intervals=3)
     events = datasets.open_events("college-msg", source="twin", scale=1 / 8)
     data = interaction_data(events.select(max(0, len(events) - 600), len(events)), task)
     trainer = get_system("tgcn").open(task, data=data)
     trainer.train_epoch()
-    planned = tgcn_memory(Size(data.events.num_nodes, len(data.events)), Cut(intervals=3)).device
+    planned = tgcn_memory(
+        ModelSize(data.events.num_nodes, len(data.events)), Cut(intervals=3)
+    ).device
     held = trainer.region_bytes
     names = ("R1 parameters", "R1 state")
     checked = check_bytes(trainer)
@@ -204,7 +206,7 @@ def train_within_limit(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.base.interactions import load_interactions
     from dgbench.systems.base.registry import get_system
-    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
+    from dgbench.systems.tgcn.plan import Cut, ModelSize, tgcn_memory
     from dgbench.systems.tgcn.program import Program
 
     scale = TRAINED[context.preset]
@@ -225,7 +227,7 @@ def train_within_limit(name: str, context: RunContext) -> Measurement:
     loss = trainer.train_epoch()
     seconds = time.perf_counter() - begin
     report = trainer.report()
-    size = Size(data.events.num_nodes, len(data.events))
+    size = ModelSize(data.events.num_nodes, len(data.events))
     planned = tgcn_memory(size, Cut(intervals=intervals))
     found = Measurement(
         checks=[

@@ -31,7 +31,7 @@ TRAIN: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ModelSize:
     """A graph and a network, by their sizes.
 
     Attributes:
@@ -54,7 +54,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """Bytes by what they are for.
 
     Attributes:
@@ -79,7 +79,7 @@ class Memory:
         return self.device_bytes <= device and (host is None or self.host_bytes <= host)
 
 
-def state_bytes(size: Size, system: str = "tgcn") -> int:
+def state_bytes(size: ModelSize, system: str = "tgcn") -> int:
     """Bytes of a vertex: its state and two times, and what waits with counts and times.
 
     Args:
@@ -95,7 +95,7 @@ def state_bytes(size: Size, system: str = "tgcn") -> int:
     return (VECTORS[system] + waits) * size.vector + clocks
 
 
-def parameter_bytes(size: Size) -> int:
+def parameter_bytes(size: ModelSize) -> int:
     """Weights of DyGNN with gradients and two moments of the optimiser each."""
     h = size.hidden
     cell = h * h + h + 4 * h * 2 * h + 4 * h + 1
@@ -133,18 +133,18 @@ class Cut:
         return self.devices * self.parts
 
 
-def trained(size: Size, cut: Cut) -> int:
+def trained(size: ModelSize, cut: Cut) -> int:
     """Edges that an epoch trains on: the sampled share of the first 80 %."""
     return round(size.edges * TRAIN * cut.share)
 
 
-def touched(size: Size, cut: Cut) -> int:
+def touched(size: ModelSize, cut: Cut) -> int:
     """Rows of an interval at most, all parts together."""
     ends = (2 + cut.negatives) * -(-trained(size, cut) // cut.intervals)
     return min(size.vertices, ends)
 
 
-def tgcn_memory(size: Size, cut: Cut) -> Memory:
+def tgcn_memory(size: ModelSize, cut: Cut) -> MemoryPlan:
     """Three regions of each device, and the host (section 4.3).
 
     R1 has parameters and the state of the owned part; refreshing rows of an interval keeps
@@ -174,10 +174,10 @@ def tgcn_memory(size: Size, cut: Cut) -> Memory:
         "grids": stored * (ID + (1 + cut.negatives) * 2 * INDEX),
         "state": size.vertices * state_bytes(size) if cut.parts > 1 else 0,
     }
-    return Memory(device, host)
+    return MemoryPlan(device, host)
 
 
-def baseline_memory(size: Size, system: str, *, padding: float = 1.0) -> Memory:
+def baseline_memory(size: ModelSize, system: str, *, padding: float = 1.0) -> MemoryPlan:
     """What DyGNN and JODIE hold on their one GPU (section 6.1, as the paper runs them): all.
 
     Args:
@@ -190,7 +190,7 @@ def baseline_memory(size: Size, system: str, *, padding: float = 1.0) -> Memory:
     if padding < 1:
         raise InvalidInputError(f"'padding' is {padding}, needed: 1 or more")
     record = 2 * ID + DOUBLE + FLOAT * size.features
-    return Memory(
+    return MemoryPlan(
         {
             "state": size.vertices * state_bytes(size, system),
             "edges": size.edges * record,
@@ -201,7 +201,7 @@ def baseline_memory(size: Size, system: str, *, padding: float = 1.0) -> Memory:
     )
 
 
-def fewest(size: Size, cut: Cut, device: int, what: str, most: int = 4096) -> int | None:
+def fewest(size: ModelSize, cut: Cut, device: int, what: str, most: int = 4096) -> int | None:
     """The fewest devices, parts or intervals with which T-GCN fits into devices of so many bytes.
 
     Args:
@@ -232,7 +232,7 @@ def fewest(size: Size, cut: Cut, device: int, what: str, most: int = 4096) -> in
     return high
 
 
-def streamed_bytes(size: Size, cut: Cut) -> dict[str, int]:
+def streamed_bytes(size: ModelSize, cut: Cut) -> dict[str, int]:
     """Bytes over PCIe of an epoch of one device that goes through parts, both ways.
 
     For each interval, every source part's touched rows come with their state and go back, every
@@ -248,7 +248,7 @@ def streamed_bytes(size: Size, cut: Cut) -> dict[str, int]:
     }
 
 
-def table(maps: dict[str, Memory], device: int) -> str:
+def table(maps: dict[str, MemoryPlan], device: int) -> str:
     """Memory of contenders as text, a line each, with what decides."""
     lines = [f"{'':28}{'device':>10}{'host':>10}  largest"]
     for name, memory in maps.items():

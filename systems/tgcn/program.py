@@ -23,10 +23,10 @@ from torch import Tensor
 from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share, sample_nodewise
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.tgcn.grids import cut_time
-from dgbench.systems.tgcn.intervals import Interval
+from dgbench.systems.tgcn.intervals import TimeInterval
 
 if TYPE_CHECKING:
-    from dgbench.systems.tgcn.feeding import Load
+    from dgbench.systems.tgcn.feeding import StagedInterval
     from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 EDGES_PER_BATCH = 5
@@ -107,13 +107,13 @@ class Program:
         intervals = w.intervals or max(1, round(len(edges) / (EDGES_PER_BATCH * w.batch)))
         return cut_time(edges.t, intervals, cut=self.time_cut, strict=w.strict_time)
 
-    def partition(self, edges: Edges) -> list[Interval]:
+    def partition(self, edges: Edges) -> list[TimeInterval]:
         """The grids of what was sampled, an interval at a time, in time order."""
         return self.trainer.planner.plan(
             edges.events, edges.src, edges.dst, edges.negative, edges.t, self.cuts(edges)
         )
 
-    def train(self, grids: Load, devices: int) -> Tensor | float:
+    def train(self, grids: StagedInterval, devices: int) -> Tensor | float:
         """Train on an interval's grids; the loss per edge before the update (scalar)."""
         return self.trainer.train_interval(grids)
 

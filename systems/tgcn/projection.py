@@ -29,13 +29,13 @@ from dgbench.systems.tgcn.plan import (
     PLANES_ADDED,
     PLANES_READ,
     Cut,
-    Size,
+    ModelSize,
     parameter_bytes,
     touched,
     trained,
 )
 from dgbench.systems.tgcn.ring import best_ring
-from dgbench.systems.tgcn.schedule import Schedule, make_schedule, traffic
+from dgbench.systems.tgcn.schedule import RingSchedule, make_schedule, traffic
 
 V100_BYTES_PER_S: Final = 900e9
 V100_FLOPS: Final = 15.7e12
@@ -43,7 +43,7 @@ V100_FLOPS: Final = 15.7e12
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DeviceRates:
     """One thread here, or one GPU.
 
     Attributes:
@@ -64,7 +64,7 @@ class Machine:
         return V100_FLOPS / self.flops
 
 
-def measure_machine(device: str = "cpu") -> Machine:
+def measure_machine(device: str = "cpu") -> DeviceRates:
     """Time a copy and a matrix product, the best of a few; on a CPU of one thread's own time."""
     on_cpu = torch.device(device).type == "cpu"
     side, count = (512, 8 << 20) if on_cpu else (8192, 256 << 20)
@@ -80,7 +80,7 @@ def measure_machine(device: str = "cpu") -> Machine:
                 torch.cuda.synchronize()
             seconds.append((time.process_time() if on_cpu else time.perf_counter()) - begin)
         found.append(min(seconds))
-    return Machine(2 * count * 4 / found[0], 2 * side**3 / found[1])
+    return DeviceRates(2 * count * 4 / found[0], 2 * side**3 / found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EpochLoad:
     """What an epoch asks of G devices in T intervals.
 
     Attributes:
@@ -137,9 +137,9 @@ class Load:
         """G."""
         return self.rows.shape[1]
 
-    def scaled(self, pairs: float, rows: float) -> Load:
+    def scaled(self, pairs: float, rows: float) -> EpochLoad:
         """The same with more pairs and rows, by these factors."""
-        return Load(pairs * self.pairs, rows * self.rows, rows * self.visiting, self.repeats)
+        return EpochLoad(pairs * self.pairs, rows * self.rows, rows * self.visiting, self.repeats)
 
     @property
     def intervals(self) -> int:
@@ -148,8 +148,8 @@ class Load:
 
 
 def even_load(
-    size: Size, cut: Cut, *, share: np.ndarray | None = None, whole: bool = False
-) -> Load:
+    size: ModelSize, cut: Cut, *, share: np.ndarray | None = None, whole: bool = False
+) -> EpochLoad:
     """The load of a graph of some size, its edges spread evenly over time.
 
     Args:
@@ -167,11 +167,11 @@ def even_load(
     pairs = trained(size, cut) * (1 + cut.negatives) / cut.intervals
     rows = np.full((1, devices), touched(size, cut) / devices)
     visiting = np.full((1, devices), size.vertices / devices) if whole else rows
-    return Load((pairs * share)[None], rows, visiting, cut.intervals)
+    return EpochLoad((pairs * share)[None], rows, visiting, cut.intervals)
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class ProjectedGridEpoch:
     """Projected seconds of an epoch, by what they go to.
 
     Attributes:
@@ -194,16 +194,16 @@ class Epoch:
 
 
 def project_epoch(
-    load: Load,
+    load: EpochLoad,
     pieces: Pieces,
     links: Links,
     *,
-    size: Size,
-    schedule: Schedule | None = None,
+    size: ModelSize,
+    schedule: RingSchedule | None = None,
     p2p: bool = True,
     overlap: bool = True,
     planes: tuple[int, int] = (PLANES_READ, PLANES_ADDED),
-) -> Epoch:
+) -> ProjectedGridEpoch:
     """Project an epoch.
 
     Args:
@@ -254,7 +254,7 @@ def project_epoch(
         whole += _round(schedule, busy + host, swap)
     slowest = load.repeats * load.rows.max(1).sum()
     reduce_s = _all_reduce(devices, parameter_bytes(size) / 4, schedule, links, p2p)
-    return Epoch(
+    return ProjectedGridEpoch(
         rows_s=float(slowest * pieces.row_s + load.intervals * pieces.interval_s),
         pairs_s=load.repeats * alone,
         exchange_s=load.repeats * (whole - fed),
@@ -264,7 +264,7 @@ def project_epoch(
     )
 
 
-def _round(schedule: Schedule, busy: np.ndarray, swap: np.ndarray | None = None) -> float:
+def _round(schedule: RingSchedule, busy: np.ndarray, swap: np.ndarray | None = None) -> float:
     """Seconds until all devices are through a round; busy and swap by phase and device."""
     ready = np.zeros(schedule.size)
     for number, phase in enumerate(schedule.phases):
@@ -282,7 +282,9 @@ def _from_host(pairs: np.ndarray, links: Links) -> float:
     return max(shared) / links.pcie
 
 
-def _all_reduce(devices: int, nbytes: float, schedule: Schedule, links: Links, p2p: bool) -> float:
+def _all_reduce(
+    devices: int, nbytes: float, schedule: RingSchedule, links: Links, p2p: bool
+) -> float:
     """Seconds to add up gradients as a ring, 2 (G - 1) steps of a G-th each."""
     if devices == 1:
         return 0.0

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, Exchange
-from dgbench.systems.tgcn.device import Scored
-from dgbench.systems.tgcn.feeding import Load
+from dgbench.systems.tgcn.device import IntervalScores
+from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.regions import Visitor
-from dgbench.systems.tgcn.rounds import Device, Settings
-from dgbench.systems.tgcn.schedule import Move, Schedule
+from dgbench.systems.tgcn.rounds import Device, DeviceSettings
+from dgbench.systems.tgcn.schedule import PartMove, RingSchedule
 
 
 class RankRounds:
@@ -24,7 +24,7 @@ class RankRounds:
     """
 
     def __init__(
-        self, comm: Communicator, device: Device, settings: Settings, schedule: Schedule
+        self, comm: Communicator, device: Device, settings: DeviceSettings, schedule: RingSchedule
     ) -> None:
         self.comm, self.device, self.set, self.schedule = comm, device, settings, schedule
         self._path = [part for phase in schedule.phases for part in phase.trains[comm.rank]]
@@ -33,7 +33,7 @@ class RankRounds:
         """Have room for what is added up at home; what comes brings its own."""
         self.device.regions.reserve(rows, width, dtype, now=1, coming=0)
 
-    def run(self, load: Load, *, scale: float | None) -> list[Scored]:
+    def run(self, load: StagedInterval, *, scale: float | None) -> list[IntervalScores]:
         """One interval, this rank's part of it."""
         device, phases = self.device, self.schedule.phases
         device.begin(load, scale=scale)
@@ -52,13 +52,13 @@ class RankRounds:
         self.set.meter.count("rounds")
         return [device.end(load)]
 
-    def _ahead(self, load: Load, part: int) -> None:
+    def _ahead(self, load: StagedInterval, part: int) -> None:
         rank, feeder = self.comm.rank, self.device.feeder
         for later in self._path[self._path.index(part) :]:
             if (rank, later) in load.grids:
                 feeder.ahead((load.key, rank, later), load.grids[rank, later][1])
 
-    def _read(self, load: Load, moves: Sequence[Move]) -> Exchange | None:
+    def _read(self, load: StagedInterval, moves: Sequence[PartMove]) -> Exchange | None:
         """Begin to pass on embeddings, which nobody writes."""
         if not any(move.reads for move in moves):
             return None
@@ -67,7 +67,9 @@ class RankRounds:
                 load, moves, "reads", 1, lambda part: self.device.held[part].embedding
             )
 
-    def _move(self, load: Load, moves: Sequence[Move], early: Exchange | None) -> None:
+    def _move(
+        self, load: StagedInterval, moves: Sequence[PartMove], early: Exchange | None
+    ) -> None:
         """All moves of a phase at once."""
         if not moves:
             return
@@ -90,7 +92,7 @@ class RankRounds:
                 move, rows, None if embeddings is None else embeddings[k], sums and sums[k]
             )
 
-    def _receive(self, move: Move, rows: int, embedding: Tensor | None, sums: Any) -> None:
+    def _receive(self, move: PartMove, rows: int, embedding: Tensor | None, sums: Any) -> None:
         device = self.device
         if embedding is None:
             embedding = device.owner.targets
@@ -112,7 +114,7 @@ class RankRounds:
         return torch.cat([visitor.gradient, visitor.total])
 
     def _exchange(
-        self, load: Load, moves: Sequence[Move], what: str, planes: int, piece: Any
+        self, load: StagedInterval, moves: Sequence[PartMove], what: str, planes: int, piece: Any
     ) -> Exchange:
         """Rows that moves take from this rank and bring to it; to partners alone."""
         size = self.comm.size

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.models.streaming import DygnnState, Pending
+from dgbench.models.streaming import DygnnState, PendingInteractions
 from dgbench.runtime.collectives import (
     Communicator,
     Traffic,
@@ -23,7 +23,7 @@ from dgbench.runtime.collectives import (
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.interaction_checks import Probe, probe
+from dgbench.systems.base.interaction_checks import InteractionProbe, probe
 from dgbench.systems.base.interaction_trainer import InteractionScores, StepResult
 from dgbench.systems.base.interactions import (
     InteractionData,
@@ -31,15 +31,15 @@ from dgbench.systems.base.interactions import (
     load_interactions,
 )
 from dgbench.systems.base.ranked import WorkClock, on_ranks
-from dgbench.systems.tgcn.device import Labels
-from dgbench.systems.tgcn.feeding import Load
+from dgbench.systems.tgcn.device import PartLabels
+from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.rank_rounds import RankRounds
 from dgbench.systems.tgcn.rounds import Device
 from dgbench.systems.tgcn.schedule import make_schedule
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 
-class RankTrainer(TgcnTrainer):
+class GridRankTrainer(TgcnTrainer):
     """One rank's part; all ranks call it alike.
 
     Args:
@@ -80,7 +80,7 @@ class RankTrainer(TgcnTrainer):
         """Rows of owned vertices in what this rank holds."""
         return self.parts.row(vertices) - self.parts.slice(self.comm.rank).start
 
-    def _initial(self) -> tuple[DygnnState, Pending]:
+    def _initial(self) -> tuple[DygnnState, PendingInteractions]:
         mine = self.parts.slice(self.comm.rank)
         state, pending = super()._initial()
         return state[mine].clone(), pending[mine].clone()
@@ -92,7 +92,7 @@ class RankTrainer(TgcnTrainer):
             if one is not self.regions[0]:
                 one.close()
 
-    def _rounds(self, labels: Labels | None) -> RankRounds:
+    def _rounds(self, labels: PartLabels | None) -> RankRounds:
         rank = self.comm.rank
         mine = None if labels is None else labels[self.parts.slice(rank)]
         device = Device(rank, self._settings, self.vertices, self.pending, self.regions[rank], mine)
@@ -100,7 +100,7 @@ class RankTrainer(TgcnTrainer):
         schedule = make_schedule(self.comm.size, kind)
         return RankRounds(self.comm, device, self._settings, schedule)
 
-    def _run(self, load: Load, scale: float | None) -> StepResult:
+    def _run(self, load: StagedInterval, scale: float | None) -> StepResult:
         found = super()._run(replace(load, edge_order=None, wrong_order=None), scale)
         self._loss = found.loss
         if scale is None:
@@ -129,7 +129,7 @@ class RankTrainer(TgcnTrainer):
 
 
 @dataclass(slots=True)
-class RankedRun:
+class GridRankedRun:
     """A training run on a group of ranks.
 
     Attributes:
@@ -155,7 +155,7 @@ class RankedRun:
     phases: list[dict[str, float]]
     state: dict[str, Tensor]
     notes: list[str]
-    probe: Probe | None = None
+    probe: InteractionProbe | None = None
 
     @property
     def throughput(self) -> float:
@@ -172,7 +172,7 @@ class RankedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _GridRankInput:
     """What every rank is told."""
 
     workload: InteractionWorkload
@@ -185,7 +185,7 @@ class _Work:
 
 
 @dataclass(slots=True)
-class _Found:
+class _GridRankOutput:
     """What one rank tells."""
 
     losses: list[float]
@@ -198,7 +198,7 @@ class _Found:
     phases: dict[str, float]
     state: dict[str, Tensor]
     notes: list[str]
-    probe: Probe | None
+    probe: InteractionProbe | None
 
 
 def train_ranked(
@@ -214,7 +214,7 @@ def train_ranked(
     device: str = "cpu",
     timeout_s: float = 120.0,
     **options: Any,
-) -> RankedRun:
+) -> GridRankedRun:
     """Train on local ranks, one device each; one rank runs in this process.
 
     Args:
@@ -241,12 +241,12 @@ def train_ranked(
     if ranks < 1 or epochs < 1:
         raise InvalidInputError(f"{ranks} ranks and {epochs} epochs; needed: at least 1 of each")
     data = load_interactions(workload) if data is None else data
-    work = _Work(workload, on, epochs, score, probed, clocks, options)
+    work = _GridRankInput(workload, on, epochs, score, probed, clocks, options)
     found, _ = on_ranks(
         _train, ranks, (work, data), device=device, seed=workload.seed, timeout_s=timeout_s
     )
     one = found[0]
-    return RankedRun(
+    return GridRankedRun(
         losses=one.losses,
         scores=one.scores,
         seconds=[max(epoch) for epoch in zip(*(f.seconds for f in found), strict=True)],
@@ -261,7 +261,7 @@ def train_ranked(
     )
 
 
-def _joined(found: list[Probe]) -> Probe:
+def _joined(found: list[InteractionProbe]) -> InteractionProbe:
     """The probe of a group: gradients and losses of training add up, rows lie side by side."""
     return replace(
         found[0],
@@ -275,9 +275,9 @@ def _joined(found: list[Probe]) -> Probe:
     )
 
 
-def _train(comm: Communicator, work: _Work, data: InteractionData) -> _Found:
+def _train(comm: Communicator, work: _GridRankInput, data: InteractionData) -> _GridRankOutput:
     """Be one rank."""
-    trainer = RankTrainer(comm, work.workload, data, work.switches, **work.options)
+    trainer = GridRankTrainer(comm, work.workload, data, work.switches, **work.options)
     trainer.prepare()
     losses, seconds, clock = [], [], WorkClock(comm)
     comm.meter.reset()
@@ -297,7 +297,7 @@ def _train(comm: Communicator, work: _Work, data: InteractionData) -> _Found:
     scores = trainer.evaluate_range(*work.score) if work.score else None
     seen = probe(trainer, *work.probed) if work.probed else None
     kept = sum(load.events.numel() for load in trainer.loads(0, data.train_end))
-    found = _Found(
+    found = _GridRankOutput(
         losses, scores, seconds, clock.each, kept, traffic, counters, phases,
         trainer.state(), trainer.notes, seen,
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 R1 holds parameters and the state of the part that the device owns. R2 holds the current work: pairs
 of a grid, and the destination vectors that are passing through. R3 has the same shape and receives
-what comes next; then both change roles. Pairs come from the host over a `Link`, whose slots are
-those of R2 and R3; vectors come from another device into one of two buffers.
+what comes next; then both change roles. Pairs come from the host over a `TransferLink`, whose slots
+are those of R2 and R3; vectors come from another device into one of two buffers.
 
 What may overlap: a grid's pairs, and the embeddings of the next destinations, which are read only.
 Their gradients and sums are written by the training that is under way, so they follow it.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import Link, Ticket, open_link
+from dgbench.runtime.transfer import PendingTransfer, TransferLink, open_link
 from dgbench.runtime.transfer.cuda import CudaDevice, CudaLink
 from dgbench.systems.base.interaction_baseline import SAVED
 
@@ -191,7 +191,7 @@ class Regions:
         self._free: list[Buffer] = []
         self._room = 0
 
-    def _open(self) -> Link:
+    def _open(self) -> TransferLink:
         # Rows of an interval and pairs of a grid, each now and next.
         slots = 4 if self.overlap else 2
         if self.device.type == "cuda":
@@ -203,8 +203,8 @@ class Regions:
             self.device, self.meter, asynchronous=self.overlap, arena=True, slots=slots
         )
 
-    def send(self, tensors: Sequence[Tensor]) -> Ticket:
-        """Bring tensors to the device, see `Link.send`."""
+    def send(self, tensors: Sequence[Tensor]) -> PendingTransfer:
+        """Bring tensors to the device, see `TransferLink.send`."""
         with self.meter.phase("io"):
             ticket = self.link.send(tensors)
         self.meter.count("bytes_h2d", ticket.nbytes)
@@ -214,14 +214,14 @@ class Regions:
         """Say that so many rows are refreshed, with what a backward pass needs of them."""
         self.account.hold("work", SAVED["dygnn"] * rows * width * dtype.itemsize)
 
-    def send_rows(self, columns: Sequence[Tensor]) -> Ticket:
+    def send_rows(self, columns: Sequence[Tensor]) -> PendingTransfer:
         """`send` what was just gathered; by pinned memory, if that is copied on a stream."""
         if self.device.type == "cuda" and self.overlap:
             with self.meter.phase("io"):
                 columns = self.link.stage_all(columns)
         return self.send(columns)
 
-    def arrived(self, ticket: Ticket) -> list[Tensor]:
+    def arrived(self, ticket: PendingTransfer) -> list[Tensor]:
         """Wait for what was sent."""
         with self.meter.phase("io"):
             return ticket.wait()

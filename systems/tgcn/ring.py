@@ -20,14 +20,14 @@ LITERAL: Final = (0, 1, 2, 3, 7, 6, 5, 4)
 """The ring of Algorithm 6: swaps 0-1, 2-3, 7-6, 5-4, then 1-2, 3-7, 6-5, 4-0."""
 RELABELLED: Final = (0, 3, 2, 1, 4, 7, 6, 5)
 """New numbers of GPU 0 to 7 with which Algorithm 6 uses doubled links only."""
-EXACT_MOST: Final = 10
+MAX_EXACT_DEVICES: Final = 10
 """Devices up to which all rings are looked at."""
 
 Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Quality:
+class RingQuality:
     """How good a ring is; smaller is better.
 
     Attributes:
@@ -63,7 +63,7 @@ def pairs(ring: Sequence[int]) -> tuple[Pairs, Pairs]:
     return even, odd
 
 
-def quality(links: Links, ring: Sequence[int]) -> Quality:
+def quality(links: Links, ring: Sequence[int]) -> RingQuality:
     """How good a ring is on a machine; of an odd one all neighbours are one phase.
 
     Raises:
@@ -74,7 +74,7 @@ def quality(links: Links, ring: Sequence[int]) -> Quality:
     size = len(ring)
     every = [(ring[i], ring[(i + 1) % size]) for i in range(size)] if size > 1 else []
     sides = [every[0::2], every[1::2]] if size % 2 == 0 else [every, every]
-    return Quality(
+    return RingQuality(
         sum(not links.bricks(i, j) for i, j in every),
         sum(max((1 / links.bandwidth(i, j) for i, j in side), default=0.0) for side in sides),
         sum(links.bricks(i, j) < 2 for i, j in every),
@@ -83,14 +83,14 @@ def quality(links: Links, ring: Sequence[int]) -> Quality:
 
 
 def best_ring(links: Links) -> tuple[int, ...]:
-    """The best ring of a machine by `Quality`, the first one in order among equals.
+    """The best ring of a machine by `RingQuality`, the first one in order among equals.
 
-    All rings are searched up to `EXACT_MOST` devices; beyond, rings that are grown from every
+    All rings are searched up to `MAX_EXACT_DEVICES` devices; beyond, rings grown from every
     device by the widest link and then improved by turning stretches round.
     """
     if links.size <= 3:
         return tuple(range(links.size))
-    if links.size <= EXACT_MOST:
+    if links.size <= MAX_EXACT_DEVICES:
         return _Search(links).run()
     return _grown(links)
 
@@ -106,7 +106,7 @@ class _Search:
         self.least = min(self.cost[i][j] for i in span for j in span if i != j)
         self.most = max(max(row) for row in self.wide)
         self.ring = [0]
-        self.best: Quality | None = None
+        self.best: RingQuality | None = None
         self.found: tuple[int, ...] = tuple(span)
 
     def run(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class _Search:
             )
             rest = self.size - placed
             now = missing + (not count), narrow + (count < 2)
-            bound = Quality(
+            bound = RingQuality(
                 now[0] + (rest if not self.most else 0),
                 sum(max(side, self.least) if rest else side for side in slower),
                 now[1] + (rest if self.most < 2 else 0),
@@ -146,7 +146,7 @@ class _Search:
 
 
 def _grown(links: Links) -> tuple[int, ...]:
-    best: tuple[Quality, tuple[int, ...]] | None = None
+    best: tuple[RingQuality, tuple[int, ...]] | None = None
     for start in range(links.size):
         ring, left = [start], set(range(links.size)) - {start}
         while left:
@@ -162,7 +162,7 @@ def _grown(links: Links) -> tuple[int, ...]:
     return best[1]
 
 
-def _turned(links: Links, ring: list[int]) -> tuple[Quality, tuple[int, ...]]:
+def _turned(links: Links, ring: list[int]) -> tuple[RingQuality, tuple[int, ...]]:
     """Turn stretches round for as long as that makes the ring better."""
     best = quality(links, ring)
     better = True

@@ -12,15 +12,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dgbench.models.streaming import Dygnn, DygnnState, Pending
+from dgbench.models.streaming import Dygnn, DygnnState, PendingInteractions
 from dgbench.runtime.meter import Meter
-from dgbench.systems.tgcn.device import Labels, Owner, Scored, train_pairs
-from dgbench.systems.tgcn.feeding import Feeder, Load
+from dgbench.systems.tgcn.device import IntervalScores, Owner, PartLabels, train_pairs
+from dgbench.systems.tgcn.feeding import Feeder, StagedInterval
 from dgbench.systems.tgcn.regions import Regions, Visitor, copy_across
-from dgbench.systems.tgcn.schedule import Move, Schedule
+from dgbench.systems.tgcn.schedule import PartMove, RingSchedule
 
 
-class Settings:
+class DeviceSettings:
     """What all devices of a trainer have in common.
 
     Args:
@@ -51,20 +51,20 @@ class Device:
     def __init__(
         self,
         number: int,
-        settings: Settings,
+        settings: DeviceSettings,
         state: DygnnState,
-        pending: Pending,
+        pending: PendingInteractions,
         regions: Regions,
-        labels: Labels | None = None,
+        labels: PartLabels | None = None,
     ) -> None:
         self.number, self.set, self.regions = number, settings, regions
         self.state, self.pending, self.labels = state, pending, labels
         self.feeder = Feeder(regions)
         self.held: dict[int, Visitor] = {}
-        self.scored: Scored | None = None
+        self.scored: IntervalScores | None = None
         self.owner: Owner | None = None
 
-    def begin(self, load: Load, *, scale: float | None) -> None:
+    def begin(self, load: StagedInterval, *, scale: float | None) -> None:
         """Refresh the rows that the interval reads."""
         share, staged = load.shares[self.number]
         share = share.received(self.feeder.get((load.key, self.number, -1), staged))
@@ -86,7 +86,7 @@ class Device:
             self._ids = ids
         self._scale = scale
         nothing = self.owner.total.new_zeros(())
-        self.scored = Scored(nothing, {}, {}, nothing, nothing)
+        self.scored = IntervalScores(nothing, {}, {}, nothing, nothing)
         self.held = {self.number: Visitor(self.number, self.owner.targets)}
 
     def room(self, part: int, rows: int) -> Visitor:
@@ -96,7 +96,7 @@ class Device:
         visitor.total.zero_()
         return visitor
 
-    def train(self, load: Load, part: int) -> None:
+    def train(self, load: StagedInterval, part: int) -> None:
         """Train the grid whose destinations are `part`, which has to be here."""
         visitor = self.held[part]
         if visitor.total is None:  # at home, nothing added yet
@@ -128,7 +128,7 @@ class Device:
         self.scored.right[self.number, part] = right
         self.scored.wrong[self.number, part] = wrong
 
-    def end(self, load: Load) -> Scored:
+    def end(self, load: StagedInterval) -> IntervalScores:
         """Learn from what has come home, and keep the state; what the device found."""
         home, owner, meter, scored = self.held[self.number], self.owner, self.set.meter, self.scored
         loss = None
@@ -155,7 +155,7 @@ class Device:
         """A part is not here any more."""
         self.regions.give(self.held.pop(part))
 
-    def reserve(self, schedule: Schedule, rows: int, width: int, dtype: torch.dtype) -> None:
+    def reserve(self, schedule: RingSchedule, rows: int, width: int, dtype: torch.dtype) -> None:
         """Have room for the vectors that a schedule brings, parts of `rows` rows at most."""
         if schedule.size == 1:
             now, coming = 1, 0
@@ -173,7 +173,9 @@ class Rounds:
         devices: in order of their numbers. settings: of all. schedule: who holds what when.
     """
 
-    def __init__(self, devices: Sequence[Device], settings: Settings, schedule: Schedule) -> None:
+    def __init__(
+        self, devices: Sequence[Device], settings: DeviceSettings, schedule: RingSchedule
+    ) -> None:
         self.devices, self.set, self.schedule = devices, settings, schedule
         self._copies = schedule.kind in ("gather", "direct")
         self._early: dict[int, Visitor] = {}
@@ -188,7 +190,7 @@ class Rounds:
         for device in self.devices:
             device.reserve(self.schedule, rows, width, dtype)
 
-    def run(self, load: Load, *, scale: float | None) -> list[Scored]:
+    def run(self, load: StagedInterval, *, scale: float | None) -> list[IntervalScores]:
         """One interval: score it, learn where there is a scale, and keep what happened."""
         meter, phases = self.set.meter, self.schedule.phases
         for device in self.devices:
@@ -206,7 +208,7 @@ class Rounds:
         meter.count("rounds")
         return [device.end(load) for device in self.devices]
 
-    def _ahead(self, load: Load, device: Device, part: int) -> None:
+    def _ahead(self, load: StagedInterval, device: Device, part: int) -> None:
         """Bring what the device trains after this grid while it trains on it."""
         path = self._path[device.number]
         mine = (load.key, device.number, part)
@@ -222,7 +224,7 @@ class Rounds:
             coming = load.following
             device.feeder.ahead((coming.key, device.number, -1), coming.shares[device.number][1])
 
-    def _read_ahead(self, moves: Sequence[Move]) -> None:
+    def _read_ahead(self, moves: Sequence[PartMove]) -> None:
         """Copy embeddings, which nobody writes, to who trains on them next, while training."""
         if self._copies or not self.devices[0].regions.overlap:
             return
@@ -230,7 +232,7 @@ class Rounds:
             if move.reads:
                 self._early[move.target] = self._read(move)
 
-    def _read(self, move: Move) -> Visitor:
+    def _read(self, move: PartMove) -> Visitor:
         """Room at the target of a move, with the embeddings if those move."""
         visitor = self.devices[move.source].held[move.part]
         regions = self.devices[move.target].regions
@@ -240,7 +242,7 @@ class Rounds:
                 self._copy(visitor.embedding, room.embedding)
         return room
 
-    def _move(self, moves: Sequence[Move]) -> None:
+    def _move(self, moves: Sequence[PartMove]) -> None:
         """All moves of a phase at once; copies that come home one after the other."""
         arrived = []
         for move in moves:

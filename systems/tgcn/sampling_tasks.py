@@ -70,7 +70,7 @@ Call = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SamplingTask:
     """One kind of sampling on one graph.
 
     Attributes:
@@ -89,7 +89,7 @@ class Task:
     draws: int = 0
 
 
-def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, Task]:
+def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, SamplingTask]:
     """All kinds of sampling on one graph, by keys of `TASKS`, and `LARGE`."""
     occupied = table.degrees.nonzero().squeeze(1)
     roots = occupied[torch.randperm(len(occupied), generator=torch.Generator().manual_seed(7))]
@@ -124,7 +124,7 @@ def fits(pools: Tensor, preset: Preset, share: int = 1) -> bool:
     )  # fmt: skip
 
 
-def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> Task:
+def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> SamplingTask:
     """Half of the union of neighbourhoods, layer by layer, for each root on its own."""
     kept: list[int] = []
     looked = 0
@@ -149,7 +149,7 @@ def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> T
     return task
 
 
-def large_task(table: EdgeTable, roots: Tensor) -> Task:
+def large_task(table: EdgeTable, roots: Tensor) -> SamplingTask:
     """A layer-wise call of a whole batch, to see what sampling a graph in such calls costs."""
 
     def call() -> Any:
@@ -157,10 +157,12 @@ def large_task(table: EdgeTable, roots: Tensor) -> Task:
             table, roots, share=SHARE, layers=2, seed=1, threads=1, **chosen(BASE)
         )
 
-    return Task({BASE: call}, {}, [observation("vertices", roots.numel(), of="roots")], roots)
+    return SamplingTask(
+        {BASE: call}, {}, [observation("vertices", roots.numel(), of="roots")], roots
+    )
 
 
-def layer_task(table: EdgeTable, roots: Tensor, preset: Preset) -> Task:
+def layer_task(table: EdgeTable, roots: Tensor, preset: Preset) -> SamplingTask:
     """Half of what a batch of roots reaches, layer by layer."""
     while True:
         pilot = sample_layerwise(table, roots, share=SHARE, layers=2, threads=1, seed=1)
@@ -176,7 +178,7 @@ def pool_task(
     pools: Tensor,
     layers: int,
     preset: Preset,
-) -> Task:
+) -> SamplingTask:
     """Draws from pools of equal weights; methods that would read too much are left out."""
 
     def call(way: str) -> Call:
@@ -200,10 +202,10 @@ def pool_task(
     }
     counts = [observation("edges", n, of="pool", method=method) for method, n in pooled.items()]
     counts.append(observation("vertices", roots.numel(), of="roots"))
-    return Task(calls, absent, counts, roots)
+    return SamplingTask(calls, absent, counts, roots)
 
 
-def frontier_task(table: EdgeTable, frontier: int, draws: int) -> Task:
+def frontier_task(table: EdgeTable, frontier: int, draws: int) -> SamplingTask:
     """One subgraph by a frontier, induced edges left to others: they cost every way the same."""
 
     def call(way: str) -> Call:
@@ -216,4 +218,4 @@ def frontier_task(table: EdgeTable, frontier: int, draws: int) -> Task:
         observation("draw_work", draws, of="draws"),
     ]
     calls = {way: call(way) for way in FRONTIERS}
-    return Task(calls, {}, counts, frontier=frontier, draws=draws)
+    return SamplingTask(calls, {}, counts, frontier=frontier, draws=draws)

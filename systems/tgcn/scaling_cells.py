@@ -18,7 +18,7 @@ from dgbench.systems.tgcn.scaling_checks import (
 from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, workload
 
 if TYPE_CHECKING:
-    from dgbench.systems.tgcn.projection import Load, Pieces
+    from dgbench.systems.tgcn.projection import EpochLoad, Pieces
 
 
 DEVICES: Final = (1, 2, 4, 8)
@@ -98,7 +98,7 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     """Epochs on 1, 4 and 8 V100, by reading, cut and P2P."""
     from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.tgcn.links import machine
-    from dgbench.systems.tgcn.plan import Cut, Size, trained
+    from dgbench.systems.tgcn.plan import Cut, ModelSize, trained
     from dgbench.systems.tgcn.projection import measure_machine, project_epoch
     from dgbench.systems.tgcn.recounts import check_sample
     from dgbench.systems.tgcn.scaling_runs import (
@@ -109,8 +109,8 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     )
 
     printed = BY_NAME[task.dataset].printed
-    size = Size(printed.vertices, printed.edges, task.hidden_dim)
-    loads: dict[tuple[int, str], Load] = {}
+    size = ModelSize(printed.vertices, printed.edges, task.hidden_dim)
+    loads: dict[tuple[int, str], EpochLoad] = {}
     for count in PROJECTED:
         for cut in CUTS if count > 1 else CUTS[:1]:
             trainer = open_on(task, data, count, cut, device=device)

@@ -14,10 +14,10 @@ from dgbench.systems.base import RunContext
 from dgbench.systems.tgcn.races import start_checks
 
 if TYPE_CHECKING:
-    from dgbench.systems.tgcn.projection import Load
+    from dgbench.systems.tgcn.projection import EpochLoad
 
 
-def checked_load(trainer: Any, load: Load, part: str) -> ResultCheck:
+def checked_load(trainer: Any, load: EpochLoad, part: str) -> ResultCheck:
     """Check of the pairs and rows of every interval against its events, part by part."""
     from dgbench.systems.tgcn.recounts import visiting_rows
 
@@ -41,7 +41,7 @@ def checked_load(trainer: Any, load: Load, part: str) -> ResultCheck:
     )  # fmt: skip
 
 
-def checked_projection(load: Load, epoch: Any, size: Any, part: str) -> ResultCheck:
+def checked_projection(load: EpochLoad, epoch: Any, size: Any, part: str) -> ResultCheck:
     """Check of the bytes that a projected epoch passes on: each vector to all other devices."""
     vectors = (load.devices - 1) * int(np.rint(load.visiting).sum()) * load.repeats
     return equal("bytes", epoch.moved, 3 * 4 * size.hidden * vectors, against=f"formula, {part}")

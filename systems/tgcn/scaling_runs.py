@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from dgbench.systems.tgcn.printed import table2
-from dgbench.systems.tgcn.settings import HIDDEN, Graph
+from dgbench.systems.tgcn.settings import HIDDEN, GridGraph
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-    from dgbench.systems.tgcn.projection import Epoch, Load, Pieces
+    from dgbench.systems.tgcn.projection import EpochLoad, Pieces, ProjectedGridEpoch
 
 
 ROWS, CALLS = 2000, 3
@@ -33,9 +33,9 @@ def open_on(
     return trainer
 
 
-def load_of(trainer: Any) -> Load:
+def load_of(trainer: Any) -> EpochLoad:
     """Pairs and rows of an epoch by device."""
-    from dgbench.systems.tgcn.projection import Load
+    from dgbench.systems.tgcn.projection import EpochLoad
 
     loads, parts = trainer.loads(0, trainer.data.train_end), trainer.parts.count
     pairs = np.zeros((len(loads), parts, parts))
@@ -45,7 +45,7 @@ def load_of(trainer: Any) -> Load:
             pairs[k, i, j] = grid.src.numel()
         rows[k] = [share.ids.numel() for share, _ in one.shares]
         visiting[k] = [share.travelling for share, _ in one.shares]
-    return Load(pairs, rows, visiting)
+    return EpochLoad(pairs, rows, visiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def time_epoch(trainer: Any) -> float:
     return clock() - begin
 
 
-def as_printed(graph: Graph, pieces: Pieces, one: Epoch) -> Pieces:
+def as_printed(graph: GridGraph, pieces: Pieces, one: ProjectedGridEpoch) -> Pieces:
     """The pieces scaled so that an epoch of one device computes as long as Table 2 has it.
 
     Args:
@@ -178,7 +178,7 @@ def as_printed(graph: Graph, pieces: Pieces, one: Epoch) -> Pieces:
     return pieces.scaled(table2("tgcn", "compute")[graph.name] / (one.rows_s + one.pairs_s))
 
 
-def whole_swaps(graph: Graph, devices: int, *, p2p: bool) -> float:
+def whole_swaps(graph: GridGraph, devices: int, *, p2p: bool) -> float:
     """Projected seconds of a round in which one vector of every vertex is passed on, as printed."""
     from dgbench.systems.tgcn.links import machine
     from dgbench.systems.tgcn.ring import LITERAL

@@ -30,7 +30,7 @@ KINDS: Final = ("ring", "shift", "gather", "direct")
 starts, or one at a time from their owner, in turns, whatever is linked."""
 
 
-class Move(NamedTuple):
+class PartMove(NamedTuple):
     """One part that goes from a device to another before a phase's training.
 
     Attributes:
@@ -45,7 +45,7 @@ class Move(NamedTuple):
     sums: bool
 
 
-class Phase(NamedTuple):
+class SchedulePhase(NamedTuple):
     """Moves, and the destination parts that each device then trains.
 
     Attributes:
@@ -53,12 +53,12 @@ class Phase(NamedTuple):
         trains: for each device its destination parts, none in a phase that only brings sums home.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[PartMove, ...]
     trains: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RingSchedule:
     """One round over the grids of an interval.
 
     Attributes:
@@ -69,7 +69,7 @@ class Schedule:
     kind: str
     size: int
     ring: tuple[int, ...]
-    phases: tuple[Phase, ...]
+    phases: tuple[SchedulePhase, ...]
 
     @property
     def assignments(self) -> list[tuple[int, ...]]:
@@ -100,7 +100,7 @@ def make_schedule(
     *,
     ring: Sequence[int] | None = None,
     lean: bool = True,
-) -> Schedule:
+) -> RingSchedule:
     """The phases of an interval.
 
     Args:
@@ -125,10 +125,10 @@ def make_schedule(
     if kind == "ring" and size % 2 and size > 1:
         kind = "shift"
     make = {"ring": _swaps, "shift": _shifts, "gather": _gather, "direct": _direct}[kind]
-    return Schedule(kind, size, order, make(order, lean))
+    return RingSchedule(kind, size, order, make(order, lean))
 
 
-def algorithm6() -> Schedule:
+def algorithm6() -> RingSchedule:
     """The paper's own schedule of eight devices, pairs as printed, whole parts every time."""
     return make_schedule(len(LITERAL), ring=LITERAL, lean=False)
 
@@ -137,61 +137,63 @@ def _own(size: int) -> list[int]:
     return list(range(size))
 
 
-def _swaps(ring: tuple[int, ...], lean: bool) -> tuple[Phase, ...]:
+def _swaps(ring: tuple[int, ...], lean: bool) -> tuple[SchedulePhase, ...]:
     size, held = len(ring), _own(len(ring))
     if size == 1:
-        return (Phase((), ((0,),)),)
+        return (SchedulePhase((), ((0,),)),)
     sides = pairs(ring)
     phases = []
     for number in range(size):
         moves = []
         for a, b in sides[number % 2]:
             reads, sums = not lean or number < size - 1, not lean or number > 0
-            moves += [Move(a, b, held[a], reads, sums), Move(b, a, held[b], reads, sums)]
+            moves += [PartMove(a, b, held[a], reads, sums), PartMove(b, a, held[b], reads, sums)]
             held[a], held[b] = held[b], held[a]
-        phases.append(Phase(tuple(moves), tuple((part,) for part in held)))
+        phases.append(SchedulePhase(tuple(moves), tuple((part,) for part in held)))
     return tuple(phases)
 
 
-def _shifts(ring: tuple[int, ...], lean: bool) -> tuple[Phase, ...]:
+def _shifts(ring: tuple[int, ...], lean: bool) -> tuple[SchedulePhase, ...]:
     size, held = len(ring), _own(len(ring))
     if size == 1:
-        return (Phase((), ((0,),)),)
+        return (SchedulePhase((), ((0,),)),)
     phases = []
     for number in range(size):
         reads, sums = not lean or number < size - 1, not lean or number > 0
         moves = tuple(
-            Move(a, ring[(i + 1) % size], held[a], reads, sums) for i, a in enumerate(ring)
+            PartMove(a, ring[(i + 1) % size], held[a], reads, sums) for i, a in enumerate(ring)
         )
         for move in moves:
             held[move.target] = move.part
-        phases.append(Phase(moves, tuple((part,) for part in held)))
+        phases.append(SchedulePhase(moves, tuple((part,) for part in held)))
     return tuple(phases)
 
 
-def _gather(ring: tuple[int, ...], lean: bool) -> tuple[Phase, ...]:
+def _gather(ring: tuple[int, ...], lean: bool) -> tuple[SchedulePhase, ...]:
     every = _own(len(ring))
-    out = tuple(Move(j, i, j, True, not lean) for i in every for j in every if i != j)
-    home = tuple(Move(i, j, j, not lean, True) for i in every for j in every if i != j)
-    phases = (Phase(out, tuple(tuple(every) for _ in every)),)
-    return (*phases, Phase(home, tuple(() for _ in every))) if home else phases
+    out = tuple(PartMove(j, i, j, True, not lean) for i in every for j in every if i != j)
+    home = tuple(PartMove(i, j, j, not lean, True) for i in every for j in every if i != j)
+    phases = (SchedulePhase(out, tuple(tuple(every) for _ in every)),)
+    return (*phases, SchedulePhase(home, tuple(() for _ in every))) if home else phases
 
 
-def _direct(ring: tuple[int, ...], lean: bool) -> tuple[Phase, ...]:
+def _direct(ring: tuple[int, ...], lean: bool) -> tuple[SchedulePhase, ...]:
     size, phases = len(ring), []
     for number in range(1, size + 1):
         moves = []
         for i in _own(size):
             before, now = (i + number - 1) % size, (i + number) % size
             if number > 1:
-                moves.append(Move(i, before, before, not lean, True))
+                moves.append(PartMove(i, before, before, not lean, True))
             if now != i:
-                moves.append(Move(now, i, now, True, not lean))
-        phases.append(Phase(tuple(moves), tuple(((i + number) % size,) for i in _own(size))))
+                moves.append(PartMove(now, i, now, True, not lean))
+        phases.append(
+            SchedulePhase(tuple(moves), tuple(((i + number) % size,) for i in _own(size)))
+        )
     return tuple(phases)
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_schedule(schedule: RingSchedule) -> None:
     """Follow every part round.
 
     Raises:
@@ -228,7 +230,7 @@ def check_schedule(schedule: Schedule) -> None:
         raise InvalidInputError(f"in the end devices hold {holds}, not their own parts")
 
 
-def traffic(schedule: Schedule, rows: Sequence[int], *, read: int, add: int) -> np.ndarray:
+def traffic(schedule: RingSchedule, rows: Sequence[int], *, read: int, add: int) -> np.ndarray:
     """Bytes from device to device in each phase of a round, int64[phases, G, G].
 
     Args:
@@ -248,12 +250,12 @@ def traffic(schedule: Schedule, rows: Sequence[int], *, read: int, add: int) -> 
     return found
 
 
-def expected_bytes(schedule: Schedule, rows: Sequence[int], *, read: int, add: int) -> int:
+def expected_bytes(schedule: RingSchedule, rows: Sequence[int], *, read: int, add: int) -> int:
     """What all devices send in a lean round by formula: (G - 1) V vectors of every kind."""
     return (schedule.size - 1) * sum(map(int, rows)) * (read + add)
 
 
-def exchange_seconds(schedule: Schedule, sent: np.ndarray, topology: Topology) -> float:
+def exchange_seconds(schedule: RingSchedule, sent: np.ndarray, topology: Topology) -> float:
     """Projected seconds of all exchanges of a round, one phase after the other."""
     return float(sum(topology.time(matrix) for matrix in sent))
 

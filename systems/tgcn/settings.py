@@ -22,7 +22,7 @@ PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class GridGraph:
     """One graph and our sizes for it.
 
     Attributes:
@@ -51,24 +51,24 @@ class Graph:
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 
 GRAPHS: Final = (
-    Graph("lastfm", "LastFM", True, (1 / 64, 1 / 16, 1.0, 1.0)),
-    Graph("reddit", "Reddit", True, (1 / 64, 1 / 8, 1.0, 1.0)),
-    Graph("flickr", "Flickr", False, (1 / 1024, 1 / 128, 1 / 8, 1.0)),
-    Graph("twitter", "Twitter", False, (1 / 4096, 1 / 4096, 1 / 256, 1.0)),
+    GridGraph("lastfm", "LastFM", True, (1 / 64, 1 / 16, 1.0, 1.0)),
+    GridGraph("reddit", "Reddit", True, (1 / 64, 1 / 8, 1.0, 1.0)),
+    GridGraph("flickr", "Flickr", False, (1 / 1024, 1 / 128, 1 / 8, 1.0)),
+    GridGraph("twitter", "Twitter", False, (1 / 4096, 1 / 4096, 1 / 256, 1.0)),
 )  # fmt: skip
 """The paper's four graphs, in the order of Table 1."""
 
 HELD: Final = (
-    Graph("wikipedia", "Wikipedia", True, ONE, real=True),
-    Graph("enron", "Enron", False, ONE, real=True),
-    Graph("college-msg", "CollegeMsg", False, ONE, real=True),
-    Graph("sx-mathoverflow", "sx-mathoverflow", False, ONE, real=True),
+    GridGraph("wikipedia", "Wikipedia", True, ONE, real=True),
+    GridGraph("enron", "Enron", False, ONE, real=True),
+    GridGraph("college-msg", "CollegeMsg", False, ONE, real=True),
+    GridGraph("sx-mathoverflow", "sx-mathoverflow", False, ONE, real=True),
 )  # fmt: skip
 """Real data held here: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
-    ALL, lambda card: Graph(card.name, card.title, card.bipartite, ONE, real=True)
+    ALL, lambda card: GridGraph(card.name, card.title, card.bipartite, ONE, real=True)
 )
 panel: Final = BY_NAME.panel
 graph_title: Final = BY_NAME.title
@@ -89,7 +89,7 @@ GPU_BYTES: Final = 32 * 2**30
 """Memory of one V100 of the paper's machine."""
 
 
-def workload(graph: Graph, preset: Preset, **fields: object) -> InteractionWorkload:
+def workload(graph: GridGraph, preset: Preset, **fields: object) -> InteractionWorkload:
     """A training task with the paper's settings (section 6.1) on one graph.
 
     Args:

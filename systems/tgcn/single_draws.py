@@ -50,7 +50,7 @@ DRAWS: Final = 10_000
 """Draws of a method whose draw does not read the whole set."""
 COUNTED: Final = 64
 """Draws whose steps are counted, at least."""
-LEAST: Final = 1e-9
+MIN_SECONDS: Final = 1e-9
 """Seconds of a draw that can be told from none."""
 MANY: Final = 250_000
 CHEAP: Final = ("alias", "reservoir")
@@ -154,7 +154,7 @@ def measure(kind: str, preset: Preset) -> Measurement:
     ring_of.cache_clear()
     draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
     for n, by_name in draws.items():
-        for way in [way for way, seconds in by_name.items() if median(seconds) <= LEAST]:
+        for way in [way for way, seconds in by_name.items() if median(seconds) <= MIN_SECONDS]:
             del by_name[way]
         for (method, setting), seconds in by_name.items():
             about: dict[str, Any] = {"setting": setting, "size": n}
@@ -186,7 +186,7 @@ def per_draw(kind: str, size: int, seconds: Spent) -> Draws:
             few = few_of(method, size)
             more = (few - 1) * repeats_of(method, size, few)
             found[method, READY] = [
-                max(LEAST, (few - one) / more)
+                max(MIN_SECONDS, (few - one) / more)
                 for few, one in zip(seconds[method, FEW], seconds[method, ONE], strict=True)
             ]
         if (method, HALF) in seconds:

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.models.streaming import DygnnState, Pending, Rows
-from dgbench.runtime.transfer import Staged, Ticket
-from dgbench.systems.tgcn.device import Labels, Owner, Scored, train_pairs
-from dgbench.systems.tgcn.feeding import Feeder, Load
+from dgbench.models.streaming import DygnnState, PendingInteractions, VertexColumns
+from dgbench.runtime.transfer import PendingTransfer, Staged
+from dgbench.systems.tgcn.device import IntervalScores, Owner, PartLabels, train_pairs
+from dgbench.systems.tgcn.feeding import Feeder, StagedInterval
 from dgbench.systems.tgcn.grids import Parts
-from dgbench.systems.tgcn.intervals import Pairs, Share
+from dgbench.systems.tgcn.intervals import Pairs, PartRows
 from dgbench.systems.tgcn.regions import Regions, Visitor
-from dgbench.systems.tgcn.rounds import Settings
+from dgbench.systems.tgcn.rounds import DeviceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Block:
 
     device: int
     first: int
-    share: Share
+    share: PartRows
     ids: Tensor
 
     @property
@@ -94,11 +94,11 @@ class HostRounds:
     def __init__(
         self,
         regions: Sequence[Regions],
-        settings: Settings,
+        settings: DeviceSettings,
         parts: Parts,
         state: DygnnState,
-        pending: Pending,
-        labels: Labels | None,
+        pending: PendingInteractions,
+        labels: PartLabels | None,
     ) -> None:
         self.regions, self.set, self.parts = regions, settings, parts
         self.state, self.pending, self.labels = state, pending, labels
@@ -109,7 +109,7 @@ class HostRounds:
     def reserve(self, rows: int, width: int, dtype: torch.dtype) -> None:
         """Nothing is kept ready: what comes in has the size of its part."""
 
-    def run(self, load: Load, *, scale: float | None) -> list[Scored]:
+    def run(self, load: StagedInterval, *, scale: float | None) -> list[IntervalScores]:
         """One interval: score it, learn where there is a scale, and keep what happened."""
         self.set.meter.count("rounds")
         pieces = self._pieces(load)
@@ -133,8 +133,8 @@ class HostRounds:
             sums.embedding[block.rows] = self._home(now.embedding)
 
     def _train(
-        self, load: Load, pieces: list[Piece], sums: Sums, scale: float | None
-    ) -> list[Scored]:
+        self, load: StagedInterval, pieces: list[Piece], sums: Sums, scale: float | None
+    ) -> list[IntervalScores]:
         """Train every piece of pairs; what it adds up goes to the host."""
 
         def columns(piece: Piece) -> list[Tensor]:
@@ -170,10 +170,12 @@ class HostRounds:
                 table[rows] += self._home(added)
             loss, right, wrong = scored
             nothing = loss.new_zeros(())
-            found.append(Scored(loss, {piece.cell: right}, {piece.cell: wrong}, nothing, nothing))
+            found.append(
+                IntervalScores(loss, {piece.cell: right}, {piece.cell: wrong}, nothing, nothing)
+            )
         return found
 
-    def _keep(self, blocks: list[Block], sums: Sums, scale: float | None) -> list[Scored]:
+    def _keep(self, blocks: list[Block], sums: Sums, scale: float | None) -> list[IntervalScores]:
         """Refresh with a graph, learn, and write the state of the ends of edges."""
 
         def columns(block: Block) -> list[Tensor]:
@@ -197,7 +199,7 @@ class HostRounds:
             found.append(scored)
         return found
 
-    def _at_once(self, load: Load, piece: Piece, scale: float | None) -> Scored:
+    def _at_once(self, load: StagedInterval, piece: Piece, scale: float | None) -> IntervalScores:
         """All of an interval while its rows are on the device."""
         share, _ = load.shares[0]
         block = Block(0, 0, share, share.ids.long())
@@ -236,7 +238,7 @@ class HostRounds:
 
     # --- parts of the passes ----------------------------------------------------------------------
 
-    def _owner(self, share: Share, columns: list[Tensor], *, learn: bool, link: bool) -> Owner:
+    def _owner(self, share: PartRows, columns: list[Tensor], *, learn: bool, link: bool) -> Owner:
         with self.set.meter.phase("refresh"):
             old, waiting = self._rows_of(columns)
             return Owner(self.set.model, share, old, waiting, learn=learn, link=link)
@@ -257,9 +259,9 @@ class HostRounds:
 
     def _classified(
         self, owner: Owner, ids: Tensor, scale: float | None
-    ) -> tuple[Scored, Tensor | None]:
+    ) -> tuple[IntervalScores, Tensor | None]:
         nothing = owner.total.new_zeros(())
-        scored = Scored(nothing, {}, {}, nothing, nothing)
+        scored = IntervalScores(nothing, {}, {}, nothing, nothing)
         if self.labels is None:
             return scored, None
         ends = ids[: owner.share.ends].to(owner.total.device)
@@ -284,14 +286,14 @@ class HostRounds:
 
     def _state_of(self, block: Block) -> list[Tensor]:
         """Columns of a block's rows, gathered on the host."""
-        tables: tuple[Rows, Rows] = self.state, self.pending
+        tables: tuple[VertexColumns, VertexColumns] = self.state, self.pending
         return [c.index_select(0, block.ids) for table in tables for c in table.columns().values()]
 
-    def _rows_of(self, columns: list[Tensor]) -> tuple[DygnnState, Pending]:
+    def _rows_of(self, columns: list[Tensor]) -> tuple[DygnnState, PendingInteractions]:
         names = list(self.state.columns())
         old = DygnnState(**dict(zip(names, columns, strict=False)))
         waiting = dict(zip(self.pending.columns(), columns[len(names) :], strict=False))
-        return old, Pending(**waiting)
+        return old, PendingInteractions(**waiting)
 
     def _each(
         self, works: Sequence[Any], columns: Callable[[Any], list[Tensor]]
@@ -308,7 +310,7 @@ class HostRounds:
             yield work, tensors
             incoming.done(number)
 
-    def _blocks(self, load: Load) -> list[Block]:
+    def _blocks(self, load: StagedInterval) -> list[Block]:
         """The rows of each part, or, of edges in stream order, equal pieces of all rows."""
         blocks, first, count = [], 0, len(self.regions)
         cuts = 1 if not load.tasks else len(load.tasks)
@@ -318,7 +320,7 @@ class HostRounds:
                 a, b = k * rows // cuts, (k + 1) * rows // cuts
                 ends = min(max(share.ends - a, 0), b - a)
                 kept = slice(a, a + ends)
-                flat = Share(
+                flat = PartRows(
                     share.ids[a:b],
                     b - a,
                     0,
@@ -330,7 +332,7 @@ class HostRounds:
             first += rows
         return blocks
 
-    def _pieces(self, load: Load) -> list[Piece]:
+    def _pieces(self, load: StagedInterval) -> list[Piece]:
         count = len(self.regions)
         if load.tasks:
             return [
@@ -359,7 +361,7 @@ class Incoming:
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
-        self._tickets: dict[int, Ticket] = {}
+        self._tickets: dict[int, PendingTransfer] = {}
 
     def has(self, number: int) -> bool:
         """Whether they were sent."""
@@ -391,7 +393,7 @@ class Incoming:
         self._regions.account.hold("R3 rows", sum(sizes[1:]))
 
 
-def _covers(piece: Piece, share: Share) -> bool:
+def _covers(piece: Piece, share: PartRows) -> bool:
     """Whether a piece names a part's sources and targets as its share does."""
     if isinstance(piece.sources, slice):
         return True

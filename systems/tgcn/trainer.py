@@ -10,19 +10,19 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.models.streaming import DygnnState, Pending
+from dgbench.models.streaming import DygnnState, PendingInteractions
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interaction_layout import Group, t_batch_groups
 from dgbench.systems.base.interaction_trainer import InteractionTrainer, StepResult
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-from dgbench.systems.tgcn.device import Labels, Scored
-from dgbench.systems.tgcn.feeding import Load
+from dgbench.systems.tgcn.device import IntervalScores, PartLabels
+from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.grids import cut_time, cut_vertices
-from dgbench.systems.tgcn.intervals import Interval, Planner
+from dgbench.systems.tgcn.intervals import Planner, TimeInterval
 from dgbench.systems.tgcn.program import Edges, Program, check_sets
 from dgbench.systems.tgcn.regions import Account, Regions
-from dgbench.systems.tgcn.rounds import Device, Rounds, Settings
+from dgbench.systems.tgcn.rounds import Device, DeviceSettings, Rounds
 from dgbench.systems.tgcn.schedule import make_schedule
 from dgbench.systems.tgcn.streamed import HostRounds
 
@@ -106,13 +106,13 @@ class TgcnTrainer(InteractionTrainer):
         self.planner = Planner(
             self.parts, touched=self.on["touched"], latest=last, tasks=devices if ordered else 0
         )
-        self._settings = Settings(
+        self._settings = DeviceSettings(
             self.model, self.meter, link=workload.task == "link", last=last, direct=self.on["p2p"]
         )
         self.kept: list[Tensor] | None = None
         self.sample_s = self.partition_s = 0.0
-        self._loads: dict[tuple[int, int, int], list[Load]] = {}
-        self._known: dict[tuple[int, ...], Load] = {}
+        self._loads: dict[tuple[int, int, int], list[StagedInterval]] = {}
+        self._known: dict[tuple[int, ...], StagedInterval] = {}
         self._count = self._epoch = 0
         self._first: Tensor | None = None
         self.program = program if program is not None else Program()
@@ -121,7 +121,7 @@ class TgcnTrainer(InteractionTrainer):
 
     # --- where state lies -------------------------------------------------------------------------
 
-    def _fresh(self) -> tuple[DygnnState, Pending]:
+    def _fresh(self) -> tuple[DygnnState, PendingInteractions]:
         """State in the order of rows: on the device, or in host memory."""
         if self.resident is None or not self.on["partition"]:
             most = max(self.parts.sizes) * state_bytes(self.workload.hidden_dim, self.dtype)
@@ -138,7 +138,7 @@ class TgcnTrainer(InteractionTrainer):
         """The only part whose grids are trained in this process; None: all of them."""
         return None
 
-    def _initial(self) -> tuple[DygnnState, Pending]:
+    def _initial(self) -> tuple[DygnnState, PendingInteractions]:
         """State to which nothing has happened, in the order of rows, in host memory."""
         state, pending = self.model.new_state(
             self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
@@ -155,7 +155,7 @@ class TgcnTrainer(InteractionTrainer):
         labels = None
         if self._classes is not None:
             order = self.parts.vertices().to(self.device)
-            labels = Labels(*(one[order] for one in (self._taught, self._classes, self._asked)))
+            labels = PartLabels(*(one[order] for one in (self._taught, self._classes, self._asked)))
         overlap = self.on["overlap"]
         self.regions = [
             Regions(self.device, self.meter, account, overlap=overlap) for account in self.accounts
@@ -167,7 +167,7 @@ class TgcnTrainer(InteractionTrainer):
                 account.hold("R1 state", rows * state_bytes(self.workload.hidden_dim, self.dtype))
         self.rounds = self._rounds(labels)
 
-    def _rounds(self, labels: Labels | None) -> Any:
+    def _rounds(self, labels: PartLabels | None) -> Any:
         """What runs intervals."""
         if not self.resident:
             return HostRounds(
@@ -215,7 +215,7 @@ class TgcnTrainer(InteractionTrainer):
             stream.num_nodes,
         )  # fmt: skip
 
-    def loads(self, first: int, last: int, epoch: int = 0) -> list[Load]:
+    def loads(self, first: int, last: int, epoch: int = 0) -> list[StagedInterval]:
         """The intervals of what was sampled of events first .. last - 1, ready to be sent."""
         self.prepare()
         number = epoch % len(self.kept)
@@ -232,12 +232,14 @@ class TgcnTrainer(InteractionTrainer):
             self._loads[key] = self.staged(intervals)
         return self._loads[key]
 
-    def staged(self, intervals: list[Interval]) -> list[Load]:
+    def staged(self, intervals: list[TimeInterval]) -> list[StagedInterval]:
         """Intervals of a plan, ready to be sent, each with the one after it."""
         loads = []
         for interval in intervals:
             self._count += 1
-            loads.append(Load.of(interval, self.regions[0].link, self._count, self.own_part))
+            loads.append(
+                StagedInterval.of(interval, self.regions[0].link, self._count, self.own_part)
+            )
         for one, following in itertools.pairwise(loads):
             one.following = following
         most = max((share.travelling for one in loads for share, _ in one.shares), default=0)
@@ -287,17 +289,17 @@ class TgcnTrainer(InteractionTrainer):
             )  # fmt: skip
         return self._run(load, scale)
 
-    def _run(self, load: Load, scale: float | None) -> StepResult:
+    def _run(self, load: StagedInterval, scale: float | None) -> StepResult:
         found = self.rounds.run(load, scale=scale)
         # Nobody reads the scores of what is trained on, and their order would have to be sent.
         return result_of(load, found, self.workload.task == "link" and scale is None)
 
-    def train_interval(self, load: Load) -> Tensor:
+    def train_interval(self, load: StagedInterval) -> Tensor:
         """One optimiser step on an interval; the loss per edge before it, on the device."""
         self._known = {_key(load.events): load}
         return self.group_loss([load.events])
 
-    def take_in(self, load: Load) -> None:
+    def take_in(self, load: StagedInterval) -> None:
         """Let the state take in the edges of an interval; nothing is scored or trained."""
         self._settings.link, link = False, self._settings.link
         try:
@@ -335,7 +337,7 @@ class TgcnTrainer(InteractionTrainer):
     def rows_of(self, vertices: Tensor) -> Tensor:
         return self.parts.row(vertices)
 
-    def read(self, edges: Any) -> tuple[DygnnState, Pending]:
+    def read(self, edges: Any) -> tuple[DygnnState, PendingInteractions]:
         rows = self.rows_of(edges.ids.cpu()).to(self.vertices.embedding.device)
         return self.vertices[rows].to(self.device), self.pending[rows].to(self.device)
 
@@ -372,7 +374,7 @@ class TgcnTrainer(InteractionTrainer):
             one.close()
 
 
-def result_of(load: Load, found: Sequence[Scored], link: bool) -> StepResult:
+def result_of(load: StagedInterval, found: Sequence[IntervalScores], link: bool) -> StepResult:
     """What an interval gave, its scores in the order of its events."""
     loss = torch.stack([one.loss for one in found]).sum()
     columns = []

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.tgcn.intervals import Interval
+from dgbench.systems.tgcn.intervals import TimeInterval
 from dgbench.systems.tgcn.program import Edges, Program
 
 if TYPE_CHECKING:
-    from dgbench.systems.tgcn.feeding import Load
+    from dgbench.systems.tgcn.feeding import StagedInterval
     from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 
@@ -32,9 +32,9 @@ class WholeState(Program):
 
     def bind(self, trainer: TgcnTrainer) -> None:
         super().bind(trainer)
-        self._whole: dict[tuple[int, int, int], Load] = {}
+        self._whole: dict[tuple[int, int, int], StagedInterval] = {}
 
-    def partition(self, edges: Edges) -> list[Interval]:
+    def partition(self, edges: Edges) -> list[TimeInterval]:
         found = super().partition(edges)
         if not found:
             return found
@@ -52,7 +52,7 @@ class WholeState(Program):
             self._whole[_key(interval.events)] = load
         return found
 
-    def train(self, grids: Load, devices: int) -> float:
+    def train(self, grids: StagedInterval, devices: int) -> float:
         trainer = self.trainer
         if trainer.own_part is not None:
             raise InvalidInputError("`WholeState` trains in one process; ranks are not supported")

@@ -13,7 +13,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base.stream import StreamData, StreamWorkload
 
 
-class RowCache(Protocol):
+class FeatureRowCache(Protocol):
     """Anything that hands out rows of features and may keep some of them near."""
 
     def fetch(self, ids: Tensor) -> Tensor:
@@ -35,8 +35,8 @@ class RebuiltAccess:
         *,
         meter: Meter | None = None,
         threads: int | None = None,
-        node_cache: RowCache | None = None,
-        edge_cache: RowCache | None = None,
+        node_cache: FeatureRowCache | None = None,
+        edge_cache: FeatureRowCache | None = None,
     ) -> None:
         """Keep nothing yet.
 
@@ -108,7 +108,7 @@ class RebuiltAccess:
         return _rows(self._edge_cache, self._data.edge_feat, eids)
 
 
-def _rows(cache: RowCache | None, table: Tensor | None, ids: Tensor) -> Tensor:
+def _rows(cache: FeatureRowCache | None, table: Tensor | None, ids: Tensor) -> Tensor:
     if cache is not None:
         return cache.fetch(ids)
     if table is None:

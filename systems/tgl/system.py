@@ -11,7 +11,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base import System, Workload
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.stream_data import StreamData
-from dgbench.systems.tgl.access import RebuiltAccess, RowCache
+from dgbench.systems.tgl.access import FeatureRowCache, RebuiltAccess
 
 
 class TglSystem(System):
@@ -43,8 +43,8 @@ class TglSystem(System):
         data: StreamData | None = None,
         dtype: torch.dtype = torch.float32,
         threads: int | None = None,
-        node_cache: RowCache | None = None,
-        edge_cache: RowCache | None = None,
+        node_cache: FeatureRowCache | None = None,
+        edge_cache: FeatureRowCache | None = None,
     ) -> StreamTrainer:
         """A trainer that has taken in nothing yet.
 

@@ -20,7 +20,7 @@ from dgbench.systems.base.sequences import (
 )
 from dgbench.systems.dgc.placement import by_snapshots
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 EPOCHS = 3
 TOLERANCE = 2e-5
@@ -96,7 +96,7 @@ def test_workers_ask_only_for_the_outputs_they_keep(monkeypatch):
 
     def be(comm):
         with one_at_a_time:
-            trainer = RankTrainer(comm, work, data, placement, graph=graph)
+            trainer = ChunkRankTrainer(comm, work, data, placement, graph=graph)
         return [trainer.train_epoch() for _ in range(EPOCHS)]
 
     for losses in as_ranks(3, be):

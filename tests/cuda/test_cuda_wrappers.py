@@ -24,7 +24,7 @@ from dgbench.kernels_cuda.variants import (
 )
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
-from dgbench.runtime.graphs import Stage
+from dgbench.runtime.graphs import CapturedStage
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
 pytestmark = pytest.mark.cuda
@@ -327,7 +327,7 @@ def test_a_stage_replays_forward_and_backward():
     def work(x: Tensor, w: Tensor, u: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         return gru_scan(x, w, u, b, all_steps=True)
 
-    stage = Stage(work, name="scan")
+    stage = CapturedStage(work, name="scan")
     generator = torch.Generator().manual_seed(8)
     shapes = [(16, 48), (16, 48), (48,)]
     weights = [torch.randn(*s, generator=generator) * 0.3 for s in shapes]

@@ -15,7 +15,7 @@ from torch.autograd.graph import get_gradient_edge as gradient_edge
 
 from dgbench.runtime import graphs
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
-from dgbench.runtime.graphs import MAX_COPIES, MAX_GRAPHS, Stage, shape_key
+from dgbench.runtime.graphs import MAX_COPIES, MAX_GRAPHS, CapturedStage, shape_key
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def draw(*shape: int, seed: int = 0, grad: bool = False) -> Tensor:
 
 @given(enabled=st.booleans(), rows=st.integers(0, 4), seed=st.integers(0, 99))
 def test_a_cpu_stage_is_the_function_itself(enabled, rows, seed):
-    stage = Stage(product, enabled=enabled, name="dense")
+    stage = CapturedStage(product, enabled=enabled, name="dense")
     x, w = draw(rows, 3, seed=seed), draw(3, 2, seed=seed + 1, grad=True)
     plain = w.detach().clone().requires_grad_()
     result, expected = stage(x, w), product(x, plain)
@@ -93,11 +93,11 @@ def test_a_cpu_stage_is_the_function_itself(enabled, rows, seed):
 
 def test_it_takes_tensors_only():
     with pytest.raises(InvalidInputError, match="argument 1 of a stage is a int"):
-        Stage(product)(draw(2, 2), 3)
+        CapturedStage(product)(draw(2, 2), 3)
 
 
 def test_one_capture_per_combination_of_shapes(device):
-    stage = Stage(product, name="dense")
+    stage = CapturedStage(product, name="dense")
     w = draw(3, 2, seed=1, grad=True)
     for rows in (4, 4, 5, 4, 5):
         x = draw(rows, 3, seed=rows)
@@ -112,7 +112,7 @@ def test_one_capture_per_combination_of_shapes(device):
 
 
 def test_gradients_through_replays_are_the_functions(device):
-    stage = Stage(product)
+    stage = CapturedStage(product)
     w, plain = nn.Parameter(draw(3, 2, seed=1)), nn.Parameter(draw(3, 2, seed=1))
     for seed in range(3):
         x = draw(4, 3, seed=seed, grad=True)
@@ -129,7 +129,7 @@ def test_gradients_through_replays_are_the_functions(device):
 
 
 def test_parameters_are_read_in_place_and_never_overwritten(device):
-    stage = Stage(product)
+    stage = CapturedStage(product)
     first, second = nn.Parameter(draw(3, 2, seed=1)), nn.Parameter(draw(3, 2, seed=2))
     kept = first.detach().clone()
     x = draw(4, 3)
@@ -145,7 +145,7 @@ def test_parameters_are_read_in_place_and_never_overwritten(device):
 
 def test_a_second_call_before_backward_has_a_graph_of_its_own(device):
     """Layers of one shape share a stage: the first one's results must outlive the second call."""
-    stage = Stage(product)
+    stage = CapturedStage(product)
     w = draw(3, 3, seed=1, grad=True)
     x = draw(4, 3)
     for _ in range(3):
@@ -169,7 +169,7 @@ def test_a_second_call_before_backward_has_a_graph_of_its_own(device):
 
 
 def test_kept_graphs_are_bounded(device):
-    stage = Stage(product)
+    stage = CapturedStage(product)
     w = draw(2, 2, seed=1, grad=True)
     for rows in range(1, MAX_GRAPHS + 3):
         x = draw(rows, 2)
@@ -181,7 +181,7 @@ def test_kept_graphs_are_bounded(device):
 
 
 def test_without_gradients_the_function_is_called(device):
-    stage = Stage(product)
+    stage = CapturedStage(product)
     x, w = draw(4, 3), draw(3, 2, seed=1, grad=True)
     stage(x, w)
     with torch.no_grad():
@@ -192,7 +192,7 @@ def test_without_gradients_the_function_is_called(device):
 
 def test_a_capture_never_meets_the_gradient_of_an_earlier_graph(device):
     """Alive with another stage's graph, it belongs to a stream that no capture may touch."""
-    stage = Stage(product)
+    stage = CapturedStage(product)
     w = nn.Parameter(draw(3, 3, seed=1))
     first = stage(draw(4, 3), w)
     node = gradient_edge(w).node
@@ -210,7 +210,7 @@ def test_a_failed_capture_is_an_error_and_leaves_nothing_behind(device, monkeypa
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(graphs, "capture", refuse)
-    stage = Stage(product, name="dense")
+    stage = CapturedStage(product, name="dense")
     x, w = draw(4, 3), draw(3, 2, seed=1, grad=True)
     with pytest.raises(UnsupportedError, match=r"'dense' could not be captured.*Error: oper"):
         stage(x, w)
@@ -302,6 +302,6 @@ def test_results_are_tensors(driver, result):
 
 
 def test_errors_of_the_function_itself_are_not_hidden(device):
-    stage = Stage(product)
+    stage = CapturedStage(product)
     with pytest.raises(UnsupportedError, match="shapes cannot be multiplied"):
         stage(draw(4, 3), draw(2, 2, grad=True))

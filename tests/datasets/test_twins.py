@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dgbench.datasets import cards, twins
 from dgbench.datasets.twins.cliques import clique_stream, group_sizes
 from dgbench.datasets.twins.fit import first_weight, fit_repeat, fit_s, hub_share, solve_q
-from dgbench.datasets.twins.params import Curve, all_params, read_params
+from dgbench.datasets.twins.params import ArrivalCurve, all_params, read_params
 from dgbench.datasets.twins.params import params as row_of
 from dgbench.datasets.twins.scaling import at_scale
 from dgbench.datasets.twins.statistics import balance, distinct_pairs, gini
@@ -198,7 +198,7 @@ def test_fitting_s_hits_the_skew(statistic, target):
     st.integers(1, 5000), st.integers(1, 60), st.floats(0, 0.8), st.floats(0.2, 5), st.floats(0, 2)
 )
 def test_windows_share_out_every_event(events, count, start, power, cv):
-    curve = Curve(start=start, power=power, cv=cv)
+    curve = ArrivalCurve(start=start, power=power, cv=cv)
     counts = window_counts(curve, events, count, 1)
     assert counts.sum() == events
     assert counts.min() >= 0
@@ -211,12 +211,12 @@ def test_windows_share_out_every_event(events, count, start, power, cv):
 
 
 def test_counts_follow_the_curve_and_its_variation():
-    flat = window_counts(Curve(), 1000, 10, 1)
+    flat = window_counts(ArrivalCurve(), 1000, 10, 1)
     assert flat.tolist() == [100] * 10
-    assert window_counts(Curve(power=2), 100, 2, 1).tolist() == [25, 75]
-    assert window_counts(Curve(knots=(0, 0.5, 0.5, 1)), 90, 3, 1).tolist() == [45, 0, 45]
-    assert window_counts(Curve(steps=((0.5, 0.4),)), 100, 4, 1).tolist() == [15, 55, 15, 15]
-    wild = window_counts(Curve(cv=0.5), 10**6, 2000, 3)
+    assert window_counts(ArrivalCurve(power=2), 100, 2, 1).tolist() == [25, 75]
+    assert window_counts(ArrivalCurve(knots=(0, 0.5, 0.5, 1)), 90, 3, 1).tolist() == [45, 0, 45]
+    assert window_counts(ArrivalCurve(steps=((0.5, 0.4),)), 100, 4, 1).tolist() == [15, 55, 15, 15]
+    wild = window_counts(ArrivalCurve(cv=0.5), 10**6, 2000, 3)
     assert wild.std() / wild.mean() == pytest.approx(0.5, abs=0.06)
 
 
@@ -231,7 +231,7 @@ def test_cliques_join_all_members_at_one_time():
         members = set(src[first:last]) | set(dst[first:last])
         found = {frozenset(p) for p in zip(src[first:last], dst[first:last], strict=True)}
         assert len(found) == last - first == len(members) * (len(members) - 1) // 2
-    t = stamps(Curve(), 3000, 10, 10.0, 1.0, 1, groups=group)
+    t = stamps(ArrivalCurve(), 3000, 10, 10.0, 1.0, 1, groups=group)
     assert np.all(np.diff(t) >= 0)
     assert np.array_equal(t, t[group])
     assert group_sizes(100_000, 5.0, 1).mean() == pytest.approx(5.0, abs=0.05)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tests.faults.campaign import Kind, Report, run_kind
 
-MOST = 12
+MAX_LISTED = 12
 """Losses of a kind that are printed."""
 
 CHECKS = ("rows", "resume", "orphans", "temporary", "reason")
@@ -34,7 +34,7 @@ def run_all(kinds: Sequence[Kind], seed: int, root: Path, *, quick: bool = False
             console.print(f"left out: {report.kind.name}: {report.skipped}", markup=False)
         for remark in report.remarks:
             console.print(f"{report.kind.name}: {remark}", markup=False)
-        for loss in report.losses[:MOST]:
+        for loss in report.losses[:MAX_LISTED]:
             console.print(f"LOST in {report.kind.name}: {loss}", markup=False)
     injected = sum(r.injected for r in reports)
     losses = sum(len(r.losses) for r in reports)

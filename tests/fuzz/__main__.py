@@ -18,7 +18,7 @@ from tests.fuzz.attempt import Finding, Tally, plain
 from tests.fuzz.target import Target, targets
 
 ENGINES = ("mutate", "hypothesis", "atheris")
-MOST_KEPT = 12
+MAX_KEPT = 12
 """Inputs kept a target, so that replaying them stays a matter of seconds."""
 LARGEST_KEPT = 4096
 
@@ -112,7 +112,7 @@ def _keep(target: Target, new: list[bytes]) -> None:
     tally = Tally(target.name, "")
     seen = {attempt(target, data, tally) for data in target.seeds()}
     target.folder.mkdir(parents=True, exist_ok=True)
-    room = MOST_KEPT - len(target.corpus())
+    room = MAX_KEPT - len(target.corpus())
     for data in sorted(new, key=len):
         if room <= 0 or len(data) > LARGEST_KEPT:
             break

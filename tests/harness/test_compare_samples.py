@@ -11,7 +11,7 @@ import fake_run
 import pytest
 from passed_checks import PASSED
 
-from dgbench.harness.samples import LEAST, PER_EVENT, RATIO, newest_samples
+from dgbench.harness.samples import MIN_SAMPLES, PER_EVENT, RATIO, newest_samples
 from dgbench.harness.store import Row, Store
 from dgbench.lab.table import observation
 
@@ -68,7 +68,9 @@ def test_rounds_gains_and_seconds_per_event_become_samples(runs, tmp_path):
     assert race.lack == ""
     assert (gain.kind, gain.values) == (RATIO, [0.5])
     assert (per_event.kind, per_event.values) == (PER_EVENT, pytest.approx([5e-6]))
-    assert gain.lack.startswith(f"1 sample of 1 run of the same code and machine, {LEAST} are")
+    assert gain.lack.startswith(
+        f"1 sample of 1 run of the same code and machine, {MIN_SAMPLES} are"
+    )
 
 
 def test_only_runs_of_the_same_code_and_machine_are_pooled(runs, tmp_path):

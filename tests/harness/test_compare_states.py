@@ -22,7 +22,7 @@ from dgbench.harness.figures.changes import laid_out
 from dgbench.harness.figures.compared import change_points, draw_races, race_points
 from dgbench.harness.figures.style import Context
 from dgbench.harness.quantities import ONE_PROCESS, Quantity, percent, quantities, ratio_of, spread
-from dgbench.harness.report.comparisons import Pair, listed_changes, pages
+from dgbench.harness.report.comparisons import ComparisonPair, listed_changes, pages
 from dgbench.harness.report.merge import assemble
 from dgbench.harness.report.pages import environment
 from dgbench.harness.report.run import load_run
@@ -368,7 +368,7 @@ def test_the_command_writes_a_page_that_stands_alone(tmp_path, monkeypatch, caps
 
 def test_where_nothing_changed_the_page_says_so():
     found = compared(cell("a", noisy(1, 1)), cell("a", noisy(1, 2)))
-    pair = Pair("Toy", (None, None), found, "a-b", drawn=None)
+    pair = ComparisonPair("Toy", (None, None), found, "a-b", drawn=None)
     assert pair.headline == "nothing outside the noise floor: 0 SLOW, 0 FAST, 1 SAME, 0 AMBG"
     assert listed_changes(found) == ([], {"SAME": 1, "single": 0, "AMBG": 0})
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dgbench.harness import doctor as doctor_module
 from dgbench.harness.cli import app
-from dgbench.harness.doctor import Check, diagnose, healthy
+from dgbench.harness.doctor import DoctorCheck, diagnose, healthy
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +87,8 @@ def test_a_look_that_fails_is_a_check(monkeypatch):
 
 
 def test_only_what_is_needed_makes_it_unhealthy():
-    assert healthy([Check("gpu", "missing", "none", "x"), Check("torch", "ok", "2.13")])
-    assert not healthy([Check("torch", "missing", "none", "x")])
+    assert healthy([DoctorCheck("gpu", "missing", "none", "x"), DoctorCheck("torch", "ok", "2.13")])
+    assert not healthy([DoctorCheck("torch", "missing", "none", "x")])
 
 
 def test_the_command_prints_words_and_json():
@@ -120,7 +120,9 @@ def test_the_first_import_of_dgl_prints_nothing_and_writes_nothing_into_the_home
 
 def test_a_missing_need_is_exit_code_one(monkeypatch):
     monkeypatch.setattr(
-        doctor_module, "diagnose", lambda: [Check("torch", "missing", "none", "pip install torch")]
+        doctor_module,
+        "diagnose",
+        lambda: [DoctorCheck("torch", "missing", "none", "pip install torch")],
     )
     shown = CliRunner().invoke(app, ["doctor"])
     assert shown.exit_code == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_figure_layout import cut, drawn, words
 
 from dgbench.harness.figures import draw_points
-from dgbench.harness.figures.frontier import MOST, best
+from dgbench.harness.figures.frontier import MAX_LINES, best
 from dgbench.runtime.errors import InvalidInputError
 
 WIDE = pytest.mark.parametrize("wide", [True, False])
@@ -87,7 +87,7 @@ def test_the_sentence_says_what_the_most_memory_buys(tmp_path):
 
 
 def test_more_lines_than_can_be_read_are_refused(tmp_path):
-    points = [setting(10 + i, 5, name=f"s{i}") for i in range(MOST + 1)]
+    points = [setting(10 + i, 5, name=f"s{i}") for i in range(MAX_LINES + 1)]
     with pytest.raises(InvalidInputError, match="6 series"):
         draw_points("frontier", "f", "t", points, tmp_path, fake_run.CONTEXT)
     panels = [{**p, "panel": p["series"]} for p in points]

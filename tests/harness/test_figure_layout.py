@@ -10,7 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from dgbench.harness.figures import Context
-from dgbench.harness.figures.panels import LEAST, Grid
+from dgbench.harness.figures.panels import MIN_PANEL_INCHES, PanelGrid
 from dgbench.harness.figures.style import FULL, fit_labels, styled, text_width
 from dgbench.harness.report.pictures import WIDE as SHOWN
 
@@ -85,9 +85,9 @@ def test_labels_leave_room_for_the_panel():
     fitted, room = fit_labels([long], most=1.2, limit=2.0)
     assert room < 2.3
     assert fitted[long].replace("\n", " ") == long
-    grid = Grid([None], wide=False, columns=1, heights=[1.0], labels=[long], right=0.5)
+    grid = PanelGrid([None], wide=False, columns=1, heights=[1.0], labels=[long], right=0.5)
     ((_, axes),) = grid.axes(Context())
-    assert axes.get_position().width * grid.width >= LEAST - 0.01
+    assert axes.get_position().width * grid.width >= MIN_PANEL_INCHES - 0.01
 
 
 def curves(names, xs=(1, 2, 4, 8), slope=1.0):

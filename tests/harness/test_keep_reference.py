@@ -14,7 +14,7 @@ import fake_run
 import msgspec
 import pytest
 
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
@@ -31,7 +31,7 @@ def sketched(kind, name, title, points, folder, *rest, **more):
     files = [f"{name}{end}" for end in (".csv", "-full.png", "-full.svg", "-half.svg", "-half.png")]
     for file in files:
         (folder / file).write_text(f"<svg>{title}: {len(points)} points")
-    return Drawn(name, kind, title, "A sentence.", "", points, files)
+    return DrawnFigure(name, kind, title, "A sentence.", "", points, files)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from fake_papers import cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan
-from dgbench.harness.probes.cpu import Surroundings
+from dgbench.harness.probes.cpu import MachineActivity
 from dgbench.harness.probes.gpm import METRICS
 from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.store import Row, Store
@@ -51,7 +51,7 @@ def test_everything_that_is_written_is_registered(tmp_path):
     assert set(row.probes) <= set(PROBES)
     assert len(row.probes) >= 6
     assert {PROBES[name].source for name in row.probes} == {"process", "machine"}
-    assert set(Surroundings().probes(0.0)) <= {
+    assert set(MachineActivity().probes(0.0)) <= {
         n for n, p in PROBES.items() if p.source == "machine"
     }
     assert set(METRICS) <= {n for n, p in PROBES.items() if p.source == "gpm"}

@@ -18,7 +18,7 @@ from dgbench.harness.machine import (
     provenance,
 )
 from dgbench.harness.machine import facts as facts_module
-from dgbench.harness.probes import GpuSampler, Nvml, Surroundings, Tree
+from dgbench.harness.probes import GpuSampler, MachineActivity, Nvml, Tree
 from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.cpu import available_memory
 from dgbench.harness.probes.gpm import COURSE, METRICS
@@ -426,7 +426,7 @@ def test_a_tree_counts_its_children_and_ends_at_zero():
 
 
 def test_surroundings_and_memory():
-    found = Surroundings().probes(0.0)
+    found = MachineActivity().probes(0.0)
     assert found["other_cpu_percent"] >= 0
     assert found["load_average_1m"] >= 0
     assert 0 < available_memory() <= psutil.virtual_memory().total

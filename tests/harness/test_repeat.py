@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from dgbench.harness.cli import main, repeating, running
 from dgbench.harness.quantities import exact
-from dgbench.harness.repeat import LEVEL, Pair, agreement, coverage
-from dgbench.harness.runner.run import Summary
+from dgbench.harness.repeat import LEVEL, RepeatedRatio, agreement, coverage
+from dgbench.harness.runner.run import RunSummary
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.agreement import agreement_text
 from dgbench.lab.table import observation
-from dgbench.runtime.statistics import Interval, paired_ratio
+from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio
 
 
 def counted(**counts):
@@ -147,8 +147,8 @@ def test_races_are_held_to_the_spread_of_their_rounds():
 
 
 def pair(cluster, agrees):
-    apart = Interval(1.0, 0.9, 1.1, 5) if agrees else Interval(2.0, 1.9, 2.1, 5)
-    return Pair("r", ("toy", "fig1", str(cluster)), 1.0, 1.0, apart)
+    apart = ConfidenceInterval(1.0, 0.9, 1.1, 5) if agrees else ConfidenceInterval(2.0, 1.9, 2.1, 5)
+    return RepeatedRatio("r", ("toy", "fig1", str(cluster)), 1.0, 1.0, apart)
 
 
 @settings(deadline=None, max_examples=40)
@@ -214,7 +214,7 @@ def test_the_command_runs_twice_and_stops_where_it_is_stopped(tmp_path, monkeypa
     def once(papers, experiments, options):
         path = make_run(tmp_path, seed=len(begun))
         begun.append(options.preset)
-        return path, Summary(run="r", path=path, interrupted=len(begun) > 3)
+        return path, RunSummary(run="r", path=path, interrupted=len(begun) > 3)
 
     monkeypatch.setattr(running, "run_once", once)
     monkeypatch.setattr(repeating, "chosen_papers", lambda names: list(names))
@@ -232,7 +232,7 @@ def test_each_run_is_a_run_of_its_own(tmp_path, monkeypatch):
 
     def play(plan, store, **how):
         planned.append((store.run, [c.hash for c in plan.cells]))
-        return Summary(run=store.run, path=store.path)
+        return RunSummary(run=store.run, path=store.path)
 
     monkeypatch.setattr(runner, "run_plan", play)
     papers = [fake_papers.make_paper(fake_papers.cell("ok"), fake_papers.cell("slow"))]

@@ -194,14 +194,14 @@ def test_cells_that_cannot_run_for_one_reason_share_a_line():
 
 
 def test_the_race_that_is_called_main_heads_the_page():
-    from dgbench.harness.figures.draw import Drawn
+    from dgbench.harness.figures.draw import DrawnFigure
     from dgbench.harness.report.races import main_race
     from dgbench.harness.report.sections import Section
 
     def race(name, main=False, projected=False):
         points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0,
                    "projected": projected}]  # fmt: skip
-        return Drawn(name, "speedup", name, "", "", points, main=main)
+        return DrawnFigure(name, "speedup", name, "", "", points, main=main)
 
     def on_page(*figures):
         return [Section("e", "e", "", "", "", "", "", [f], [], [], 0) for f in figures]
@@ -210,17 +210,17 @@ def test_the_race_that_is_called_main_heads_the_page():
     assert main_race(on_page(first, second)) is second
     assert main_race(on_page(first, race("other"))) is first
     assert main_race(on_page(first, race("model", main=True, projected=True))) is first
-    assert main_race(on_page(Drawn("s", "sweep", "s", "", "", [{}]))) is None
+    assert main_race(on_page(DrawnFigure("s", "sweep", "s", "", "", [{}]))) is None
 
 
 def test_workloads_of_a_race_are_what_ran_whoever_was_the_baseline():
-    from dgbench.harness.figures.draw import Drawn
+    from dgbench.harness.figures.draw import DrawnFigure
     from dgbench.harness.report.races import workloads
 
     def race(*points):
         keys = ("panel", "row", "baseline", "failed")
         shown = [dict(zip(keys, (*point, ""), strict=False)) for point in points]
-        return Drawn("race", "speedup", "Race", "", "", shown)
+        return DrawnFigure("race", "speedup", "Race", "", "", shown)
 
     models = race(("GCN", "a", "x"), ("GAT", "a", "x"), ("GAT", "a", "y"), ("GAT", "b", "x"))
     assert workloads(models) == 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dgbench.harness.report.subjects import Systems, datasets_of
+from dgbench.harness.report.words import row_command
 from dgbench.harness.store import Row
-from dgbench.lab.charts import Failure, failed, failure_of, marked
+from dgbench.lab.charts import PointFailure, failed, failure_of, marked
+from dgbench.lab.table import observation
 from dgbench.systems.base import Contender
 
 
@@ -36,7 +38,10 @@ def test_the_scale_of_a_twin_is_no_note():
 
 def test_a_figure_says_what_its_contenders_are():
     systems = Systems(())
-    told = {"with cache": Contender("tgl"), "relaxed": Contender("dygnn", "DyGNN, relaxed")}
+    told = {
+        "with cache": Contender("tgl"),
+        "relaxed": Contender("dygnn", "DyGNN, relaxed"),
+    }
     assert systems.side("with cache", told).name == "tgl"
     assert systems.side("relaxed", told).title == "DyGNN, relaxed"
     assert systems.side("pipad", told).title == "PiPAD"
@@ -49,7 +54,7 @@ def test_a_figure_says_what_its_contenders_are():
 def test_a_failure_is_read_as_it_was_written():
     bad = Row(id="a-r1", status="no-gpu", reason="needs 2: one is here")
     found = failure_of({"failed": failed(bad)})
-    assert found == Failure("no-gpu", "needs 2: one is here")
+    assert found == PointFailure("no-gpu", "needs 2: one is here")
     assert found.words({"no-gpu": "no GPU"}) == "no GPU: needs 2: one is here"
     assert failure_of({"failed": "oom"}).words({}) == "oom"
 
@@ -59,3 +64,18 @@ def test_a_twin_is_said_once():
     assert marked("Flickr (twin)", True) == "Flickr (twin)"
     assert marked("+ reuse", True, "Flickr (twin)") == "+ reuse"
     assert marked("Flickr", False) == "Flickr"
+
+
+def test_a_row_of_no_experiment_has_no_command_that_repeats_it():
+    mine = Row(id="a-r1", paper="pipad", experiment="fig10", preset="smoke")
+    assert row_command(mine) == "dgbench run pipad/fig10 --preset smoke --device cpu"
+    assert row_command(Row(id="b-r1", paper="pipad", experiment="device_tables")) == ""
+
+
+def test_steady_iterations_are_those_of_the_process_itself():
+    one = Row(id="a-r1", observed=[
+        observation("operation_time", 9.0, samples=[9.0], method="x"),
+        observation("step_time", 2.0, samples=[1.0, 2.0, 3.0]),
+    ])  # fmt: skip
+    assert (one.steady, one.time) == ([1.0, 2.0, 3.0], 2.0)
+    assert (Row(id="b-r1", samples=[4.0]).steady, Row(id="c-r1").time) == ([4.0], None)

@@ -15,7 +15,7 @@ from plugin_folder import BROKEN, SYSTEM, install, install_paper
 
 from dgbench.harness.cli.outcome import exit_code, unexpected
 from dgbench.harness.cli.resuming import run_to_resume
-from dgbench.harness.runner.run import Summary
+from dgbench.harness.runner.run import RunSummary
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.runtime.errors import InvalidInputError, StoreError
@@ -49,14 +49,14 @@ def _verdicts(verdict, *rows):
 def test_failed_cells_end_with_1_unless_a_claim_that_holds_rests_on_them(status, verdict, code):
     rows = [_row("a", "ok"), _row("b", status)]
     failed = unexpected(rows, _verdicts(verdict, "b"))
-    summary = Summary(run="r", path=Path(), cells_ok=1)
+    summary = RunSummary(run="r", path=Path(), cells_ok=1)
     assert exit_code(summary, failed) == code
     other = unexpected(rows, _verdicts(verdict, "a"))  # a claim about another row excuses nothing
     assert exit_code(summary, other) == int(status not in ("ok", "skipped", "no-gpu"))
 
 
 def test_the_exit_code_says_how_a_run_was_stopped():
-    summary = Summary(run="r", path=Path(), cells_ok=1)
+    summary = RunSummary(run="r", path=Path(), cells_ok=1)
     assert exit_code(summary, []) == 0
     summary.cells_ok = 0
     assert exit_code(summary, []) == 1

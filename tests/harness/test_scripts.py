@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from dgbench.harness.store import Store
+from dgbench.lab.table import Table
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
 
@@ -253,6 +256,54 @@ def test_the_measurements_of_gnnflow_run_on_a_cpu_too(tmp_path) -> None:
     assert {row["placement"] for row in rows[1:25]} == {"cpu", "cpu, 2 threads"} | fed
     assert all(1.0 in [row["over_fed"] for row in rows[i : i + 4]] for i in range(1, 25, 4))
     assert [row["hits"] for row in rows[25:]] == [0.0, 0.7, 1.0]
+
+
+def test_tables_of_a_device_are_kept_as_rows_that_a_run_has(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    keep_tables = importlib.import_module("keep_tables")
+    sample = {"what": "sample", "policy": "recent", "fanouts": [10], "batch": 600, "walk": "list",
+              "placement": "cuda", "seconds": [2e-4, 4e-4, 3e-4], "neighbours": 17998,
+              "over_cpu": 1.7, "low": 1.2, "high": 2.4, "device_s": 2e-5}  # fmt: skip
+    tables = {
+        "tables": [
+            {"group": "limit", "name": "copy", "us": 500.0, "bytes": 2e9, "error": 0.0,
+             "samples_us": [500.0]},
+            {"group": "rivals d=2", "name": "spmm", "us": 100.0, "bytes": 1e8, "error": 8e-8,
+             "samples_us": [99.0, 100.0, 101.0]},
+            {"group": "arrival", "name": "unpack", "us": 9.0, "bytes": 8.0, "error": 0.0,
+             "samples_us": [9.0]},
+        ],
+        "placements": [sample],
+        "tgcn_operators": [
+            {"what": "m 1000", "contender": "CPU", "seconds": 3e-3, "draws": 9},
+            {"what": "m 1000", "failed": "wrong"},
+            {"what": "n 1e4", "contender": "keys", "seconds": 8e-4, "bytes": 80000},
+        ],
+    }  # fmt: skip
+    with pytest.raises(FileNotFoundError, match="no table"):
+        keep_tables.keep(tmp_path, "gpu", tmp_path / "kept")
+    for name, lines in tables.items():
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "provenance.json").write_text('{"facts": {"machine": {}}, "crc32": "0"}')
+    (run / "run.json").write_text('{"started": "2026-11-22T13:17:48+00:00"}')
+    folder, count = keep_tables.keep(tmp_path, "gpu", tmp_path / "kept")
+    rows = Store.open(folder).rows()
+    assert count == len(rows) == 5
+    assert [(row.experiment, row.status) for row in rows] == [
+        ("device_tables", "ok"), ("device_tables", "void"), ("device_samples", "ok"),
+        ("device_draws", "check"), ("device_draws", "ok"),
+    ]  # fmt: skip
+    assert {(row.device, row.paper, row.provenance) for row in rows} == {
+        ("cuda", "operators", "facts")
+    }
+    spmm, copied = Table.of(rows[:1]).where("operation_time"), Table.of(rows[:1]).where(of="copy")
+    assert (spmm[0]["method"], spmm[0].value, len(spmm[0].of.samples)) == ("spmm", 1e-4, 3)
+    assert copied.values == [2e9 / 5e-4]
+    (gain,) = Table.of(rows).where("speedup")
+    assert (gain.value, gain.of.low, gain.of.high, gain["baseline"]) == (1.7, 1.2, 2.4, "cpu")
 
 
 def test_one_run_holds_all_that_a_device_is_asked() -> None:

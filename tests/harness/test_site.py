@@ -21,7 +21,7 @@ from link_checker import broken_links, read_pages
 
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
 from dgbench.harness.cli import main
-from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, build_report, build_site, reuse
 from dgbench.harness.report.merge import assemble, disagreement, merge_claims, side, strength
 from dgbench.harness.report.pages import banners
@@ -201,7 +201,9 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(
         reuse,
         "draw_points",
-        lambda kind, name, title, *rest, **more: Drawn(name, kind, title, "", "", [], empty=True),
+        lambda kind, name, title, *rest, **more: DrawnFigure(
+            name, kind, title, "", "", [], empty=True
+        ),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.growth import LEAST, growth_of
+from dgbench.harness.growth import MIN_READINGS, growth_of
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import InvalidInputError
 
@@ -78,7 +78,7 @@ def test_every_leak_is_as_large_as_it_is_allowed_to_be():
     values = [float(i // 5) for i in range(60)]  # 12 an hour, in whole numbers
     assert judged(values, allowed=4.0).word == "grows"
     assert judged(values, allowed=30.0).word == "steady"
-    assert judged(values[:LEAST]).word == "too short"
+    assert judged(values[:MIN_READINGS]).word == "too short"
     with pytest.raises(InvalidInputError, match="1 times and 2 values"):
         growth_of("x", [0.0], [1.0, 2.0], allowed=1.0)
 

@@ -11,7 +11,7 @@ from scipy import stats
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import (
     LARGEST,
-    Interval,
+    ConfidenceInterval,
     geometric_mean,
     measurable,
     median,
@@ -191,7 +191,7 @@ def test_the_noise_floor_is_the_largest_of_few_and_a_share_of_many():
     ],
 )
 def test_verdicts(ratio, floor, word):
-    assert verdict(Interval(*ratio, 5), floor) == word
+    assert verdict(ConfidenceInterval(*ratio, 5), floor) == word
 
 
 def test_small_pieces():

@@ -15,7 +15,7 @@ from dgbench.harness.store import Store
 from dgbench.harness.terminal.estimate import TimeEstimate
 from dgbench.harness.terminal.left_out import failed_text, failure, skipped_text
 from dgbench.harness.terminal.planning import plan_head
-from dgbench.harness.terminal.progress import Progress, describe
+from dgbench.harness.terminal.progress import ProgressListener, describe
 from dgbench.harness.terminal.text import encodable, fitted, listing, table
 from dgbench.harness.terminal.verdicts import (
     clock,
@@ -123,7 +123,7 @@ class Clock:
 def test_progress_on_a_terminal_is_one_line_and_what_failed_below(tmp_path, monkeypatch):
     plan, _ = _plan(tmp_path)
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    progress = Progress(stream, live=True)
+    progress = ProgressListener(stream, live=True)
     progress.on_plan(plan, [])
     progress.on_start(plan.cells[0].cell, 3)
     progress.on_row(_row(plan.cells[0]))
@@ -149,7 +149,7 @@ def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
     plan, _ = _plan(tmp_path)
     stream = io.StringIO()
     clock = Clock()
-    progress = Progress(stream, live=False, now=clock)
+    progress = ProgressListener(stream, live=False, now=clock)
     progress.on_plan(plan, [])
     progress.on_start(plan.cells[0].cell, 1)
     for turn in (1, 2):
@@ -174,7 +174,7 @@ def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
 def test_the_counter_counts_what_will_run(tmp_path):
     plan, _ = _plan(tmp_path)
     stream = io.StringIO()
-    progress = Progress(stream, live=False)
+    progress = ProgressListener(stream, live=False)
     progress.on_plan(plan, [])
     rounds = [plan.cells[step.index].hash for step in plan.steps].count(plan.cells[0].hash)
     assert rounds > 1
@@ -282,6 +282,6 @@ def test_progress_that_nobody_reads_does_not_end_the_run(live):
         def write(self, text):
             raise BrokenPipeError(errno.EPIPE, "gone")
 
-    shown = Progress(Closed(), live=live)
+    shown = ProgressListener(Closed(), live=live)
     shown.on_note("the fork server died")
     shown.on_end()

@@ -34,7 +34,7 @@ FEW = 100  # vertices: pools and tables have to grow
 MANY = 6000  # vertices that loops share out among threads
 HUB = 40_000
 TRIED = 1
-MOST = 400  # allocations of a call that fail in turn
+MAX_ALLOCATIONS = 400  # allocations of a call that fail in turn
 SECONDS = 20
 SHIM = ctypes.CDLL(None)
 
@@ -82,7 +82,7 @@ class Probe:
 def attempts(call: Call, own: list[np.ndarray], begin: int) -> Iterator[str]:
     """`refused` for each allocation that failed, then `result` and what the call gave."""
     before = state_of(call.owner, own)
-    for count in range(begin, MOST):
+    for count in range(begin, MAX_ALLOCATIONS):
         given = fresh(call)
         signal.alarm(SECONDS)  # ends what hangs
         SHIM.fail_after(ctypes.c_long(count))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, GroupCommunicator, Link, Wire
+from dgbench.runtime.collectives import Communicator, EmulatedLink, GroupCommunicator, LinkEmulation
 from dgbench.runtime.collectives.wire import ProcessorClock
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 
@@ -143,7 +143,7 @@ WireStep = tuple[str, Any]
 
 
 def on_wire(
-    comm: GroupCommunicator, wires: list[Wire], steps: list[WireStep], method: str = "auto"
+    comm: GroupCommunicator, wires: list[LinkEmulation], steps: list[WireStep], method: str = "auto"
 ) -> Any:
     """The rank's own moment after every step, on each wire; what was received, waited and sent.
 
@@ -187,7 +187,7 @@ def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
     found = []
     for last in ("exchange", "barrier"):
         clock = ProcessorClock()
-        comm.use_wire(Wire(0.0, float("inf")), clock=clock)
+        comm.use_wire(LinkEmulation(0.0, float("inf")), clock=clock)
         begin = clock.now()
         if comm.rank == 1:
             clock.sleep_until(begin + 3600.0, begin)
@@ -202,8 +202,8 @@ def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
 
 def two_communicators_one_link(comm: GroupCommunicator) -> tuple[float, float]:
     """Moments after an exchange on each of two communicators that share a link."""
-    wire, clock = Wire(1.0, float("inf")), FakeClock()
-    link = Link(wire)
+    wire, clock = LinkEmulation(1.0, float("inf")), FakeClock()
+    link = EmulatedLink(wire)
     second = GroupCommunicator()
     comm.use_wire(wire, link=link, clock=clock)
     second.use_wire(wire, link=link, clock=clock)
@@ -218,7 +218,7 @@ def two_communicators_one_link(comm: GroupCommunicator) -> tuple[float, float]:
 
 def too_many_on_a_wire(comm: GroupCommunicator, slots: int) -> None:
     """Begin more exchanges than a wire holds."""
-    comm.use_wire(Wire(0.0, float("inf")))
+    comm.use_wire(LinkEmulation(0.0, float("inf")))
     ones = [1] * comm.size
     begun = [comm.start_all_to_all(torch.ones(comm.size), ones, ones) for _ in range(slots + 1)]
     comm.barrier()
@@ -227,7 +227,7 @@ def too_many_on_a_wire(comm: GroupCommunicator, slots: int) -> None:
 
 def wait_on_wire(comm: GroupCommunicator, seconds: float, rounds: int) -> dict[str, float]:
     """Exchanges on the machine's clock; what the meter noted."""
-    comm.use_wire(Wire(seconds, float("inf")))
+    comm.use_wire(LinkEmulation(seconds, float("inf")))
     comm.meter.reset()
     ones = [1] * comm.size
     for _ in range(rounds):
@@ -238,7 +238,7 @@ def wait_on_wire(comm: GroupCommunicator, seconds: float, rounds: int) -> dict[s
 def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> int:
     """Rank `at` fails between begin and wait of an exchange on a wire; all others wait for it."""
     comm.method = method
-    comm.use_wire(Wire(1e-3, 1e9))
+    comm.use_wire(LinkEmulation(1e-3, 1e9))
     ones = [1] * comm.size
     first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)
     if comm.rank == at:
@@ -250,7 +250,7 @@ def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> in
 
 def slow_wire(comm: GroupCommunicator) -> None:
     """Wait for a message that takes an hour."""
-    comm.use_wire(Wire(3600.0, 1.0))
+    comm.use_wire(LinkEmulation(3600.0, 1.0))
     comm.all_reduce(torch.ones(4))
 
 

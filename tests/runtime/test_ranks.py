@@ -22,7 +22,15 @@ from dgbench.runtime.errors import (
     UnsupportedError,
 )
 from dgbench.runtime.ranks import RankError, RankMemoryError, RankTimeoutError, launch
-from dgbench.runtime.ranks.board import DONE, STARTING, WAITING, WORKING, Board, Place, culprit
+from dgbench.runtime.ranks.board import (
+    DONE,
+    STARTING,
+    WAITING,
+    WORKING,
+    RankStatus,
+    StatusBoard,
+    culprit,
+)
 from dgbench.runtime.ranks.group import choose_backend
 
 
@@ -246,8 +254,8 @@ def test_start_methods() -> None:
         thread.join()
 
 
-def place(rank: int, state: int, number: int = 0, seconds: float = 1.0) -> Place:
-    return Place(rank, state, "all_reduce" if number else "", number, seconds)
+def place(rank: int, state: int, number: int = 0, seconds: float = 1.0) -> RankStatus:
+    return RankStatus(rank, state, "all_reduce" if number else "", number, seconds)
 
 
 @pytest.mark.parametrize(
@@ -261,13 +269,13 @@ def place(rank: int, state: int, number: int = 0, seconds: float = 1.0) -> Place
         ([place(0, WAITING, 4), place(1, WAITING, 2)], 1),
     ],
 )
-def test_whom_the_others_wait_for(places: list[Place], late: int) -> None:
+def test_whom_the_others_wait_for(places: list[RankStatus], late: int) -> None:
     assert culprit(places).rank == late
 
 
 def test_board_is_shared(tmp_path: Path) -> None:
-    mine = Board(tmp_path / "board", 2, create=True)
-    yours = Board(tmp_path / "board", 2)
+    mine = StatusBoard(tmp_path / "board", 2, create=True)
+    yours = StatusBoard(tmp_path / "board", 2)
     assert mine.place(1).state == STARTING
     yours.note(1, WAITING, "broadcast", 7)
     assert (mine.place(1).operation, mine.place(1).number) == ("broadcast", 7)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.topology import (
     TOPOLOGIES,
-    Link,
-    Point,
+    MeasuredExchange,
     Topology,
+    TopologyLink,
     dgx1_v100,
     esdg_cluster,
     fit,
@@ -191,9 +191,9 @@ def test_arguments() -> None:
 
 
 def test_topologies_that_cannot_be() -> None:
-    link = Link("a", 0.0, 1.0)
+    link = TopologyLink("a", 0.0, 1.0)
     with pytest.raises(InvalidInputError, match="bandwidth > 0"):
-        Link("b", 0.0, 0.0)
+        TopologyLink("b", 0.0, 0.0)
     with pytest.raises(InvalidInputError, match=r"the pair \(1, 0\) has no route"):
         Topology("t", 2, [link], {(0, 1): (0,)})
     with pytest.raises(InvalidInputError, match=r"the route of \(1, 0\) is \(1,\)"):
@@ -256,7 +256,7 @@ def test_fit_finds_what_made_the_points(
     # Points where one of the terms is lost beside the other cannot tell it.
     shares = [m * alpha / (m * alpha + b * beta) for m, b in points]
     assume(max(shares) - min(shares) > 0.2)
-    found = fit([Point(m, b, m * alpha + b * beta) for m, b in points])
+    found = fit([MeasuredExchange(m, b, m * alpha + b * beta) for m, b in points])
     assert math.isclose(found.alpha_s, alpha, rel_tol=1e-6)
     assert math.isclose(found.bandwidth, 1 / beta, rel_tol=1e-6)
     assert found.typical < 1e-9
@@ -265,9 +265,9 @@ def test_fit_finds_what_made_the_points(
 
 
 def test_fit_says_how_far_off_it_is() -> None:
-    points = [Point(1, 10.0**k, 1e-5 + 10.0**k * 1e-9) for k in range(1, 9)]
+    points = [MeasuredExchange(1, 10.0**k, 1e-5 + 10.0**k * 1e-9) for k in range(1, 9)]
     good = fit(points)
-    bad = fit([*points, Point(1, 1e5, 3 * (1e-5 + 1e-4))])
+    bad = fit([*points, MeasuredExchange(1, 1e5, 3 * (1e-5 + 1e-4))])
     assert good.error < 1e-6
     assert bad.error > 0.3
     assert bad.typical < bad.error
@@ -275,7 +275,11 @@ def test_fit_says_how_far_off_it_is() -> None:
 
 
 def test_fit_never_goes_below_zero() -> None:
-    falling = [Point(1, 1e3, 1e-3), Point(1, 1e6, 0.9e-3), Point(1, 1e7, 0.8e-3)]
+    falling = [
+        MeasuredExchange(1, 1e3, 1e-3),
+        MeasuredExchange(1, 1e6, 0.9e-3),
+        MeasuredExchange(1, 1e7, 0.8e-3),
+    ]
     found = fit(falling)
     assert found.alpha_s > 0
     assert found.bandwidth == math.inf
@@ -284,13 +288,13 @@ def test_fit_never_goes_below_zero() -> None:
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        ([Point(1, 1, 1)], "has 1 points"),
-        ([Point(1, 1, 1), Point(2, 2, 2)], "one number of bytes per message"),
-        ([Point(1, 1, 1), Point(1, 2, 0)], "last no time"),
-        ([Point(1, 1, 1), Point(1, -2, 1)], "negative"),
+        ([MeasuredExchange(1, 1, 1)], "has 1 points"),
+        ([MeasuredExchange(1, 1, 1), MeasuredExchange(2, 2, 2)], "one number of bytes per message"),
+        ([MeasuredExchange(1, 1, 1), MeasuredExchange(1, 2, 0)], "last no time"),
+        ([MeasuredExchange(1, 1, 1), MeasuredExchange(1, -2, 1)], "negative"),
     ],
 )
-def test_points_that_do_not_do(points: list[Point], message: str) -> None:
+def test_points_that_do_not_do(points: list[MeasuredExchange], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         fit(points)
 

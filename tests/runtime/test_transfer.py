@@ -15,7 +15,7 @@ from os_threads import TASKS, copy_threads
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import arena, open_link, slots
-from dgbench.runtime.transfer.slots import Layout, Slot, Staged
+from dgbench.runtime.transfer.slots import Slot, SlotLayout, Staged
 
 KINDS = {
     "plain": {},
@@ -111,7 +111,7 @@ def test_a_layout_is_a_copy_into_one_block(group, block):
     tensors = [make(*piece) for piece in group]
     staged = Staged.block(tensors) if block else Staged.of(tensors)
     layout = staged.layout
-    assert layout.places == Layout.of(tensors).places
+    assert layout.places == SlotLayout.of(tensors).places
     slot = Slot(torch.full((max(layout.span, 1),), 170, dtype=torch.uint8))
     for source, offset, nbytes in layout.runs:
         slot.buffer[offset : offset + nbytes] = source

@@ -10,7 +10,7 @@ import ranks_workers as workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.runtime.collectives import CountOnly, Link, LocalCommunicator, Wire
+from dgbench.runtime.collectives import CountOnly, EmulatedLink, LinkEmulation, LocalCommunicator
 from dgbench.runtime.collectives.shared import share_memory
 from dgbench.runtime.collectives.wire import SLOTS, MonotonicClock, ProcessorClock, Timetable
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
@@ -23,7 +23,7 @@ def no_copy_thread_is_left() -> None:
 
 
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
-WIRES = [Wire(0.5, 4.0), Wire(0.0, 100.0), Wire(2.0, float("inf"))]
+WIRES = [LinkEmulation(0.5, 4.0), LinkEmulation(0.0, 100.0), LinkEmulation(2.0, float("inf"))]
 
 KINDS = ["compute", "start", "start", "wait", "reduce", "gather", "broadcast", "barrier"]
 
@@ -56,7 +56,7 @@ def steps(draw: st.DrawFn, ranks: int) -> list[workers.WireStep]:
     return found + [("wait", number) for number in open_]
 
 
-def simulate(ranks: int, wire: Wire, steps: list[workers.WireStep]) -> Any:
+def simulate(ranks: int, wire: LinkEmulation, steps: list[workers.WireStep]) -> Any:
     """Moments of all ranks after every step, sums received, seconds that links were busy."""
     clock, free, busy = [1.0] * ranks, [0.0] * ranks, [0.0] * ranks
     arrives: list[dict[tuple[int, int], float]] = []
@@ -141,7 +141,9 @@ def test_overlap_is_computing_while_it_travels() -> None:
     sizes = [[0, 1], [1, 0]]
     for seconds, end in ((0.0, 3.0), (1.0, 3.0), (2.0, 3.0), (5.0, 6.0)):
         told = [("start", sizes), ("compute", [seconds] * 2), ("wait", 0)]
-        for found, _ in launch(workers.on_wire, 2, ([Wire(2.0, 1e9)], told), timeout_s=LIMIT_S):
+        for found, _ in launch(
+            workers.on_wire, 2, ([LinkEmulation(2.0, 1e9)], told), timeout_s=LIMIT_S
+        ):
             assert found[0][0][-1] == pytest.approx(end)
 
 
@@ -237,11 +239,11 @@ def test_a_wire_that_takes_too_long_is_a_hang() -> None:
 )
 def test_numbers_out_of_range(seconds: float, bandwidth: float, name: str) -> None:
     with pytest.raises(InvalidInputError, match=name):
-        Wire(seconds, bandwidth)
+        LinkEmulation(seconds, bandwidth)
 
 
 def test_nothing_travels_on_one_rank() -> None:
-    wire = Wire(5.0, 1.0)
+    wire = LinkEmulation(5.0, 1.0)
     for comm in (LocalCommunicator(), CountOnly(1, 3)):
         comm.use_wire(wire)
         assert comm.wire == wire
@@ -251,7 +253,9 @@ def test_nothing_travels_on_one_rank() -> None:
 def test_a_slot_is_used_again() -> None:
     memory = share_memory(Timetable.nbytes(2), 0, lambda note: [note])
     clock = workers.FakeClock()
-    tables = [Timetable(memory, r, 2, Link(Wire(1.0, 1.0)), clock) for r in range(2)]
+    tables = [
+        Timetable(memory, r, 2, EmulatedLink(LinkEmulation(1.0, 1.0)), clock) for r in range(2)
+    ]
     for number in (1, 1 + SLOTS):
         assert tables[0].depart(number, {1: (1, 2)}) == 3.0
         assert tables[1].due(number, [0]) == pytest.approx(1.0 + 3.0 * (1 + number // SLOTS))

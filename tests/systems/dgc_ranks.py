@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, TrafficMatrix, stack
-from dgbench.runtime.collectives.exchange import Arrived, Ticket
+from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 from dgbench.runtime.meter import Meter
 
 
@@ -42,7 +42,7 @@ class ThreadCommunicator(Communicator):
     def all_traffic(self) -> TrafficMatrix:
         return stack(self._board.share(self.rank, self.traffic))
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         told = ("all_to_all", tuple(x.shape[1:]), x.dtype, x.detach().clone().split(send))
         posts = self._board.share(self.rank, told)
         assert {(p[0], p[1], p[2]) for p in posts} == {told[:3]}, "ranks do different things"

@@ -16,7 +16,7 @@ from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, Measurement, Paper
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 sys.path.append(str(Path(__file__).parent))  # the server has other paths than pytest
 from test_esdg_one_plan import timeline
@@ -33,7 +33,7 @@ def workload(model: str) -> TimelineWorkload:
 def train(comm: Communicator, how: str, pids: str) -> list[float]:
     """Three epochs; in the second one, `BAD` fails between two exchanges."""
     Path(pids, str(comm.rank)).write_text(str(os.getpid()))
-    trainer = RankTrainer(
+    trainer = SnapshotRankTrainer(
         comm, workload("cd_gcn"), tiny_sequence(features=2, snapshots=9), blocks=2
     )
     losses = [trainer.train_epoch()]

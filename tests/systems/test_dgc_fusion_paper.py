@@ -16,7 +16,7 @@ from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, ver
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.claims import CHECKS
-from dgbench.systems.dgc.dealing import Dealt
+from dgbench.systems.dgc.dealing import WorkAssignment
 from dgbench.systems.dgc.experiments import fig15, fusion_ablation
 from dgbench.systems.dgc.loading import (
     OFF,
@@ -32,7 +32,7 @@ from dgbench.systems.dgc.loading import (
 from dgbench.systems.dgc.placement import by_chunks
 from dgbench.systems.dgc.plan import plan_worker, step_entries
 from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, TORCH, time_encoders
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
 CLAIMS = {}
@@ -49,13 +49,13 @@ def task_of(model: str = "mpnn_lstm_bare") -> SequenceWorkload:
     return SequenceWorkload(dataset="tiny", model=model, feature_dim=3, hidden_dim=4)
 
 
-def dealt(task: SequenceWorkload, data, workers: int = 2, chunks: int = 9) -> Dealt:
+def dealt(task: SequenceWorkload, data, workers: int = 2, chunks: int = 9) -> WorkAssignment:
     """Chunks drawn at random: worse than real ones, so that there is much to fuse."""
     graph = vertex_steps(data, task)
     draw = torch.Generator().manual_seed(3)
     chunk = torch.randint(0, chunks, (graph.num_vertices,), generator=draw, dtype=torch.int32)
     placement = by_chunks(graph, chunk, chunks, torch.arange(chunks) % workers, workers)
-    return Dealt(graph, placement, step_entries(data, graph), None, 0.0)
+    return WorkAssignment(graph, placement, step_entries(data, graph), None, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_fused_training_is_unfused_training(tiny, model):
     for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         answers = {}
         for name, (fusion, temporal) in SETTINGS.items():
-            trainer = RankTrainer(
+            trainer = ChunkRankTrainer(
                 LocalCommunicator(), task, data, placement, fusion=fusion, temporal=temporal,
                 graph=out.graph, entries=out.entries, dtype=dtype,
             )  # fmt: skip

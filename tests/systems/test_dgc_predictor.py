@@ -27,13 +27,13 @@ from dgbench.systems.dgc.predictor import (
     scaled_to,
     train_mlp,
 )
-from dgbench.systems.dgc.study import WHOLE, Size, Study, study
+from dgbench.systems.dgc.study import WHOLE, Study, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import shape_of
 from dgbench.systems.dgc.workloads import workload_of
 
 SHAPE = shape_of(model_named("tgcn_2layer", 2, 32))
-TINY = Size(train=60, test=20, largest=300, budget_s=60.0, epochs=60, units=32)
+TINY = StudySize(train=60, test=20, largest=300, budget_s=60.0, epochs=60, units=32)
 
 
 def sizes_of(count: int, seed: int = 1, largest: int = 3000) -> ChunkStatistics:
@@ -229,7 +229,7 @@ def test_other_sizes_are_measured_and_predicted_as_well():
     ratio = found.workload("mlp", s, found.shapes[1]) / found.workload("mlp", s)
     assert 1.5 < float(ratio.median()) < 2.5
     with pytest.raises(InvalidInputError, match="train is 1"):
-        study("dysat", [], Size(train=1, test=2, largest=9, budget_s=1), timer=timers.get)
+        study("dysat", [], StudySize(train=1, test=2, largest=9, budget_s=1), timer=timers.get)
 
 
 # --- the file of a machine ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dgbench.systems.base.sequences import (
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.placement import by_sequences
 from dgbench.systems.dgc.ranked import PHASES, train_ranked
-from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.turns import WARM, take_rank_turns
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
@@ -28,13 +28,13 @@ DATA = random_sequence(30, 7, 60, 8)
 
 def contenders():
     found = {**BASELINES, **{n: _small(s) for n, s in LADDER.items()}}
-    found["contiguous"] = RankSettings(partition="snapshots-contiguous")
-    found["once"] = _small(RankSettings(precompute=True))
-    found["little memory"] = _small(RankSettings(memory_limit_bytes=4000))
+    found["contiguous"] = ChunkRankSettings(partition="snapshots-contiguous")
+    found["once"] = _small(ChunkRankSettings(precompute=True))
+    found["little memory"] = _small(ChunkRankSettings(memory_limit_bytes=4000))
     return found
 
 
-def _small(settings: RankSettings) -> RankSettings:
+def _small(settings: ChunkRankSettings) -> ChunkRankSettings:
     from dataclasses import replace
 
     return replace(settings, chunks=CHUNKS)
@@ -79,7 +79,7 @@ def test_a_run_says_what_it_did():
     run = train_ranked(
         work,
         2,
-        RankSettings(partition="sequences", stale=StaleSettings(threshold=0.5)),
+        ChunkRankSettings(partition="sequences", stale=StaleSettings(threshold=0.5)),
         epochs=5,
         data=DATA,
         accuracy=True,
@@ -95,7 +95,7 @@ def test_a_run_says_what_it_did():
     whole = count_traffic(DATA, vertex_steps(DATA, work), placement, shape_of(sequence_model(work)))
     assert 0 < run.stale[0].sent_floats * 4 == whole.bytes(direction="forward")
     exact = train_ranked(
-        work, 2, RankSettings(partition="sequences", store=True), epochs=3, data=DATA
+        work, 2, ChunkRankSettings(partition="sequences", store=True), epochs=3, data=DATA
     )
     assert len(exact.phases) == 3
     assert len(exact.work_s) == 2
@@ -107,7 +107,7 @@ def test_a_run_says_what_it_did():
 
 def test_one_rank_runs_in_this_process():
     work = tiny_workload(hidden_dim=8)
-    run = train_ranked(work, 1, _small(RankSettings()), budget_s=0.02, data=DATA)
+    run = train_ranked(work, 1, _small(ChunkRankSettings()), budget_s=0.02, data=DATA)
     oracle = PlainSequences(work, DATA)
     assert run.losses == pytest.approx([oracle.train_epoch() for _ in run.losses], rel=1e-5)
     assert run.traffic.total() == 0
@@ -124,4 +124,4 @@ def test_what_cannot_be_run_is_refused():
     with pytest.raises(InvalidInputError, match="contenders"):
         take_rank_turns(work, DATA, 2, {})
     with pytest.raises(InvalidInputError, match="store"):
-        take_rank_turns(work, DATA, 2, {"a": RankSettings(store=True)})
+        take_rank_turns(work, DATA, 2, {"a": ChunkRankSettings(store=True)})

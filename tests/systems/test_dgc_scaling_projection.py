@@ -16,8 +16,8 @@ from dgbench.systems.dgc.placement import by_both, by_chunks, by_sequences, by_s
 from dgbench.systems.dgc.projection import (
     LINKS,
     Factor,
+    MeasuredEpoch,
     Rates,
-    Run,
     fit_rates,
     load_of,
     machine,
@@ -183,7 +183,9 @@ def test_stale_rows_leave_a_share_of_the_traffic() -> None:
 def test_rates_are_found_again() -> None:
     sizes = ((1000, 500, 1), (1000, 500, 40), (3000, 9000, 1), (3000, 9000, 60))
     runs = [
-        Run(v, e, u, v, v * RATES.vertex_s + e * RATES.edge_s + u * RATES.unit_s, v * RATES.time_s)
+        MeasuredEpoch(
+            v, e, u, v, v * RATES.vertex_s + e * RATES.edge_s + u * RATES.unit_s, v * RATES.time_s
+        )
         for v, e, u in sizes
     ]
     found = fit_rates(runs, 1e10)

@@ -29,7 +29,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PTS,
     TWINS,
     WIRE,
-    Job,
+    RaceJob,
     contenders,
     race,
     races,
@@ -42,12 +42,12 @@ EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())
 CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
 
 
-def job(model: str = "tgcn_2layer", **fields) -> Job:
+def job(model: str = "tgcn_2layer", **fields) -> RaceJob:
     task = SequenceWorkload(
         dataset="email-eu-core", model=model, feature_dim=3, hidden_dim=4, **fields
     )
     chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
-    return Job("email-eu-core", task, tiny_sequence(features=3), chosen)
+    return RaceJob("email-eu-core", task, tiny_sequence(features=3), chosen)
 
 
 def row_of(found: Measurement, experiment: str, **params) -> Row:
@@ -191,7 +191,7 @@ def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> Non
 
 def test_a_row_says_where_next_to_nothing_is_scored(monkeypatch) -> None:
     one = job()
-    one = Job(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
+    one = RaceJob(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
     for fewest, said in ((0, False), (10**9, True)):
         monkeypatch.setattr(race_runs, "FEWEST", fewest)
         found = race([one], 1, CONTEXT, least=1, budget_s=0.0)
@@ -201,7 +201,7 @@ def test_a_row_says_where_next_to_nothing_is_scored(monkeypatch) -> None:
 
 def test_time_that_is_left_goes_to_turns() -> None:
     one = job()
-    one = Job(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
+    one = RaceJob(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
     few, many = (
         sum(o.metric == "epoch_time" for o in race([one], 1, CONTEXT, **given).observations)
         for given in ({"least": 2, "budget_s": 0.0}, {"least": 2, "budget_s": 0.0, "total_s": 2.0})

@@ -15,7 +15,7 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
-    Scored,
+    ScoredOutputs,
     SequenceTask,
     find_vertex_steps,
     vertex_steps,
@@ -97,7 +97,7 @@ def test_losses_of_parts_add_up(kind):
     whole = task.loss_sum(head, hidden, task.scored).detach()
     some = torch.rand(task.scored.label.numel()) < 0.4
     parts = [
-        Scored(task.scored.places[..., m], task.scored.label[m], task.scored.test[m])
+        ScoredOutputs(task.scored.places[..., m], task.scored.label[m], task.scored.test[m])
         for m in (some, ~some)
     ]
     total = sum(task.loss_sum(head, hidden, part).detach() for part in parts)

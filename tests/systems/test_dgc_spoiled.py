@@ -25,7 +25,7 @@ from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig16 import check_study
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
-from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, Job, contenders, race
+from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, RaceJob, contenders, race
 from dgbench.systems.dgc.loading import ON, Loader, dealt_out, plans_of
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.predictor import Mlp
@@ -34,9 +34,9 @@ from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import LastSent, StaleSettings
 from dgbench.systems.dgc.stale_audit import AuditedStaleWorkers
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
-from dgbench.systems.dgc.study import Size, study
+from dgbench.systems.dgc.study import StudySize, study
 from dgbench.systems.dgc.time_encoders import time_encoders
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
 KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" / "dgc"
@@ -65,7 +65,7 @@ def raced() -> list[ResultCheck]:
     chunks = ChunkSettings(rounds=0, workload="vertices")
     chosen = {PTS: contenders()[PTS]}
     chosen |= {name: replace(contenders()[name], chunks=chunks) for name in (EXACT, DGC)}
-    job = Job("email-eu-core", TASK, DATA, chosen)
+    job = RaceJob("email-eu-core", TASK, DATA, chosen)
     return race([job], 1, CONTEXT, least=1, budget_s=0.0).checks
 
 
@@ -78,7 +78,7 @@ def test_a_race_as_it_is_passes() -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
 @pytest.mark.parametrize("change", [lambda out: 1.5 * out, swapped], ids=["x1.5", "swapped"])
 def test_wrong_outputs_fail(monkeypatch, change, late) -> None:
-    outputs, train_epoch = RankTrainer.outputs, RankTrainer.train_epoch
+    outputs, train_epoch = ChunkRankTrainer.outputs, ChunkRankTrainer.train_epoch
 
     def counting(self):
         self.epochs = getattr(self, "epochs", 0) + 1
@@ -88,8 +88,8 @@ def test_wrong_outputs_fail(monkeypatch, change, late) -> None:
         found = outputs(self)
         return change(found) if not late or getattr(self, "epochs", 0) >= 2 else found
 
-    monkeypatch.setattr(RankTrainer, "train_epoch", counting)
-    monkeypatch.setattr(RankTrainer, "outputs", wrong)
+    monkeypatch.setattr(ChunkRankTrainer, "train_epoch", counting)
+    monkeypatch.setattr(ChunkRankTrainer, "outputs", wrong)
     assert "outputs" in failed(raced())
 
 
@@ -105,7 +105,7 @@ def five_percent(parameters) -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
 @pytest.mark.parametrize("change", [zero, five_percent])
 def test_wrong_gradients_fail(monkeypatch, change, late) -> None:
-    accumulate = RankTrainer.accumulate
+    accumulate = ChunkRankTrainer.accumulate
 
     def wrong(self):
         self.passes = getattr(self, "passes", 0) + 1
@@ -114,19 +114,19 @@ def test_wrong_gradients_fail(monkeypatch, change, late) -> None:
             change(list(self.model.parameters()))
         return loss
 
-    monkeypatch.setattr(RankTrainer, "accumulate", wrong)
+    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
     assert "gradients" in failed(raced())
 
 
 @pytest.mark.parametrize("late", [0, 1, 4])
 def test_wrong_losses_fail(monkeypatch, late) -> None:
-    accumulate = RankTrainer.accumulate
+    accumulate = ChunkRankTrainer.accumulate
 
     def wrong(self):
         self.passes = getattr(self, "passes", 0) + 1
         return accumulate(self) * (1.001 if self.passes > late else 1.0)
 
-    monkeypatch.setattr(RankTrainer, "accumulate", wrong)
+    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
     assert "losses" in failed(raced())
 
 
@@ -272,7 +272,7 @@ def test_chunks_that_compute_something_else_fail(monkeypatch, encoder) -> None:
 def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> None:
     true = Mlp.__call__
     monkeypatch.setattr(Mlp, "__call__", lambda self, inputs: factor * true(self, inputs))
-    size = Size(train=8, test=4, largest=64, budget_s=0.5, epochs=2, units=4, aim_s=1e-5)
+    size = StudySize(train=8, test=4, largest=64, budget_s=0.5, epochs=2, units=4, aim_s=1e-5)
     cuts = cuts_of(vertex_steps(DATA, TASK), [8], source="tiny")
     found = study("tgcn_2layer", cuts, size)
     assert failed(check_study(found)) == (set() if factor == 1 else {"predictions"})

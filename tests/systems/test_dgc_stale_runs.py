@@ -26,7 +26,7 @@ from dgbench.systems.dgc.experiments.stale_points import mean, points
 from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 _one_at_a_time = threading.Lock()
 MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
@@ -67,7 +67,7 @@ def test_without_stale_rows_it_trains_as_the_oracle(model):
 def _rank(comm, task, data, placement, stale, epochs):
     rows = StaleRows(comm, stale)
     with _one_at_a_time:  # threads draw parameters from one generator
-        trainer = RankTrainer(comm, task, data, placement, exchange=rows)
+        trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows)
     losses = [trainer.train_epoch() for _ in range(epochs)]
     return losses, rows.history, rows.cache_bytes, comm.traffic
 

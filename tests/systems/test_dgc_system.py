@@ -15,10 +15,10 @@ from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings, bundled
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.system import DgcSystem
 
-SMALL = RankSettings(chunks=ChunkSettings(per_worker=3, workload="edges"))
+SMALL = ChunkRankSettings(chunks=ChunkSettings(per_worker=3, workload="edges"))
 DATA = random_sequence(30, 8, 12, 3)
 SWITCHES = ("pgc", "refine", "predictor", "spatial_fusion", "temporal_fusion", "precompute")
 

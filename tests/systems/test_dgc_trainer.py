@@ -28,10 +28,10 @@ from dgbench.systems.dgc.placement import (
     by_sequences,
     by_snapshots,
 )
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.dgc.store import StoreRows
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.unit_bytes import UnitBytes
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
@@ -44,7 +44,7 @@ def opened(comm, work, data, placement, exchange=None, **options):
     options = {"dtype": torch.float64} | options
     made = exchange(comm) if exchange else None
     with _one_at_a_time:
-        return RankTrainer(comm, work, data, placement, exchange=made, **options)
+        return ChunkRankTrainer(comm, work, data, placement, exchange=made, **options)
 
 
 def answers(trainer, epochs=2):
@@ -210,7 +210,7 @@ def test_inputs_can_be_fetched_once(model):
 
     def be(comm):
         with _one_at_a_time:
-            trainer = RankTrainer(comm, work, data, placement, dtype=torch.float64)
+            trainer = ChunkRankTrainer(comm, work, data, placement, dtype=torch.float64)
         trainer.worker.fetch_inputs()  # which all ranks do together, so outside of the lock
         found = answers(trainer)
         comm.meter.counters.clear()
@@ -271,17 +271,17 @@ def test_a_placement_for_others_is_refused():
     work = tiny_workload()
     graph = vertex_steps(data, work)
     with pytest.raises(InvalidInputError, match="for 2 workers"):
-        RankTrainer(LocalCommunicator(), work, data, by_sequences(graph, 2))
+        ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(graph, 2))
     other = vertex_steps(random_sequence(9, 5, 12, 2), work)
     with pytest.raises(InvalidInputError, match="vertex-steps"):
-        RankTrainer(LocalCommunicator(), work, data, by_sequences(other, 1), graph=graph)
+        ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(other, 1), graph=graph)
     for bad in ({"partition": "rows"}, {"temporal": "sorted"}, {"transport": "mail"}):
         with pytest.raises(UnknownKeyError, match=next(iter(bad))):
-            RankSettings(**bad).check()
+            ChunkRankSettings(**bad).check()
     with pytest.raises(InvalidInputError, match="memory_limit_bytes"):
-        RankSettings(memory_limit_bytes=0).check()
+        ChunkRankSettings(memory_limit_bytes=0).check()
     with pytest.raises(InvalidInputError, match="store"):
-        RankSettings(store=True, stale=StaleSettings()).check()
+        ChunkRankSettings(store=True, stale=StaleSettings()).check()
 
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)

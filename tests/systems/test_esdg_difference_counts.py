@@ -22,7 +22,7 @@ from dgbench.systems.esdg import EsdgTrainer
 from dgbench.systems.esdg.experiments import fig4, table1
 from dgbench.systems.esdg.experiments.common import Changes, formula
 from dgbench.systems.esdg.experiments.settings import MODELS, RANKS
-from dgbench.systems.esdg.transfer import Delivery, Form, slots_for
+from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 
 GRAPHS = st.integers(2, 6).flatmap(
     lambda nodes: st.lists(
@@ -127,7 +127,7 @@ def test_bytes_by_ranks_are_those_the_engine_prepares():
                 delivery = Delivery(
                     data,
                     [t for run in own for t in run],
-                    Form(fallback=fallback),
+                    TransferFormat(fallback=fallback),
                     "sym",
                     open_link("cpu", meter, slots=slots_for(12)),
                     meter,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Table
-from dgbench.runtime.collectives import GroupCommunicator, Wire
+from dgbench.runtime.collectives import GroupCommunicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.esdg.experiments.overlap import (
@@ -36,7 +36,7 @@ from dgbench.systems.esdg.experiments.overlap_turns import (
     take_overlap_turns,
 )
 from dgbench.systems.esdg.oracle import TimelineOracle
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 NODES, STEPS, RANKS = 12, 9, 2
@@ -79,13 +79,13 @@ def exposed(comm: GroupCommunicator, model: str, costs: list[float], numbers: li
     """
     found = {}
     for pieces in numbers:
-        trainer = RankTrainer(
+        trainer = SnapshotRankTrainer(
             comm, workload(model, "class"), data(STEPS - 1, NODES), checkpoint=False, pieces=pieces
         )
         trainer.train_epoch()
         split, clock = trainer.split, FakeClock()
         plain = split._spatial
-        comm.use_wire(Wire(0.0, 4.0), clock=clock)
+        comm.use_wire(LinkEmulation(0.0, 4.0), clock=clock)
         for cost in costs:
             split._spatial = partial(_timed, plain, clock, cost)
             comm.barrier()
@@ -183,7 +183,16 @@ def made_up(hidden: float) -> OverlapTurns:
         (WIRE.name, 2): [Turn(20.5 - hidden, 8.0 - hidden)] * 3,
     }
     return OverlapTurns(
-        turns, {WIRE.name: Wire(1e-5, 2.0)}, 6.0, 12.0, 12, {1: 4, 2: 8}, {1: 3, 2: 3}, {}, {}, {}
+        turns,
+        {WIRE.name: LinkEmulation(1e-5, 2.0)},
+        6.0,
+        12.0,
+        12,
+        {1: 4, 2: 8},
+        {1: 3, 2: 3},
+        {},
+        {},
+        {},
     )
 
 

@@ -14,7 +14,7 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import PlainTimeline
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_rows import HeldRows
 
 EPOCHS, BLOCKS = 3, 2
@@ -50,7 +50,7 @@ def test_an_epoch_of_one_rank_stays_on_the_device(monkeypatch, model, task, opti
     wanted = plain_losses(model, task)
     with pretended_cuda(monkeypatch) as seen:
         comm = LocalCommunicator(device="cuda")
-        trainer = RankTrainer(comm, workload(model, task), data(), blocks=BLOCKS, **options)
+        trainer = SnapshotRankTrainer(comm, workload(model, task), data(), blocks=BLOCKS, **options)
         losses = [trainer.train_epoch()]
         seen.noted.clear()
         losses += [trainer.train_epoch() for _ in range(EPOCHS - 1)]
@@ -72,7 +72,9 @@ def train(comm: Communicator, model: str, todo: list[dict[str, Any]]) -> list[An
     with pytest.MonkeyPatch.context() as patch, pretended_cuda(patch):
         comm.device = DEVICE
         for options in todo:
-            trainer = RankTrainer(comm, workload(model, "link"), data(), blocks=BLOCKS, **options)
+            trainer = SnapshotRankTrainer(
+                comm, workload(model, "link"), data(), blocks=BLOCKS, **options
+            )
             losses = [trainer.train_epoch() for _ in range(EPOCHS)]
             assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
             found.append((losses, trainer.evaluate(), trainer.accuracy()))
@@ -112,7 +114,9 @@ def test_what_lies_elsewhere_is_found(monkeypatch):
     with pretended_cuda(monkeypatch):
         job = workload("tm_gcn", "link")
         with pytest.raises(Exception, match="cpu"):
-            RankTrainer(LocalCommunicator(device="cuda"), job, data(), partition="vertex").step()
+            SnapshotRankTrainer(
+                LocalCommunicator(device="cuda"), job, data(), partition="vertex"
+            ).step()
 
 
 def test_what_a_device_would_refuse_is_refused(monkeypatch):

@@ -20,8 +20,8 @@ from dgbench.runtime.ranks import RankTimeoutError, launch
 from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.base.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.partition import block_ranges, consecutive
-from dgbench.systems.esdg.partition_trainer import RankTrainer
-from dgbench.systems.esdg.ranked import PHASES, Parcel, RankSettings, train_ranked
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
+from dgbench.systems.esdg.ranked import PHASES, Parcel, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
 
@@ -41,7 +41,7 @@ def epochs(comm: Communicator, todo: list[tuple[str, dict[str, Any]]]) -> list[l
         if options["partition"] == "vertex":
             parts = VertexParts(torch.arange(11) * 7 % comm.size, comm.size)
             options = {**options, "parts": parts}
-        trainer = RankTrainer(comm, workload(model, "link"), data(), **options)
+        trainer = SnapshotRankTrainer(comm, workload(model, "link"), data(), **options)
         found.append([trainer.train_epoch() for _ in range(EPOCHS)])
     return found
 
@@ -95,7 +95,7 @@ def switched(comm: Communicator, models: tuple[str, ...]) -> list[Any]:
     for model in models:
         rows = []
         for options in ({}, *SWITCHES):
-            trainer = RankTrainer(
+            trainer = SnapshotRankTrainer(
                 comm, workload(model, "link"), data(), blocks=3, dtype=torch.float64, **options
             )
             gradients = trainer.gradients()
@@ -230,7 +230,13 @@ def test_each_rank_brings_its_share_by_difference(results, model):
 def test_one_call_measures_a_group():
     job = workload("tm_gcn", "link")
     run = train_ranked(
-        job, 2, RankSettings(blocks=2), epochs=6, accuracy=True, data=data(), timeout_s=LIMIT_S
+        job,
+        2,
+        SnapshotRankSettings(blocks=2),
+        epochs=6,
+        accuracy=True,
+        data=data(),
+        timeout_s=LIMIT_S,
     )
     losses, state = plain("tm_gcn", 6)
     assert run.losses == pytest.approx(losses, rel=BAR)
@@ -262,7 +268,7 @@ def test_one_rank_runs_here_and_a_budget_ends_it():
     assert run.traffic.total() == 0
     assert len(run.accuracy) == len(run.losses) == run.warmup + 3
     brought = train_ranked(
-        workload("cd_gcn", "link"), 1, RankSettings(difference=True), epochs=1, data=data()
+        workload("cd_gcn", "link"), 1, SnapshotRankSettings(difference=True), epochs=1, data=data()
     )
     assert brought.phases[0]["transfer"] > 0
     assert brought.counters["bytes_topology"] > 0
@@ -271,7 +277,7 @@ def test_one_rank_runs_here_and_a_budget_ends_it():
 
 
 def test_accuracy_is_on_pairs_that_the_loss_does_not_score():
-    trainer = RankTrainer(LocalCommunicator(), workload("cd_gcn", "link"), data())
+    trainer = SnapshotRankTrainer(LocalCommunicator(), workload("cd_gcn", "link"), data())
     step, (pairs,), label = trainer.test_pairs()
     trained, truth = trainer.task.pairs(step)
     known = {tuple(p) for p in trained[:, truth == 1].t().tolist()}
@@ -288,7 +294,7 @@ def test_accuracy_is_on_pairs_that_the_loss_does_not_score():
 
 def test_the_wire_makes_exchanges_slower_and_changes_nothing_else():
     job, options = workload("tm_gcn", "link"), {"epochs": 2, "data": data(), "timeout_s": LIMIT_S}
-    run = train_ranked(job, 2, RankSettings(wire=(0.01, 1e9)), **options)
+    run = train_ranked(job, 2, SnapshotRankSettings(wire=(0.01, 1e9)), **options)
     assert run.losses == pytest.approx(plain("tm_gcn", 2)[0], rel=BAR)
     # Two exchanges a pass, three passes, each with one message to the other rank: a lower bound.
     assert min(run.samples) > 0.06
@@ -296,7 +302,9 @@ def test_the_wire_makes_exchanges_slower_and_changes_nothing_else():
 
 def test_gloo_carries_the_same():
     job, options = workload("cd_gcn", "link"), {"epochs": 2, "data": data(), "timeout_s": LIMIT_S}
-    run = train_ranked(job, 2, RankSettings(transport="gloo", scored=True, reuse=True), **options)
+    run = train_ranked(
+        job, 2, SnapshotRankSettings(transport="gloo", scored=True, reuse=True), **options
+    )
     assert run.losses == pytest.approx(plain("cd_gcn", 2)[0], rel=BAR)
 
 
@@ -380,7 +388,7 @@ def test_a_sequence_travels_in_one_file(tmp_path):
 )
 def test_settings_that_cannot_be(options, named):
     with pytest.raises((InvalidInputError, UnknownKeyError), match=named):
-        RankSettings(**options).check()
+        SnapshotRankSettings(**options).check()
 
 
 def test_calls_that_cannot_be():
@@ -393,9 +401,9 @@ def test_calls_that_cannot_be():
         with pytest.raises(InvalidInputError, match=named):
             train_ranked(job, data=data(), **options)
     with pytest.raises(InvalidInputError, match="aggregator"):
-        RankTrainer(LocalCommunicator(), job, data(), difference=True, aggregator=object())
+        SnapshotRankTrainer(LocalCommunicator(), job, data(), difference=True, aggregator=object())
     with pytest.raises(InvalidInputError, match="step"):
-        RankTrainer(LocalCommunicator(), job, data()).output(7)
+        SnapshotRankTrainer(LocalCommunicator(), job, data()).output(7)
     if not torch.cuda.is_available():
         with pytest.raises(UnsupportedError, match="CUDA"):
             train_ranked(job, 2, data=data(), device="cuda")

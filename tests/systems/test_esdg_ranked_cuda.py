@@ -8,7 +8,7 @@ from test_esdg_spread import MODELS, data, workload
 
 from dgbench.kernels_cuda import build_info
 from dgbench.systems.base.timeline import PlainTimeline
-from dgbench.systems.esdg.ranked import RankSettings, train_ranked
+from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 
 EPOCHS = 5
 LIMIT_S = 150.0  # two processes that load torch and take turns on one device
@@ -55,7 +55,7 @@ def test_one_rank_on_the_device(model, options):
     run = train_ranked(
         workload(model, "link"),
         1,
-        RankSettings(blocks=2, **options),
+        SnapshotRankSettings(blocks=2, **options),
         epochs=EPOCHS,
         device="cuda",
         data=data(),
@@ -73,7 +73,7 @@ def test_other_tasks_on_the_device(partition, task):
     run = train_ranked(
         workload("tm_gcn", task),
         1,
-        RankSettings(blocks=2, partition=partition),
+        SnapshotRankSettings(blocks=2, partition=partition),
         epochs=EPOCHS,
         device="cuda",
         data=data(),
@@ -87,7 +87,7 @@ def test_two_ranks_share_a_device(model):
     run = train_ranked(
         workload(model, "link"),
         2,
-        RankSettings(blocks=2, pieces=2, reuse=True),
+        SnapshotRankSettings(blocks=2, pieces=2, reuse=True),
         epochs=EPOCHS,
         device="cuda",
         data=data(),
@@ -117,7 +117,7 @@ def test_two_ranks_over_nccl(model, options):
     run = train_ranked(
         workload(model, "link"),
         2,
-        RankSettings(blocks=2, **options),
+        SnapshotRankSettings(blocks=2, **options),
         epochs=EPOCHS,
         device="cuda",
         data=data(),

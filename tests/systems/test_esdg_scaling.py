@@ -21,8 +21,8 @@ from dgbench.systems.esdg.experiments.fig7 import task_of
 from dgbench.systems.esdg.experiments.parts import IDLE_STEPS, counted, links, snapshot_bytes
 from dgbench.systems.esdg.experiments.projection import (
     Costs,
-    Epoch,
-    Job,
+    ProjectedModel,
+    ProjectedSnapshotEpoch,
     fit_costs,
     gradient_ring,
     h200,
@@ -35,13 +35,21 @@ from dgbench.systems.esdg.experiments.projection import (
     vertex_epoch,
 )
 from dgbench.systems.esdg.experiments.settings import table2
-from dgbench.systems.esdg.experiments.shares import Alone, Share, blocks_of, copy_rate, take_shares
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.experiments.shares import (
+    Alone,
+    MeasuredShare,
+    blocks_of,
+    copy_rate,
+    take_shares,
+)
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.volumes import count_snapshot, gradient_floats, timeline
 
 MODELS = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 COSTS = Costs(epoch_s=0.01, partner_s=1e-5, step_s=1e-4, vertex_step_s=4e-7)
-JOB = Job("tm_gcn", 200, 1_000_000, COSTS, plain_bytes=1.1e8, difference_bytes=3e7, window=16)
+JOB = ProjectedModel(
+    "tm_gcn", 200, 1_000_000, COSTS, plain_bytes=1.1e8, difference_bytes=3e7, window=16
+)
 
 
 # Traffic.
@@ -92,7 +100,7 @@ def test_counted_part_checks_itself_and_finds_idle_ranks():
 def test_one_rank_alone_trains_as_the_plain_timeline(model):
     data = random_graphs.random_graphs(30, steps=7)
     task = task_of(model)
-    plain, alone = PlainTimeline(task, data), RankTrainer(Alone(1), task, data, blocks=2)
+    plain, alone = PlainTimeline(task, data), SnapshotRankTrainer(Alone(1), task, data, blocks=2)
     for _ in range(3):
         assert alone.train_epoch() == pytest.approx(plain.train_epoch(), rel=1e-5)
 
@@ -152,7 +160,7 @@ def _shares(costs, seconds=lambda s: s):
         for size in (1, 4, 16, 128):
             steps = -(-199 // size)
             found.append(
-                Share(size, nodes, steps, [seconds(costs.time(size, steps, steps * nodes))])
+                MeasuredShare(size, nodes, steps, [seconds(costs.time(size, steps, steps * nodes))])
             )
     return found
 
@@ -269,7 +277,7 @@ def test_vertex_partition_pays_for_remote_rows_and_messages():
 
 
 def test_speedup_takes_the_smallest_feasible_count_as_its_own_speedup():
-    line = {p: Epoch(p, 1.0 / p, 0, 0, "") for p in (4, 8, 16)}
+    line = {p: ProjectedSnapshotEpoch(p, 1.0 / p, 0, 0, "") for p in (4, 8, 16)}
     assert speedups(line) == pytest.approx({4: 4.0, 8: 8.0, 16: 16.0})
 
 

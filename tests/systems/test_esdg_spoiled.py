@@ -32,7 +32,7 @@ from dgbench.systems.esdg.experiments import (
 )
 from dgbench.systems.esdg.experiments.common import Changes
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.system import EsdgTrainer
 
 CONTEXT = RunContext("cpu", "smoke", 1, budget_s=0.01)
@@ -152,7 +152,7 @@ def test_other_experiments_of_one_process_fail_too(monkeypatch, name):
 def test_spoiled_shares_fail(monkeypatch, how):
     monkeypatch.setattr(shares, "HELD_STEPS", 2)
     wanted = [(random_graphs(40, steps=9), 2), (random_graphs(24, steps=9), 3)]
-    kind = spoil(monkeypatch, RankTrainer, how)
+    kind = spoil(monkeypatch, SnapshotRankTrainer, how)
     taken = shares.take_shares(fig7.task_of("tm_gcn"), wanted, turns=1)
     checks = [check for share in taken for check in share.checks]
     assert kind in failed(Measurement(checks=checks))
@@ -174,7 +174,7 @@ def test_spoiled_ranks_fail(monkeypatch, run, only, served):
         monkeypatch.setattr(f"dgbench.systems.esdg.experiments.{module}.load_timeline",
                             lambda task: served)  # fmt: skip
     monkeypatch.setattr(fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
-    spoil(monkeypatch, RankTrainer, worn_gradients, only=only)
+    spoil(monkeypatch, SnapshotRankTrainer, worn_gradients, only=only)
     assert "gradients" in failed(run())
 
 

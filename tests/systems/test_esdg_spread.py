@@ -14,8 +14,8 @@ from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
-from dgbench.systems.esdg.partition import Shares, block_ranges
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition import BlockShares, block_ranges
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts
 
 MODELS = ("cd_gcn", "tm_gcn", "evolvegcn_o")
@@ -80,7 +80,9 @@ def train(comm: Communicator, todo: list[Case], sizes: tuple[int, int], dtype: t
         if options["partition"] == "vertex":
             owner = torch.arange(sizes[1]) * 7 % comm.size  # interleaved, so that much is remote
             options["parts"] = VertexParts(owner, comm.size)
-        trainer = RankTrainer(comm, workload(model, task), data(*sizes), dtype=dtype, **options)
+        trainer = SnapshotRankTrainer(
+            comm, workload(model, task), data(*sizes), dtype=dtype, **options
+        )
         losses = [trainer.train_epoch() for _ in range(STEPS_TRAINED)]
         found.append((losses, trainer.gradients(), torch.stack(trainer.outputs())))
     return found
@@ -145,14 +147,14 @@ def test_single_precision_stays_within_the_bar():
 
 
 def test_shares():
-    shares = Shares(range(5, 12), 5, 3, 2)
+    shares = BlockShares(range(5, 12), 5, 3, 2)
     assert shares.steps == [
         [range(5, 7), range(7, 8)],
         [range(8, 9), range(9, 10)],
         [range(10, 11), range(11, 12)],
     ]
     assert shares.vertices == [range(0, 2), range(2, 4), range(4, 5)]
-    assert Shares(range(2), 1, 4).steps == [
+    assert BlockShares(range(2), 1, 4).steps == [
         [range(0, 1)],
         [range(1, 2)],
         [range(2, 2)],
@@ -162,11 +164,14 @@ def test_shares():
     with pytest.raises(InvalidInputError, match="blocks"):
         block_ranges(3, 4)
     with pytest.raises(InvalidInputError, match="pieces"):
-        Shares(range(2), 1, 1, 0)
+        BlockShares(range(2), 1, 1, 0)
 
 
 def test_wrong_arguments_are_named():
-    make = lambda **o: RankTrainer(LocalCommunicator(), workload("tm_gcn", "class"), data(), **o)  # noqa: E731
+    def make(**options):
+        job = workload("tm_gcn", "class")
+        return SnapshotRankTrainer(LocalCommunicator(), job, data(), **options)
+
     with pytest.raises(UnknownKeyError, match="partition"):
         make(partition="edges")
     with pytest.raises(InvalidInputError, match="parts"):

@@ -13,7 +13,7 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.esdg.partition import block_ranges
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import remote_reads
 from dgbench.systems.esdg.volumes import (
@@ -83,7 +83,7 @@ def epoch_traffic(comm: Communicator, todo: list[Any]) -> list[Any]:
         options = dict(options)
         if options["partition"] == "vertex":
             options["parts"] = VertexParts(torch.arange(11) % comm.size, comm.size)
-        trainer = RankTrainer(comm, workload(model, task), data(), **options)
+        trainer = SnapshotRankTrainer(comm, workload(model, task), data(), **options)
         comm.traffic.clear()
         trainer.accumulate()
         matrix = comm.all_traffic()

@@ -114,7 +114,7 @@ def test_labels_propagate_as_far_as_parts_have_room():
 
 def test_vertices_are_scanned_in_slices(monkeypatch):
     whole = split_vertices(communities(), 4, "propagation")
-    monkeypatch.setattr(vertex_propagation, "_MOST_CELLS", 28)
+    monkeypatch.setattr(vertex_propagation, "_MAX_CELLS", 28)
     assert torch.equal(split_vertices(communities(), 4, "propagation").owner, whole.owner)
 
 

@@ -15,18 +15,18 @@ from torch import Tensor
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.collectives import Communicator, CountOnly
-from dgbench.runtime.collectives.exchange import Ticket
+from dgbench.runtime.collectives.exchange import PendingExchange
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import timeline_model
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates
 from dgbench.systems.esdg.vertex_rows import HeldRows
 
 
-class Letter(Ticket):
+class Letter(PendingExchange):
     """What the others laid down for a rank, picked up when it is waited for."""
 
     def __init__(self, board: dict[int, Any], rank: int, like: Tensor, rows: int) -> None:
@@ -45,7 +45,7 @@ class Post(CountOnly):
         super().__init__(rank, size)
         self.board = board
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         self.board[self.rank] = x, list(send)
         return Letter(self.board, self.rank, x, sum(receive))
 
@@ -151,7 +151,7 @@ def run_cases(comm: Communicator, todo: list[Any], sizes: Any) -> list[Any]:
         if options["partition"] == "vertex":
             owner = torch.arange(sizes[1]) * 7 % comm.size
             options["parts"] = VertexParts(owner, comm.size)
-        trainer = RankTrainer(
+        trainer = SnapshotRankTrainer(
             comm, workload(model, task), data(*sizes), dtype=torch.float64, **options
         )
         comm.traffic.clear()

@@ -20,7 +20,7 @@ from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import accuracy as checks
 from dgbench.systems.gnnflow.experiments import accuracy, fig10, fig11
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
-    Difference,
+    PairedDifference,
     difference,
     observe_series,
     pooled,
@@ -119,7 +119,7 @@ def test_differences_have_intervals_of_their_pairs() -> None:
     assert found.side == 0
     assert difference([0.6], [0.5]).side == 0
     assert difference([0.6, 0.61, 0.6], [0.5, 0.5, 0.5]).side == 1
-    both = pooled([Difference(2.0, 3.0, 5), Difference(4.0, 4.0, 7)])
+    both = pooled([PairedDifference(2.0, 3.0, 5), PairedDifference(4.0, 4.0, 7)])
     assert (both.value, both.error, both.n) == (3.0, 2.5, 11)
     made = Measurement()
     observe_series(made, [0.25, 0.5], setting="a b")

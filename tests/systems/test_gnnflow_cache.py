@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
 from dgbench.runtime.meter import Meter
-from dgbench.systems.gnnflow.cache import FeatureCache, TableRows, read_state
+from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable, read_state
 from dgbench.systems.gnnflow.static_cache import Visits, by_degree, presampled
 
 
@@ -43,7 +43,7 @@ actions = st.lists(
 )
 def test_contents_are_their_rows_after_any_sequence(steps, policy, capacity, local) -> None:
     rows = table()
-    source = TableRows(rows) if local else Elsewhere(rows)
+    source = FeatureTable(rows) if local else Elsewhere(rows)
     cache = FeatureCache(source, capacity, policy=policy, admission=0.5)
     state = cache.snapshot()
     asked = 0
@@ -92,7 +92,7 @@ def test_a_source_that_fails_changes_nothing() -> None:
         cache.fetch(torch.tensor([5, 6]))
     assert cache.requests == 0
     assert cache.contents().numel() == 0
-    cache.rows = TableRows(table())
+    cache.rows = FeatureTable(table())
     assert torch.equal(cache.fetch(torch.tensor([6, 5])), table()[[6, 5]])
     assert cache.contents().tolist() == [6, 5]
 
@@ -109,18 +109,18 @@ def test_a_source_that_grows() -> None:
 
 
 def test_admission_bounds_what_one_batch_replaces() -> None:
-    cache = FeatureCache(TableRows(table()), 10, admission=0.2)
+    cache = FeatureCache(FeatureTable(table()), 10, admission=0.2)
     for first in range(0, 30, 5):
         before = set(cache.contents().tolist())
         cache.fetch(torch.arange(first, first + 5))
         assert len(set(cache.contents().tolist()) - before) == 2
-    assert FeatureCache(TableRows(table()), 3, admission=0.01)._slots.capacity == 3
+    assert FeatureCache(FeatureTable(table()), 3, admission=0.01)._slots.capacity == 3
 
 
 def test_restoration_repeats_an_epoch() -> None:
     """From the same start the same batches give the same hits and the same end."""
     batches = [torch.randint(0, 40, (12,)) for _ in range(8)]
-    cache = FeatureCache(TableRows(table()), 9)
+    cache = FeatureCache(FeatureTable(table()), 9)
     cache.fetch(torch.arange(15))
     start, ends, rates = cache.snapshot(), [], []
     for _ in range(3):
@@ -137,12 +137,12 @@ def test_restoration_repeats_an_epoch() -> None:
 @pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
 def test_a_saved_cache_goes_on_as_if_nothing_had_been(tmp_path, policy: str) -> None:
     batches = [torch.randint(0, 40, (12,)) for _ in range(12)]
-    cache = FeatureCache(TableRows(table()), 9, policy=policy)
+    cache = FeatureCache(FeatureTable(table()), 9, policy=policy)
     for ids in batches[:6]:
         cache.fetch(ids)
     cache.save(tmp_path / "kept.npz")
     other = FeatureCache.load(
-        tmp_path / "kept.npz", TableRows(table()), 9, policy=policy, index="hash"
+        tmp_path / "kept.npz", FeatureTable(table()), 9, policy=policy, index="hash"
     )
     for ids in batches[6:]:
         cache.fetch(ids)
@@ -155,17 +155,17 @@ def test_files_and_states_that_do_not_fit(tmp_path) -> None:
     with pytest.raises(DataError, match="not a saved cache"):
         read_state(tmp_path / "none.npz")
     cut = tmp_path / "cut.npz"
-    FeatureCache(TableRows(table()), 3).save(cut)
+    FeatureCache(FeatureTable(table()), 3).save(cut)
     cut.write_bytes(cut.read_bytes()[:40])
     with pytest.raises(DataError, match="not a saved cache"):
         read_state(cut)
-    wide = FeatureCache(TableRows(table(40, 6)), 9, admission=1.0)
+    wide = FeatureCache(FeatureTable(table(40, 6)), 9, admission=1.0)
     wide.fetch(torch.arange(9))
-    cache = FeatureCache(TableRows(table()), 9)
+    cache = FeatureCache(FeatureTable(table()), 9)
     with pytest.raises(InvalidInputError, match="rows"):
         cache.restore(wide.snapshot())
     with pytest.raises(InvalidInputError, match="slots"):
-        FeatureCache(TableRows(table(40, 6)), 8).restore(wide.snapshot())
+        FeatureCache(FeatureTable(table(40, 6)), 8).restore(wide.snapshot())
     with pytest.raises(InvalidInputError, match="places"):
         cache.fill(torch.tensor([1, 2, 1]))
     with pytest.raises(InvalidInputError, match="0 <= x < 40"):
@@ -176,16 +176,16 @@ def test_files_and_states_that_do_not_fit(tmp_path) -> None:
 @pytest.mark.parametrize("admission", [0.0, 1.5, -1.0])
 def test_refuses_an_admission_out_of_range(admission: float) -> None:
     with pytest.raises(InvalidInputError, match="admission"):
-        FeatureCache(TableRows(table()), 3, admission=admission)
+        FeatureCache(FeatureTable(table()), 3, admission=admission)
 
 
 def test_refuses_an_unknown_policy() -> None:
     with pytest.raises(UnknownKeyError, match="policy"):
-        FeatureCache(TableRows(table()), 3, policy="mru")
+        FeatureCache(FeatureTable(table()), 3, policy="mru")
 
 
 def test_empty_batches_and_no_capacity() -> None:
-    cache = FeatureCache(TableRows(table()), 0)
+    cache = FeatureCache(FeatureTable(table()), 0)
     assert cache.fetch(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
     assert torch.equal(cache.fetch(torch.tensor([1, 1])), table()[[1, 1]])
     assert cache.counts.hit_rate == 0.0
@@ -195,7 +195,7 @@ def test_empty_batches_and_no_capacity() -> None:
 def test_parts_are_timed_only_where_asked() -> None:
     quiet, timed = Meter(), Meter(timing=True)
     for meter in (quiet, timed):
-        FeatureCache(TableRows(table()), 3, meter=meter).fetch(torch.arange(4))
+        FeatureCache(FeatureTable(table()), 3, meter=meter).fetch(torch.arange(4))
     assert not quiet.spent
     assert set(timed.spent) == {"cache_lookup", "cache_source", "cache_gather", "cache_update"}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.runtime.errors import UnknownKeyError
-from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, Truth, contender
+from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, ReferenceResult, contender
 from dgbench.systems.gnnflow.contenders.released import spread
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 
@@ -29,7 +29,7 @@ def quality(name: str, policy: str, events: Events, first: int, count: int):
     made = graph_of(name, events if one.looks_back else events.first(first))
     nodes, times = batch_roots(events, first, count)
     answer = made.sample(nodes, times, [10], policy)
-    return Truth(events).judge(nodes, times, 10, policy, *made.first_hop(answer))
+    return ReferenceResult(events).judge(nodes, times, 10, policy, *made.first_hop(answer))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_what_is_added_is_found(name: str, events: Events) -> None:
     made.add(events, 5900)
     nodes, times = events.src[-20:], torch.full((20,), 2.0**24, dtype=torch.float64)
     answer = made.first_hop(made.sample(nodes, times, [10], "recent"))
-    found = Truth(events).judge(nodes, times, 10, "recent", *answer)
+    found = ReferenceResult(events).judge(nodes, times, 10, "recent", *answer)
     assert (found.recall, found.leaks) == (1, 0)
     assert int(answer[1].max()) >= 5900
 
@@ -109,7 +109,7 @@ def test_the_judge_counts_as_a_reader_would(edges, fanout, seed) -> None:
     given_ = [(r, e) for r in range(2) for e in picked[r]]
     root, eid = (torch.tensor([g[k] for g in given_], dtype=torch.int64) for k in range(2))
     for policy in ("recent", "uniform"):
-        found = Truth(events).judge(nodes, times, fanout, policy, root, eid)
+        found = ReferenceResult(events).judge(nodes, times, fanout, policy, root, eid)
         wanted = right = leaks = foreign = 0
         for r, (node, time) in enumerate(zip(nodes.tolist(), times.tolist(), strict=True)):
             truth = [e for e, (a, b, when) in enumerate(edges) for end in (a, b)
@@ -138,9 +138,9 @@ def test_the_judge_sees_duplicates() -> None:
     events = Events(2, ends[0], ends[1], torch.tensor([0.0, 1.0]).double())
     nodes, times = torch.tensor([0]), torch.tensor([2.0]).double()
     twice = torch.tensor([0, 0]), torch.tensor([0, 0])
-    assert Truth(events).judge(nodes, times, 5, "uniform", *twice).duplicates == 0.5
+    assert ReferenceResult(events).judge(nodes, times, 5, "uniform", *twice).duplicates == 0.5
     loop = torch.tensor([0, 0]), torch.tensor([1, 1])  # a self edge stands twice
-    assert Truth(events).judge(nodes, times, 5, "uniform", *loop).duplicates == 0
+    assert ReferenceResult(events).judge(nodes, times, 5, "uniform", *loop).duplicates == 0
 
 
 def test_one_answer_goes_to_all_roots_of_a_vertex() -> None:

@@ -20,15 +20,15 @@ from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import distributed, partitioned
 from dgbench.systems.gnnflow.cluster import (
     PER_MACHINE,
+    ClusterMachine,
     Iteration,
-    Machine,
     g4dn,
     measure_machine,
     project,
 )
 from dgbench.systems.gnnflow.experiments import fig15, large, partition, table7
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, Graph, workload
-from dgbench.systems.gnnflow.owners import IdentityHash, Layout, variation_of
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, StreamGraph, workload
+from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout, variation_of
 from dgbench.systems.gnnflow.serving import root_ranks
 
 CHECKS = answered_by(table.CHECKS, distributed, partitioned)
@@ -67,7 +67,7 @@ def test_a_cluster_has_ports_of_machines_between_gpus_of_two() -> None:
 
 
 def test_speed_of_a_machine_by_both_readings() -> None:
-    machine = Machine(bytes_per_s=32e9, flops=81e9)
+    machine = ClusterMachine(bytes_per_s=32e9, flops=81e9)
     assert machine.speed("bandwidth") == pytest.approx(10)
     assert machine.speed("arithmetic") == pytest.approx(100)
     with pytest.raises(UnknownKeyError, match="clock"):
@@ -117,7 +117,7 @@ def test_mag_is_too_large_in_single_precision_alone() -> None:
     assert "213 GB would fit" in said.reason
 
 
-def small(graph: Graph) -> EventStream:
+def small(graph: StreamGraph) -> EventStream:
     draw = torch.Generator().manual_seed(2)
     src = torch.randint(0, 60, (4000,), generator=draw)
     dst = (src * 7 + torch.randint(0, 5, (4000,), generator=draw)) % 60
@@ -177,7 +177,7 @@ def test_thresholds_that_fit_are_found() -> None:
 
 def test_layouts_and_owners_serve_as_the_paper_draws_it() -> None:
     """Figure 6: a rank asks the rank of the other machine that has its own local number."""
-    layout, owners = Layout(2, 2), IdentityHash(2)
+    layout, owners = MachineLayout(2, 2), IdentityHash(2)
     ids = torch.tensor([0, 1, 2, 3])
     asked = [layout.servers(rank, owners.of(ids), ids).tolist() for rank in range(4)]
     assert asked == [[0, 2, 0, 2], [1, 3, 1, 3], [0, 2, 0, 2], [1, 3, 1, 3]]

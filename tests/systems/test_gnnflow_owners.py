@@ -12,7 +12,7 @@ from dgbench.systems.gnnflow.owners import (
     SCHEDULES,
     AssignedOwners,
     IdentityHash,
-    Layout,
+    MachineLayout,
     shares,
     variation,
 )
@@ -46,7 +46,7 @@ def test_owners_refuse_what_is_not_there() -> None:
     with pytest.raises(InvalidInputError, match="made for 2 vertices, there are 3"):
         AssignedOwners(torch.tensor([0, 1]), 2).count(0, 3)
     with pytest.raises(InvalidInputError, match="'per_machine'"):
-        Layout(2, 0)
+        MachineLayout(2, 0)
 
 
 @settings(max_examples=30)
@@ -54,7 +54,7 @@ def test_owners_refuse_what_is_not_there() -> None:
 def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(
     machines: int, per: int, schedule: str, seed: int
 ) -> None:
-    layout, owners = Layout(machines, per), IdentityHash(machines)
+    layout, owners = MachineLayout(machines, per), IdentityHash(machines)
     ids = torch.randint(0, 1 << 40, (50,), generator=torch.Generator().manual_seed(seed))
     askers = ids % layout.ranks
     found = layout.servers(askers, owners.of(ids), ids, schedule)
@@ -71,7 +71,7 @@ def test_servers_are_ranks_of_the_owner_and_own_vertices_stay(
 
 def test_servers_refuse_another_schedule() -> None:
     with pytest.raises(UnknownKeyError, match="statik"):
-        Layout(2).servers(0, torch.zeros(1, dtype=torch.int64), torch.zeros(1), "statik")
+        MachineLayout(2).servers(0, torch.zeros(1, dtype=torch.int64), torch.zeros(1), "statik")
 
 
 def test_hash_balance_is_lost_by_ids_in_strides_and_kept_by_a_mixing_hash() -> None:

@@ -17,9 +17,14 @@ from dgbench.systems.base.stream import (
     batches,
     stream_data,
 )
-from dgbench.systems.gnnflow.owners import AssignedOwners, Layout
-from dgbench.systems.gnnflow.ranked import Contender, RankedRun, race_ranked, train_ranked
-from dgbench.systems.gnnflow.remote_access import RankSettings
+from dgbench.systems.gnnflow.owners import AssignedOwners, MachineLayout
+from dgbench.systems.gnnflow.ranked import (
+    GraphPlacement,
+    StreamRankedRun,
+    race_ranked,
+    train_ranked,
+)
+from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
 MODELS = {
@@ -30,7 +35,7 @@ MODELS = {
     "gat": {"fanouts": (3, 2), "sampling": "uniform"},
 }
 N, E, FIRST = 31, 200, 80
-LAYOUTS = {"tgn": (Layout(1, 2), Layout(2, 2))}
+LAYOUTS = {"tgn": (MachineLayout(1, 2), MachineLayout(2, 2))}
 """Of the others: two machines with a rank each, and with two."""
 
 
@@ -53,12 +58,12 @@ def data(task: StreamWorkload) -> StreamData:
 
 
 @functools.cache
-def alone(model: str) -> tuple[RankedRun, tuple[float, ...]]:
+def alone(model: str) -> tuple[StreamRankedRun, tuple[float, ...]]:
     """One rank, and the losses of the system without ranks."""
     task = workload(model)
     run = train_ranked(
-        task, RankSettings(Layout(1)), data=data(task), first=FIRST, epochs=2, score=(FIRST, E),
-        dtype=torch.float64,
+        task, GraphRankSettings(MachineLayout(1)), data=data(task),
+        first=FIRST, epochs=2, score=(FIRST, E), dtype=torch.float64,
     )  # fmt: skip
     plain: StreamTrainer = GnnflowSystem().open(task, data=data(task), dtype=torch.float64)
     plain.insert(E)
@@ -88,7 +93,8 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
     coarse = replace(fine, events=replace(fine.events, t=(fine.events.t / 40).floor()))
     how = {"data": coarse, "first": FIRST, "score": (FIRST, E), "dtype": torch.float64}
     one, two = (
-        train_ranked(task, RankSettings(layout), **how) for layout in (Layout(1), Layout(2))
+        train_ranked(task, GraphRankSettings(layout), **how)
+        for layout in (MachineLayout(1), MachineLayout(2))
     )
     assert len(one.losses) > coarse.events.t[FIRST:].unique().numel()
     assert two.losses == pytest.approx(one.losses, rel=1e-9)
@@ -103,10 +109,10 @@ def test_ranks_hold_what_batches_of_a_long_time_value_write() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_ranks_give_the_losses_of_one(model: str) -> None:
     task, (expected, _) = workload(model), alone(model)
-    for layout in LAYOUTS.get(model, (Layout(2), Layout(2, 2))):
+    for layout in LAYOUTS.get(model, (MachineLayout(2), MachineLayout(2, 2))):
         cached = {"node_cache": 0.3, "edge_cache": 0.1} if layout.ranks == 4 else {}
         run = train_ranked(
-            task, RankSettings(layout, **cached), data=data(task), first=FIRST, epochs=2,
+            task, GraphRankSettings(layout, **cached), data=data(task), first=FIRST, epochs=2,
             score=(FIRST, E), ingest=30, dtype=torch.float64,
         )  # fmt: skip
         assert run.losses == pytest.approx(expected.losses, rel=1e-9)
@@ -132,9 +138,13 @@ def test_partition_graph_and_schedule_change_no_loss() -> None:
     task, (expected, _) = workload("tgat"), alone("tgat")
     part = torch.arange(N) // 11 % 2
     contenders = {
-        "hash": Contender(RankSettings(Layout(2))),
-        "cut": Contender(RankSettings(Layout(2), graph="rows"), AssignedOwners(part, 2)),
-        "whole": Contender(RankSettings(Layout(1, 2), schedule="random", graph="rows")),
+        "hash": GraphPlacement(GraphRankSettings(MachineLayout(2))),
+        "cut": GraphPlacement(
+            GraphRankSettings(MachineLayout(2), graph="rows"), AssignedOwners(part, 2)
+        ),
+        "whole": GraphPlacement(
+            GraphRankSettings(MachineLayout(1, 2), schedule="random", graph="rows")
+        ),
     }
     runs = race_ranked(task, contenders, data=data(task), first=FIRST, epochs=2, clocks=True)
     for run in runs.values():
@@ -146,10 +156,10 @@ def test_ranks_without_an_event_take_part() -> None:
     task = workload("tgn", batch=3, chunks=1)
     found = [
         train_ranked(
-            task, RankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
+            task, GraphRankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
             dtype=torch.float64,
         )
-        for layout in (Layout(1), Layout(4))
+        for layout in (MachineLayout(1), MachineLayout(4))
     ]  # fmt: skip
     assert found[0].events == [3, 2]
     assert found[1].losses == pytest.approx(found[0].losses, rel=1e-9)
@@ -161,10 +171,13 @@ def test_what_cannot_be_trained_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="equally many"):
         race_ranked(
             task,
-            {name: Contender(RankSettings(Layout(k))) for k, name in enumerate("ab", 1)},
+            {
+                name: GraphPlacement(GraphRankSettings(MachineLayout(k)))
+                for k, name in enumerate("ab", 1)
+            },
             data=data(task),
         )
     with pytest.raises(InvalidInputError, match="at least one epoch"):
-        train_ranked(task, RankSettings(Layout(1)), data=data(task), epochs=0)
+        train_ranked(task, GraphRankSettings(MachineLayout(1)), data=data(task), epochs=0)
     with pytest.raises(InvalidInputError, match=r"events \[5, 5\)"):
-        train_ranked(task, RankSettings(Layout(1)), data=data(task), first=5, last=5)
+        train_ranked(task, GraphRankSettings(MachineLayout(1)), data=data(task), first=5, last=5)

@@ -12,7 +12,7 @@ from slow_rapids import SlowCuGraph, SlowWholeGraph, install
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext
-from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, Truth
+from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, ReferenceResult
 from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments import cache_ablation, contenders
@@ -41,7 +41,7 @@ def quality(one, events: Events, nodes, times, policy: str, fanouts=(10,)) -> di
     made = one()
     made.build(events)
     answer = made.first_hop(made.sample(nodes, times, fanouts, policy))
-    found = Truth(events).judge(nodes, times, fanouts[0], policy, *answer)
+    found = ReferenceResult(events).judge(nodes, times, fanouts[0], policy, *answer)
     return {key: getattr(found, key) for key in CLEAN}
 
 

@@ -14,16 +14,16 @@ from dgbench.runtime.ranks import launch
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_hops
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.dispatch import Dispatcher, records_of, split_records
-from dgbench.systems.gnnflow.feature_store import EdgeRows, Fetcher, TableRows, VertexRows
+from dgbench.systems.gnnflow.feature_store import EdgeRows, Fetcher, VertexRows, WholeTableRows
 from dgbench.systems.gnnflow.local_graph import GRAPHS, open_graph
-from dgbench.systems.gnnflow.owners import SCHEDULES, AssignedOwners, IdentityHash, Layout
+from dgbench.systems.gnnflow.owners import SCHEDULES, AssignedOwners, IdentityHash, MachineLayout
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory, latest
 from dgbench.systems.gnnflow.remote_sampling import RemoteSampler
 from dgbench.systems.gnnflow.serving import root_ranks, served
 
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 N, E = 23, 300
-LAYOUTS = (Layout(1, 2), Layout(2, 1), Layout(3, 1), Layout(2, 2))
+LAYOUTS = (MachineLayout(1, 2), MachineLayout(2, 1), MachineLayout(3, 1), MachineLayout(2, 2))
 
 
 def events(seed: int = 1) -> tuple[torch.Tensor, ...]:
@@ -108,15 +108,17 @@ def test_latest_takes_the_largest_event_of_each_vertex() -> None:
 
 def test_groups_have_to_fit_their_layout() -> None:
     with pytest.raises(InvalidInputError, match="the layout has 2 ranks"):
-        Dispatcher(LocalCommunicator(), Layout(2), IdentityHash(2), undirected=True)
+        Dispatcher(LocalCommunicator(), MachineLayout(2), IdentityHash(2), undirected=True)
     with pytest.raises(InvalidInputError, match="assigned to 3 machines"):
-        Fetcher(LocalCommunicator(), Layout(1), IdentityHash(3))
+        Fetcher(LocalCommunicator(), MachineLayout(1), IdentityHash(3))
 
 
 # Several ranks.
 
 
-def run_rank(comm: Communicator, layout: Layout, schedule: str, by: str) -> dict[str, object]:
+def run_rank(
+    comm: Communicator, layout: MachineLayout, schedule: str, by: str
+) -> dict[str, object]:
     """Dispatch in three batches, then sample, fetch and remember a share of a batch."""
     owners = IdentityHash(layout.machines)
     if by == "table":
@@ -126,7 +128,7 @@ def run_rank(comm: Communicator, layout: Layout, schedule: str, by: str) -> dict
     edge_table, vertex_table = features(E, 2), features(N, 3)
     dispatcher = Dispatcher(comm, layout, owners, undirected=True)
     machine = layout.machine(comm.rank)
-    edges = EdgeRows(2) if layout.machines > 1 else TableRows(edge_table)
+    edges = EdgeRows(2) if layout.machines > 1 else WholeTableRows(edge_table)
     vertices = VertexRows.of(owners, machine, vertex_table)
     graphs = {kind: open_graph(kind, N, tau=4, origin=0.0) for kind in GRAPHS}
     for first in range(0, E, 100):
@@ -192,7 +194,7 @@ def write(memory, ordinals: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: f"{x.machines}x{x.per_machine}")
 @pytest.mark.parametrize("by", ["hash", "table"])
-def test_ranks_together_are_one_process(layout: Layout, by: str) -> None:
+def test_ranks_together_are_one_process(layout: MachineLayout, by: str) -> None:
     schedule = SCHEDULES[(layout.ranks + (by == "table")) % 3]
     found = launch(run_rank, layout.ranks, (layout, schedule, by), timeout_s=LIMIT_S, threads=1)
     src, dst, t, eid = events()
@@ -234,7 +236,7 @@ def same_share(mine, whole, is_mine: torch.Tensor, counts: torch.Tensor) -> None
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_work_that_was_counted_is_what_ranks_did(schedule: str) -> None:
-    layout = Layout(2, 2)
+    layout = MachineLayout(2, 2)
     found = launch(run_rank, 4, (layout, schedule, "hash"), timeout_s=LIMIT_S, threads=1)
     src, dst, t, eid = events()
     graph = PlainGraph(N, undirected=True)

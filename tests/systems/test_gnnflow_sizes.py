@@ -21,8 +21,8 @@ from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_da
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import build, sizes
-from dgbench.systems.gnnflow.contenders import Truth
-from dgbench.systems.gnnflow.contenders.judge import Quality
+from dgbench.systems.gnnflow.contenders import ReferenceResult
+from dgbench.systems.gnnflow.contenders.judge import SampleQuality
 from dgbench.systems.gnnflow.contenders.stream import synthetic_events
 from dgbench.systems.gnnflow.experiments import contenders, fig2, table2, table5
 from dgbench.systems.gnnflow.experiments.baseline_runs import time_batches
@@ -295,7 +295,9 @@ def test_contenders_are_judged_raced_and_drawn() -> None:
 
 @pytest.mark.usefixtures("few_contenders")
 def test_a_sampler_of_ours_that_errs_fails_its_cell(monkeypatch) -> None:
-    monkeypatch.setattr(Truth, "judge", lambda *a, **k: Quality(10, 0.9, 9, 0.1, 0.0, 0.0))
+    monkeypatch.setattr(
+        ReferenceResult, "judge", lambda *a, **k: SampleQuality(10, 0.9, 9, 0.1, 0.0, 0.0)
+    )
     wrong = [check for check in contender_row().checks if not check.passed]
     assert "blocks recent 40" in wrong[0].part
 

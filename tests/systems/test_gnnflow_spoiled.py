@@ -193,9 +193,9 @@ def forgets(patch: pytest.MonkeyPatch) -> None:
 
 def unsummed(patch: pytest.MonkeyPatch) -> None:
     """Ranks do not step by the gradients of all."""
-    right = ranked.RankTrainer.gradients
+    right = ranked.StreamRankTrainer.gradients
     patch.setattr(
-        ranked.RankTrainer, "gradients",
+        ranked.StreamRankTrainer, "gradients",
         lambda self, frame: {n: 0.5 * g for n, g in right(self, frame).items()},
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, dict[str, Any]], str]] = {
         scaled(GnnflowTrainer, "evaluate", 1.5, 2), ("accuracy", {}), "outputs"
     ),
     "outputs of ranks": (
-        scaled(ranked.RankTrainer, "evaluate", 1.5), ("fig15", {"model": "tgat"}), "outputs"
+        scaled(ranked.StreamRankTrainer, "evaluate", 1.5), ("fig15", {"model": "tgat"}), "outputs"
     ),
     "no gradients": (gradients(lambda n, g: torch.zeros_like(g)), TRAINED, "gradients"),
     "one gradient": (gradients(five_percent), TRAINED, "gradients"),
@@ -269,7 +269,8 @@ CASES: dict[str, tuple[Spoil, tuple[str, dict[str, Any]], str]] = {
                            ("fig12", {"dataset": "gdelt"}), "samples"),
     "bytes": (replaced(large, "_printed_bytes", lambda found: {k: n + 1 for k, n in found.items()}),
               ("large", {"kind": "sizes"}), "counters"),
-    "swapped roots": (replaced(ours.Blocks, "first_hop", flipped), ("contenders", {}), "samples"),
+    "swapped roots": (replaced(ours.BlockStoreContender, "first_hop", flipped),
+                      ("contenders", {}), "samples"),
 }  # fmt: skip
 
 

@@ -10,7 +10,12 @@ from dgbench.lab.experiment import RunContext
 from dgbench.lab.result_checks import LOOSEST, close, deviations, equal
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import get_system, race
-from dgbench.systems.base.conditioning import LEAST, PerturbedArithmetic, rounding, tolerances
+from dgbench.systems.base.conditioning import (
+    MIN_TOLERANCE,
+    PerturbedArithmetic,
+    rounding,
+    tolerances,
+)
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 
@@ -121,7 +126,7 @@ def test_frames_are_drawn_and_hold_the_last() -> None:
 def test_kept_tolerances_are_those_that_were_measured() -> None:
     first = race.oracle_of(tiny_workload(), context()).allowed()
     assert race.oracle_of(tiny_workload(), context()).allowed() == first
-    assert all(LEAST <= value <= LOOSEST for value in first.values())
+    assert all(MIN_TOLERANCE <= value <= LOOSEST for value in first.values())
 
 
 def test_rounding_follows_the_condition_of_a_sum() -> None:

@@ -11,7 +11,7 @@ from tiny_data import csr_of, tiny_sequence
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
-from dgbench.systems.pipad.delivery import Courier, Unit
+from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
 from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.received import Received, ReceivedAggregation
 from dgbench.systems.pipad.snapshots import SnapshotAggregation
@@ -100,12 +100,12 @@ class LogTicket:
         self.lines.append(f"free {self.name}")
 
 
-def courier(log: Log, *, ahead: bool, units: int = 2) -> Courier:
+def courier(log: Log, *, ahead: bool, units: int = 2) -> FramePrefetcher:
     def plan(times: range) -> list[Unit]:
         names = [torch.tensor(10 * times.start + k) for k in range(units)]
         return [Unit([name], lambda tensors: int(tensors[0])) for name in names]
 
-    return Courier(log, plan, ahead=ahead, on_send=lambda unit: None)
+    return FramePrefetcher(log, plan, ahead=ahead, on_send=lambda unit: None)
 
 
 def test_the_next_unit_is_on_its_way_before_this_one_is_computed() -> None:
@@ -207,7 +207,7 @@ def test_memory_is_lent_until_the_step_is_over(asynchronous) -> None:
         def plan(times: range) -> list[Unit]:
             return [Unit([rows[t].clone()], lambda tensors: tensors[0]) for t in times]
 
-        mail = Courier(link, plan, ahead=asynchronous, on_send=lambda unit: None)
+        mail = FramePrefetcher(link, plan, ahead=asynchronous, on_send=lambda unit: None)
         for start in range(0, 18, 3):
             now = range(start, start + 3)
             mail.begin(now)

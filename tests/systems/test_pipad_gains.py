@@ -20,7 +20,7 @@ from dgbench.systems.base import get_system
 from dgbench.systems.base.calibration import calibration_path, machine_of, write_atomically
 from dgbench.systems.pipad import gains as gains_module
 from dgbench.systems.pipad.engine import Engine
-from dgbench.systems.pipad.gains import GainTable, Point, calibrate, measure_gains
+from dgbench.systems.pipad.gains import GainTable, MeasuredGain, calibrate, measure_gains
 from dgbench.systems.pipad.groups import (
     aggregation,
     gains_of,
@@ -60,7 +60,7 @@ def facts(**changed) -> FrameFacts:
 
 def table(gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), axes=TINY) -> GainTable:
     places = [
-        Point(s, r, w, n, d, gain(s, r, w, n, d))
+        MeasuredGain(s, r, w, n, d, gain(s, r, w, n, d))
         for s in axes["s_per"]
         for r in axes["overlap_rate"]
         for w in axes["width"]

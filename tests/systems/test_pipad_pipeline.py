@@ -13,7 +13,7 @@ from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Workload
 from dgbench.systems.pipad import PipadSystem
-from dgbench.systems.pipad.controller import Phase
+from dgbench.systems.pipad.controller import TrainingPhase
 from dgbench.systems.pipad.forward import Stages
 from dgbench.systems.reference import ReferenceSystem
 
@@ -133,7 +133,9 @@ def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
     trainer = PipadSystem().open(work, switches=switches)
     for i, want in enumerate(losses):
         steady = i >= 2 * trainer.num_frames
-        assert trainer.controller.phase is (Phase.STEADY if steady else Phase.PREPARING)
+        assert trainer.controller.phase is (
+            TrainingPhase.STEADY if steady else TrainingPhase.PREPARING
+        )
         assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
     assert trainer.report()["partition_size"] >= 1
     trainer.close()

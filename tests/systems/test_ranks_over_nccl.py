@@ -25,12 +25,12 @@ from dgbench.systems.dgc import ranked as dgc_ranked
 from dgbench.systems.dgc import turns as dgc_turns
 from dgbench.systems.dgc.experiments import race_runs
 from dgbench.systems.dgc.partition import ChunkSettings
-from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
 from dgbench.systems.esdg.experiments import table2
 from dgbench.systems.gnnflow import ranked as gnnflow_ranked
-from dgbench.systems.gnnflow.owners import IdentityHash, Layout
+from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 120.0
@@ -38,7 +38,7 @@ SEQUENCE = random_sequence(30, 7, 60, 8)
 CHUNKS = ChunkSettings(per_worker=2, workload="edges")
 
 
-def small(settings: RankSettings) -> RankSettings:
+def small(settings: ChunkRankSettings) -> ChunkRankSettings:
     return replace(settings, chunks=CHUNKS)
 
 
@@ -70,7 +70,7 @@ def test_contenders_of_dgc_train_over_nccl(monkeypatch, model):
     monkeypatch.setattr(dgc_turns, "launch", launch_on_nccl)
     work = tiny_workload(model, hidden_dim=8)
     contenders = {**BASELINES, **{n: small(s) for n, s in LADDER.items()}}
-    contenders["stale"] = small(RankSettings(stale=StaleSettings(threshold=0.0)))
+    contenders["stale"] = small(ChunkRankSettings(stale=StaleSettings(threshold=0.0)))
     found = dgc_turns.take_rank_turns(
         work, SEQUENCE, 2, contenders, least=2, budget_s=0.01, timeout_s=LIMIT_S, device="cuda",
         transport="backend",
@@ -93,8 +93,8 @@ def test_dgc_races_take_what_connects_the_ranks(monkeypatch):
         return oracle(task, data, "cpu", **about)
 
     monkeypatch.setattr(race_runs, "SequenceOracle", on_cpu)
-    job = race_runs.Job(
-        "tiny", tiny_workload(hidden_dim=8), SEQUENCE, {"dgc": small(RankSettings())}
+    job = race_runs.RaceJob(
+        "tiny", tiny_workload(hidden_dim=8), SEQUENCE, {"dgc": small(ChunkRankSettings())}
     )
     context = RunContext("cuda", "smoke", 1)
     found = race_runs.race([job], 2, context, least=2, budget_s=0.01, timeout_s=LIMIT_S)
@@ -104,7 +104,7 @@ def test_dgc_races_take_what_connects_the_ranks(monkeypatch):
 def test_one_call_of_dgc_trains_over_nccl(monkeypatch):
     monkeypatch.setattr(base_ranked, "launch", launch_on_nccl)
     work = tiny_workload(hidden_dim=8)
-    settings = small(RankSettings(transport="backend"))
+    settings = small(ChunkRankSettings(transport="backend"))
     run = dgc_ranked.train_ranked(
         work, 2, settings, epochs=3, device="cuda", data=SEQUENCE, timeout_s=LIMIT_S
     )
@@ -140,7 +140,11 @@ def test_table_2_asks_for_a_transport_that_its_device_has(preset):
     assert asked["cpu"] <= {"gloo", "auto"}
 
 
-GNNFLOW = {"tgn": (Layout(1, 2), Layout(2, 1)), "tgat": (Layout(2, 1),), "dysat": (Layout(1, 2),)}
+GNNFLOW = {
+    "tgn": (MachineLayout(1, 2), MachineLayout(2, 1)),
+    "tgat": (MachineLayout(2, 1),),
+    "dysat": (MachineLayout(1, 2),),
+}
 
 
 @pytest.mark.parametrize("model", GNNFLOW)
@@ -150,7 +154,7 @@ def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
     monkeypatch.setattr(base_ranked, "launch", launch_on_nccl)
     for layout in GNNFLOW[model]:
         run = gnnflow_ranked.train_ranked(
-            task, gnnflow_ranked.RankSettings(layout), data=gnnflow_data(task), first=FIRST,
+            task, gnnflow_ranked.GraphRankSettings(layout), data=gnnflow_data(task), first=FIRST,
             epochs=2, score=(FIRST, E), device="cuda", timeout_s=LIMIT_S, dtype=torch.float64,
         )  # fmt: skip
         assert run.losses == pytest.approx(expected.losses, rel=1e-9)
@@ -160,13 +164,13 @@ def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
         assert run.scores.ap == pytest.approx(expected.scores.ap, abs=ties)
 
 
-def trained(comm: Communicator, layout: Layout, batches: int) -> list[dict[str, int]]:
+def trained(comm: Communicator, layout: MachineLayout, batches: int) -> list[dict[str, int]]:
     """Calls of a rank's group for each of some batches of TGN."""
     # Strictly, a batch that ends inside a time value writes with a later one.
     task = gnnflow_workload("tgn", chunks=1, strict_time=False)
-    settings = gnnflow_ranked.RankSettings(layout)
+    settings = gnnflow_ranked.GraphRankSettings(layout)
     owners = IdentityHash(layout.machines)
-    trainer = gnnflow_ranked.RankTrainer(comm, owners, task, gnnflow_data(task), settings)
+    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
     trainer.insert(E)
     trainer.access.finish()
     each = []
@@ -182,8 +186,11 @@ def trained(comm: Communicator, layout: Layout, batches: int) -> list[dict[str, 
 @pytest.mark.parametrize(
     ("layout", "sizes"),
     [
-        (Layout(1, 2), 1),  # how many memories a rank writes depends on what its events name
-        (Layout(2, 1), 1 + 4),  # and the targets of the hop, its vertices, edges and memories
+        (MachineLayout(1, 2), 1),  # how many memories a rank writes depends on what its events name
+        (
+            MachineLayout(2, 1),
+            1 + 4,
+        ),  # and the targets of the hop, its vertices, edges and memories
     ],
 )
 def test_sizes_are_exchanged_only_where_they_depend_on_the_data(layout, sizes):

@@ -11,7 +11,7 @@ from dgbench.lab.table import Table
 from dgbench.systems.tgcn import graph_runs
 from dgbench.systems.tgcn.degrees import (
     GRID,
-    LEAST_TAIL,
+    MIN_TAIL,
     rescaled_gap,
     shares_above,
     tail_of,
@@ -46,7 +46,7 @@ def test_an_exponential_tail_is_none() -> None:
 
 def test_too_few_or_equal_degrees_have_no_tail() -> None:
     assert tail_of(np.zeros(500, dtype=np.int64)) is None
-    assert tail_of(np.arange(1, LEAST_TAIL)) is None
+    assert tail_of(np.arange(1, MIN_TAIL)) is None
     assert tail_of(np.full(500, 7)) is None
 
 

@@ -13,8 +13,8 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.tgcn.plan import (
     ACTIVATIONS,
     Cut,
-    Memory,
-    Size,
+    MemoryPlan,
+    ModelSize,
     baseline_memory,
     fewest,
     parameter_bytes,
@@ -26,13 +26,13 @@ from dgbench.systems.tgcn.plan import (
     trained,
 )
 
-TWITTER = Size(41_652_230, 1_468_365_182, features=1)
+TWITTER = ModelSize(41_652_230, 1_468_365_182, features=1)
 V100 = 32 * 2**30
 
 
 @pytest.mark.parametrize("hidden", [8, 64])
 def test_a_vertex_takes_what_its_state_takes(hidden) -> None:
-    size = Size(10, 10, hidden)
+    size = ModelSize(10, 10, hidden)
     for name, model in (
         ("tgcn", Dygnn(hidden)),
         ("dygnn", Dygnn(hidden, propagation=True)),
@@ -72,7 +72,7 @@ def test_both_baselines_run_out_of_memory_on_twitter() -> None:
         assert found.device["state"] > V100
         assert found.device["edges"] > V100
     assert baseline_memory(TWITTER, "paper").device["state"] == 41_652_230 * 1296
-    assert baseline_memory(Size(2_302_925, 33_140_017), "dygnn").fits(V100)
+    assert baseline_memory(ModelSize(2_302_925, 33_140_017), "dygnn").fits(V100)
     padded = baseline_memory(TWITTER, "dygnn", padding=1.5)
     assert padded.device["padding"] == TWITTER.edges * 8
 
@@ -89,13 +89,13 @@ def test_one_device_must_stream_twitter_and_eight_need_not() -> None:
     assert tgcn_memory(TWITTER, Cut(intervals=1000, devices=8)).fits(V100)
     assert fewest(TWITTER, many, V100, "devices") <= 8
     assert fewest(TWITTER, Cut(), V100, "intervals") is None
-    assert fewest(Size(100, 100), Cut(), V100, "devices") == 1
+    assert fewest(ModelSize(100, 100), Cut(), V100, "devices") == 1
     with pytest.raises(UnknownKeyError):
         fewest(TWITTER, many, V100, "vertices")
 
 
 def test_more_of_anything_makes_regions_smaller() -> None:
-    size = Size(10_000, 300_000)
+    size = ModelSize(10_000, 300_000)
     for what in ("devices", "parts", "intervals"):
         found = [tgcn_memory(size, Cut(**{what: n})).device for n in (1, 2, 5, 20)]
         for one, more in pairwise(found):
@@ -106,7 +106,7 @@ def test_more_of_anything_makes_regions_smaller() -> None:
 
 
 def test_counts() -> None:
-    size, cut = Size(1000, 10_000), Cut(intervals=4, share=0.5)
+    size, cut = ModelSize(1000, 10_000), Cut(intervals=4, share=0.5)
     assert trained(size, cut) == 4000
     assert touched(size, cut) == 1000
     assert touched(size, Cut(intervals=4000)) == 3
@@ -116,13 +116,13 @@ def test_counts() -> None:
     assert more["h2d"] > more["d2h"]
     words = table({"dygnn": baseline_memory(TWITTER, "dygnn")}, V100)
     assert "OOM at 32 GiB" in words
-    assert Memory({"a": 3}, {"b": 4}).fits(3, 4)
-    assert not Memory({"a": 3}, {"b": 4}).fits(3, 3)
+    assert MemoryPlan({"a": 3}, {"b": 4}).fits(3, 4)
+    assert not MemoryPlan({"a": 3}, {"b": 4}).fits(3, 3)
 
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(InvalidInputError, match="negative size"):
-        Size(-1, 1)
+        ModelSize(-1, 1)
     with pytest.raises(InvalidInputError, match="counts must be"):
         Cut(intervals=0)
     with pytest.raises(InvalidInputError, match="goes through parts"):

@@ -7,9 +7,9 @@ import pytest
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.tgcn.links import machine
-from dgbench.systems.tgcn.plan import Cut, Size, trained
+from dgbench.systems.tgcn.plan import Cut, ModelSize, trained
 from dgbench.systems.tgcn.projection import (
-    Load,
+    EpochLoad,
     Pieces,
     even_load,
     measure_machine,
@@ -18,7 +18,7 @@ from dgbench.systems.tgcn.projection import (
 from dgbench.systems.tgcn.ring import LITERAL
 from dgbench.systems.tgcn.schedule import make_schedule
 
-SIZE = Size(1_000_000, 40_000_000)
+SIZE = ModelSize(1_000_000, 40_000_000)
 PIECES = Pieces(pair_s=1e-6, row_s=2e-6)
 
 
@@ -81,8 +81,8 @@ def test_the_papers_ring_is_half_as_fast() -> None:
 def test_intervals_that_repeat_are_what_they_are_written_out() -> None:
     rng = np.random.default_rng(1)
     pairs, rows = rng.integers(0, 99, (3, 4, 4)), rng.integers(0, 99, (3, 4))
-    load = Load(pairs.astype(float), rows.astype(float), rows.astype(float), 3)
-    long = Load(*(np.concatenate([x] * 3) for x in (load.pairs, load.rows, load.visiting)))
+    load = EpochLoad(pairs.astype(float), rows.astype(float), rows.astype(float), 3)
+    long = EpochLoad(*(np.concatenate([x] * 3) for x in (load.pairs, load.rows, load.visiting)))
     assert load.intervals == long.intervals == 9
     found = [
         project_epoch(one, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4, "gather"))
@@ -112,7 +112,7 @@ def test_a_device_waits_for_those_that_send_to_it_only() -> None:
     schedule = make_schedule(4, ring=range(4))
     first, second = schedule.assignments[:2]
     pairs[0, 0, first[0]] = pairs[0, 2, second[2]] = 1e6
-    load = Load(pairs, np.zeros((1, 4)), np.zeros((1, 4)))
+    load = EpochLoad(pairs, np.zeros((1, 4)), np.zeros((1, 4)))
     options = {"size": SIZE, "schedule": schedule, "overlap": False}
     found = project_epoch(load, Pieces(1e-6, 0.0), machine(size=4), **options)
     assert found.pairs_s == pytest.approx(1.0)
@@ -133,4 +133,4 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(InvalidInputError, match="'share' is"):
         even_load(SIZE, Cut(devices=2), share=np.ones((3, 3)))
     with pytest.raises(InvalidInputError, match="'pairs' is"):
-        Load(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))
+        EpochLoad(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))

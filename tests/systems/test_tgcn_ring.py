@@ -14,7 +14,7 @@ from dgbench.systems.tgcn.links import MACHINES, Links, hop_matrix, machine, par
 from dgbench.systems.tgcn.ring import (
     LITERAL,
     RELABELLED,
-    Quality,
+    RingQuality,
     best_ring,
     pairs,
     quality,
@@ -179,7 +179,7 @@ def test_every_machine_has_a_ring(name, size) -> None:
     links = machine(name, size)
     ring = best_ring(links)
     assert sorted(ring) == list(range(size))
-    assert isinstance(quality(links, ring), Quality)
+    assert isinstance(quality(links, ring), RingQuality)
     assert links.topology().size == links.topology(p2p=False).size == size
 
 

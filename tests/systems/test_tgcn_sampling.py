@@ -234,7 +234,7 @@ def test_a_frontier_steps() -> None:
     assert sample.stats.draws == 40
     assert sample.stats.elements_scanned == 40 * 500  # the whole table, each step
     assert frontier.walk("sis", 500, 40).stats.elements_scanned == 0
-    assert frontier.frontier_calls(frontier.MOST + 1) == {}
+    assert frontier.frontier_calls(frontier.MAX_FRONTIER + 1) == {}
 
 
 def test_depth_is_counted() -> None:

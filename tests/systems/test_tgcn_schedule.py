@@ -11,9 +11,9 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.tgcn.links import machine
 from dgbench.systems.tgcn.schedule import (
     KINDS,
-    Move,
-    Phase,
-    Schedule,
+    PartMove,
+    RingSchedule,
+    SchedulePhase,
     algorithm6,
     bytes_by_hops,
     check_schedule,
@@ -134,17 +134,17 @@ def test_vectors_in_host_memory_cost_pcie_bytes() -> None:
 
 
 def test_faults_are_found() -> None:
-    stay = Phase((), ((0,), (1,)))
+    stay = SchedulePhase((), ((0,), (1,)))
     with pytest.raises(InvalidInputError, match="trained 0 times"):
-        check_schedule(Schedule("ring", 2, (0, 1), (stay,)))
-    move = Move(0, 1, 1, True, True)
+        check_schedule(RingSchedule("ring", 2, (0, 1), (stay,)))
+    move = PartMove(0, 1, 1, True, True)
     with pytest.raises(InvalidInputError, match="does not hold"):
-        check_schedule(Schedule("ring", 2, (0, 1), (Phase((move,), ((0,), (1,))),)))
-    swap = (Move(0, 1, 0, True, True), Move(1, 0, 1, True, True))
+        check_schedule(RingSchedule("ring", 2, (0, 1), (SchedulePhase((move,), ((0,), (1,))),)))
+    swap = (PartMove(0, 1, 0, True, True), PartMove(1, 0, 1, True, True))
     with pytest.raises(InvalidInputError, match="not their own"):
-        check_schedule(Schedule("ring", 2, (0, 1), (stay, Phase(swap, ((1,), (0,))))))
+        check_schedule(RingSchedule("ring", 2, (0, 1), (stay, SchedulePhase(swap, ((1,), (0,))))))
     with pytest.raises(InvalidInputError, match="lacks part"):
-        check_schedule(Schedule("ring", 2, (0, 1), (Phase((), ((1,), (0,))),)))
+        check_schedule(RingSchedule("ring", 2, (0, 1), (SchedulePhase((), ((1,), (0,))),)))
     with pytest.raises(UnknownKeyError):
         make_schedule(4, "tree")
     with pytest.raises(InvalidInputError, match="'size' is 0"):

@@ -9,13 +9,13 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import RunContext, race
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.timeline import TimelineWorkload
-from dgbench.systems.base.turns import Contender, opened, turns_of
+from dgbench.systems.base.turns import RaceContender, opened, turns_of
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.esdg import system as esdg_system
 
 CONTEXT = RunContext("cpu", "smoke", 1)
-BASE = Contender("esdg", {"difference": False, "arena": True}, {"nb": 2})
-GD = Contender("esdg", {"arena": True}, {"nb": 3})
+BASE = RaceContender("esdg", {"difference": False, "arena": True}, {"nb": 2})
+GD = RaceContender("esdg", {"arena": True}, {"nb": 3})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PTS,
     TITLES,
     TWINS,
-    Race,
+    RaceRecord,
     dataset_title,
     races,
     real,
@@ -32,10 +32,10 @@ FAR: Final = 1.5
 """Communication is far longer from this factor on, and work alike below it."""
 
 
-def _fig4(*datasets: str) -> Callable[[Rows], list[Race]]:
+def _fig4(*datasets: str) -> Callable[[Rows], list[RaceRecord]]:
     """Races of Figure 4 on these graphs; none where one is missing."""
 
-    def select(rows: Rows) -> list[Race]:
+    def select(rows: Rows) -> list[RaceRecord]:
         found = {one.dataset: one for one in races(rows, fig4.NAME) if one.dataset in datasets}
         return list(found.values()) if set(found) == set(datasets) else []
 
@@ -43,7 +43,7 @@ def _fig4(*datasets: str) -> Callable[[Rows], list[Race]]:
 
 
 @asking(_fig4(*TWINS), NONE4)
-def pts_best(claim: Claim, found: Sequence[Race]) -> Said:
+def pts_best(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """PTS the fastest on Amazon, Epinion and Stack, the slowest on Movie."""
     sides = [
         one.gain(b, PTS).side * (-1 if one.dataset == "movie" else 1)
@@ -59,7 +59,7 @@ def pts_best(claim: Claim, found: Sequence[Race]) -> Said:
 
 
 @asking(_fig4("epinions"), NONE4)
-def epinion_pss(claim: Claim, found: Sequence[Race]) -> Said:
+def epinion_pss(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On Epinion all compute alike, and PSS communicates far longer than both others."""
     (one,) = found
     work = {b: one.computing(b) for b in BASELINE_NAMES}
@@ -76,7 +76,7 @@ def epinion_pss(claim: Claim, found: Sequence[Race]) -> Said:
 
 
 @asking(_fig4("movie"), NONE4)
-def movie_pts(claim: Claim, found: Sequence[Race]) -> Said:
+def movie_pts(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On Movie PTS communicates longer than both others."""
     (one,) = found
     waits = {b: one.spent("communicate", b) for b in BASELINE_NAMES}
@@ -88,7 +88,7 @@ def movie_pts(claim: Claim, found: Sequence[Race]) -> Said:
 
 
 @asking(_fig4("amazon", "stack"), NONE4)
-def reassignment(claim: Claim, found: Sequence[Race]) -> Said:
+def reassignment(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On Amazon and Stack communication is a larger share of PSS-TS's epoch than of PTS's."""
     shares = {
         one.dataset: {b: one.spent("communicate", b) / one.epoch(b) for b in (PSS_TS, PTS)}
@@ -104,14 +104,14 @@ def reassignment(claim: Claim, found: Sequence[Race]) -> Said:
     }
 
 
-def _several_real(rows: Rows) -> list[Race]:
+def _several_real(rows: Rows) -> list[RaceRecord]:
     found = real(races(rows, fig4.NAME))
     return found if len(found) > 1 else []
 
 
 @any_graph
 @asking(_several_real, "two real graphs are needed: 'fig4' raced fewer")
-def no_single_winner(claim: Claim, found: Sequence[Race]) -> Said:
+def no_single_winner(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On real graphs, a clear winner of one that is not the clear winner of another."""
     clear = {one.dataset: fig4.winner(one) for one in found if fig4.decided(one)}
     differ = len(set(clear.values())) > 1
@@ -129,7 +129,7 @@ def no_single_winner(claim: Claim, found: Sequence[Race]) -> Said:
 
 
 @asking(_fig4("stack"), NONE4)
-def pts_stack(claim: Claim, found: Sequence[Race]) -> Said:
+def pts_stack(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """Divergence of PTS on Stack."""
     value = found[0].number("divergence", PTS)
     return {
@@ -142,7 +142,7 @@ def pts_stack(claim: Claim, found: Sequence[Race]) -> Said:
 
 
 @asking(_fig4(*TWINS), NONE4)
-def balance_order(claim: Claim, found: Sequence[Race]) -> Said:
+def balance_order(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """PTS less even than on Stack elsewhere, and more even than PSS and PSS-TS."""
     spread = {
         one.dataset: {b: one.number("divergence", b) for b in BASELINE_NAMES} for one in found

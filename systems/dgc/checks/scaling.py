@@ -26,7 +26,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PTS,
     TITLES,
     TWINS,
-    Race,
+    RaceRecord,
     dataset_title,
     races,
 )
@@ -41,19 +41,19 @@ CLOSE: Final = 1.1
 """Two epoch times less than a tenth apart are about the same."""
 
 
-def raced(rows: Rows) -> list[Race]:
+def raced(rows: Rows) -> list[RaceRecord]:
     """Races over Gloo; of several groups of ranks those on 4, as the bar asks for."""
     found = [one for one in races(rows, fig12_rows.NAME) if one.link == "gloo"]
     size = max((one.ranks for one in found if one.ranks <= 4), default=0)
     return [one for one in found if one.ranks == size]
 
 
-def whole(rows: Rows) -> list[Race]:
+def whole(rows: Rows) -> list[RaceRecord]:
     """What claims on all graphs rest on: real graphs; no twin of them decides."""
     return fig12_rows.decisive(races(rows, fig12_rows.NAME))
 
 
-def on_graph(dataset: str, *names: str) -> Callable[[Rows], list[Race]]:
+def on_graph(dataset: str, *names: str) -> Callable[[Rows], list[RaceRecord]]:
     """Races on one of the paper's graphs in which these contenders ran."""
     return lambda rows: [
         one for one in raced(rows) if one.dataset == dataset and set(names) <= set(one.names)
@@ -138,7 +138,7 @@ def average(title: str) -> Check:
 
 @any_graph
 @asking(whole, NONE12)
-def best(claim: Claim, found: Sequence[Race]) -> Said:
+def best(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """DGC faster than every baseline in every race."""
     sides = {one: min(one.gain(b, DGC).side for b in BASELINE_NAMES) for one in found}
     ahead = [one for one, side in sides.items() if side > 0]
@@ -194,7 +194,7 @@ def order(dataset: str, *, first: str | None = None, last: str | None = None) ->
     """Whether a baseline is the fastest, or another the slowest, in all races of a graph."""
 
     @asking(on_graph(dataset, *BASELINE_NAMES), not_raced(dataset))
-    def check(claim: Claim, found: Sequence[Race]) -> Said:
+    def check(claim: Claim, found: Sequence[RaceRecord]) -> Said:
         sides = [one.gain(b, first).side for one in found for b in BASELINE_NAMES
                  if first and b != first]  # fmt: skip
         sides += [one.gain(last, b).side for one in found for b in BASELINE_NAMES
@@ -210,7 +210,7 @@ def order(dataset: str, *, first: str | None = None, last: str | None = None) ->
 
 
 @asking(on_graph("amazon", PTS, PLAIN), not_raced("amazon"))
-def amazon_close(claim: Claim, found: Sequence[Race]) -> Said:
+def amazon_close(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """PTS and DGC by its partition alone less than a tenth apart on Amazon."""
     ratios = {one.title: one.gain(PTS, PLAIN) for one in found}
     known = [(r.low, r.high) for r in ratios.values() if r.low is not None and r.high is not None]
@@ -242,7 +242,7 @@ def module(fast: str, slow: str) -> Check:
     return check
 
 
-def _on_all_four(rows: Rows) -> list[Race]:
+def _on_all_four(rows: Rows) -> list[RaceRecord]:
     """Races of models that were raced on all of the paper's graphs."""
     found = [
         one for one in raced(rows) if set(one.names) >= {PLAIN, EXACT} and one.dataset in TWINS
@@ -255,7 +255,7 @@ def _on_all_four(rows: Rows) -> list[Race]:
 
 
 @asking(_on_all_four, "chunk fusion was not raced on all four graphs")
-def stack_gains_most(claim: Claim, found: Sequence[Race]) -> Said:
+def stack_gains_most(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """What chunk fusion gains on Stack against the other three graphs, by model."""
     gains: dict[str, dict[str, Ratio]] = {}
     for one in found:

@@ -12,7 +12,7 @@ from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
-from dgbench.systems.dgc.experiments.race_runs import Race, races
+from dgbench.systems.dgc.experiments.race_runs import RaceRecord, races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, PAPERS_GRAPHS
 from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees
 
@@ -96,7 +96,7 @@ def windows(claim: Claim, found: Table) -> Said:
 
 
 @asking(lambda rows: races(rows, "fig12"), "no epoch of Figure 12 was timed in this run")
-def protocol(claim: Claim, found: Sequence[Race]) -> Said:
+def protocol(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """How the main race is timed: epochs, workers, and what lies inside the time."""
     epochs = min(len(one.turns(name)) for one in found for name in one.names)
     ranks, device = max(one.ranks for one in found), found[0].row.device

@@ -19,7 +19,7 @@ from dgbench.systems.dgc.experiments.common import by_row
 from dgbench.systems.dgc.experiments.fig11 import medians
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES
-from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
+from dgbench.systems.dgc.experiments.stale_points import StaleRunPoint, mean, points
 
 Rows = Sequence[Any]
 Said = dict[str, Any]
@@ -37,7 +37,7 @@ SIZES: Final = "nox -s reproduce -- dgc --preset full trains the paper's graphs 
 
 def _runs(
     rows: Rows, experiment: str, datasets: Sequence[str], model: str | None = None
-) -> list[Point]:
+) -> list[StaleRunPoint]:
     """Runs on some graphs, of one model or of all."""
     return points(
         select(rows, experiment=experiment),
@@ -45,16 +45,16 @@ def _runs(
     )
 
 
-def _held(rows: Rows, experiment: str, *settings: str) -> list[Point]:
+def _held(rows: Rows, experiment: str, *settings: str) -> list[StaleRunPoint]:
     """Runs of some settings on held graphs."""
     return [run for run in _runs(rows, experiment, HELD_NAMES) if run.setting in settings]
 
 
-def _rows_of(runs: Sequence[Point]) -> list[Any]:
+def _rows_of(runs: Sequence[StaleRunPoint]) -> list[Any]:
     return list({run.row.id: run.row for run in runs}.values())
 
 
-def _by_setting(runs: Sequence[Point]) -> dict[str, Point]:
+def _by_setting(runs: Sequence[StaleRunPoint]) -> dict[str, StaleRunPoint]:
     return {run.setting: run for run in runs}
 
 
@@ -278,7 +278,7 @@ def eq6_direction(claim: Claim, found: Table) -> Said:
     "the experiment 'table3' did not run on held graphs",
     evidence="analogue",
 )
-def saved_range(claim: Claim, runs: Sequence[Point]) -> Said:
+def saved_range(claim: Claim, runs: Sequence[StaleRunPoint]) -> Said:
     """Least and most traffic saved by thresholds of Table 3, over models and held graphs."""
     low, high = min(r.saved_rows for r in runs), max(r.saved_rows for r in runs)
     return {
@@ -296,7 +296,7 @@ def saved_range(claim: Claim, runs: Sequence[Point]) -> Said:
     "the experiment 'table3' did not run on held graphs",
     evidence="analogue",
 )
-def adaptive_mean(claim: Claim, runs: Sequence[Point]) -> Said:
+def adaptive_mean(claim: Claim, runs: Sequence[StaleRunPoint]) -> Said:
     """Mean loss and saving of the adaptive threshold, over models and held graphs."""
     found = mean(runs)
     saved, drop = float(claim.value["traffic_saved"]), float(claim.value["accuracy_drop"])
@@ -350,7 +350,7 @@ def static_epinion(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def _held_words(runs: Sequence[Point]) -> str:
+def _held_words(runs: Sequence[StaleRunPoint]) -> str:
     """Which runs a mean or range is over."""
     graphs = list(dict.fromkeys(BY_NAME[run.dataset].title for run in runs))
     models = list(dict.fromkeys(MODEL_TITLES[run.model] for run in runs))

@@ -21,7 +21,7 @@ from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.base.conditioning import LEAST as TOLERANCE
+from dgbench.systems.base.conditioning import MIN_TOLERANCE as TOLERANCE
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
 
 NAME: Final = "attention"
@@ -54,7 +54,7 @@ BY_NAME: Final = {case.name: case for case in CASES}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PackedSteps:
+class AttentionSteps:
     """Steps of one case.
 
     Attributes:
@@ -78,7 +78,7 @@ class PackedSteps:
         return functional.pad(self.lengths.cumsum(0), (1, 0))
 
 
-def draw_steps(case: SequenceCase, device: str = "cpu") -> PackedSteps:
+def draw_steps(case: SequenceCase, device: str = "cpu") -> AttentionSteps:
     """Seeded lengths and values; sequences are packed next fit, in their order."""
     draw = torch.Generator().manual_seed(7)
     drawn = torch.empty(case.sequences).exponential_(1 / case.mean, generator=draw)
@@ -98,7 +98,7 @@ def draw_steps(case: SequenceCase, device: str = "cpu") -> PackedSteps:
     sequence[place] = number
     shape = number.numel(), case.heads * case.width
     steps = tuple(torch.randn(shape, generator=draw).to(device) for _ in range(4))
-    return PackedSteps(
+    return AttentionSteps(
         case, lengths.to(device), steps, sequence.view(case.longest, -1).to(device),
         place.to(device),
     )  # fmt: skip
@@ -129,17 +129,17 @@ class AttentionContender:
         return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
 
 
-def packed_rows(packed: PackedSteps) -> AttentionContender:
+def packed_rows(packed: AttentionSteps) -> AttentionContender:
     """Ours: rows that hold several sequences."""
     return _spread(packed, packed_attention, packed.sequence, packed.place)
 
 
-def masked_rows(packed: PackedSteps) -> AttentionContender:
+def masked_rows(packed: AttentionSteps) -> AttentionContender:
     """The same rows by torch, other sequences of a row hidden by a block-diagonal mask."""
     return _spread(packed, plain_packed_attention, packed.sequence, packed.place)
 
 
-def padded_rows(packed: PackedSteps) -> AttentionContender:
+def padded_rows(packed: AttentionSteps) -> AttentionContender:
     """A row of the longest length for each sequence, by torch; a mask hides what is behind it."""
     count = packed.lengths.numel()
     device = packed.lengths.device
@@ -151,7 +151,7 @@ def padded_rows(packed: PackedSteps) -> AttentionContender:
 
 
 def _spread(
-    packed: PackedSteps, attend: Callable[..., Tensor], owner: Tensor, place: Tensor
+    packed: AttentionSteps, attend: Callable[..., Tensor], owner: Tensor, place: Tensor
 ) -> AttentionContender:
     def spread(of: Tensor) -> Tensor:
         flat = of.new_zeros(owner.numel(), of.shape[1]).index_copy(0, place, of)
@@ -164,7 +164,7 @@ def _spread(
     )
 
 
-def nested_rows(packed: PackedSteps) -> AttentionContender:
+def nested_rows(packed: AttentionSteps) -> AttentionContender:
     """Jagged nested tensors, one sequence after another without padding."""
     make = getattr(torch.nested, "nested_tensor_from_jagged", None)
     if make is None:
@@ -178,7 +178,7 @@ def nested_rows(packed: PackedSteps) -> AttentionContender:
     return AttentionContender(run, _by_head(packed, torch.float32), lambda t: t.flatten(1))
 
 
-def varlen_rows(packed: PackedSteps) -> AttentionContender:
+def varlen_rows(packed: AttentionSteps) -> AttentionContender:
     """torch.nn.attention.varlen: flash attention over sequences of given offsets, in bfloat16."""
     try:
         from torch.nn.attention.varlen import varlen_attn
@@ -197,12 +197,12 @@ def varlen_rows(packed: PackedSteps) -> AttentionContender:
     )
 
 
-def _by_head(packed: PackedSteps, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def _by_head(packed: AttentionSteps, dtype: torch.dtype) -> tuple[Tensor, ...]:
     case = packed.case
     return tuple(t.view(-1, case.heads, case.width).to(dtype) for t in packed.steps)
 
 
-CONTENDERS: Final[dict[str, Callable[[PackedSteps], AttentionContender]]] = {
+CONTENDERS: Final[dict[str, Callable[[AttentionSteps], AttentionContender]]] = {
     OURS: packed_rows,
     MASK: masked_rows,
     ZEROS: padded_rows,
@@ -211,7 +211,7 @@ CONTENDERS: Final[dict[str, Callable[[PackedSteps], AttentionContender]]] = {
 }
 
 
-def exact_passes(packed: PackedSteps, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def exact_passes(packed: AttentionSteps, dtype: torch.dtype = torch.float32) -> list[Tensor]:
     """Output and gradients in float64 on the CPU, sequence by sequence, [S, heads * width].
 
     Args:
@@ -239,7 +239,7 @@ def check_supported(contender: AttentionContender) -> None:
 
 
 def compared(
-    contender: AttentionContender, packed: PackedSteps, name: str
+    contender: AttentionContender, packed: AttentionSteps, name: str
 ) -> tuple[float, list[ResultCheck]]:
     """Largest relative deviation of output and gradients from float64, and their checks."""
     names = ("outputs", "queries", "keys", "values")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dgbench.datasets import EventStream
     from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
 
-MOST_EVENTS = 5_000_000
+MAX_EVENTS = 5_000_000
 """Events up to which all are recounted; of more, those of some drawn snapshots."""
 SNAPSHOTS = 3
 
@@ -43,7 +43,7 @@ class EventRecount:
         kept = src != dst
         src, dst, bins = src[kept], dst[kept], bins[kept]
         self.events = int(src.size)
-        self.all = self.events <= MOST_EVENTS
+        self.all = self.events <= MAX_EVENTS
         every = list(range(steps))
         self.drawn = every if self.all else sorted({*drawn(every, SNAPSHOTS), steps - 1})
         self.edges, self.active = (np.full(steps, -1, np.int64) for _ in range(2))

@@ -12,7 +12,7 @@ from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES, StaleTable, missing_points
-from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, Job
+from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, StaleJob
 
 AT = {"smoke": (2, 4), "quick": (2, 5, 10, 20), "full": (2, 5, 10, 20, 50, 100)}
 GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -44,10 +44,10 @@ class Fig11(StaleTable):
         "paper": (*((name,) for name in HELD_NAMES), ("stack",), ("movie",)),
     }
 
-    def jobs(self, cell: Cell, preset: Any) -> list[Job]:
+    def jobs(self, cell: Cell, preset: Any) -> list[StaleJob]:
         at = AT.get(preset, AT["full"])
         return [
-            Job(dataset, "dysat", ("without",), preset, changes=at)
+            StaleJob(dataset, "dysat", ("without",), preset, changes=at)
             for dataset in str(cell.params["graphs"]).split()
         ]
 

@@ -43,9 +43,9 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PLAIN,
     PTS,
     TWINS,
-    Job,
     Link,
-    Race,
+    RaceJob,
+    RaceRecord,
     contenders,
     dataset_title,
     jobs_of,
@@ -247,7 +247,7 @@ class Fig12(Experiment):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RaceGroup:
     """The races of a cell: models of one graph on one group of ranks."""
 
     dataset: str
@@ -256,7 +256,7 @@ class Group:
     link: Link = "gloo"
 
 
-def fair_of(job: Job, preset: Preset) -> tuple[str, ...]:
+def fair_of(job: RaceJob, preset: Preset) -> tuple[str, ...]:
     """Baselines with chunk fusion that run along; none on twins, which decide nothing."""
     if job.dataset not in HELD_NAMES or preset == "smoke":
         return ()
@@ -266,20 +266,20 @@ def fair_of(job: Job, preset: Preset) -> tuple[str, ...]:
     return FAIR
 
 
-def groups(preset: Preset) -> list[Group]:
+def groups(preset: Preset) -> list[RaceGroup]:
     """Cells of a preset; in quick one real graph, which is trained by all models."""
     if preset == "smoke":
-        return [Group("email-eu-core", ("mpnn_lstm_bare",), 2)]
+        return [RaceGroup("email-eu-core", ("mpnn_lstm_bare",), 2)]
     if preset == "quick":
-        return [Group(QUICK, MODELS)]
+        return [RaceGroup(QUICK, MODELS)]
     return [
-        *(Group(name, MODELS) for name in (*HELD_NAMES, *TWINS)),
-        *(Group(name, MODELS, link="wire") for name in WIRED),
-        *(Group(name, MODELS, 8) for name in HELD_NAMES[:1]),
+        *(RaceGroup(name, MODELS) for name in (*HELD_NAMES, *TWINS)),
+        *(RaceGroup(name, MODELS, link="wire") for name in WIRED),
+        *(RaceGroup(name, MODELS, 8) for name in HELD_NAMES[:1]),
     ]
 
 
-def _base(one: Race) -> dict[str, Any]:
+def _base(one: RaceRecord) -> dict[str, Any]:
     return {
         "panel": MODEL_TITLES[one.model],
         "row": _row(one.dataset, one.ranks, one.link),
@@ -415,7 +415,7 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
     return points
 
 
-def _points_of(one: Race, before: str, name: str) -> str:
+def _points_of(one: RaceRecord, before: str, name: str) -> str:
     """Test accuracy of the last turn against the contender before, in words."""
     gained = 100 * (one.number("accuracy", name) - one.number("accuracy", before))
     return f"{gained + 0.0:+.1f} points of accuracy"

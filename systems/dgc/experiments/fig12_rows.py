@@ -16,12 +16,12 @@ from dgbench.systems.dgc.experiments.race_runs import (
     EXACT,
     FAIR,
     LINK_TITLES,
-    Race,
+    RaceRecord,
     races,
     real,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
-from dgbench.systems.dgc.projection import PROJECTED, Epoch, with_share
+from dgbench.systems.dgc.projection import PROJECTED, ProjectedChunkEpoch, with_share
 
 NAME: Final = "fig12"
 
@@ -65,7 +65,7 @@ RACE: Final = MainRace(
 )
 
 
-def decisive(found: Sequence[Race]) -> list[Race]:
+def decisive(found: Sequence[RaceRecord]) -> list[RaceRecord]:
     """Races that the bar and the claims rest on: real graphs, over Gloo, on 4 ranks (on fewer where
     a run had no 4)."""
     mine = [one for one in real(found) if one.link == "gloo"]
@@ -73,7 +73,9 @@ def decisive(found: Sequence[Race]) -> list[Race]:
     return [one for one in mine if one.ranks == size]
 
 
-def mean_gain(found: Sequence[Race], name: str, baselines: Sequence[str] = BASELINE_NAMES) -> Ratio:
+def mean_gain(
+    found: Sequence[RaceRecord], name: str, baselines: Sequence[str] = BASELINE_NAMES
+) -> Ratio:
     """Geometric mean over races of the gain over the race's best baseline.
 
     The interval is that of the mean where each race's turns vary as they did; the races are fixed.
@@ -81,7 +83,7 @@ def mean_gain(found: Sequence[Race], name: str, baselines: Sequence[str] = BASEL
     return pooled([(one, one.best(baselines), name) for one in found])
 
 
-def pooled(pairs: Sequence[tuple[Race, str, str]]) -> Ratio:
+def pooled(pairs: Sequence[tuple[RaceRecord, str, str]]) -> Ratio:
     """Geometric mean over (race, slow, fast) of how much faster is the one than the other.
 
     Raises:
@@ -101,18 +103,20 @@ def pooled(pairs: Sequence[tuple[Race, str, str]]) -> Ratio:
     )
 
 
-def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, Epoch]]:
+def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, ProjectedChunkEpoch]]:
     """(dataset, model, links) -> epochs of the baselines and of DGC; projections all of them.
 
     DGC with stale rows is there where a race of the model on real data says what share of the bytes
     still travels.
     """
-    found: dict[tuple[str, str, str], dict[str, Epoch]] = {}
+    found: dict[tuple[str, str, str], dict[str, ProjectedChunkEpoch]] = {}
     shares = sent_shares(rows)
     parts = Table.of(rows, experiment=NAME, part="projected").where("projected_time")
     for (*key, name), mine in parts.by("dataset", "model", "link", "setting").items():
         seconds = mine.numbers("phase")
-        found.setdefault(tuple(key), {})[name] = Epoch(*(seconds[phase] for phase in PROJECTED))
+        found.setdefault(tuple(key), {})[name] = ProjectedChunkEpoch(
+            *(seconds[phase] for phase in PROJECTED)
+        )
     for (_, model, _), epochs in found.items():
         if model in shares and EXACT in epochs:
             epochs[DGC] = with_share(epochs[EXACT], shares[model])
@@ -128,7 +132,7 @@ def sent_shares(rows: Rows) -> dict[str, float]:
     return {model: fmean(values) for model, values in shares.items()}
 
 
-def projected_gain(epochs: Mapping[str, Epoch], name: str) -> float | None:
+def projected_gain(epochs: Mapping[str, ProjectedChunkEpoch], name: str) -> float | None:
     """Seconds of the best baseline over those of one of DGC's steps; None where it is not there."""
     if name not in epochs:
         return None

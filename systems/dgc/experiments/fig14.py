@@ -19,7 +19,14 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.lifetimes import gini
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    PLAIN,
+    RaceJob,
+    RaceRecord,
+    race,
+    races,
+)
 from dgbench.systems.dgc.recount import (
     EdgeRecount,
     drawn,
@@ -255,7 +262,7 @@ def _time(cell: Cell, context: RunContext) -> Measurement:
         )
         task = SequenceWorkload(dataset=made.name, model=cell.params["model"])  # type: ignore[arg-type]
         part = {"ends": ends, "level": level}
-        jobs.append(Job(made.name, task, made.snapshots(), chosen, part))
+        jobs.append(RaceJob(made.name, task, made.snapshots(), chosen, part))
     found = race(
         jobs,
         int(cell.params["ranks"]),  # type: ignore[arg-type]
@@ -281,7 +288,7 @@ class Timed:
         race: what took turns. family, ends, level: of the graph.
     """
 
-    race: Race
+    race: RaceRecord
     family: str
     ends: str
     level: float

@@ -201,7 +201,7 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     """Train all chunks of 8 workers on one device, with and without fusion."""
     from dataclasses import replace
 
-    from dgbench.systems.dgc.trainer import RankTrainer
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
     device = torch.device(context.device)
     busy = _counter(device)
@@ -214,7 +214,7 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     oracle = SequenceOracle(task, data, context.device)
     for name in (OFF, ON):
         fusion, temporal = SETTINGS[name]
-        trainer = RankTrainer(
+        trainer = ChunkRankTrainer(
             LocalCommunicator(device=device),
             task,
             data,

@@ -40,7 +40,7 @@ from dgbench.systems.dgc.recount import (
     drawn,
     recounted,
 )
-from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Size, Study, study
+from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Study, StudySize, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of
 
@@ -69,8 +69,10 @@ PREDICTED: Final = 1e-4
 """Relative rounding of a time that float32 perceptrons give as a logarithm."""
 
 SIZES: Final = {
-    "smoke": Size(train=40, test=20, largest=512, budget_s=0.5, epochs=20, units=64, aim_s=5e-4),
-    "quick": Size(train=400, test=100, largest=2048, budget_s=2.0, aim_s=1e-3),
+    "smoke": StudySize(
+        train=40, test=20, largest=512, budget_s=0.5, epochs=20, units=64, aim_s=5e-4
+    ),
+    "quick": StudySize(train=400, test=100, largest=2048, budget_s=2.0, aim_s=1e-3),
     "full": replace(FULL, hidden_dims=(HIDDEN,)),
     "paper": replace(FULL, train=PAPER_CHUNKS, budget_s=3600.0, hidden_dims=(HIDDEN,)),
 }

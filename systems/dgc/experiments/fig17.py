@@ -114,7 +114,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
     from dgbench.systems.dgc.experiments.partition_rows import weighted
     from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges
     from dgbench.systems.dgc.plan import plan_worker, step_entries
-    from dgbench.systems.dgc.settings_run import RankSettings
+    from dgbench.systems.dgc.settings_run import ChunkRankSettings
 
     seconds = {}
     begin = time.process_time()
@@ -155,7 +155,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
     taken, gap = [], 0.0
     with counted_partitions() as partitions:
         # One worker gets all whatever work is, so nothing is measured for it.
-        settings = RankSettings(chunks=ChunkSettings(workload="vertices"))
+        settings = ChunkRankSettings(chunks=ChunkSettings(workload="vertices"))
         dealt = deal(task, data, 1, settings)
         trainer = open_trainer(LocalCommunicator(), task, data, dealt, settings)
         for number in range(epochs + 1):

@@ -23,7 +23,7 @@ from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,
 )
-from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
+from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
 from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -41,14 +41,14 @@ from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
-from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dgbench.datasets import SnapshotSequence
-    from dgbench.systems.dgc.trainer import RankTrainer
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 NAME: Final = "fig18"
 ONE: Final = "one process"
@@ -201,8 +201,8 @@ def _train(
     comm: Communicator,
     task: SequenceWorkload,
     data: SnapshotSequence,
-    chosen: Mapping[str, RankSettings],
-    dealt: Mapping[str, Dealt],
+    chosen: Mapping[str, ChunkRankSettings],
+    dealt: Mapping[str, WorkAssignment],
     epochs: int,
     drawn: str,
 ) -> _Trained:
@@ -216,7 +216,7 @@ def _train(
     start: dict[str, Tensor] = {}
     gradients: dict[str, dict[str, Tensor]] = {}
     curves: Curves = {}
-    trainers: dict[str, RankTrainer] = {}
+    trainers: dict[str, ChunkRankTrainer] = {}
     for name, settings in chosen.items():
         connect(comm, settings)
         trainers[name] = open_trainer(comm, task, data, dealt[name], settings)

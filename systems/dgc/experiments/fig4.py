@@ -11,7 +11,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
     TITLES,
-    Race,
+    RaceRecord,
     contenders,
     dataset_title,
     jobs_of,
@@ -126,18 +126,18 @@ class Fig4(RankGrid):
         return " ".join(words)
 
 
-def winner(one: Race) -> str:
+def winner(one: RaceRecord) -> str:
     """The baseline with the shortest epoch."""
     return one.best(BASELINE_NAMES)
 
 
-def decided(one: Race) -> bool:
+def decided(one: RaceRecord) -> bool:
     """Whether the interval of its lead over each other baseline lies above 1x."""
     first = winner(one)
     return all(one.gain(n, first).side > 0 for n in BASELINE_NAMES if n != first)
 
 
-def _points(rows: Rows) -> list[tuple[Race, dict[str, Any]]]:
+def _points(rows: Rows) -> list[tuple[RaceRecord, dict[str, Any]]]:
     return [
         (one, {"row": dataset_title(one.dataset), "twin": one.twin, "row_ids": [one.row.id]})
         for one in races(rows, NAME)

@@ -14,8 +14,8 @@ from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
     TITLES,
-    Job,
-    Race,
+    RaceJob,
+    RaceRecord,
     contenders,
     dataset_title,
     race,
@@ -90,7 +90,7 @@ class Fig5c(RankGrid):
         return f"Fastest by quarter: {'; '.join(words)}." if words else ""
 
 
-def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
+def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
     """The four parts of a graph, each with its target."""
     bins = BINS[preset].get(dataset, BINS_OF_OTHERS.get(preset))
     graph = BY_NAME[dataset]
@@ -102,7 +102,7 @@ def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
     chosen = {name: every[name] for name in BASELINE_NAMES}
     for part in range(PARTS):
         begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
-        yield Job(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
+        yield RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Quarter:
     """A quarter of a graph: its number from 1 and its race."""
 
     number: int
-    race: Race
+    race: RaceRecord
 
     @property
     def row(self) -> Any:

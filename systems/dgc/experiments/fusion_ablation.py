@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
-    from dgbench.systems.dgc.dealing import Dealt
-    from dgbench.systems.dgc.trainer import RankTrainer
+    from dgbench.systems.dgc.dealing import WorkAssignment
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 NAME: Final = "fusion_ablation"
 WORKERS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 8}
@@ -159,7 +159,7 @@ def ablation_rows(rows: Rows) -> list[Any]:
 
 
 def _epochs(
-    task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, context: RunContext
+    task: SequenceWorkload, data: SnapshotSequence, dealt: WorkAssignment, context: RunContext
 ) -> Measurement:
     """Epochs of all four settings in turns, each checked against the plain trainer."""
     trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
@@ -191,7 +191,7 @@ def _epochs(
     return found
 
 
-def _held(trainers: Mapping[str, RankTrainer], dealt: Dealt) -> Measurement:
+def _held(trainers: Mapping[str, ChunkRankTrainer], dealt: WorkAssignment) -> Measurement:
     """Groups and zeros of each setting from its tensors; unfused, a group for each unit."""
     wanted = Measurement()
     for name, trainer in trainers.items():
@@ -222,15 +222,19 @@ def _observe_gaps(
 
 
 def _trainer(
-    task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, name: str, context: RunContext
-) -> RankTrainer:
+    task: SequenceWorkload,
+    data: SnapshotSequence,
+    dealt: WorkAssignment,
+    name: str,
+    context: RunContext,
+) -> ChunkRankTrainer:
     """All chunks of all workers on this one."""
-    from dgbench.systems.dgc.trainer import RankTrainer
+    from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
     fusion, temporal = SETTINGS[name]
     alone = torch.zeros_like(dealt.placement.structure)
     device = torch.device(context.device)
-    trainer = RankTrainer(
+    trainer = ChunkRankTrainer(
         LocalCommunicator(device=device, meter=Meter(device=context.device)),
         task,
         data,
@@ -247,7 +251,7 @@ def _trainer(
 def _memory(
     task: SequenceWorkload,
     data: SnapshotSequence,
-    dealt: Dealt,
+    dealt: WorkAssignment,
     context: RunContext,
     found: Measurement,
 ) -> None:
@@ -294,7 +298,7 @@ def _memory(
 def _encoders(
     task: SequenceWorkload,
     data: SnapshotSequence,
-    dealt: Dealt,
+    dealt: WorkAssignment,
     context: RunContext,
     found: Measurement,
 ) -> None:

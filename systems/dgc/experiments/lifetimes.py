@@ -17,7 +17,7 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.event_recount import EventRecount
-from dgbench.systems.dgc.experiments.settings import Graph
+from dgbench.systems.dgc.experiments.settings import ChunkedGraph
 
 RULES = ("edges", "span", "tail")
 """Presence of a vertex: where it has an edge, from its first to its last, from its first on."""
@@ -53,7 +53,7 @@ class Lifetimes:
     recount: EventRecount
 
     @classmethod
-    def of(cls, graph: Graph, preset: Preset) -> Lifetimes:
+    def of(cls, graph: ChunkedGraph, preset: Preset) -> Lifetimes:
         """Open a graph and cut its time into the paper's number of windows, or the card's."""
         steps = int(graph.bins or datasets.card(graph.name).default_snapshots)
         events = datasets.open_events(graph.name, scale=graph.scale(preset))

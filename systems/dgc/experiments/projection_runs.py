@@ -40,8 +40,8 @@ from dgbench.systems.dgc.projection import (
     PROJECTED,
     WORKERS,
     Factor,
+    MeasuredEpoch,
     Rates,
-    Run,
     fit_rates,
     load_of,
     machine,
@@ -49,7 +49,7 @@ from dgbench.systems.dgc.projection import (
 )
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, drawn
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import Shape, hearing, shape_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def copy_rate(budget_s: float = 0.05) -> float:
     return 2 * source.nbytes / best
 
 
-def measure_runs(model: str, preset: Preset, checks: list[ResultCheck] | None = None) -> list[Run]:
+def measure_runs(
+    model: str, preset: Preset, checks: list[ResultCheck] | None = None
+) -> list[MeasuredEpoch]:
     """Epochs of one rank on held graphs, in one unit and chunk by chunk; the fastest of each.
 
     Args:
@@ -109,7 +111,7 @@ def measure_runs(model: str, preset: Preset, checks: list[ResultCheck] | None = 
         for fusion, units in (("none", placement.units), ("whole", 1)):
             meter = Meter(device="cpu", timing=True)
             comm = LocalCommunicator(meter=meter, seed=task.seed)
-            trainer = RankTrainer(comm, task, data, placement, fusion=fusion, graph=graph)
+            trainer = ChunkRankTrainer(comm, task, data, placement, fusion=fusion, graph=graph)
             trainer.train_epoch()
             best: dict[str, float] = {}
             for _ in range(EPOCHS[preset]):
@@ -119,7 +121,7 @@ def measure_runs(model: str, preset: Preset, checks: list[ResultCheck] | None = 
                     best[phase] = min(best.get(phase, float("inf")), seconds)
             vertices = graph.num_vertices
             structure = best["gnn"] + best.get("transfer", 0.0)
-            found.append(Run(vertices, edges, units, vertices, structure, best["rnn"]))
+            found.append(MeasuredEpoch(vertices, edges, units, vertices, structure, best["rnn"]))
             trainers[f"DGC, fusion {fusion}"] = trainer
         if dataset == compared:
             oracle = SequenceOracle(task, data, label=f"{dataset}/{model}")

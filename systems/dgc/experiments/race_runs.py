@@ -44,8 +44,8 @@ from dgbench.systems.dgc.experiments.settings import (
 )
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
-from dgbench.systems.dgc.turns import WARM, RankTurns, TrainedAnswers, take_rank_turns
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
+from dgbench.systems.dgc.turns import WARM, ChunkRaceResult, TrainedAnswers, take_rank_turns
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ KEPT_OF_OTHERS: Final[dict[Preset, int | None]] = {
 """The same of a dataset of the user's."""
 
 
-def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, RankSettings]:
+def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, ChunkRankSettings]:
     """The paper's six, in its order.
 
     Args:
@@ -141,7 +141,7 @@ def labelled(dataset: str, part: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RaceJob:
     """One race of a cell.
 
     Attributes:
@@ -153,7 +153,7 @@ class Job:
     dataset: str
     task: SequenceWorkload
     data: SnapshotSequence
-    contenders: Mapping[str, RankSettings]
+    contenders: Mapping[str, ChunkRankSettings]
     part: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -171,9 +171,9 @@ def jobs_of(
     datasets: Sequence[str],
     models: Sequence[str],
     preset: Preset,
-    chosen: Mapping[str, RankSettings],
+    chosen: Mapping[str, ChunkRankSettings],
     kept: Mapping[str, int] | None = None,
-) -> Iterator[Job]:
+) -> Iterator[RaceJob]:
     """Races of every model on every dataset, whose snapshots are opened once.
 
     Args:
@@ -188,7 +188,7 @@ def jobs_of(
             fields = {"snapshots": kept[dataset]} if kept and dataset in kept else {}
             task = task_of(dataset, model, preset, **fields)
             data = load_sequences(task) if data is None else data
-            yield Job(dataset, task, data, chosen)
+            yield RaceJob(dataset, task, data, chosen)
 
 
 def before_ranks() -> None:
@@ -199,7 +199,7 @@ def before_ranks() -> None:
 
 @one_thread()  # as ranks have; two that share busy cores would wait for one another
 def race(
-    jobs: Iterator[Job] | Sequence[Job],
+    jobs: Iterator[RaceJob] | Sequence[RaceJob],
     ranks: int,
     context: RunContext,
     *,
@@ -262,7 +262,7 @@ def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
     return {**found.data, "dataset": ", ".join(names), "twin": twin}
 
 
-def _keep(found: Measurement, job: Job, turns: RankTurns, oracle: SequenceOracle) -> None:
+def _keep(found: Measurement, job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> None:
     """Add what a race found to a row's observations, deviations and checks."""
     found.deviation[job.key] = max(
         oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
@@ -299,7 +299,7 @@ def _keep(found: Measurement, job: Job, turns: RankTurns, oracle: SequenceOracle
     found.observe("snapshots", graph.steps, **job.dims)
 
 
-def _checks(job: Job, turns: RankTurns, oracle: SequenceOracle) -> list[ResultCheck]:
+def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> list[ResultCheck]:
     """Checks of every contender of a race: what it computes, who does what, and what it sends."""
     found: list[ResultCheck] = []
     first = turns.later[0]
@@ -328,7 +328,7 @@ def replicas_equal(ranks: Sequence[TrainedAnswers], name: str) -> ResultCheck:
 
 
 def _counted(
-    job: Job, turns: RankTurns, name: str, rows: Mapping[str, np.ndarray], shape: Shape
+    job: RaceJob, turns: ChunkRaceResult, name: str, rows: Mapping[str, np.ndarray], shape: Shape
 ) -> ResultCheck:
     """A check of the bytes of an epoch; with stale rows, of all rows, sent and held back."""
     sent = {key: int(matrix.sum()) for key, matrix in rows.items() if matrix.any()}
@@ -358,11 +358,11 @@ def _sent(history: Sequence[StaleEpoch]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Race:
+class RaceRecord:
     """A race as its row keeps it.
 
     Attributes:
-        row: of the race. dataset, part, model: what was trained, as of a `Job`.
+        row: of the race. dataset, part, model: what was trained, as of a `RaceJob`.
         names: contenders.
     """
 
@@ -459,17 +459,17 @@ def dataset_title(dataset: str, twin: bool = False) -> str:
     return BY_NAME[dataset].title + (" (twin)" if twin else "")
 
 
-def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
+def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecord]:
     """All races of an experiment's rows, in the order of datasets and models; of several rounds the
     last counts."""
-    found: dict[tuple[Any, ...], Race] = {}
+    found: dict[tuple[Any, ...], RaceRecord] = {}
     for row in rows_of(rows, experiment=experiment, **params):
         first = Table.of([row]).where("epoch_time", turn=0)
         for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
             part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
             key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
             names = tuple(one["setting"] for one in mine)
-            found[key] = Race(row, dataset, part, model, names)
+            found[key] = RaceRecord(row, dataset, part, model, names)
     order = {name: i for i, name in enumerate((*BY_NAME,))}
     models = {name: i for i, name in enumerate(MODEL_TITLES)}
     return sorted(
@@ -482,6 +482,6 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
     )
 
 
-def real(found: Sequence[Race]) -> list[Race]:
+def real(found: Sequence[RaceRecord]) -> list[RaceRecord]:
     """Races on real data, which may decide between partitions."""
     return [one for one in found if not one.twin]

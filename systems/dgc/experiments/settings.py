@@ -23,7 +23,7 @@ PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ChunkedGraph:
     """One graph and our settings for it.
 
     Attributes:
@@ -52,10 +52,10 @@ class Graph:
 
 
 GRAPHS: Final = (
-    Graph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
-    Graph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
-    Graph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0)),
-    Graph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0)),
+    ChunkedGraph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
 )  # fmt: skip
 """The paper's four graphs, in its order."""
 
@@ -64,17 +64,17 @@ PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=(
 
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 HELD: Final = (
-    Graph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, real=True),
-    Graph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, real=True),
-    Graph("amazon-magazine", "Amazon magazines", None, "", ONE, real=True),
-    Graph("wikipedia", "Wikipedia", None, "", ONE, real=True),
-    Graph("email-eu-core", "email-Eu", None, "", ONE, real=True),
+    ChunkedGraph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, real=True),
+    ChunkedGraph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, real=True),
+    ChunkedGraph("amazon-magazine", "Amazon magazines", None, "", ONE, real=True),
+    ChunkedGraph("wikipedia", "Wikipedia", None, "", ONE, real=True),
+    ChunkedGraph("email-eu-core", "email-Eu", None, "", ONE, real=True),
 )
 """Real data held here, in the windows of their cards: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
-    ALL, lambda card: Graph(card.name, card.title, None, "", ONE, real=True)
+    ALL, lambda card: ChunkedGraph(card.name, card.title, None, "", ONE, real=True)
 )
 panel: Final = BY_NAME.panel
 
@@ -106,7 +106,7 @@ def model_title(row: Any) -> str:
     return MODEL_TITLES[row.params["model"]]
 
 
-def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:
+def workload(graph: ChunkedGraph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:
     """Our training task with the paper's settings (7.1) on one graph.
 
     Args:

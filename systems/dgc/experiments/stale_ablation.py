@@ -31,21 +31,21 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     LAST,
     TITLES,
     WORKERS,
-    Job,
-    Outcome,
+    StaleJob,
+    StaleJobResult,
     place_chunks,
 )
 from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
 _FULL: Final = (*_QUICK, "global", "fresh states", "quantile", "ten whole epochs")
 CHECKED_EPOCHS: Final = 4
 STORE_EPOCHS: Final = 7
-MOST_GAP: Final = 1e-3
+MAX_LOSS_GAP: Final = 1e-3
 """Relative gap of losses between ranks and one process, above which they train something else.
 Sums in another order may move a row across its threshold, and what it held then differs."""
 
@@ -79,10 +79,10 @@ class StaleAblation(StaleTable):
         "paper": tuple((name,) for name in HELD_NAMES),
     }
 
-    def jobs(self, cell: Cell, preset: Preset) -> list[Job]:
+    def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
         models = ("tgcn_2layer",) if preset in ("smoke", "quick") else MODELS
         return [
-            Job(dataset, model, self.settings[preset], preset)
+            StaleJob(dataset, model, self.settings[preset], preset)
             for dataset in str(cell.params["graphs"]).split()
             for model in models
         ]
@@ -95,10 +95,10 @@ class StaleAblation(StaleTable):
         if context.preset != "smoke":
             checked = ("tgcn_2layer",) if context.preset == "quick" else MODELS
             for model in checked:
-                _compare(found, Job(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
+                _compare(found, StaleJob(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
         if context.preset in ("full", "paper"):
             for model in MODELS:
-                compare_store(found, Job(name, model, (), "quick", epochs=STORE_EPOCHS))
+                compare_store(found, StaleJob(name, model, (), "quick", epochs=STORE_EPOCHS))
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -123,7 +123,7 @@ class StaleAblation(StaleTable):
         return f"{text} Through one server: {'; '.join(through)}." if through else text
 
 
-def _note(found: Measurement, job: Job, outcome: Outcome) -> None:
+def _note(found: Measurement, job: StaleJob, outcome: StaleJobResult) -> None:
     """Add thresholds, copies and late savings of each run to a row."""
     for name, run in outcome.learned.items():
         if name == "without":
@@ -147,7 +147,7 @@ def _shown(epochs: int) -> set[int]:
     return set(range(2, epochs + 1, max(1, epochs // 20))) | {epochs}
 
 
-def _compare(found: Measurement, job: Job) -> None:
+def _compare(found: Measurement, job: StaleJob) -> None:
     """Train on ranks and in one process, and compare their losses."""
     task = job.workload()
     data = load_sequences(task)
@@ -160,7 +160,7 @@ def _compare(found: Measurement, job: Job) -> None:
     gap = max(abs(a / b - 1) for a, b in zip(ranks[0][0], losses, strict=True))
     name = f"{WORKERS} ranks"
     found.checks += [
-        close("losses", ranks[0][0], losses, MOST_GAP, against="one process", system=name,
+        close("losses", ranks[0][0], losses, MAX_LOSS_GAP, against="one process", system=name,
               part=MODEL_TITLES[job.model]),
         SequenceOracle(task, data).check_losses(ranks[0][0][:1], name),
     ]  # fmt: skip
@@ -176,13 +176,13 @@ def _compare(found: Measurement, job: Job) -> None:
     observe("memory", alone.cache_bytes, method="ranks", of="formula")
 
 
-def _be(comm: Communicator, job: Job) -> tuple[list[float], list[Any], int, int]:
+def _be(comm: Communicator, job: StaleJob) -> tuple[list[float], list[Any], int, int]:
     """Be one rank: losses, history, bytes of copies as a sender and as a receiver."""
     task = job.workload()
     data = load_sequences(task)
     graph, placement = place_chunks(data, task)
     rows = StaleRows(comm, StaleSettings())
-    trainer = RankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
+    trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
     losses = [trainer.train_epoch() for _ in range(job.length)]
     return losses, rows.history, rows.cache_bytes, rows.received_bytes
 

@@ -9,8 +9,14 @@ from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
-from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
-from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, Outcome, measured, run_jobs
+from dgbench.systems.dgc.experiments.stale_points import StaleRunPoint, mean, points
+from dgbench.systems.dgc.experiments.stale_runs import (
+    WORKERS,
+    StaleJob,
+    StaleJobResult,
+    measured,
+    run_jobs,
+)
 
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
@@ -48,10 +54,10 @@ class StaleTable(Experiment):
             for names in self.graphs[preset]
         ]
 
-    def jobs(self, cell: Cell, preset: Preset) -> list[Job]:
+    def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
         """What a cell trains, the costliest first."""
         return [
-            Job(dataset, model, self.settings[preset], preset)
+            StaleJob(dataset, model, self.settings[preset], preset)
             for dataset in str(cell.params["graphs"]).split()
             for model in self.models
         ]
@@ -61,7 +67,7 @@ class StaleTable(Experiment):
 
     def train(
         self, cell: Cell, context: RunContext
-    ) -> tuple[Measurement, list[tuple[Job, Outcome]]]:
+    ) -> tuple[Measurement, list[tuple[StaleJob, StaleJobResult]]]:
         """All runs of a cell, as a measurement and one by one."""
         jobs = self.jobs(cell, context.preset)
         outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
@@ -69,7 +75,7 @@ class StaleTable(Experiment):
         return found, list(zip(jobs, outcomes, strict=True))
 
 
-def title(point: Point) -> str:
+def title(point: StaleRunPoint) -> str:
     """A graph's title as a figure shows it."""
     return BY_NAME[point.dataset].title
 
@@ -114,7 +120,7 @@ def missing_points(rows: Sequence[Any], experiment: str, panel: str) -> list[dic
     ]
 
 
-def of_held(rows: Sequence[Any], experiment: str, setting: str) -> list[Point]:
+def of_held(rows: Sequence[Any], experiment: str, setting: str) -> list[StaleRunPoint]:
     """Runs of one setting on held data."""
     usable = select(rows, experiment=experiment)
     return points(usable, where=lambda d, m, s: d in HELD_NAMES and s == setting)

@@ -10,7 +10,7 @@ from dgbench.lab.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class StaleRunPoint:
     """A run of a row.
 
     Attributes:
@@ -38,7 +38,7 @@ class Point:
 
 def points(
     rows: Sequence[Any], *, where: Callable[[str, str, str], bool] | None = None
-) -> list[Point]:
+) -> list[StaleRunPoint]:
     """All runs of rows that have one without stale aggregation beside them.
 
     Args:
@@ -61,10 +61,12 @@ def points(
     return found
 
 
-def _point(row: Any, dataset: str, model: str, setting: str, run: Table, base: float) -> Point:
+def _point(
+    row: Any, dataset: str, model: str, setting: str, run: Table, base: float
+) -> StaleRunPoint:
     (share,) = run.where("accuracy", of=None).values
     (tested,) = run.where("scored").values
-    return Point(
+    return StaleRunPoint(
         row=row,
         dataset=dataset,
         model=model,
@@ -91,10 +93,10 @@ class Mean:
     saved_rows: float = 0.0
     saved_bytes: float = 0.0
     runs: int = 0
-    parts: tuple[Point, ...] = field(default=())
+    parts: tuple[StaleRunPoint, ...] = field(default=())
 
 
-def mean(found: Sequence[Point]) -> Mean:
+def mean(found: Sequence[StaleRunPoint]) -> Mean:
     """Means of drops and savings, every run alike."""
     if not found:
         return Mean()

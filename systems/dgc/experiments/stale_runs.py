@@ -22,7 +22,7 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.base.conditioning import LEAST
+from dgbench.systems.base.conditioning import MIN_TOLERANCE
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
@@ -104,7 +104,7 @@ def steps(name: str, preset: Preset) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StaleJob:
     """Runs on one graph and model that share data and placement.
 
     Attributes:
@@ -178,7 +178,7 @@ class Learned:
 
 
 @dataclass(slots=True)
-class Outcome:
+class StaleJobResult:
     """What a job found.
 
     Attributes:
@@ -216,7 +216,7 @@ def place_chunks(
     return graph, partition_chunks(graph, counts, count, ChunkSettings(apart=False)).placement
 
 
-def run_job(job: Job) -> Outcome:
+def run_job(job: StaleJob) -> StaleJobResult:
     """Train all settings of a job in this process, one thread."""
     task = job.workload()
     data = load_sequences(task)
@@ -237,7 +237,7 @@ def run_job(job: Job) -> Outcome:
                 trainer = AuditedStaleWorkers(workers, settings, edges, f"{label} {name}")
             else:
                 trainer = StaleWorkers(workers, settings)
-            seen = _Seen(epochs=drawn(job.changes, 1) if number == 0 else [])
+            seen = _EpochRecord(epochs=drawn(job.changes, 1) if number == 0 else [])
             learned[name] = _train(trainer, job, changes if number == 0 else None, seen)
             # The first epoch sends every row; without a threshold all do.
             losses = learned[name].losses[: 1 if settings else None]
@@ -250,7 +250,7 @@ def run_job(job: Job) -> Outcome:
             if name in asked:
                 checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
         gap = abs(learned[job.stale[0]].losses[0] / oracle.losses[0] - 1)
-    return Outcome(
+    return StaleJobResult(
         learned=learned,
         changes=changes,
         data=describe(data),
@@ -262,7 +262,7 @@ def run_job(job: Job) -> Outcome:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _EpochRecord:
     """What a run shows on its way.
 
     Attributes:
@@ -292,7 +292,9 @@ def _counted(run: Learned, workers: Workers, edges: EdgeRecount, epochs: int) ->
     return counted({"boundary": boundary, "rows": run.rows, "bytes": run.bytes}, wanted)
 
 
-def _moved(changes: Mapping[int, Tensor], seen: _Seen, oracle: SequenceOracle) -> list[ResultCheck]:
+def _moved(
+    changes: Mapping[int, Tensor], seen: _EpochRecord, oracle: SequenceOracle
+) -> list[ResultCheck]:
     """Checks of how far outputs moved in an epoch, against the oracle at both parameters."""
     found = []
     for epoch in seen.epochs:
@@ -300,13 +302,15 @@ def _moved(changes: Mapping[int, Tensor], seen: _Seen, oracle: SequenceOracle) -
         wanted = torch.linalg.vector_norm(after - before, dim=1)
         # What is left of two outputs has the rounding of both.
         share = float(after.norm() / wanted.norm().clamp(min=1e-300))
-        check = close("distances", changes[epoch], wanted, LEAST * max(1.0, share), against=AGAINST)
+        check = close(
+            "distances", changes[epoch], wanted, MIN_TOLERANCE * max(1.0, share), against=AGAINST
+        )
         found.append(structs.replace(check, part=f"epoch {epoch}"))
     return found
 
 
 def _train(
-    trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None, shown: _Seen
+    trainer: StaleWorkers, job: StaleJob, changes: dict[int, Tensor] | None, shown: _EpochRecord
 ) -> Learned:
     losses, fresh, seen = [], [], []
     before: Tensor | None = None
@@ -344,7 +348,7 @@ def _train(
     )
 
 
-def run_jobs(jobs: Sequence[Job], *, timeout_s: float) -> list[Outcome]:
+def run_jobs(jobs: Sequence[StaleJob], *, timeout_s: float) -> list[StaleJobResult]:
     """Run jobs in as many processes as there are cores, at most two, each started once.
 
     Args:
@@ -361,13 +365,13 @@ def run_jobs(jobs: Sequence[Job], *, timeout_s: float) -> list[Outcome]:
     if processes < 2:
         return [run_job(job) for job in jobs]
     found = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
-    joined: dict[int, Outcome] = {}
+    joined: dict[int, StaleJobResult] = {}
     for part in found:
         joined |= part
     return [joined[number] for number in range(len(jobs))]
 
 
-def _take(comm: Communicator, jobs: tuple[Job, ...]) -> dict[int, Outcome]:
+def _take(comm: Communicator, jobs: tuple[StaleJob, ...]) -> dict[int, StaleJobResult]:
     """Every rank takes each P-th job, there and back, so that the first is not always the worst."""
     turns = [number % (2 * comm.size) for number in range(len(jobs))]
     mine = [
@@ -378,7 +382,7 @@ def _take(comm: Communicator, jobs: tuple[Job, ...]) -> dict[int, Outcome]:
     return {number: run_job(jobs[number]) for number in mine}
 
 
-def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
+def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Measurement:
     """All runs of a cell as one measurement."""
     found = Measurement()
     for job, outcome in zip(jobs, outcomes, strict=True):

@@ -15,18 +15,18 @@ from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.exchange import PlainRows
-from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, place_chunks
+from dgbench.systems.dgc.experiments.stale_runs import WORKERS, StaleJob, place_chunks
 from dgbench.systems.dgc.sequence_oracle import STEPS, SequenceOracle
 from dgbench.systems.dgc.store import StoreRows
-from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.trainer import ChunkRankTrainer
 
 WARM: Final = 2
-MOST_GAP: Final = 1e-4
+MAX_LOSS_GAP: Final = 1e-4
 """Relative gap of losses; the server adds gradients of a row in another order."""
 
 
 @dataclass(slots=True)
-class _Served:
+class _StoreRankOutput:
     """What one rank tells: of all epochs losses, of those that count seconds, of one the rest."""
 
     losses: list[float]
@@ -37,7 +37,7 @@ class _Served:
     pulled: int
 
 
-def compare_store(found: Measurement, job: Job) -> None:
+def compare_store(found: Measurement, job: StaleJob) -> None:
     """Train through the store and without it, and note both in a row (`method`).
 
     Observed are seconds of an epoch and those in which the server moved rows, and bytes of an
@@ -64,11 +64,11 @@ def compare_store(found: Measurement, job: Job) -> None:
     through = {"against": "direct exchange", "system": "store", "part": start}
     task = job.workload()
     oracle = SequenceOracle(task, load_sequences(task), label=start)
-    found.checks.append(close("losses", losses["store"], losses["plain"], MOST_GAP, **through))
+    found.checks.append(close("losses", losses["store"], losses["plain"], MAX_LOSS_GAP, **through))
     found.checks += [oracle.check_losses(some[:STEPS], name) for name, some in losses.items()]
 
 
-def _be(comm: Communicator, job: Job, server: bool) -> _Served:
+def _be(comm: Communicator, job: StaleJob, server: bool) -> _StoreRankOutput:
     """Be one rank."""
     task = job.workload()
     data = load_sequences(task)
@@ -76,7 +76,7 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
     if server:
         placement = replace(placement, workers=comm.size)
     rows = StoreRows(comm) if server else PlainRows(comm)
-    trainer = RankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
+    trainer = ChunkRankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
     losses = [trainer.train_epoch() for _ in range(WARM)]
     comm.traffic.clear()
     comm.meter.reset()
@@ -88,7 +88,7 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
         seconds.append(time.perf_counter() - begin)
         if len(seconds) == 1:
             traffic, counters = comm.traffic.copy(), dict(comm.meter.counters)
-    return _Served(
+    return _StoreRankOutput(
         losses=losses,
         seconds=seconds,
         traffic=traffic,

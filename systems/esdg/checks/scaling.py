@@ -18,7 +18,7 @@ from dgbench.systems.esdg.experiments import fig5_curves, fig7
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
     TABLE2_STEPS,
-    Epoch,
+    ProjectedSnapshotEpoch,
     exchange_excess,
     snapshot_epoch,
     speedups,
@@ -29,7 +29,7 @@ from dgbench.systems.esdg.experiments.projection import (
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.table2 import remote_per_vertex_step, standing_for_paper
 
-Line = dict[int, Epoch]
+Line = dict[int, ProjectedSnapshotEpoch]
 Verdict = Callable[[Line], bool]
 
 NONE5 = "no share of a rank was measured: the experiment 'fig5' did not run"
@@ -337,7 +337,7 @@ def hyper_times(claim: Claim, rows: Sequence[Any]) -> Finding:
 def _times(
     claim: Claim,
     rows: Sequence[Any],
-    epoch: Callable[..., Epoch],
+    epoch: Callable[..., ProjectedSnapshotEpoch],
     extra: str = "",
     also: Sequence[Any] = (),
 ) -> Finding:

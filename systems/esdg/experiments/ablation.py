@@ -36,11 +36,11 @@ from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
     MODELS,
-    Graph,
+    SnapshotGraph,
     workload,
 )
 from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
-from dgbench.systems.esdg.ranked import RankSettings, train_ranked
+from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
 LADDER: Final = ("checkpoint", "precompute", "lean", "fused_scan", "difference", "fallback",
@@ -170,7 +170,7 @@ def _points(preset: Preset) -> list[tuple[str, str, str]]:
     return [point for point in every if point[1:] != ("evolvegcn_o", "reuse")]
 
 
-def _task(graph: Graph, model: str, preset: Preset, kind: str) -> TimelineWorkload:
+def _task(graph: SnapshotGraph, model: str, preset: Preset, kind: str) -> TimelineWorkload:
     few = kind == "precompute" and preset == "quick"
     return workload(
         graph,
@@ -279,7 +279,7 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
     checks: list[ResultCheck] = []
     for turn in range(pairs):
         for reuse in (False, True) if turn % 2 == 0 else (True, False):
-            chosen = RankSettings(blocks=BLOCKS, reuse=reuse)
+            chosen = SnapshotRankSettings(blocks=BLOCKS, reuse=reuse)
             run = train_ranked(
                 task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60, device=context.device,
                 compared=oracle.request if turn == pairs - 1 else None,

@@ -21,7 +21,7 @@ from dgbench.kernels_cuda.difference import Index, difference_bytes, plain_bytes
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
-from dgbench.systems.esdg.experiments.settings import Graph
+from dgbench.systems.esdg.experiments.settings import SnapshotGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Occurrences:
     data: dict[str, Any]
 
     @classmethod
-    def of(cls, graph: Graph, preset: Preset) -> Occurrences:
+    def of(cls, graph: SnapshotGraph, preset: Preset) -> Occurrences:
         """Open the events and cut their time into the paper's number of windows, or the card's."""
         steps = int(graph.bins or datasets.card(graph.name).default_snapshots)
         events = datasets.open_events(graph.name, scale=graph.scale(preset))

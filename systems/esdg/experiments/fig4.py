@@ -40,7 +40,7 @@ from dgbench.systems.esdg.experiments.settings import (
     MODELS,
     RANKS,
     SMOOTHING,
-    Graph,
+    SnapshotGraph,
     panel,
     snapshots,
     workload,
@@ -191,7 +191,7 @@ class Fig4(Experiment):
         return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def smoothing_length(graph: Graph, model: str) -> int:
+def smoothing_length(graph: SnapshotGraph, model: str) -> int:
     """Snapshots that an edge stays in what this model reads; 1 without smoothing."""
     return {"none": 1, "edge_life": graph.edge_life, "m_transform": graph.window}[SMOOTHING[model]]
 
@@ -202,7 +202,7 @@ def runs_of(steps: int, blocks: int, ranks: int) -> list[list[range]]:
     return [[block[rank] for block in shares] for rank in range(ranks)]
 
 
-def count_bytes(graph: Graph, preset: Preset) -> Measurement:
+def count_bytes(graph: SnapshotGraph, preset: Preset) -> Measurement:
     """Bytes that one epoch brings in both its passes, for all models, blocks and ranks.
 
     Matrices (`topology_sent`) are plain, as differences (`forced`), or as whichever is less
@@ -251,7 +251,9 @@ def _observe_ranks(
         found.observe("host_to_device", PASSES * count, **dims, **where)
 
 
-def _recounted(found: Occurrences, graph: Graph, blocks: list[int], row: int) -> Measurement:
+def _recounted(
+    found: Occurrences, graph: SnapshotGraph, blocks: list[int], row: int
+) -> Measurement:
     """The counts again: edges of a window that slides, each rank's snapshots one by one."""
     edges, steps = RawEdges(found), len(range(1, found.steps))
     wanted = _sizes(row // 8, steps, 2 * steps * row)

@@ -47,7 +47,7 @@ from dgbench.systems.esdg.experiments.settings import (
     MODEL_TITLES,
     MODELS,
     RANKS,
-    Graph,
+    SnapshotGraph,
     snapshots,
     workload,
 )
@@ -69,7 +69,7 @@ SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 
 MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
-LEAST_TURNS = {"smoke": 2, "quick": 8, "full": 12}
+MIN_ROUNDS = {"smoke": 2, "quick": 8, "full": 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
 RANKED = ("amlsim",)
@@ -156,7 +156,7 @@ class Fig5(Experiment):
             return shares(graph, model, context.preset)
         if part == "ranks":
             task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
-            least = LEAST_TURNS[_size(context.preset)]
+            least = MIN_ROUNDS[_size(context.preset)]
             return in_turns(task, int(cell.params["ranks"]), context, cell.timeout_s, least)
         raise UnsupportedError(f"fig5 has no part '{part}'")
 
@@ -207,12 +207,12 @@ def _size(preset: Preset) -> str:
     return preset if preset in ("smoke", "quick") else "full"
 
 
-def ranks_scale(graph: Graph, preset: Preset) -> float:
+def ranks_scale(graph: SnapshotGraph, preset: Preset) -> float:
     """Size of the twin that ranks of this machine train on; also that of the larger shares."""
     return graph.scale("smoke" if preset in ("smoke", "quick") else "quick")
 
 
-def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
+def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
     torch.set_num_threads(1)
     size = _size(preset)
@@ -248,7 +248,9 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
     return found
 
 
-def _byte_check(data: SnapshotSequence, graph: Graph, model: str, own: Measurement) -> ResultCheck:
+def _byte_check(
+    data: SnapshotSequence, graph: SnapshotGraph, model: str, own: Measurement
+) -> ResultCheck:
     """Bytes of a snapshot at the printed size, and the part of them that a difference takes."""
     changes = sequence_changes([data.topology[t] for t in range(len(data))])
     whole = [entry_bytes(n) for n in changes.entries.tolist()][1:]

@@ -14,8 +14,8 @@ from dgbench.systems.esdg.experiments.parts import costs_of
 from dgbench.systems.esdg.experiments.projection import (
     TABLE2_STEPS,
     V100_BYTES_PER_S,
-    Epoch,
-    Job,
+    ProjectedModel,
+    ProjectedSnapshotEpoch,
     printed_speed,
     snapshot_epoch,
     v100_cluster,
@@ -25,10 +25,10 @@ from dgbench.systems.esdg.experiments.settings import RANKS
 NAME = "fig5"
 
 
-def job_of(row: Any, **fields: Any) -> Job:
+def job_of(row: Any, **fields: Any) -> ProjectedModel:
     """What a row of `shares` projects: its graph at the size of Table 1."""
     plain = number(row, "estimate", of="snapshot")
-    job = Job(
+    job = ProjectedModel(
         model=str(row.params["model"]),
         steps=number(row, "snapshots"),
         nodes=number(row, "vertices"),
@@ -88,7 +88,7 @@ def copied(rows: Iterable[Any]) -> float:
     return median(number(row, "bandwidth", of="copy") for row in rows)
 
 
-Curves = dict[str, dict[tuple[str, str], dict[int, Epoch]]]
+Curves = dict[str, dict[tuple[str, str], dict[int, ProjectedSnapshotEpoch]]]
 
 
 def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
@@ -109,16 +109,16 @@ def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
 
 
 def project(
-    job: Job, speed: float, *, network: float | None = None, error: float | None = None
-) -> dict[int, Epoch]:
+    job: ProjectedModel, speed: float, *, network: float | None = None, error: float | None = None
+) -> dict[int, ProjectedSnapshotEpoch]:
     """Epochs by P on the paper's cluster, from the smallest P whose memory suffices."""
     return dict(_project(job, speed, network, error))
 
 
 @lru_cache(maxsize=256)
 def _project(
-    job: Job, speed: float, network: float | None, error: float | None
-) -> tuple[tuple[int, Epoch], ...]:
+    job: ProjectedModel, speed: float, network: float | None, error: float | None
+) -> tuple[tuple[int, ProjectedSnapshotEpoch], ...]:
     found = []
     for p in RANKS:
         try:

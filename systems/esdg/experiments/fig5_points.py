@@ -18,7 +18,7 @@ from dgbench.systems.esdg.experiments.fig5_curves import (
 )
 from dgbench.systems.esdg.experiments.parts import costs_of
 from dgbench.systems.esdg.experiments.projection import (
-    Epoch,
+    ProjectedSnapshotEpoch,
     h200,
     scaled_points,
     snapshot_epoch,
@@ -136,7 +136,9 @@ def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         }
         one = nodes["V100"][1].seconds
 
-        def over_one(epochs: Mapping[int, Epoch], one: float = one) -> dict[int, float]:
+        def over_one(
+            epochs: Mapping[int, ProjectedSnapshotEpoch], one: float = one
+        ) -> dict[int, float]:
             return {p: one / epoch.seconds for p, epoch in epochs.items()}
 
         common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}

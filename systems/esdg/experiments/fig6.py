@@ -42,7 +42,7 @@ from dgbench.systems.esdg.oracle import (
     load_parameters,
     summary,
 )
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Fig6(Experiment):
 
 
 @dataclass(slots=True)
-class _Found:
+class _VolumeRankOutput:
     """What one rank tells, by partition (`snapshot64` in float64).
 
     Attributes:
@@ -196,12 +196,12 @@ def _train(
     epochs: int,
     seeds: int,
     request: ResultRequest,
-) -> _Found:
+) -> _VolumeRankOutput:
     """Be one rank: first of both partitions, then with sequential runs of its own."""
-    found = _Found({}, {}, {}, {})
+    found = _VolumeRankOutput({}, {}, {}, {})
     for dtype, mark in ((torch.float32, ""), (torch.float64, "64")):
         for name in PARTITIONS:
-            trainer = RankTrainer(
+            trainer = SnapshotRankTrainer(
                 comm,
                 task,
                 data,
@@ -225,14 +225,14 @@ def _train(
     for name, mine, dtype in jobs[comm.rank :: comm.size]:
         dtype_name = "" if dtype == torch.float32 else FLOAT64
         plain = PlainTimeline(mine, data, dtype=dtype)
-        judge = None if dtype_name else RankTrainer(LocalCommunicator(), mine, data)
+        judge = None if dtype_name else SnapshotRankTrainer(LocalCommunicator(), mine, data)
         curves = _curves(plain, judge, epochs)
         found.curves |= {(what, name, dtype_name): c for what, c in curves.items()}
     return found
 
 
 def _curves(
-    trainer: TimelineTrainer, judge: RankTrainer | None, epochs: int
+    trainer: TimelineTrainer, judge: SnapshotRankTrainer | None, epochs: int
 ) -> dict[str, list[float]]:
     """Loss before each step, its time and, where a judge is given, test accuracy after it.
 
@@ -250,7 +250,9 @@ def _curves(
     return found
 
 
-def _compared(oracle: TimelineOracle, found: _Found, curves: Curves) -> list[ResultCheck]:
+def _compared(
+    oracle: TimelineOracle, found: _VolumeRankOutput, curves: Curves
+) -> list[ResultCheck]:
     """Results and first losses of both partitions, in both precisions; float64 leaves no room."""
     checks = []
     for mark, exact in (("", False), ("64", True)):
@@ -299,7 +301,7 @@ def _accuracy_checks(
     curves: Curves,
 ) -> list[ResultCheck]:
     """The last accuracies, from float64 outputs, on edges that the loss has not seen."""
-    judge = RankTrainer(LocalCommunicator(), task, data)
+    judge = SnapshotRankTrainer(LocalCommunicator(), task, data)
     step, (pairs,), label = judge.test_pairs()
     known = judge.task.pairs(step)[0][:, judge.task.pairs(step)[1] == 1]
     keys = [(p[1] * data.num_nodes + p[0]).numpy() for p in (pairs[:, label == 1], known)]

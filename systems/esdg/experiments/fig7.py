@@ -36,8 +36,8 @@ from dgbench.systems.esdg.experiments.projection import (
     CLUSTER,
     ITEM,
     V100_BYTES_PER_S,
-    Epoch,
-    Job,
+    ProjectedModel,
+    ProjectedSnapshotEpoch,
     scaled_points,
     snapshot_epoch,
     v100_cluster,
@@ -300,11 +300,11 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
 # What follows from it.
 
 
-def job_of(row: Any, ranks: int) -> Job:
+def job_of(row: Any, ranks: int) -> ProjectedModel:
     """The paper's weak-scaling run on so many GPUs; independent snapshots share no edges."""
     nodes = FIRST_NODES * ranks
     plain = 5.0 * ITEM * DENSITY * nodes
-    return Job(
+    return ProjectedModel(
         model=str(row.params["model"]),
         steps=STEPS,
         nodes=nodes,
@@ -333,7 +333,7 @@ def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
 
 def curves(
     rows: Sequence[Any], *, network: float | None = None
-) -> dict[str, dict[str, dict[int, Epoch]]]:
+) -> dict[str, dict[str, dict[int, ProjectedSnapshotEpoch]]]:
     """Projected epochs by reading, model and P; the graph grows with P."""
     error = link_error(rows, "largest")
     return {
@@ -348,7 +348,7 @@ def curves(
 
 def project(
     row: Any, speed: float, *, network: float | None = None, error: float | None = None
-) -> dict[int, Epoch]:
+) -> dict[int, ProjectedSnapshotEpoch]:
     """Epochs by P on the paper's cluster."""
     jobs = tuple((p, job_of(row, p)) for p in RANKS)
     return {p: replace(e, error=error) for p, e in _project(jobs, speed, network).items()}
@@ -356,12 +356,12 @@ def project(
 
 @lru_cache(maxsize=64)
 def _project(
-    jobs: tuple[tuple[int, Job], ...], speed: float, network: float | None
-) -> dict[int, Epoch]:
+    jobs: tuple[tuple[int, ProjectedModel], ...], speed: float, network: float | None
+) -> dict[int, ProjectedSnapshotEpoch]:
     return {p: snapshot_epoch(job, p, v100_cluster(p, speed, network=network)) for p, job in jobs}
 
 
-def gains(epochs: dict[int, Epoch]) -> dict[int, float]:
+def gains(epochs: dict[int, ProjectedSnapshotEpoch]) -> dict[int, float]:
     """Throughput over that of one rank: edges grow with P, so P t(1) / t(P)."""
     return {p: p * epochs[1].seconds / epoch.seconds for p, epoch in sorted(epochs.items())}
 

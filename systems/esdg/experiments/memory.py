@@ -37,7 +37,7 @@ from dgbench.systems.esdg.experiments.settings import (
     MODEL_TITLES,
     MODELS,
     RANKS,
-    Graph,
+    SnapshotGraph,
     workload,
 )
 from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap, summary
@@ -178,7 +178,7 @@ class Memory(Experiment):
         return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def _task(graph: Graph, model: str, preset: Preset) -> TimelineWorkload:
+def _task(graph: SnapshotGraph, model: str, preset: Preset) -> TimelineWorkload:
     if preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
         half = 1.0 if graph.real else graph.scale(preset) / 2
         return workload(graph, model, preset, scale=half, snapshots=9 if preset == "smoke" else 13)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 
-from dgbench.runtime.collectives import GroupCommunicator, ProcessorClock, Wire
+from dgbench.runtime.collectives import GroupCommunicator, LinkEmulation, ProcessorClock
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.weights import chain_run
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class OverlapTurns:
     """
 
     turns: dict[tuple[str, int], list[Turn]]
-    wires: dict[str, Wire]
+    wires: dict[str, LinkEmulation]
     convolve_s: float
     compute_s: float
     sent_bytes: int
@@ -94,11 +94,11 @@ class OverlapTurns:
 
 
 @dataclass(slots=True)
-class _Found:
+class _OverlapRankOutput:
     """What one rank tells."""
 
     turns: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    wires: dict[str, Wire] = field(default_factory=dict)
+    wires: dict[str, LinkEmulation] = field(default_factory=dict)
     convolve_s: float = 0.0
     compute_s: float = 0.0
     sent_bytes: int = 0
@@ -184,10 +184,12 @@ def _take(
     least: int,
     budget_s: float,
     request: ResultRequest | None,
-) -> _Found:
+) -> _OverlapRankOutput:
     """Be one rank."""
-    found = _Found()
-    trainers = {k: RankTrainer(comm, workload, data, checkpoint=False, pieces=k) for k in pieces}
+    found = _OverlapRankOutput()
+    trainers = {
+        k: SnapshotRankTrainer(comm, workload, data, checkpoint=False, pieces=k) for k in pieces
+    }
     for k, trainer in trainers.items():
         if request is not None:
             found.before[_named(k)] = TimelineResult.of(trainer, request)
@@ -212,7 +214,7 @@ def _take(
         if medium.slow:
             clock = ProcessorClock()
             busy = found.convolve_s if medium.slow == "convolutions" else found.compute_s
-            wire = found.wires[medium.name] = Wire(MESSAGE_S, found.sent_bytes / busy)
+            wire = found.wires[medium.name] = LinkEmulation(MESSAGE_S, found.sent_bytes / busy)
             comm.use_wire(wire, clock=clock)
         turns = _take_on(comm, trainers, clock, least, budget_s / len(media))
         found.turns |= {(medium.name, k): seconds for k, seconds in turns.items()}
@@ -232,7 +234,7 @@ def _named(pieces: int) -> str:
 
 def _take_on(
     comm: GroupCommunicator,
-    trainers: dict[int, RankTrainer],
+    trainers: dict[int, SnapshotRankTrainer],
     clock: ProcessorClock | None,
     least: int,
     budget_s: float,
@@ -257,7 +259,7 @@ def _take_on(
     return found
 
 
-def convolution_seconds(trainer: RankTrainer) -> float:
+def convolution_seconds(trainer: SnapshotRankTrainer) -> float:
     """Processor seconds of this rank's convolutions in an epoch, forward and backward.
 
     Of layers whose temporal half follows (their outputs are sent) or goes before (their inputs

@@ -17,7 +17,7 @@ from dgbench.lab.table import number
 from dgbench.runtime.collectives import GroupCommunicator, TrafficMatrix
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.ranks import launch
-from dgbench.runtime.topology import AlphaBeta, Point, fit, measure_exchange
+from dgbench.runtime.topology import AlphaBeta, MeasuredExchange, fit, measure_exchange
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
@@ -36,10 +36,10 @@ from dgbench.systems.esdg.experiments.recount import (
     redistributed,
 )
 from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
-from dgbench.systems.esdg.experiments.shares import Share
+from dgbench.systems.esdg.experiments.shares import MeasuredShare
 from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
-from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.ranked import RankedRun, RankSettings, train_ranked
+from dgbench.systems.esdg.partition import BlockShares
+from dgbench.systems.esdg.ranked import SnapshotRankedRun, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def costs_of(row: Any) -> Costs:
     )
 
 
-def share_checks(taken: Sequence[Share], found: Measurement) -> list[ResultCheck]:
+def share_checks(taken: Sequence[MeasuredShare], found: Measurement) -> list[ResultCheck]:
     """Checks of the shares, and of costs that are fitted to them as `observe_costs` adds them."""
     table = [(1.0, s.size, s.steps, s.steps * s.nodes) for s in taken]
     costs = costs_of(found)
@@ -101,7 +101,7 @@ def least_squares_gap(
     )
 
 
-def observe_costs(found: Measurement, taken: Sequence[Share]) -> None:
+def observe_costs(found: Measurement, taken: Sequence[MeasuredShare]) -> None:
     """Add the fitted costs of shares, with the seconds of each."""
     costs = fit_costs(taken)
     for share in taken:
@@ -148,7 +148,7 @@ def on_ranks(
     run = train_ranked(
         task,
         ranks,
-        RankSettings(),
+        SnapshotRankSettings(),
         budget_s=context.budget_s,
         timeout_s=0.9 * timeout_s,
         device=context.device,
@@ -208,7 +208,7 @@ def in_turns(
 
 
 def _trained(
-    data: SnapshotSequence, ranks: int, run: ScalingTurns | RankedRun, loops: int = 0
+    data: SnapshotSequence, ranks: int, run: ScalingTurns | SnapshotRankedRun, loops: int = 0
 ) -> Measurement:
     """What ranks sent and where they ran."""
     cores = len(os.sched_getaffinity(0))
@@ -252,7 +252,7 @@ def counted(sizes: Iterable[int]) -> Measurement:
         checks += _counted_checks(size, walked, closed)
         node = np.arange(size) // GPUS_PER_NODE
         inside = node[:, None] == node[None, :]
-        held = Shares(range(COUNTED_STEPS), COUNTED_NODES, size)
+        held = BlockShares(range(COUNTED_STEPS), COUNTED_NODES, size)
         kept = sum(len(s[0]) * len(v) for s, v in zip(held.steps, held.vertices, strict=True))
         width = 3 * sum(map(sum, model.redistributed_dims))
         found.observe("floats", int(floats[inside].sum()), of="inside", ranks=size)
@@ -261,7 +261,7 @@ def counted(sizes: Iterable[int]) -> Measurement:
         for of, count in _placed(size).items():
             wanted.observe("floats", count, of=of, ranks=size)
     for size in IDLE_RANKS:
-        held = Shares(range(IDLE_STEPS), COUNTED_NODES, size)
+        held = BlockShares(range(IDLE_STEPS), COUNTED_NODES, size)
         idle = sum(len(pieces[0]) == 0 for pieces in held.steps)
         found.observe("processes", idle, of="idle", ranks=size)
         without = sum(not part for part in parted(range(IDLE_STEPS), size))
@@ -303,7 +303,7 @@ def _placed(size: int) -> dict[str, int]:
 
 def exchange_points(
     comm: GroupCommunicator, sizes: Sequence[int], repeats: int, passes: int, method: Method
-) -> tuple[list[Point], dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[list[MeasuredExchange], dict[str, Tensor], dict[str, Tensor]]:
     """What a rank of `links` does: medians over passes, which a short disturbance hits once.
 
     Returns:
@@ -313,7 +313,7 @@ def exchange_points(
     comm.method = method
     found = [measure_exchange(comm, sizes, repeats=repeats) for _ in range(passes)]
     points = [
-        Point(at[0].messages, at[0].nbytes, median(point.seconds for point in at))
+        MeasuredExchange(at[0].messages, at[0].nbytes, median(point.seconds for point in at))
         for at in zip(*found, strict=True)
     ]
     arrived, sent = {}, {}
@@ -366,7 +366,7 @@ def links(*, short: bool = False) -> Measurement:
     return found
 
 
-def _fit_check(points: Sequence[Point], found: AlphaBeta, part: str) -> ResultCheck:
+def _fit_check(points: Sequence[MeasuredExchange], found: AlphaBeta, part: str) -> ResultCheck:
     """A check that latency and bandwidth are those with the least squares of relative errors."""
     costs = [found.alpha_s, 1 / found.bandwidth]
     table = [(p.messages, p.nbytes) for p in points]

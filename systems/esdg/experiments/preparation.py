@@ -22,7 +22,7 @@ from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
-from dgbench.systems.esdg.partition import Shares
+from dgbench.systems.esdg.partition import BlockShares
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import StepPlan, coordinates
 
@@ -80,11 +80,11 @@ class Preparation(Experiment):
         data = load_timeline(task)
         steps = [data.topology[t] for t in range(len(data))]
         made: list[VertexParts] = []
-        shares: list[Shares] = []
+        shares: list[BlockShares] = []
         received: list[int] = []
 
         def by_snapshots() -> None:
-            shares[:] = [Shares(range(len(steps)), data.num_nodes, ranks)]
+            shares[:] = [BlockShares(range(len(steps)), data.num_nodes, ranks)]
 
         def by_vertices() -> float:
             """Parts and lists; seconds of the parts alone."""
@@ -143,7 +143,7 @@ def _sizes(steps: int, vertices: int, ranks: int, received: int) -> Measurement:
 
 
 def _checks(
-    steps: Sequence[Csr], shares: Shares, parts: VertexParts, own: Measurement
+    steps: Sequence[Csr], shares: BlockShares, parts: VertexParts, own: Measurement
 ) -> list[ResultCheck]:
     """Everything has one owner, and rank 0 receives what its vertices read of others'."""
     received = 0

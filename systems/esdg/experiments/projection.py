@@ -28,8 +28,8 @@ from dgbench.runtime.collectives import ring_share
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology import Topology, esdg_cluster, h200_node
 from dgbench.systems.esdg.experiments.settings import table2
-from dgbench.systems.esdg.experiments.shares import Share
-from dgbench.systems.esdg.partition import Shares, block_ranges
+from dgbench.systems.esdg.experiments.shares import MeasuredShare
+from dgbench.systems.esdg.partition import BlockShares, block_ranges
 from dgbench.systems.esdg.plan import border_bytes, choose_blocks, paper_cost
 from dgbench.systems.esdg.volumes import timeline, vertex_floats
 
@@ -77,7 +77,7 @@ class Costs:
         return fixed + self.vertex_step_s * vertex_steps / speed
 
 
-def fit_costs(shares: Sequence[Share]) -> Costs:
+def fit_costs(shares: Sequence[MeasuredShare]) -> Costs:
     """Costs, none negative, with the least squares of relative errors.
 
     Raises:
@@ -110,7 +110,7 @@ def _solve(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProjectedModel:
     """What is trained, at the size that is projected.
 
     Attributes:
@@ -143,7 +143,7 @@ def _built(model: str, feature_dim: int, hidden_dim: int, window: int) -> Timeli
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TargetMachine:
     """Where an epoch is projected to.
 
     Attributes:
@@ -169,23 +169,23 @@ def cluster(size: int, network: float | None = None) -> Topology:
 
 def v100_cluster(
     size: int, speed: float, *, network: float | None = None, error: float | None = None
-) -> Machine:
+) -> TargetMachine:
     """`size` V100 of the paper's cluster."""
-    return Machine(cluster(size, network), speed, PCIE3_BYTES_PER_S, error)
+    return TargetMachine(cluster(size, network), speed, PCIE3_BYTES_PER_S, error)
 
 
-def h200(size: int, speed: float, *, error: float | None = None) -> Machine:
+def h200(size: int, speed: float, *, error: float | None = None) -> TargetMachine:
     """`size` H200 of one node with NVSwitch; `speed` is that of a V100.
 
     Raises:
         InvalidInputError: more than eight.
     """
     faster = speed * H200_BYTES_PER_S / V100_BYTES_PER_S
-    return Machine(h200_node().first(size), faster, PCIE5_BYTES_PER_S, error)
+    return TargetMachine(h200_node().first(size), faster, PCIE5_BYTES_PER_S, error)
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class ProjectedSnapshotEpoch:
     """A projected epoch: seconds of the slowest rank, nothing overlapped. Never a measurement.
 
     Attributes:
@@ -211,7 +211,7 @@ class Epoch:
         return self.communicate_s / self.seconds
 
 
-def plan_blocks(job: Job, size: int, memory: float = V100_MEMORY) -> int:
+def plan_blocks(job: ProjectedModel, size: int, memory: float = V100_MEMORY) -> int:
     """As few blocks as fit on `size` devices in the paper's layout, shares being equal.
 
     Raises:
@@ -234,7 +234,7 @@ def redistribution(
     count = np.zeros((size, size))
     messages = np.zeros((size, size))
     for times in block_ranges(steps, blocks):
-        shares = Shares(times, nodes, size)
+        shares = BlockShares(times, nodes, size)
         held = np.array([len(s[0]) for s in shares.steps])
         owned = np.array([len(v) for v in shares.vertices])
         there = np.outer(held, owned).astype(float)
@@ -266,7 +266,7 @@ def exchange_excess() -> float:
     return float(np.median(found))
 
 
-def with_excess(epochs: Mapping[int, Epoch]) -> dict[int, Epoch]:
+def with_excess(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, ProjectedSnapshotEpoch]:
     """The same epochs, exchanges as much slower as Table 2's were."""
     return {
         p: replace(e, communicate_s=exchange_excess() * e.communicate_s) for p, e in epochs.items()
@@ -284,7 +284,9 @@ def gradient_ring(model: TimelineModel, size: int) -> tuple[np.ndarray, np.ndarr
     return count, messages
 
 
-def snapshot_epoch(job: Job, size: int, machine: Machine, *, difference: bool = True) -> Epoch:
+def snapshot_epoch(
+    job: ProjectedModel, size: int, machine: TargetMachine, *, difference: bool = True
+) -> ProjectedSnapshotEpoch:
     """An epoch of the snapshot partition on `size` ranks.
 
     Args:
@@ -306,7 +308,7 @@ def snapshot_epoch(job: Job, size: int, machine: Machine, *, difference: bool = 
         [job.costs.time(size, steps, steps * job.nodes, machine.speed)], count, messages
     )
     reduced = machine.topology.time(*ring)
-    return Epoch(
+    return ProjectedSnapshotEpoch(
         size=size,
         compute_s=found.compute_s,
         transfer_s=2 * sent / machine.host_link,
@@ -316,7 +318,9 @@ def snapshot_epoch(job: Job, size: int, machine: Machine, *, difference: bool = 
     )
 
 
-def vertex_epoch(job: Job, size: int, machine: Machine, remote: float) -> Epoch:
+def vertex_epoch(
+    job: ProjectedModel, size: int, machine: TargetMachine, remote: float
+) -> ProjectedSnapshotEpoch:
     """An epoch of the vertex partition, the baseline of Table 2.
 
     Its convolutions ask for rows step by step, so there is a message per pair of ranks, step and
@@ -338,7 +342,7 @@ def vertex_epoch(job: Job, size: int, machine: Machine, remote: float) -> Epoch:
         apart * ITEM * floats / max(1, pairs),
         apart * asked,
     )
-    return Epoch(
+    return ProjectedSnapshotEpoch(
         size=size,
         compute_s=found.compute_s,
         transfer_s=2 * sent / machine.host_link,
@@ -348,7 +352,7 @@ def vertex_epoch(job: Job, size: int, machine: Machine, remote: float) -> Epoch:
     )
 
 
-def speedups(epochs: Mapping[int, Epoch]) -> dict[int, float]:
+def speedups(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, float]:
     """Speed-up by P in the paper's convention: P0 t(P0) / t(P), P0 the smallest P there is."""
     first = min(epochs)
     return {p: first * epochs[first].seconds / epoch.seconds for p, epoch in sorted(epochs.items())}
@@ -361,8 +365,8 @@ BAND = "median errors of computing and exchanges, by their share of the epoch"
 
 
 def scaled_points(
-    lines: Mapping[str, Mapping[int, Epoch]],
-    values: Callable[[Mapping[int, Epoch]], Mapping[int, float]],
+    lines: Mapping[str, Mapping[int, ProjectedSnapshotEpoch]],
+    values: Callable[[Mapping[int, ProjectedSnapshotEpoch]], Mapping[int, float]],
     costs: Costs,
     links: tuple[float | None, float | None],
     common: Mapping[str, object],
@@ -400,7 +404,7 @@ def scaled_points(
     return points
 
 
-def printed_speed(job: Job) -> float | None:
+def printed_speed(job: ProjectedModel) -> float | None:
     """The speed with which the model takes the printed seconds on the paper's cluster, or None.
 
     None where transfer, communication and launches alone take as long as the paper's epoch.
@@ -412,6 +416,6 @@ def printed_speed(job: Job) -> float | None:
     return work / left if left > 0 and work > 0 else None
 
 
-def held_steps(job: Job, size: int) -> int:
+def held_steps(job: ProjectedModel, size: int) -> int:
     """Snapshots of the rank with the longest share, over all blocks."""
     return sum(-(-len(times) // size) for times in block_ranges(job.steps, plan_blocks(job, size)))

@@ -23,7 +23,7 @@ from dgbench.systems.base import Measurement
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -35,7 +35,7 @@ PHASES = ("compute", "communicate")
 
 
 @dataclass(slots=True)
-class RankTurns:
+class SnapshotRaceResult:
     """What the contenders did.
 
     Attributes:
@@ -91,14 +91,14 @@ def take_rank_turns(
     device: str = "cpu",
     transport: Transport = "auto",
     request: ResultRequest | None = None,
-) -> RankTurns:
+) -> SnapshotRaceResult:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
     Args:
         workload, data: what all of them train.
         ranks: P, at least 1; processes of this machine with one thread each, with
             `auto` kept on cores where these can be shared out evenly.
-        contenders: name -> arguments of `RankTrainer`.
+        contenders: name -> arguments of `SnapshotRankTrainer`.
         least: turns that count, at least.
         budget_s: seconds to go on for, warm-up included.
         timeout_s: of the whole group.
@@ -131,7 +131,7 @@ def take_rank_turns(
     )
     first = found[0]
     names = list(contenders)
-    return RankTurns(
+    return SnapshotRaceResult(
         seconds={n: [max(turn) for turn in zip(*(f.seconds[n] for f in found))] for n in names},  # noqa: B905
         phases={
             n: {
@@ -151,7 +151,7 @@ def take_rank_turns(
 
 
 @dataclass(slots=True)
-class _Found:
+class _SnapshotRaceRankOutput:
     """What one rank tells."""
 
     seconds: dict[str, list[float]]
@@ -174,18 +174,18 @@ def _take(
     transport: Transport,
     request: ResultRequest | None,
     drawn: str,
-) -> _Found:
+) -> _SnapshotRaceRankOutput:
     """Be one rank; `drawn` is the contender whose parameters all are asked with in the end."""
     use_transport(comm, transport)
     if transport == "auto":
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
         bind(comm.rank, comm.size)
-    found = _Found({}, {}, {}, {}, {}, {}, {})
-    trainers: dict[str, RankTrainer] = {}
+    found = _SnapshotRaceRankOutput({}, {}, {}, {}, {}, {}, {})
+    trainers: dict[str, SnapshotRankTrainer] = {}
     for name, options in contenders.items():
         comm.barrier()
         begin = time.perf_counter()
-        trainers[name] = trainer = RankTrainer(comm, workload, data, **options)
+        trainers[name] = trainer = SnapshotRankTrainer(comm, workload, data, **options)
         found.prepare_s[name] = time.perf_counter() - begin
         if request is not None and name == drawn:
             found.before[name] = TimelineResult.of(trainer, request)

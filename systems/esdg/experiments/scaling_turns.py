@@ -28,7 +28,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -118,7 +118,9 @@ def take_scaling_turns(
     )
 
 
-def _shares(totals: Sequence[float], ranks: Sequence[_Found], side: str) -> dict[str, float]:
+def _shares(
+    totals: Sequence[float], ranks: Sequence[_ScalingRankOutput], side: str
+) -> dict[str, float]:
     """Means over turns and ranks of a phase's seconds over the turn's."""
     return {
         phase: fmean(
@@ -131,7 +133,7 @@ def _shares(totals: Sequence[float], ranks: Sequence[_Found], side: str) -> dict
 
 
 @dataclass(slots=True)
-class _Found:
+class _ScalingRankOutput:
     """What one rank tells, by side and turn; only rank 0 has the side `alone`."""
 
     seconds: dict[str, list[float]]
@@ -151,16 +153,16 @@ def _take(
     least: int,
     budget_s: float,
     request: ResultRequest | None,
-) -> _Found:
+) -> _ScalingRankOutput:
     """Be one rank."""
     begin = time.perf_counter()
-    trainers = {"together": RankTrainer(comm, workload, data)}
+    trainers = {"together": SnapshotRankTrainer(comm, workload, data)}
     prepare_s = time.perf_counter() - begin
     if comm.rank == 0:
         meter = Meter(device=str(comm.device))
         single = LocalCommunicator(device=comm.device, meter=meter, seed=workload.seed)
-        trainers["alone"] = RankTrainer(single, workload, data)
-    found = _Found(
+        trainers["alone"] = SnapshotRankTrainer(single, workload, data)
+    found = _ScalingRankOutput(
         {s: [] for s in trainers}, {s: [] for s in trainers}, {s: [] for s in trainers},
         Traffic(comm.rank, comm.size), prepare_s, list(trainers["together"].notes),
     )  # fmt: skip
@@ -195,7 +197,7 @@ def _take(
     return found
 
 
-def _epoch(trainer: RankTrainer, losses: list[float]) -> tuple[float, dict[str, float]]:
+def _epoch(trainer: SnapshotRankTrainer, losses: list[float]) -> tuple[float, dict[str, float]]:
     """Seconds of an epoch and of its phases."""
     meter = trainer.meter
     meter.reset()

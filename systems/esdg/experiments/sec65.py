@@ -41,7 +41,7 @@ from dgbench.systems.esdg.oracle import (
     TimelineResult,
     largest_gap,
 )
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -183,7 +183,7 @@ def _train(
     request: ResultRequest,
 ) -> tuple[list[float], float, TimelineResult, TimelineResult]:
     """Be one rank: losses, accuracy at the end, and results before and after training."""
-    trainer = RankTrainer(comm, task, data, partition="hybrid", group=group)
+    trainer = SnapshotRankTrainer(comm, task, data, partition="hybrid", group=group)
     before = TimelineResult.of(trainer, request)
     losses = [trainer.train_epoch() for _ in range(epochs)]
     return losses, trainer.accuracy(), before, TimelineResult.of(trainer, request)

@@ -22,7 +22,7 @@ PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class SnapshotGraph:
     """One graph and our settings for it.
 
     Attributes:
@@ -56,10 +56,10 @@ class Graph:
 
 
 GRAPHS: Final = (
-    Graph("epinions", "epinions", 501, 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0)),
-    Graph("flickr", "flickr", 134, 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0)),
-    Graph("youtube", "youtube", 203, 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0)),
-    Graph("amlsim", "AMLSim", 200, 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0)),
+    SnapshotGraph("epinions", "epinions", 501, 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0)),
+    SnapshotGraph("flickr", "flickr", 134, 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0)),
+    SnapshotGraph("youtube", "youtube", 203, 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0)),
+    SnapshotGraph("amlsim", "AMLSim", 200, 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0)),
 )  # fmt: skip
 
 PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("amlsim", "random"))
@@ -68,21 +68,21 @@ PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=(
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 REAL: Final = (
     # Real data beside the paper's own: small runs of its generator, and graphs of repeated events.
-    Graph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, real=True),
-    Graph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, real=True),
-    Graph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, real=True),
-    Graph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, real=True),
-    Graph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, real=True),
+    SnapshotGraph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, real=True),
+    SnapshotGraph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, real=True),
 )
 ALL: Final = GRAPHS + REAL
 COUNTED: Final = (
     *ALL,
     # Graphs of many repeated events, where raw snapshots overlap most; only counted.
-    Graph("wikipedia", "Wikipedia", None, 10, 10, ONE, real=True),
-    Graph("email-eu-core", "email-Eu", None, 10, 10, ONE, real=True),
+    SnapshotGraph("wikipedia", "Wikipedia", None, 10, 10, ONE, real=True),
+    SnapshotGraph("email-eu-core", "email-Eu", None, 10, 10, ONE, real=True),
 )
 BY_NAME: Final = GraphsByName(
-    COUNTED, lambda card: Graph(card.name, card.title, None, 10, 10, ONE, real=True)
+    COUNTED, lambda card: SnapshotGraph(card.name, card.title, None, 10, 10, ONE, real=True)
 )
 panel: Final = BY_NAME.panel
 
@@ -110,7 +110,9 @@ def snapshots(preset: Preset) -> int | None:
     return {"smoke": 9, "quick": 33, "full": 97, "paper": None}[preset]
 
 
-def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> TimelineWorkload:
+def workload(
+    graph: SnapshotGraph, model: str, preset: Preset, **fields: object
+) -> TimelineWorkload:
     """Link prediction with the paper's settings (6.1, 6.4) on one graph, smoothed for the model."""
     return TimelineWorkload(
         **{

@@ -1,7 +1,7 @@
 """One rank's share of an epoch, run alone: what a rank computes, without its communication.
 
-The code is that of the ranks (`RankTrainer`), on a communicator whose other ranks do not exist.
-What they would send is zeros of the right shape, so the seconds mean something and the values do
+The code is that of the ranks (`SnapshotRankTrainer`), on a communicator whose other ranks do not
+exist. They would send zeros of the right shape, so the seconds mean something and the values do
 not. Ranks are alike up to one step or vertex, and rank 0 has the longer share.
 """
 
@@ -20,12 +20,12 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.collectives import Communicator, TrafficMatrix
 from dgbench.runtime.collectives.communicator import Reduction
-from dgbench.runtime.collectives.exchange import Arrived, Ticket
+from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments.recount import parted
 from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult
-from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 HELD_STEPS = 25
 """Snapshots that a rank holds at a time. With all of a long timeline in one block it is the
@@ -54,7 +54,7 @@ class Alone(Communicator):
         """
         raise UnsupportedError("a rank that runs alone knows its own traffic only")
 
-    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
+    def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> PendingExchange:
         start = time.perf_counter()
         out = x.new_zeros((sum(receive), *x.shape[1:]))
         self._keep(out, receive).copy_(x.split(list(send))[self.rank])
@@ -80,7 +80,7 @@ class Alone(Communicator):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MeasuredShare:
     """A measured share.
 
     Attributes:
@@ -116,7 +116,7 @@ def take_shares(
     wanted: Sequence[tuple[SnapshotSequence, int]],
     *,
     turns: int = 3,
-) -> list[Share]:
+) -> list[MeasuredShare]:
     """Time rank 0's share of an epoch on one thread; the shares take turns.
 
     Before and after, the smallest share and another that is drawn are compared with an oracle that
@@ -142,7 +142,9 @@ def take_shares(
         trainers = []
         for data, size in wanted:
             steps = len(data) - (workload.task != "class")
-            trainers.append(RankTrainer(Alone(size), workload, data, blocks=blocks_of(steps, size)))
+            trainers.append(
+                SnapshotRankTrainer(Alone(size), workload, data, blocks=blocks_of(steps, size))
+            )
         compared = _Compared.draw(workload, wanted, trainers)
         samples: list[list[float]] = [[] for _ in trainers]
         for turn in range(turns + 1):
@@ -160,7 +162,7 @@ def take_shares(
         blocks = parted(range(trainer.task.steps), len(trainer.blocks))
         own = sum(len(parted(block, size)[0]) for block in blocks)
         check = equal("counters", steps, own, against="steps dealt out one by one")
-        found.append(Share(size, data.num_nodes, steps, taken, [check]))
+        found.append(MeasuredShare(size, data.num_nodes, steps, taken, [check]))
     for each, results in zip(compared, checks, strict=True):
         found[each.number].checks.extend(results)
     return found
@@ -171,7 +173,7 @@ class _Compared:
     """A share that is compared: its place among all, its trainer, oracle and first results."""
 
     number: int
-    trainer: RankTrainer
+    trainer: SnapshotRankTrainer
     oracle: TimelineOracle
     before: TimelineResult
 
@@ -180,7 +182,7 @@ class _Compared:
         cls,
         workload: TimelineWorkload,
         wanted: Sequence[tuple[SnapshotSequence, int]],
-        trainers: Sequence[RankTrainer],
+        trainers: Sequence[SnapshotRankTrainer],
     ) -> list[_Compared]:
         # Vertices times steps of each, and so what its oracle costs.
         work = [data.num_nodes * len(data) / size for data, size in wanted]
@@ -202,7 +204,7 @@ class _Compared:
         return self.oracle.checks_of({name: self.trainer}, {name: self.before})
 
 
-def _epoch(trainer: RankTrainer) -> float:
+def _epoch(trainer: SnapshotRankTrainer) -> float:
     comm = trainer.comm
     assert isinstance(comm, Alone)
     away, start = comm.away_s, time.perf_counter()

@@ -28,11 +28,11 @@ from dgbench.systems.esdg.experiments.recount import (
     first_life,
     sequence_bytes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph, panel
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, SnapshotGraph, panel
 from dgbench.systems.esdg.oracle import summary
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
-MOST_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
+MAX_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
 """Entries of all snapshots that are made, so that counts are compared with what is really sent."""
 SMOKE = ("flickr", "bitcoin-otc", "amlsim-20k-fanin200cycle200")
 PAPER_GAIN = 4.1
@@ -80,7 +80,7 @@ class Smoothing(Grid):
         edges = RawEdges(found)
         counted.checks = _recounted(edges, counted, list(swept), nodes)
         with one_thread():  # snapshots of a few thousand entries, by the hundred
-            _make(counted, found, edges, graph.edge_life, MOST_ENTRIES[context.preset], swept)
+            _make(counted, found, edges, graph.edge_life, MAX_ENTRIES[context.preset], swept)
         return counted
 
     def figures(self) -> list[FigureSpec]:
@@ -133,7 +133,7 @@ class Smoothing(Grid):
         return text
 
 
-def lengths(graph: Graph) -> list[int]:
+def lengths(graph: SnapshotGraph) -> list[int]:
     """Lengths that are swept, and the graph's own two. In the longest ones no edge may ever die."""
     return sorted({*LIVES, graph.edge_life, graph.window})
 

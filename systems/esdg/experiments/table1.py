@@ -19,7 +19,7 @@ from dgbench.systems.esdg.experiments.recount import (
     change_share,
     first_life,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, Graph
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, SnapshotGraph
 
 COLUMNS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "N": ("vertices", {}),
@@ -35,7 +35,7 @@ RATIOS = ("M_product", "edge_life")
 """Columns of smoothed edges."""
 
 
-def _recounted(found: Occurrences, graph: Graph, own: Measurement) -> list[ResultCheck]:
+def _recounted(found: Occurrences, graph: SnapshotGraph, own: Measurement) -> list[ResultCheck]:
     """All counts of a row against those of a window that slides over the edges."""
     edges = RawEdges(found)
     wanted, shares = Measurement(), Measurement()

@@ -18,7 +18,7 @@ from dgbench.systems.base.timeline import (
     timeline_model,
 )
 from dgbench.systems.base.transport import Transport
-from dgbench.systems.esdg.experiments.rank_turns import RankTurns, take_rank_turns
+from dgbench.systems.esdg.experiments.rank_turns import SnapshotRaceResult, take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     OVER_PAIRS,
@@ -263,7 +263,7 @@ def race(
         task: what is trained.
         ranks: P.
         context: of the cell.
-        more: name -> arguments of `RankTrainer` for the snapshot partition.
+        more: name -> arguments of `SnapshotRankTrainer` for the snapshot partition.
         transport: what carries rows between the ranks.
         lean: also race the snapshot partition against `LEAN`.
     """
@@ -335,7 +335,7 @@ def _observe_graph(
 
 
 def _recounted(
-    task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: RankTurns
+    task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: SnapshotRaceResult
 ) -> Measurement:
     """What is sent, again: pair by pair of ranks, and edge by edge of the snapshots and pairs."""
     todo = TimelineTask(data, task)
@@ -371,7 +371,7 @@ def _recounted(
 
 
 def _traffic(
-    task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: RankTurns
+    task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: SnapshotRaceResult
 ) -> Measurement:
     """Floats that a trained epoch sent, and what formulas say; all-reduces apart."""
     todo = TimelineTask(data, task)

@@ -15,7 +15,7 @@ from dgbench.lab.table import number
 from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig10, fig11
-from dgbench.systems.gnnflow.experiments.accuracy_runs import Difference
+from dgbench.systems.gnnflow.experiments.accuracy_runs import PairedDifference
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, graph_title
 
 Rows = Sequence[Any]
@@ -55,7 +55,7 @@ def diminishing(claim: Claim, rows: Rows) -> Finding:
         first, last = fig10.gain(mine, 1, 2), fig10.gain(mine, 3, 4)
         growth = fig10.times(mine, 4) / fig10.times(mine, 1)
         said[MODEL_TITLES[model]] = f"1 to 2 {first}, 3 to 4 {last} points; {growth:.1f}x the time"
-        shrunk = Difference(
+        shrunk = PairedDifference(
             first.value - last.value,
             (first.error**2 + last.error**2) ** 0.5,
             min(first.n, last.n),

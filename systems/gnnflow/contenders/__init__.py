@@ -5,23 +5,31 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.runtime.errors import unknown_key
-from dgbench.systems.gnnflow.contenders.base import Contender, Events
-from dgbench.systems.gnnflow.contenders.judge import Quality, Truth
-from dgbench.systems.gnnflow.contenders.ours import Blocks, Rebuilt
+from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
+from dgbench.systems.gnnflow.contenders.judge import ReferenceResult, SampleQuality
+from dgbench.systems.gnnflow.contenders.ours import BlockStoreContender, Rebuilt
 from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
 from dgbench.systems.gnnflow.contenders.released import Dgl, LastNeighbours, Tglite
 
-CONTENDERS: Final[dict[str, type[Contender]]] = {
-    one.name: one for one in (Blocks, Rebuilt, Tglite, CuGraph, CuGraphWindow, Dgl, LastNeighbours)
+CONTENDERS: Final[dict[str, type[GraphStoreContender]]] = {
+    one.name: one
+    for one in (BlockStoreContender, Rebuilt, Tglite, CuGraph, CuGraphWindow, Dgl, LastNeighbours)
 }
 """By the word that rows use."""
 
 
-def contender(name: str) -> type[Contender]:
+def contender(name: str) -> type[GraphStoreContender]:
     """The contender of that name. Raises UnknownKeyError."""
     if name not in CONTENDERS:
         raise unknown_key("contender", name, CONTENDERS)
     return CONTENDERS[name]
 
 
-__all__ = ["CONTENDERS", "Contender", "Events", "Quality", "Truth", "contender"]
+__all__ = [
+    "CONTENDERS",
+    "Events",
+    "GraphStoreContender",
+    "ReferenceResult",
+    "SampleQuality",
+    "contender",
+]

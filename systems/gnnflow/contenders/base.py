@@ -33,7 +33,7 @@ class Events:
         return Events(self.num_vertices, self.src[:count], self.dst[:count], self.t[:count])
 
 
-class Contender(ABC):
+class GraphStoreContender(ABC):
     """Holds a growing graph and draws neighbours from it.
 
     Class attributes:

@@ -15,7 +15,7 @@ from dgbench.systems.gnnflow.contenders.base import Events
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class SampleQuality:
     """How good the first hop of one call is.
 
     Attributes:
@@ -37,7 +37,7 @@ class Quality:
     duplicates: float
 
 
-class Truth:
+class ReferenceResult:
     """Edges of the vertices that are asked about, in time order, found by scanning all events."""
 
     def __init__(self, events: Events) -> None:
@@ -63,7 +63,7 @@ class Truth:
         eid: Tensor,
         *,
         every: int = 1,
-    ) -> Quality:
+    ) -> SampleQuality:
         """Judge what was returned for the roots `nodes` at `times`.
 
         Args:
@@ -93,7 +93,7 @@ class Truth:
             strange = np.setdiff1d(mine, truth)  # leaks and foreign edges: each once
             repeated += len(mine) - _shared(mine, np.concatenate([truth, strange]))
         share = max(1, returned)
-        return Quality(
+        return SampleQuality(
             wanted,
             right / wanted if wanted else 1.0,
             returned,

@@ -12,13 +12,13 @@ from torch import Tensor
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.systems.gnnflow.contenders.base import Contender, Events
+from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
 
 STEP = 100_000
 """Edges that are inserted at a time where a graph is built."""
 
 
-class _Counted(Contender):
+class _Counted(GraphStoreContender):
     """Draws of its own for every call, so that two calls differ."""
 
     ours = True
@@ -41,7 +41,7 @@ class _Counted(Contender):
         return torch.repeat_interleave(roots, hop.offsets.diff()), hop.eids
 
 
-class Blocks(_Counted):
+class BlockStoreContender(_Counted):
     """GNNFlow's store of this project."""
 
     name = "blocks"

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.gnnflow.contenders.base import Contender, Events
+from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
 
 
-class Released(Contender):
+class Released(GraphStoreContender):
     """A package from an index.
 
     Class attributes:
@@ -180,7 +180,7 @@ def spread(nodes: Tensor, vertex: Tensor, eid: Tensor) -> tuple[Tensor, Tensor]:
         vertex, eid: int64[K]: whom an edge was returned for, and which edge.
 
     Returns:
-        (root, eid) as `Contender.first_hop`.
+        (root, eid) as `GraphStoreContender.first_hop`.
     """
     order = torch.argsort(vertex, stable=True)
     sorted_ = vertex[order].contiguous()

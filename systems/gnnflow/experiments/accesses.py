@@ -35,7 +35,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     EPOCHS,
     INITIAL,
     STATIC_MODELS,
-    Graph,
+    StreamGraph,
     workload,
 )
 from dgbench.systems.gnnflow.rounds import Round, rounds_by_time
@@ -67,7 +67,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
+class _ServedBatch:
     """A batch that was handed out, and the call that it came from."""
 
     nodes: Tensor
@@ -90,7 +90,7 @@ class Accesses:
     """
 
     def __init__(
-        self, graph: Graph, model: str, preset: Preset, *, gpus: int = 1, **fields: object
+        self, graph: StreamGraph, model: str, preset: Preset, *, gpus: int = 1, **fields: object
     ) -> None:
         self.graph, self.model, self.gpus = graph, model, gpus
         self.task: StreamWorkload = workload(graph, model, preset, **fields)
@@ -100,7 +100,7 @@ class Accesses:
             events.num_nodes, events.src, events.dst, events.t, undirected=self.task.undirected
         )
         self.served = 0
-        self._compared: list[_Served] = []  # a batch drawn from all, and the last one
+        self._compared: list[_ServedBatch] = []  # a batch drawn from all, and the last one
 
     def rounds(self, most: int | None = None, length: float | None = None) -> list[Round]:
         """Rounds of the stream after the initial part, or the last `most` of them.
@@ -132,7 +132,7 @@ class Accesses:
             torch.cat([hop.eids for hops in found for hop in hops]),
             events.numel(),
         )
-        self._keep(_Served(nodes, times, draw, access))
+        self._keep(_ServedBatch(nodes, times, draw, access))
         return access
 
     @property
@@ -162,7 +162,7 @@ class Accesses:
             found.append(equal("ids", kept, wanted, against="samples of the batch"))
         return by_subject(found)
 
-    def _keep(self, one: _Served) -> None:
+    def _keep(self, one: _ServedBatch) -> None:
         self.served += 1
         before = self._compared[0] if self._compared else one
         self._compared = [before if _random.randrange(self.served) else one, one]
@@ -203,7 +203,7 @@ class Accesses:
         hops = self._static_hops(nodes, times, draw)[0]
         outer = torch.cat((hops[-1].nodes, hops[-1].neighbours))
         access = Access(outer, torch.cat([hop.eids for hop in hops]), events)
-        self._keep(_Served(nodes, times, draw, access))
+        self._keep(_ServedBatch(nodes, times, draw, access))
         return access
 
     def count(self, kind: str) -> int:

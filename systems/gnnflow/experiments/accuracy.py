@@ -11,7 +11,7 @@ from dgbench.lab.table import number, rows_of
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
-from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, Size, task_of
+from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, StreamLimits, task_of
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS, graph_title
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
 from dgbench.systems.gnnflow.experiments.trainer_checks import SCORED, trainer_checks
@@ -20,14 +20,18 @@ NAME: Final = "accuracy"
 OURS, PLAIN = "GNNFlow", "reference"
 BAR: Final = 1.0
 """Points of average precision between the two that no reader should mind."""
-SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200, "dysat": 200}, 1, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 2400, "tgat": 900, "dysat": 500}, 10, 2, 32, 5, 1),
-    "full": Size(
+SIZES: Final[dict[Preset, StreamLimits]] = {
+    "smoke": StreamLimits(
+        ("wikipedia",), 1, {"tgn": 300, "tgat": 200, "dysat": 200}, 1, 1, 8, 3, 1
+    ),
+    "quick": StreamLimits(
+        ("wikipedia",), 1, {"tgn": 2400, "tgat": 900, "dysat": 500}, 10, 2, 32, 5, 1
+    ),
+    "full": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 1,
         {"tgn": 20_000, "tgat": 10_000, "dysat": 10_000}, 30, 3, 64, 10,
     ),
-    "paper": Size(
+    "paper": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 1,
         {"tgn": None, "tgat": None, "dysat": None}, 100, 3, None, None, lr=1e-4,
     ),

@@ -27,7 +27,7 @@ READING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class StreamLimits:
     """How much of a stream a run takes.
 
     Attributes:
@@ -54,7 +54,7 @@ class Size:
     lr: float = 1e-3
 
 
-def task_of(name: str, model: str, preset: Preset, size: Size, seed: int) -> StreamWorkload:
+def task_of(name: str, model: str, preset: Preset, size: StreamLimits, seed: int) -> StreamWorkload:
     """The workload of one run."""
     one = SETTINGS[model]
     events = size.events[model]
@@ -72,7 +72,7 @@ def task_of(name: str, model: str, preset: Preset, size: Size, seed: int) -> Str
 
 
 def cells_of(
-    experiment: str, sizes: dict[Preset, Size], models: Sequence[str], preset: Preset
+    experiment: str, sizes: dict[Preset, StreamLimits], models: Sequence[str], preset: Preset
 ) -> list[Cell]:
     """A cell for every graph, model and seed."""
     size = sizes[preset]
@@ -91,7 +91,7 @@ def cells_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """A mean of paired differences, in points of average precision.
 
     Attributes:
@@ -124,23 +124,23 @@ class Difference:
         return math.inf if self.n < 2 else t_quantile(self.n - 1, 0.95) * self.error
 
 
-def difference(high: Sequence[float], low: Sequence[float]) -> Difference:
+def difference(high: Sequence[float], low: Sequence[float]) -> PairedDifference:
     """Of average precisions of the same rounds, `high` minus `low`, in points."""
     gaps = [100 * (a - b) for a, b in zip(high, low, strict=True)]
     n = len(gaps)
     mean = sum(gaps) / n
     if n < 2:
-        return Difference(mean, math.inf, n)
+        return PairedDifference(mean, math.inf, n)
     spread = sum((gap - mean) ** 2 for gap in gaps) / (n - 1)
-    return Difference(mean, math.sqrt(spread / n), n)
+    return PairedDifference(mean, math.sqrt(spread / n), n)
 
 
-def pooled(parts: Sequence[Difference]) -> Difference:
+def pooled(parts: Sequence[PairedDifference]) -> PairedDifference:
     """The mean over runs of their means; errors add up as those of independent runs."""
     n = len(parts)
     value = sum(part.value for part in parts) / n
     error = math.sqrt(sum(part.error**2 for part in parts)) / n
-    return Difference(value, error, sum(part.n for part in parts) - (n - 1))
+    return PairedDifference(value, error, sum(part.n for part in parts) - (n - 1))
 
 
 def series(row: Any, **which: Any) -> list[float]:

@@ -23,7 +23,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     PRESETS,
     SETTINGS,
     STATIC_MODELS,
-    Graph,
+    StreamGraph,
     workload,
 )
 from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, trainer_checks
@@ -32,7 +32,7 @@ BASELINES: Final = {"tgl": MODELS, "dgl": STATIC_MODELS}
 """What section 2.2 trains on each of them."""
 BASELINE_TITLES: Final = {"tgl": "TGL", "dgl": "DGL"}
 PARTS: Final = ("sample", "fetch", "memory", "compute", "update")
-LEAST: Final = 3
+MIN_BATCHES: Final = 3
 """Batches timed, at least; one more warms up."""
 SMALLER: Final = (50, 20, 1, 1)
 """By how much a batch is smaller than the paper's, by preset."""
@@ -63,7 +63,7 @@ class BatchTimes:
         return moved / self.total
 
 
-def baseline_task(graph: Graph, model: str, preset: Preset) -> StreamWorkload:
+def baseline_task(graph: StreamGraph, model: str, preset: Preset) -> StreamWorkload:
     """The paper's settings, in short batches of fixed borders where there is little time."""
     smaller = SMALLER[PRESETS.index(preset)]
     return workload(graph, model, preset, batch=SETTINGS[model].batch // smaller, chunks=1)
@@ -112,7 +112,7 @@ def baseline_checks(
 
 
 def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:
-    """Train on batches from the middle of the stream on, for so long, at least `LEAST`."""
+    """Train on batches from the middle of the stream on, for so long, at least `MIN_BATCHES`."""
     count = trainer.num_frames
     first = count // 2
     trainer.step(first % count)
@@ -120,7 +120,7 @@ def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:
     parts: dict[str, list[float]] = {part: [] for part in PARTS}
     losses: list[float] = []
     begin = time.perf_counter()
-    while len(totals) < LEAST or time.perf_counter() - begin < budget_s:
+    while len(totals) < MIN_BATCHES or time.perf_counter() - begin < budget_s:
         trainer.meter.reset()
         start = time.perf_counter()
         losses.append(trainer.step((first + 1 + len(totals)) % count))

@@ -14,7 +14,7 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
+from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.cache_checks import (
@@ -47,7 +47,7 @@ SPEED: Final = ("wikipedia", "tgn")
 GPUS: Final = (play.GPUS, 1)
 """With one GPU a round is eight times as long beside its cache."""
 ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 40}
-MOST: Final = {
+MAX_BATCHES: Final = {
     "smoke": {"tgn": 100, "tgat": 40},
     "quick": {"tgn": 250, "tgat": 32},
     "full": {"tgn": 10_000, "tgat": 1_000},
@@ -133,7 +133,7 @@ class CacheAblation(Experiment):
         found = Measurement()
         for gpus in GPUS:
             played = play.record(
-                graph, model, preset, ROUNDS[preset], MOST[preset][model], gpus=gpus
+                graph, model, preset, ROUNDS[preset], MAX_BATCHES[preset][model], gpus=gpus
             )
             some = few(played)
             found.checks += played.accesses.checks()
@@ -226,7 +226,7 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
     table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
-        "batched": FeatureCache(TableRows(table), slots),
+        "batched": FeatureCache(FeatureTable(table), slots),
         "list": ListedCache(table, slots, threads=torch.get_num_threads()),
         "torch": TorchCache(table, slots),
     }
@@ -234,7 +234,7 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
     ids = list(accesses.last.edges.split(IDS)[:BATCHES])
     found.checks += [
         listed_check(lambda slots: ListedCache(table, slots), table, ids),
-        looped_check(lambda slots: FeatureCache(TableRows(table), slots), table, ids),
+        looped_check(lambda slots: FeatureCache(FeatureTable(table), slots), table, ids),
         equal(
             "counters", {name: way.requests for name, way in ways.items()},
             dict.fromkeys(ways, asked), against="ids of all batches",
@@ -251,7 +251,7 @@ def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
     table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
-        "batched": FeatureCache(TableRows(table), slots, device=context.device),
+        "batched": FeatureCache(FeatureTable(table), slots, device=context.device),
         WHOLEGRAPH: WholeGraphCache(table, slots),
     }
     found, _ = race(accesses, context, table, ways)

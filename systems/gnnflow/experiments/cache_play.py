@@ -18,9 +18,9 @@ import torch
 
 from dgbench.kernels_cuda.row_cache import Policy
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
+from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
-from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, SETTINGS, Graph
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, SETTINGS, StreamGraph
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, presampled
 
@@ -69,7 +69,7 @@ def scaled_batch(model: str, edges: int) -> int:
 
 
 def record(
-    graph: Graph,
+    graph: StreamGraph,
     model: str,
     preset: Preset,
     rounds: int,
@@ -114,7 +114,7 @@ def narrow(
         times: capacity in multiples of the paper's share.
         policy, admission: of `FeatureCache`.
     """
-    table = TableRows(torch.zeros(played.accesses.count(kind), 1))
+    table = FeatureTable(torch.zeros(played.accesses.count(kind), 1))
     capacity = played.accesses.capacity(kind, times)
     return FeatureCache(table, capacity, policy=policy, admission=admission)
 

@@ -14,7 +14,7 @@ from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
 from dgbench.systems.gnnflow.experiments.cache_checks import (
     LoopedCache,
@@ -22,7 +22,7 @@ from dgbench.systems.gnnflow.experiments.cache_checks import (
     shortened,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, Graph
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, StreamGraph
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
@@ -40,7 +40,7 @@ BATCH: Final = {
 }
 
 
-def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
+def time_rounds(graph: StreamGraph, model: str, context: RunContext) -> Measurement:
     """Seconds of fetching and of choosing by round, for all contenders in turns.
 
     Every contender serves the same batches. For a static cache the time to sample two epochs
@@ -53,7 +53,7 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
     count = min(ROUNDS[preset], last // (2 * size))
     rounds = [Round(i, last - (count - i) * size, last - (count - i - 1) * size)
               for i in range(count)]  # fmt: skip
-    tables = {kind: TableRows(random_rows(accesses, kind)) for kind in KINDS}
+    tables = {kind: FeatureTable(random_rows(accesses, kind)) for kind in KINDS}
     caches = {name: caches_of(accesses, tables, name) for name in CONTENDERS}
     init: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     fetch: dict[str, list[float]] = {name: [] for name in CONTENDERS}
@@ -121,7 +121,7 @@ def random_rows(accesses: Accesses, kind: str) -> Tensor:
 
 
 def caches_of(
-    accesses: Accesses, tables: dict[str, TableRows], name: str
+    accesses: Accesses, tables: dict[str, FeatureTable], name: str
 ) -> dict[str, FeatureCache]:
     """Empty caches of the paper's size for one of `CONTENDERS`."""
     policy = "static" if CONTENDERS[name] else "lru"
@@ -161,7 +161,7 @@ def serve(
 def rows_checks(
     name: str,
     caches: dict[str, FeatureCache],
-    tables: dict[str, TableRows],
+    tables: dict[str, FeatureTable],
     batches: Sequence[Access],
 ) -> list[ResultCheck]:
     """Checks that caches give the rows of their tables, as they stand."""

@@ -18,7 +18,12 @@ from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
+from dgbench.systems.gnnflow.contenders import (
+    CONTENDERS,
+    Events,
+    GraphStoreContender,
+    ReferenceResult,
+)
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
@@ -154,7 +159,7 @@ class Racers:
         reasons: why one does not take part any more, by name.
     """
 
-    def __init__(self, here: dict[str, type[Contender]]) -> None:
+    def __init__(self, here: dict[str, type[GraphStoreContender]]) -> None:
         self.here, self.made, self.reasons = here, {}, {}
 
     def ask(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -191,7 +196,7 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
     first = len(events) // 2
     for name in racers.here:
         racers.ask(name, _open, racers, name, events, first, context.threads, notes)
-    truth = Truth(events)
+    truth = ReferenceResult(events)
     for batch in BATCHES:
         nodes, times = batch_roots(events, first, min(batch, len(events) - first))
         every = max(1, nodes.numel() // JUDGED)
@@ -247,7 +252,13 @@ def _open(
 
 
 def judged(
-    one: Contender, truth: Truth, nodes: Tensor, times: Tensor, policy: str, key: str, every: int
+    one: GraphStoreContender,
+    truth: ReferenceResult,
+    nodes: Tensor,
+    times: Tensor,
+    policy: str,
+    key: str,
+    every: int,
 ) -> tuple[dict[str, float], ResultCheck]:
     """Quality of one call, whether a second one gives the very same edges, and a check of it."""
     answers = [
@@ -263,7 +274,7 @@ def judged(
 
 
 def _call(
-    one: Contender, nodes: Tensor, times: Tensor, fanouts: list[int], policy: str
+    one: GraphStoreContender, nodes: Tensor, times: Tensor, fanouts: list[int], policy: str
 ) -> Callable[[], Any]:
     return lambda: one.sample(nodes, times, fanouts, policy)
 
@@ -301,7 +312,7 @@ def growth(
     anew; checks of what ours hold then."""
     old = len(events) - max(1, int(NEW * len(events)))
     seconds: dict[str, list[float]] = {name: [] for name in racers.made}
-    grown: dict[str, Contender] = {}
+    grown: dict[str, GraphStoreContender] = {}
 
     def grow(name: str) -> float:
         one = racers.here[name](threads=context.threads)

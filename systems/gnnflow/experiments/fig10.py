@@ -12,8 +12,8 @@ from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
-    Difference,
-    Size,
+    PairedDifference,
+    StreamLimits,
     cells_of,
     difference,
     observe_series,
@@ -28,13 +28,13 @@ from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, 
 NAME: Final = "fig10"
 MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
-SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
-    "full": Size(
+SIZES: Final[dict[Preset, StreamLimits]] = {
+    "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
+    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
+    "full": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),
-    "paper": Size(
+    "paper": StreamLimits(
         ("wikipedia", "college-msg", "enron"),
         5,
         {"tgn": None, "tgat": None},
@@ -134,7 +134,7 @@ def runs(rows: Sequence[Any], model: str) -> list[Any]:
     return rows_of(rows, experiment=NAME, model=model)
 
 
-def gain(rows: Sequence[Any], few: int, many: int) -> Difference:
+def gain(rows: Sequence[Any], few: int, many: int) -> PairedDifference:
     """Points that `many` epochs have over `few`, paired by round."""
     return pooled([difference(_series(row, many), _series(row, few)) for row in rows])
 

@@ -12,8 +12,8 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
-    Difference,
-    Size,
+    PairedDifference,
+    StreamLimits,
     cells_of,
     difference,
     observe_series,
@@ -32,13 +32,13 @@ RATIOS: Final = (0.5, 1.0)
 _SMOOTHED: Final = 5
 PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
 """Rounds between two retrainings of TGL, of 100."""
-SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
-    "full": Size(
+SIZES: Final[dict[Preset, StreamLimits]] = {
+    "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
+    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
+    "full": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
     ),
-    "paper": Size(
+    "paper": StreamLimits(
         ("wikipedia", "college-msg", "enron"),
         5,
         {"tgn": None, "tgat": None},
@@ -181,7 +181,7 @@ def runs(rows: Sequence[Any], model: str) -> list[Any]:
     return rows_of(rows, experiment=NAME, model=model)
 
 
-def lead(rows: Sequence[Any], first: str, second: str) -> Difference:
+def lead(rows: Sequence[Any], first: str, second: str) -> PairedDifference:
     """Points that one contender has over another, mean over rounds and rows."""
     return pooled([difference(series(r, setting=first), series(r, setting=second)) for r in rows])
 

@@ -27,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph, graph_title
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, StreamGraph, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
 NAME: Final = "fig12"
@@ -56,7 +56,7 @@ PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
 """Which layout the paper finds faster than which."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
-MOST: Final = 201
+MAX_ROUNDS: Final = 201
 """Turns at most."""
 BUDGET_S: Final = {"smoke": 0.0, "quick": 0.2, "full": 2.0, "paper": 10.0}
 """Seconds of turns for each way to sample."""
@@ -141,7 +141,7 @@ def ahead(
     return ratio_of(Table.of(mine).where("speedup", **which))
 
 
-def stores_of(graph: Graph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
+def stores_of(graph: StreamGraph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
     """The graph under every layout, injected batch by batch as the paper does, and its events."""
     from dgbench import datasets
 
@@ -174,7 +174,7 @@ def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
     return by_edge[:kept].flatten(), events.t[-count:][:kept].repeat_interleave(3)
 
 
-def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
+def measure(graph: StreamGraph, scale: float, context: RunContext) -> Measurement:
     """Sample the same roots from all layouts in turns."""
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
@@ -263,12 +263,12 @@ def in_turns(
 
     Args:
         calls: by name.
-        least: turns at least, and `MOST` at most.
+        least: turns at least, and `MAX_ROUNDS` at most.
         budget_s: seconds to go on for, so that short calls take more turns.
     """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     begin, turn = time.perf_counter(), 0
-    while turn <= least or (turn <= MOST and time.perf_counter() - begin < budget_s):
+    while turn <= least or (turn <= MAX_ROUNDS and time.perf_counter() - begin < budget_s):
         for name in calls if turn % 2 else reversed(calls):
             start = time.perf_counter()
             calls[name]()

@@ -22,7 +22,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph, graph_title
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, StreamGraph, graph_title
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -161,7 +161,7 @@ def printed_bytes(name: str) -> int:
     return round(adaptive["edge MB"] + adaptive["metadata MB"]) << 20
 
 
-def limit_of(graph: Graph, store: TemporalStore, published: int) -> int:
+def limit_of(graph: StreamGraph, store: TemporalStore, published: int) -> int:
     """The limit that stands to this store as 4 GB stand to the paper's graph.
 
     Args:
@@ -171,7 +171,7 @@ def limit_of(graph: Graph, store: TemporalStore, published: int) -> int:
     return max(1, round(store.memory().total * LIMIT / printed))
 
 
-def build_store(graph: Graph, events: EventStream, scale: float) -> TemporalStore:
+def build_store(graph: StreamGraph, events: EventStream, scale: float) -> TemporalStore:
     """The graph, batch by batch, with the paper's largest block brought to the twin's size."""
     from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 
@@ -201,7 +201,7 @@ def batches_of(events: EventStream, batch: int, seed: int = 1) -> list[tuple[Ten
     return found
 
 
-def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
+def measure(graph: StreamGraph, system: str, context: RunContext) -> Measurement:
     """Sample batches from one placement.
 
     Raises:

@@ -45,7 +45,7 @@ TIMES: Final = {
 SIZES: Final = (0.25, 1.0, 4.0)
 """Capacities in multiples of the paper's 3 % of the nodes and 3 per mille of the edges."""
 ROUNDS: Final = {"smoke": 2, "quick": 8, "full": 40, "paper": 40}
-MOST: Final = {"smoke": 400, "quick": 400, "full": 40_000, "paper": 10**9}
+MAX_ROUND_EVENTS: Final = {"smoke": 400, "quick": 400, "full": 40_000, "paper": 10**9}
 """Events of a round at most, the first ones."""
 VARIANTS: Final = {
     "dynamic": "GNNFlow",
@@ -97,7 +97,7 @@ class Fig14(Grid):
         if cell.params["part"] == "times":
             return time_rounds(graph, model, context)
         preset = context.preset
-        played = play.record(graph, model, preset, ROUNDS[preset], MOST[preset])
+        played = play.record(graph, model, preset, ROUNDS[preset], MAX_ROUND_EVENTS[preset])
         found = Measurement(data=played.accesses.describe())
         found.checks += played.accesses.checks()
         for kind in play.KINDS:

@@ -143,16 +143,16 @@ READINGS: Final = ("bandwidth", "arithmetic")
 
 
 def _contenders(graph: Any, ranks: int) -> dict[str, Any]:
-    from dgbench.systems.gnnflow.owners import Layout
-    from dgbench.systems.gnnflow.ranked import Contender
-    from dgbench.systems.gnnflow.remote_access import RankSettings
+    from dgbench.systems.gnnflow.owners import MachineLayout
+    from dgbench.systems.gnnflow.ranked import GraphPlacement
+    from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 
-    layout = Layout(1, ranks)
+    layout = MachineLayout(1, ranks)
     cache = {"node_cache": graph.node_cache, "edge_cache": graph.edge_cache}
     return {
-        OURS: Contender(RankSettings(layout, tau=graph.tau, **cache)),
-        CACHED: Contender(RankSettings(layout, graph="rows", **cache)),
-        TGL: Contender(RankSettings(layout, graph="rows")),
+        OURS: GraphPlacement(GraphRankSettings(layout, tau=graph.tau, **cache)),
+        CACHED: GraphPlacement(GraphRankSettings(layout, graph="rows", **cache)),
+        TGL: GraphPlacement(GraphRankSettings(layout, graph="rows")),
     }
 
 
@@ -251,13 +251,13 @@ def count_rows(
     """
     from dgbench.kernels_cuda.temporal_sample import sample_hops
     from dgbench.kernels_cuda.temporal_store import TemporalStore
-    from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+    from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
 
     events, task = data.events, workload(graph, model, "paper", chunks=1)
     store = TemporalStore(events.num_nodes, undirected=task.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)
     caches = {
-        kind: FeatureCache(TableRows(torch.zeros(count, 1)), max(1, round(share * count)))
+        kind: FeatureCache(FeatureTable(torch.zeros(count, 1)), max(1, round(share * count)))
         for kind, count, share in (
             ("node", events.num_nodes, graph.node_cache),
             ("edge", len(events), graph.edge_cache),

@@ -44,7 +44,7 @@ SCALES: Final = {"smoke": 1 / 4096, "quick": 1 / 1024, "full": 1 / 64, "paper": 
 """Of GDELT."""
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 30, "paper": 100}
 """Batches that are timed; two more warm up."""
-MOST: Final = {"smoke": 60, "quick": 150}
+MAX_BATCH_EDGES: Final = {"smoke": 60, "quick": 150}
 """Edges of a batch at most where there is little time, but for TGN, whose batches are cheap."""
 PARTS: Final = ("sampling", "fetching")
 
@@ -99,7 +99,9 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
     from dgbench.systems.base.stream import batch_draw, batches, load_stream, negatives_of
 
     graph = BY_NAME[name]
-    small = {"batch": MOST[preset]} if preset in MOST and model != "tgn" else {}
+    small = (
+        {"batch": MAX_BATCH_EDGES[preset]} if preset in MAX_BATCH_EDGES and model != "tgn" else {}
+    )
     task = workload(graph, model, preset, **{"scale": scale, "chunks": 1, **small})
     data = load_stream(task)
     stream, first = data.events, round(GRAPH_AT * len(data.events))

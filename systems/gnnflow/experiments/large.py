@@ -229,18 +229,18 @@ def _train(graph: Any, preset: Preset) -> Measurement:
         project,
     )
     from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
-    from dgbench.systems.gnnflow.owners import Layout
-    from dgbench.systems.gnnflow.ranked import Contender
-    from dgbench.systems.gnnflow.remote_access import RankSettings
+    from dgbench.systems.gnnflow.owners import MachineLayout
+    from dgbench.systems.gnnflow.ranked import GraphPlacement
+    from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 
-    layout = Layout(2)
+    layout = MachineLayout(2)
     batch = BATCH.get(preset, BATCH["full"])
     task = workload(graph, "tgn", preset, batch=layout.ranks * batch, chunks=1, undirected=False)
     data = load_stream(task)
     last = len(data.events)
     runs, checks = checked_race(
         task,
-        {OURS: Contender(RankSettings(layout, tau=256))},
+        {OURS: GraphPlacement(GraphRankSettings(layout, tau=256))},
         data,
         first=max(0, last - 4 * task.batch),
         clocks=True,

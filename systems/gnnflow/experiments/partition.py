@@ -62,11 +62,11 @@ too large a share of the edges."""
 FIRST: Final = {"smoke": 60_000, "quick": 100_000, "full": 8_000_000}
 COUNTED: Final = {"smoke": (4,), "quick": (4,), "full": (2, 4, 8)}
 """Numbers of machines for which cuts are counted."""
-GREEDY_MOST: Final = {"smoke": 3_000, "quick": 9_500, "full": 150_000}
+MAX_GREEDY_VERTICES: Final = {"smoke": 3_000, "quick": 9_500, "full": 150_000}
 """Vertices up to which the online partitioners, loops in Python, are run."""
-METIS_MOST: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
+MAX_METIS_EDGES: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
 """Edges up to which METIS is run."""
-HDRF_MOST: Final = {"smoke": 60_000, "quick": 70_000, "full": 600_000}
+MAX_HDRF_EDGES: Final = {"smoke": 60_000, "quick": 70_000, "full": 600_000}
 FANOUT: Final = 10
 LOOPED: Final = 1_500
 """Events, or targets, that loops in Python go over to check what is counted of all."""
@@ -176,10 +176,10 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     notes = found.notes
     for by in PARTITIONERS:
         greedy, metis = by in ("fennel", "ldg"), by.startswith("metis")
-        if greedy and count > GREEDY_MOST.get(preset, GREEDY_MOST["full"]):
+        if greedy and count > MAX_GREEDY_VERTICES.get(preset, MAX_GREEDY_VERTICES["full"]):
             notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
             continue
-        if metis and len(events) > METIS_MOST.get(preset, METIS_MOST["full"]):
+        if metis and len(events) > MAX_METIS_EDGES.get(preset, MAX_METIS_EDGES["full"]):
             notes.append(f"{by} was left out at {len(events)} edges")
             continue
         for machines in (4,) if greedy or metis else MACHINES:
@@ -247,7 +247,7 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
                 again = asked_by_search(None, machine.numpy(), *whole)
                 found.checks.append(asked_check(counted[name], again, name))
         for by in ("random", "dbh", "hdrf"):
-            if by == "hdrf" and len(events) > HDRF_MOST.get(preset, HDRF_MOST["full"]):
+            if by == "hdrf" and len(events) > MAX_HDRF_EDGES.get(preset, MAX_HDRF_EDGES["full"]):
                 continue
             where = edge_machines(by, count, src, dst, machines)
             name = f"vertex-cut {by}"
@@ -276,10 +276,10 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     from dgbench.kernels_cuda.temporal_sample import sample_hops
     from dgbench.kernels_cuda.temporal_store import TemporalStore
     from dgbench.systems.base.stream import negatives_of, stream_data
-    from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, Layout, variation
+    from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, MachineLayout, variation
     from dgbench.systems.gnnflow.serving import root_ranks, served
 
-    layout = Layout(*CLUSTER)
+    layout = MachineLayout(*CLUSTER)
     owners = IdentityHash(layout.machines)
     store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
     store.insert(events.src, events.dst, events.t)

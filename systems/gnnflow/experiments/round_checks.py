@@ -20,7 +20,7 @@ from dgbench.systems.gnnflow.experiments.trainer_checks import (
     StreamOracle,
     taken_over,
 )
-from dgbench.systems.gnnflow.rounds import Continuous, Outcome
+from dgbench.systems.gnnflow.rounds import Continuous, RoundResult
 
 
 class _ScoredTrainer(StreamTrainer):
@@ -52,7 +52,7 @@ class RoundReplay:
         self._stream.played, self._stream._pending = stream.played, stream._pending
         self._stream._memory = stream._memory
 
-    def checks(self, name: str, outcome: Outcome) -> list[ResultCheck]:
+    def checks(self, name: str, outcome: RoundResult) -> list[ResultCheck]:
         """Losses of the epochs of a round, and the average precision before it.
 
         Args:
@@ -88,7 +88,7 @@ def stream_checks(
     data: StreamData,
     streams: dict[str, Continuous],
     replays: dict[str, RoundReplay],
-    outcomes: dict[str, Outcome],
+    outcomes: dict[str, RoundResult],
 ) -> list[ResultCheck]:
     """Checks of streams after their last round.
 

@@ -14,9 +14,9 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, Graph
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, StreamGraph
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
-from dgbench.systems.gnnflow.rounds import Continuous, Outcome, Round, rounds_by_time
+from dgbench.systems.gnnflow.rounds import Continuous, Round, RoundResult, rounds_by_time
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
@@ -65,11 +65,11 @@ class Length:
 
 
 def open_contender(
-    name: str, task: StreamWorkload, data: StreamData, graph: Graph, device: str
+    name: str, task: StreamWorkload, data: StreamData, graph: StreamGraph, device: str
 ) -> StreamTrainer:
     """A trainer with nothing inserted; its meter takes the times of phases."""
     from dgbench.systems.gnnflow.access import AccessSettings
-    from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+    from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
     from dgbench.systems.gnnflow.system import GnnflowSystem
 
     meter = Meter(timing=True, device=device)
@@ -89,12 +89,12 @@ def open_contender(
         if name == CACHED and table is not None:
             slots = max(1, round(shares[f"{kind}_cache"] * table.shape[0]))
             caches[f"{kind}_cache"] = FeatureCache(
-                TableRows(table), slots, admission=LAMBDA, device=device, meter=meter
+                FeatureTable(table), slots, admission=LAMBDA, device=device, meter=meter
             )
     return get_system("tgl").open(task, device=device, meter=meter, data=data, **caches)  # type: ignore[arg-type,return-value]
 
 
-def rounds_of(graph: Graph, data: StreamData, count: int) -> list[Round]:
+def rounds_of(graph: StreamGraph, data: StreamData, count: int) -> list[Round]:
     """`count` rounds in a row that begin where `GRAPH_AT` of the events are there, or earlier
     where fewer are left.
 
@@ -114,7 +114,7 @@ def race(
     names: Sequence[str],
     task: StreamWorkload,
     data: StreamData,
-    graph: Graph,
+    graph: StreamGraph,
     length: Length,
     *,
     device: str = "cpu",
@@ -127,7 +127,7 @@ def race(
         trainer = open_contender(name, task, data, graph, device)
         streams[name] = Continuous(trainer, rounds, epochs=epochs, evaluate=False)
         streams[name].begin()
-    found: dict[str, list[Outcome]] = {name: [] for name in names}
+    found: dict[str, list[RoundResult]] = {name: [] for name in names}
     begin = time.perf_counter()
     for turn in range(len(rounds)):
         if turn > length.least and time.perf_counter() - begin > length.budget_s:
@@ -185,7 +185,7 @@ def reference_loss(task: StreamWorkload, data: StreamData, one: Round, device: s
     return stream.play().losses[0]
 
 
-def network_s(one: Outcome) -> float:
+def network_s(one: RoundResult) -> float:
     """Seconds of a round in the network, which all systems share."""
     return sum(one.parts.get(phase, 0.0) for phase in NETWORK)
 
@@ -206,7 +206,7 @@ def observe_hits(told: Measurement, name: str, report: Mapping[str, float]) -> N
                 told.observe("hit_rate", report[key], of=kind, setting=name, **which)
 
 
-def _observe(told: Measurement, name: str, outcomes: Sequence[Outcome]) -> None:
+def _observe(told: Measurement, name: str, outcomes: Sequence[RoundResult]) -> None:
     """Add the mean times of a contender's rounds and of their parts."""
     count = len(outcomes)
     told.observe("round_time", sum(one.retrain_s for one in outcomes) / count, setting=name)
@@ -221,7 +221,7 @@ def _observe(told: Measurement, name: str, outcomes: Sequence[Outcome]) -> None:
     told.observe("time_share", sum(shares) / count, setting=name, phase="update")
 
 
-def loss_gap(played: Sequence[Sequence[Outcome]]) -> float:
+def loss_gap(played: Sequence[Sequence[RoundResult]]) -> float:
     """Largest relative difference between the losses of contenders, over rounds and epochs."""
     worst = 0.0
     for rounds in zip(*played, strict=True):

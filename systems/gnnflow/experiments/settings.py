@@ -24,7 +24,7 @@ PRESETS: Final = ("smoke", "quick", "full", "paper")
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class StreamGraph:
     """One graph and our settings for it.
 
     Attributes:
@@ -82,29 +82,29 @@ ONE: Final = (1.0, 1.0, 1.0, 1.0)
 
 
 GRAPHS: Final = (
-    Graph("reddit", "Reddit", True, 128, 172, DAY, (1 / 64, 1 / 8, 1.0, 1.0),
+    StreamGraph("reddit", "Reddit", True, 128, 172, DAY, (1 / 64, 1 / 8, 1.0, 1.0),
           window=RELEASED_WINDOW),
-    Graph("netflix", "Netflix", True, 768, 128, 1.0, (1 / 4096, 1 / 512, 1 / 16, 1.0),
+    StreamGraph("netflix", "Netflix", True, 768, 128, 1.0, (1 / 4096, 1 / 512, 1 / 16, 1.0),
           tau=48, fixed=48, window=30.0),
-    Graph("gdelt", "GDELT", False, 413, 186, DAY, (1 / 4096, 1 / 1024, 1 / 32, 1.0),
+    StreamGraph("gdelt", "GDELT", False, 413, 186, DAY, (1 / 4096, 1 / 1024, 1 / 32, 1.0),
           tau=8192, fixed=1024),
-    Graph("mag", "MAG", False, 768, 0, 30 * DAY, (1 / 4096, 1 / 2048, 1 / 128, 1.0),
+    StreamGraph("mag", "MAG", False, 768, 0, 30 * DAY, (1 / 4096, 1 / 2048, 1 / 128, 1.0),
           window=360 * DAY, node_cache=0.01),
-    Graph("ldbc", "LDBC", True, 0, 0, DAY, (1 / 4096, 1 / 4096, 1 / 512, 1.0)),
+    StreamGraph("ldbc", "LDBC", True, 0, 0, DAY, (1 / 4096, 1 / 4096, 1 / 512, 1.0)),
 )  # fmt: skip
 """The paper's five graphs, in the order of Table 5."""
 
 PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
 
 HELD: Final = (
-    Graph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=RELEASED_WINDOW,
+    StreamGraph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=RELEASED_WINDOW,
           real=True),
-    Graph("sx-mathoverflow", "sx-mathoverflow", True, 128, 172, DAY, ONE, window=30 * DAY,
+    StreamGraph("sx-mathoverflow", "sx-mathoverflow", True, 128, 172, DAY, ONE, window=30 * DAY,
           real=True),
-    Graph("enron", "Enron", True, 128, 172, DAY, ONE, window=14 * DAY, real=True),
-    Graph("college-msg", "CollegeMsg", True, 128, 172, DAY, ONE, window=3 * DAY, real=True),
-    Graph("email-eu-core", "email-Eu", True, 128, 172, DAY, ONE, real=True),
-    Graph("epinions-2011-ratings", "Epinions 2011", True, 128, 172, 1.0, ONE, window=1.0,
+    StreamGraph("enron", "Enron", True, 128, 172, DAY, ONE, window=14 * DAY, real=True),
+    StreamGraph("college-msg", "CollegeMsg", True, 128, 172, DAY, ONE, window=3 * DAY, real=True),
+    StreamGraph("email-eu-core", "email-Eu", True, 128, 172, DAY, ONE, real=True),
+    StreamGraph("epinions-2011-ratings", "Epinions 2011", True, 128, 172, 1.0, ONE, window=1.0,
           real=True),
 )  # fmt: skip
 """Real data held here: what decides where a twin may not. Wikipedia, a month long, has rounds of an
@@ -113,8 +113,10 @@ hour; Epinions has eleven stamps of time and a round for each."""
 ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
     ALL,
-    lambda card: Graph(card.name, card.title, True, 128, 172, (span_of(card) or 1.0) / 100, ONE,
-                       window=(span_of(card) or 1.0) / 30, real=True),
+    lambda card: StreamGraph(
+        card.name, card.title, True, 128, 172, (span_of(card) or 1.0) / 100, ONE,
+        window=(span_of(card) or 1.0) / 30, real=True,
+    ),
 )  # fmt: skip
 """A dataset of the user's has a hundred rounds, and windows of a thirtieth of it."""
 panel: Final = BY_NAME.panel
@@ -124,7 +126,7 @@ TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StreamModelSettings:
     """A model of section 6.
 
     Attributes:
@@ -145,11 +147,11 @@ class Settings:
 
 
 SETTINGS: Final = {
-    "tgn": Settings("TGN", (10,), "recent", 4000, chunks=8),
-    "tgat": Settings("TGAT", (10, 10), "uniform", 600),
-    "dysat": Settings("DySAT", (10, 10), "uniform", 600, snapshots=3),
-    "graphsage": Settings("GraphSAGE", (15, 10), "uniform", 1200),
-    "gat": Settings("GAT", (10, 10), "uniform", 1200),
+    "tgn": StreamModelSettings("TGN", (10,), "recent", 4000, chunks=8),
+    "tgat": StreamModelSettings("TGAT", (10, 10), "uniform", 600),
+    "dysat": StreamModelSettings("DySAT", (10, 10), "uniform", 600, snapshots=3),
+    "graphsage": StreamModelSettings("GraphSAGE", (15, 10), "uniform", 1200),
+    "gat": StreamModelSettings("GAT", (10, 10), "uniform", 1200),
 }
 MODELS: Final = ("tgn", "tgat", "dysat")
 """The temporal models of sections 6.1 to 6.3."""
@@ -181,7 +183,7 @@ def model_title(row: Any) -> str:
     return MODEL_TITLES[row.params["model"]]
 
 
-def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> StreamWorkload:
+def workload(graph: StreamGraph, model: str, preset: Preset, **fields: object) -> StreamWorkload:
     """A training task with the paper's settings (section 6) on one graph.
 
     Args:

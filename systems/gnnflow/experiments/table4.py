@@ -30,7 +30,7 @@ GRAPHS: Final = {
 }
 MODEL: Final = "tgat"
 ROUNDS: Final = {"smoke": 2, "quick": 3, "full": 8, "paper": 20}
-MOST: Final = {"smoke": 200, "quick": 2_000, "full": 20_000, "paper": 10**9}
+MAX_ROUND_EVENTS: Final = {"smoke": 200, "quick": 2_000, "full": 20_000, "paper": 10**9}
 """Events of a round at most: the first ones of a longer round are taken."""
 DAYS: Final = {"wikipedia": DAY}
 """Rounds of a day where `settings` has shorter ones: the table compares days."""
@@ -67,7 +67,9 @@ class Table4(Grid):
         graph = BY_NAME[str(cell.params["dataset"])]
         accesses = Accesses(graph, MODEL, context.preset)
         rounds = [
-            Round(one.number, one.first, min(one.last, one.first + MOST[context.preset]))
+            Round(
+                one.number, one.first, min(one.last, one.first + MAX_ROUND_EVENTS[context.preset])
+            )
             for one in accesses.rounds(ROUNDS[context.preset], DAYS.get(graph.name))
         ]
         sampled = [sets(accesses, one) for one in rounds]

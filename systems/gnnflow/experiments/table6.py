@@ -26,7 +26,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     LEDGER,
     PRESETS,
-    Graph,
+    StreamGraph,
     graph_title,
 )
 
@@ -160,7 +160,7 @@ class _Source:
         self,
         chunks: Iterator[tuple[np.ndarray, np.ndarray]],
         vertices: int,
-        graph: Graph,
+        graph: StreamGraph,
         sizes: tuple[int, int, int],
         data: dict[str, Any],
         stamps: int | None = None,
@@ -170,7 +170,7 @@ class _Source:
         self.stamps = stamps
 
 
-def _twin(graph: Graph, scale: float) -> _Source:
+def _twin(graph: StreamGraph, scale: float) -> _Source:
     root = math.sqrt(scale)
     sizes = tuple(max(1, round(one * root)) for one in (INJECTED, graph.tau, graph.fixed))
     about = twins.describe(graph.name, scale)
@@ -184,7 +184,7 @@ def _twin(graph: Graph, scale: float) -> _Source:
     return _Source(chunks, about["vertices"], graph, sizes, data)
 
 
-def _held(graph: Graph) -> _Source:
+def _held(graph: StreamGraph) -> _Source:
     events = datasets.open_events(graph.name)
     ends = events.src.numpy(), events.dst.numpy()
     chunks = (
@@ -320,7 +320,7 @@ def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
     return told
 
 
-def _hub_by_loop(graph: Graph) -> dict[str, int]:
+def _hub_by_loop(graph: StreamGraph) -> dict[str, int]:
     """The same lengths as `_hub`, block by block."""
     arrivals = _arrivals(graph)
     return {
@@ -329,7 +329,7 @@ def _hub_by_loop(graph: Graph) -> dict[str, int]:
     }
 
 
-def _hub(graph: Graph) -> dict[str, int]:
+def _hub(graph: StreamGraph) -> dict[str, int]:
     """Longest lists of the vertex of largest degree, spread evenly over the batches that have it.
 
     Both numbers are in Table 6: its degree is the longest list of Fixed-size times the slots of a
@@ -347,7 +347,7 @@ def _hub(graph: Graph) -> dict[str, int]:
     return {rule: int(one.blocks[0]) for rule, one in lists.items()}
 
 
-def _arrivals(graph: Graph) -> np.ndarray:
+def _arrivals(graph: StreamGraph) -> np.ndarray:
     """Records that each batch brings to the vertex of largest degree."""
     printed = printed_table(graph.name)
     degree = printed["Fixed-size"]["longest"] * graph.fixed

@@ -223,14 +223,14 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
     """Throughput, losses and scores of the contenders, batch by batch in turns."""
     from dgbench.systems.base.stream import load_stream
     from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
-    from dgbench.systems.gnnflow.owners import Layout
+    from dgbench.systems.gnnflow.owners import MachineLayout
     from dgbench.systems.gnnflow.partitioners import partition
-    from dgbench.systems.gnnflow.ranked import Contender
-    from dgbench.systems.gnnflow.remote_access import RankSettings
+    from dgbench.systems.gnnflow.ranked import GraphPlacement
+    from dgbench.systems.gnnflow.remote_access import GraphRankSettings
 
     graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
     accuracy = cell.params["kind"] == ACCURACY
-    layout = Layout(2)
+    layout = MachineLayout(2)
     batch = layout.ranks * (50 if accuracy else BATCH[preset])
     fields: dict[str, Any] = {"batch": batch, "chunks": 1}
     if not graph.real:
@@ -243,8 +243,8 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
     part, _ = partition("metis", events.num_nodes, events.src, events.dst, layout.machines)
     common = {"tau": graph.tau, "node_cache": graph.node_cache}
     contenders = {
-        OURS: Contender(RankSettings(layout, **common)),
-        DISTDGL: Contender(RankSettings(layout, graph="rows"), part),
+        OURS: GraphPlacement(GraphRankSettings(layout, **common)),
+        DISTDGL: GraphPlacement(GraphRankSettings(layout, graph="rows"), part),
     }
     last = len(events)
     first, score = max(0, last - TURNS[preset] * batch), None
@@ -254,8 +254,8 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
         score = (last, min(last + scored, len(events)))
     elif preset not in ("smoke", "quick"):
         contenders |= {
-            HASH_ROWS: Contender(RankSettings(layout, graph="rows")),
-            METIS_BLOCKS: Contender(RankSettings(layout, **common), part),
+            HASH_ROWS: GraphPlacement(GraphRankSettings(layout, graph="rows")),
+            METIS_BLOCKS: GraphPlacement(GraphRankSettings(layout, **common), part),
         }
     runs, checks = checked_race(
         task, contenders, data, first=first, last=last, score=score, timeout_s=cell.timeout_s

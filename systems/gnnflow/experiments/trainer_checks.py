@@ -30,7 +30,7 @@ from dgbench.systems.base.conditioning import UNIT
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
-from dgbench.systems.gnnflow.ranked import BatchAnswer, Contender, RankedRun, race_ranked
+from dgbench.systems.gnnflow.ranked import BatchAnswer, GraphPlacement, StreamRankedRun, race_ranked
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import GraphAccess
@@ -272,8 +272,8 @@ def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
 
 
 def checked_race(
-    task: StreamWorkload, contenders: Mapping[str, Contender], data: StreamData, **how: Any
-) -> tuple[dict[str, RankedRun], list[ResultCheck]]:
+    task: StreamWorkload, contenders: Mapping[str, GraphPlacement], data: StreamData, **how: Any
+) -> tuple[dict[str, StreamRankedRun], list[ResultCheck]]:
     """`race_ranked` with checks of each contender after its training, and of all its losses.
 
     Args:

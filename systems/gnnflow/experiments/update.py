@@ -30,7 +30,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     HELD_NAMES,
     INITIAL,
     PRESETS,
-    Graph,
+    StreamGraph,
     graph_title,
     panel,
 )
@@ -120,7 +120,7 @@ def gain(rows: Rows) -> Ratio:
     return ratio_of(Table.of(rows).where("speedup"))
 
 
-def events_of(graph: Graph, preset: Preset) -> Any:
+def events_of(graph: StreamGraph, preset: Preset) -> Any:
     """The stream that a cell inserts."""
     from dgbench import datasets
 
@@ -128,7 +128,7 @@ def events_of(graph: Graph, preset: Preset) -> Any:
     return datasets.open_events(graph.name, scale=scale)
 
 
-def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
+def measure(graph: StreamGraph, preset: Preset, threads: int) -> Measurement:
     """Append round after round; on some days rebuild as well, and compare."""
     from dgbench.kernels_cuda.tcsr import build_tcsr
     from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore

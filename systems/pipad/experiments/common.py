@@ -8,7 +8,7 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe, latest
-from dgbench.systems.pipad.experiments.settings import ALL, Graph, snapshots
+from dgbench.systems.pipad.experiments.settings import ALL, FrameGraph, snapshots
 
 QUICK = ("flickr", "youtube", "hepth", "covid19-england", "bitcoin-otc")
 SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
@@ -19,7 +19,7 @@ FEW = {"smoke": SMOKE[:2], "quick": QUICK, None: [graph.name for graph in ALL]}
 
 
 def open_graph(
-    graph: Graph,
+    graph: FrameGraph,
     preset: Preset,
     *,
     edge_life: int | None = None,

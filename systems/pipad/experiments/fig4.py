@@ -76,7 +76,7 @@ class Fig4(Grid):
 
 
 @dataclass(slots=True)
-class Split:
+class ComputeTimeSplit:
     """Compute time of a step of one workload, seconds.
 
     Attributes:
@@ -103,7 +103,7 @@ class Split:
         return self.seconds[part] / (sum(self.seconds.values()) or 1.0)
 
 
-def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
+def splits(rows: Sequence[Any]) -> dict[tuple[str, str], ComputeTimeSplit]:
     """The split of every workload whose instrumented process told its phases."""
     plain = Table.of(rows, experiment="fig4").where("step_time").by("dataset", "model")
     found = {}
@@ -123,7 +123,7 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
         rest = sum(phases.values())
         if row.device == "cpu":  # on CUDA a step's wall time also holds the device's idle time
             rest = max(rest, step - sum(layers.values()) - copies)
-        found[key] = Split(
+        found[key] = ComputeTimeSplit(
             *key,
             device=row.device,
             seconds={**layers, "rest": rest},

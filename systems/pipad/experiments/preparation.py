@@ -20,7 +20,7 @@ from dgbench.systems.base.race import TOLERANCE, checked_after, relative
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, Graph, workload
+from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, FrameGraph, workload
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
@@ -132,7 +132,7 @@ def _reorder_seconds(data: Any) -> float:
     return spent / len(times)
 
 
-def _reorder_whole(graph: Graph) -> Measurement:
+def _reorder_whole(graph: FrameGraph) -> Measurement:
     """One pass over a random graph with the size of a smoothed snapshot as printed."""
     import numpy as np
     from scipy.sparse import coo_matrix
@@ -170,7 +170,7 @@ def _pass(matrix: Any) -> tuple[float, list[ResultCheck]]:
     ]
 
 
-def _step_seconds(graph: Graph, context: RunContext) -> tuple[float, list[ResultCheck]]:
+def _step_seconds(graph: FrameGraph, context: RunContext) -> tuple[float, list[ResultCheck]]:
     """Median seconds of a steady step of the T-GCN model, whose step is the shortest."""
     from dgbench.systems.pipad.system import PipadSystem
 

@@ -31,7 +31,7 @@ from dgbench.systems.pipad.recounts import edges_of, plain_aggregation
 
 READINGS: Final[dict[Granularity, str]] = {"edge": "edges (a)", "slice": "whole slices (b)"}
 S_OPTIONS = (2, 4, 8)
-MOST_GROUPS = 6
+MAX_GROUPS = 6
 TURNS = 7
 
 
@@ -115,7 +115,7 @@ class Readings(Grid):
         measured = Measurement(data=data_of(data))
         for size in S_OPTIONS:
             groups = [g for g in split(range(len(data)), size) if len(g) == size]
-            groups = groups[:: max(1, len(groups) // MOST_GROUPS)]
+            groups = groups[:: max(1, len(groups) // MAX_GROUPS)]
             csrs = [[data.topology[t] for t in group] for group in groups]
             whole = sum(slice_csr(c).words(with_values=False) for group in csrs for c in group)
             together = {"snapshots_together": size}

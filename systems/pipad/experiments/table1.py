@@ -19,7 +19,7 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, FrameGraph
 from dgbench.systems.pipad.recounts import drawn, edges_of
 
 SIZES = {
@@ -137,7 +137,7 @@ def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str,
 
 
 def _recount(
-    graph: Graph, preset: Preset, data: SnapshotSequence, edges_found: int
+    graph: FrameGraph, preset: Preset, data: SnapshotSequence, edges_found: int
 ) -> list[ResultCheck]:
     """Checks of one drawn snapshot, raw and smoothed, against the distinct events of its window."""
     shape = [*data.features.shape[:2], data.topology[0].num_rows]

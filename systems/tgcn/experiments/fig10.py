@@ -160,7 +160,7 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in last_rows(rows, NAME, kind=VIRTUAL):
         common = {"panel": panel(row), "row_ids": [row.id]}
-        modelled = number(row, "speedup", baseline="pieces")
+        modelled = number(row, "speedup", None, baseline="pieces")
         off = None if modelled is None else abs(modelled - 1)
         for title, cut, p2p, reading in SHOWN:
             for count in PROJECTED:

@@ -27,7 +27,7 @@ from dgbench.systems.tgcn.sampling_tasks import (
     NOTHING,
     POOLED,
     TASKS,
-    Task,
+    SamplingTask,
     chosen,
     tasks_on,
 )
@@ -37,7 +37,7 @@ from dgbench.systems.tgcn.settings import (
     PRESETS,
     SHARE,
     TWIN_NAMES,
-    Graph,
+    GridGraph,
     graph_title,
     panel,
 )
@@ -132,7 +132,7 @@ class Fig7(Grid):
         return f"SIS against {'; '.join(said)}."
 
 
-def measure(graph: Graph, preset: Preset) -> Measurement:
+def measure(graph: GridGraph, preset: Preset) -> Measurement:
     """All kinds of sampling on one graph, every way to draw in turns."""
     scale = SCALES.get(graph.name, (1.0,) * 4)[PRESETS.index(preset)]
     events = open_graph(graph.name, preset, scale)
@@ -175,7 +175,7 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
 
 
 def checked(
-    ends: tuple[Tensor, Tensor], task: Task, results: dict[str, Any], name: str
+    ends: tuple[Tensor, Tensor], task: SamplingTask, results: dict[str, Any], name: str
 ) -> list[ResultCheck]:
     """Checks of the samples of the last turn, of each way to draw: around a drawn root of each."""
     found = []

@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 
-from dgbench.datasets.catalogue import FileRef, Form, ReaderSpec
+from dgbench.datasets.catalogue import DatasetVariant, FileRef, ReaderSpec
 from dgbench.datasets.readers import read
 from dgbench.datasets.readers.raw import Signals
 from dgbench.datasets.shaping import check_signals
@@ -25,7 +25,9 @@ def open_signals(data: bytes, format: str) -> None:
     path = scratch(format) / "data.json"
     path.write_bytes(data)
     reader = ReaderSpec(format=format, ids="keep")
-    check(read(Form(name="held", files=(FileRef(path="data.json"),), reader=reader), [path]))
+    check(
+        read(DatasetVariant(name="held", files=(FileRef(path="data.json"),), reader=reader), [path])
+    )
 
 
 def check(found: Signals) -> None:
@@ -133,7 +135,7 @@ def pems(data: bytes) -> None:
     (folder / "d.csv").write_bytes(b"from,to,cost\n0,1,10.5\n1,0,3\n")
     reader = ReaderSpec(format="pems-npz", ids="keep")
     files = (FileRef(path="p.npz"), FileRef(path="d.csv"))
-    form = Form(name="held", files=files, reader=reader)
+    form = DatasetVariant(name="held", files=files, reader=reader)
     check(read(form, [folder / "p.npz", folder / "d.csv"]))
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dgbench.datasets import cards
-from dgbench.datasets.catalogue import FileRef, Form, ReaderSpec
+from dgbench.datasets.catalogue import DatasetVariant, FileRef, ReaderSpec
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.readers import read
 from tests.fuzz.target import sane, scratch, target
@@ -154,7 +154,7 @@ def table_keep(data: bytes) -> None:
     """A table whose ids are kept."""
     path = scratch("table-keep") / "events.csv"
     path.write_bytes(data)
-    form = Form(name="kept", files=(FileRef(path="events.csv"),), reader=KEEP)
+    form = DatasetVariant(name="kept", files=(FileRef(path="events.csv"),), reader=KEEP)
     check(KEEP, read(form, [path]), data)
 
 
@@ -181,7 +181,7 @@ def amlsim(data: bytes) -> None:
     events, _, accounts = data.partition(b"\n=====\n")
     (folder / "transactions.csv").write_bytes(events)
     (folder / "nodes.csv").write_bytes(accounts)
-    form = Form(name="held", files=AMLSIM.files, reader=_SMALL)
+    form = DatasetVariant(name="held", files=AMLSIM.files, reader=_SMALL)
     raw = read(form, [folder / "transactions.csv", folder / "nodes.csv"])
     sane(raw.node_feat.shape == (raw.num_nodes, 1), "a vertex without a balance")
     check(_SMALL, raw, events)
