@@ -1,6 +1,6 @@
 // Temporal sampling on a device: a thread for each target's search and one for each neighbour's copy,
 // so that neighbouring threads write neighbouring places (GNNFlow 4.2).
-#include "common/block_sum.cuh"
+#include "common/block_scan.cuh"
 #include "common/launch.cuh"
 #include "temporal_sample/cuda_launchers.h"
 
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kBlock)
     if (i < n) mine += counts[i];
   }
   int64_t whole = 0;
-  sum_before(mine, warps, whole);
+  block_scan(mine, warps, whole);
   if (threadIdx.x == 0) sums[blockIdx.x] = whole;
 }
 
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kBlock)
   int64_t part = 0;
   for (int64_t b = threadIdx.x; b < static_cast<int64_t>(blockIdx.x); b += kBlock) part += sums[b];
   int64_t base = 0;
-  sum_before(part, warps, base);
+  block_scan(part, warps, base);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kScanTile + threadIdx.x * kItems;
   int32_t taken[kItems];
   int64_t mine = 0;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlock)
     mine += taken[k];
   }
   int64_t whole = 0;
-  int64_t sum = base + sum_before(mine, warps, whole);
+  int64_t sum = base + block_scan(mine, warps, whole);
   if (first == 0) offsets[0] = 0;
   for (int k = 0; k < kItems; ++k) {
     sum += taken[k];

@@ -1,14 +1,11 @@
 // What selections of the k smallest keys share: keys in fours, sums over a block, choosing a digit.
 #pragma once
 
-#include "common/launch.cuh"
+#include "common/block_scan.cuh"
 #include "weighted/cuda_launchers.h"
 #include "weighted/functors.hpp"
 
 namespace dgbench {
-
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = kBlock / 32;
 
 inline int multiprocessors() {
   int device = 0, count = 1;
@@ -75,33 +72,6 @@ __device__ __forceinline__ void keys_of_quad(const KeySource& source, int64_t qu
     const float weight = source.weights == nullptr ? 1.0f : inside ? source.weights[first + j] : 0.0f;
     keys[j] = inside ? key_bits(made.at[j], weight) : kNeverTaken;
   }
-}
-
-__device__ __forceinline__ uint32_t warp_scan(uint32_t value) {  // inclusive
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t before = __shfl_up_sync(kAll, value, static_cast<unsigned>(distance));
-    if (lane >= distance) value += before;
-  }
-  return value;
-}
-
-// Exclusive sum over the threads of a block, and the sum of all. `warp_sums` is shared, of kWarps
-// words.
-__device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* warp_sums,
-                                               uint32_t& total) {
-  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-  const uint32_t inclusive = warp_scan(value);
-  if (lane == 31) warp_sums[warp] = inclusive;
-  __syncthreads();
-  uint32_t before = 0;
-  total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += warp_sums[w];
-    total += warp_sums[w];
-  }
-  __syncthreads();
-  return before + inclusive - value;
 }
 
 // Finds the digit in which the left-th key lies, by a whole block; `bins` of all keys in reach. The
