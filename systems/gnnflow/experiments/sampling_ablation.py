@@ -44,7 +44,7 @@ OURS: Final = "as it is"
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     OURS: {},
     "one root at a time": {"grouped": False},
-    "along the list": {"walk": "list"},
+    "along the list": {"search": "linear"},
     "records of 12 bytes": {"layout": "compact"},
     "records of 24 bytes": {"layout": "wide"},
     "two threads": {"threads": 2},
