@@ -174,7 +174,7 @@ def samples(
 
 
 def _race(report, store, there, rows, policy, fanouts, batch, walk, rounds) -> None:
-    how = {"policy": policy, "seed": 3, "walk": walk}
+    how = {"policy": policy, "seed": 3, "search": "linear" if walk == "list" else "binary"}
     feed = Feeder(report.device)
     contenders: dict[str, Callable[..., list[list[Sample]]]] = {
         "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how),

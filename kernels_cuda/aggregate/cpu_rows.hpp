@@ -191,7 +191,7 @@ inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t e
 template <class V4, class V8, class V16>
 struct Family {
   using T = typename V16::Scalar;
-  static constexpr int kMost = 8;  // registers of sums a row keeps; wider rows go tile by tile
+  static constexpr int kMax = 8;  // registers of sums a row keeps; wider rows go tile by tile
 
   // The sums of one row's pieces, without self loop and scale.
   template <class V, int N, Weights W, bool Full>
@@ -275,7 +275,7 @@ struct Family {
     }
   }
 
-  // Rows wider than kMost registers: the shared list once per tile, into a row held in scratch.
+  // Rows wider than kMax registers: the shared list once per tile, into a row held in scratch.
   template <Weights W>
   static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
                          std::int64_t ee, T* out, T*) {

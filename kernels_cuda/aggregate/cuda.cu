@@ -13,6 +13,7 @@
 // those are stands in a table made once per topology on the device, so that no host looks at it;
 // small topologies have none, there the block of a heavy row's owner adds it.
 #include "aggregate/cuda_launch.cuh"
+#include "aggregate/cuda_launchers.h"
 
 namespace dgbench {
 namespace {

@@ -1,5 +1,6 @@
 // Bindings of the aggregation and of its transposed form; see aggregate/cpu.cpp for the arguments.
 // Where the CPU takes an order of rows, a device takes the table of long rows (aggregate/heavy_rows.hpp).
+#include "aggregate/cuda_launchers.h"
 #include "common/operator_definition.hpp"
 
 using namespace nb::literals;

@@ -1,8 +1,7 @@
 // Makes the table of long rows of a topology (aggregate/heavy_rows.hpp) on the device.
+#include "aggregate/cuda_launchers.h"
 #include "aggregate/heavy_rows.hpp"
-
 #include "common/launch.cuh"
-#include "common/launchers.h"
 
 namespace dgbench {
 namespace {

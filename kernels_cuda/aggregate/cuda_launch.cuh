@@ -1,9 +1,9 @@
 // What both products over long lists share: a lane's part of a row, and how rows are launched.
 #pragma once
 
+#include "aggregate/cuda_launchers.h"
 #include "aggregate/heavy_rows.hpp"
 #include "common/launch.cuh"
-#include "common/launchers.h"
 
 namespace dgbench {
 
@@ -12,7 +12,7 @@ namespace dgbench {
 // narrow rows would share a warp, more lanes to a row even that out.
 constexpr int kFewEntries[] = {4, 4, 4, 4, 4, 4};
 constexpr int kEverything = 0x7fffffff;
-constexpr int kMostBlocks = 132 * 16;  // that take segments or split rows in turns
+constexpr int kMaxBlocks = 132 * 16;  // that take segments or split rows in turns
 
 // A lane's part of a row: VEC columns from `column` on and the snapshots they belong to.
 template <int VEC>
@@ -72,7 +72,7 @@ inline Launch plan(const AggregateArgs& a, bool in_turns) {
   if (a.heavy != nullptr && !a.owner_alone) {
     launch.heavy = HeavyRows(const_cast<int32_t*>(a.heavy), a.entries);
     const auto blocks = [](int64_t wanted) {
-      return static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
+      return static_cast<unsigned>(wanted < kMaxBlocks ? wanted : kMaxBlocks);
     };
     launch.table_blocks = static_cast<int>(blocks(HeavyRows::most_segments(a.entries)));
     launch.combine = dim3(blocks(HeavyRows::most_split_rows(a.entries)), tiles);

@@ -1,6 +1,7 @@
 // Y = C (A^T [+ I]) R X from the lists of A itself: the backward pass of topologies that keep no
 // transposed copy.
 #include "aggregate/cuda_launch.cuh"
+#include "aggregate/cuda_launchers.h"
 
 namespace dgbench {
 namespace {

@@ -44,7 +44,7 @@ constexpr std::int64_t kSerialPairs = 1 << 12;
 std::int64_t padded(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // Sizes and dense copies of one sequence and head.
-struct Room {
+struct ThreadScratch {
   std::int64_t lp = 0, dp = 0, tile = 0;
   float *keys_t, *values, *values_t, *keys, *to_keys, *to_values;  // by key
   float *queries, *grads, *sums, *scores, *pulls;                  // by query
@@ -113,7 +113,7 @@ inline void scaled_out(const float* from, std::int64_t width, float scale, float
 
 // Columns [at, at + width) of every step as dense rows, or as columns of a [width, lp] matrix.
 void gather(const Sequence& s, const StepRows& x, std::int64_t at, std::int64_t width,
-            const Room& r, float* rows, float* columns) {
+            const ThreadScratch& r, float* rows, float* columns) {
   for (std::int64_t i = 0; i < s.length; ++i) {
     const float* from = s.at(x, i) + at;
     if (rows) copy_row(from, width, r.dp, 1.0f, rows + i * r.dp);
@@ -130,7 +130,7 @@ void gather(const Sequence& s, const StepRows& x, std::int64_t at, std::int64_t 
 // Scores of `count` queries from number `from` on become shares but for the factor, which is given
 // back: scores[i] * factor[i] adds up to 1. Returns how many keys they see, padded.
 std::int64_t shares(const PackedAttention& a, const Sequence& s, std::int64_t from,
-                    std::int64_t count, const Room& r, float* factor) {
+                    std::int64_t count, const ThreadScratch& r, float* factor) {
   const std::int64_t last = s.wanted[from + count - 1];
   const std::int64_t seen = a.causal ? std::min(r.lp, padded(last + 1)) : r.lp;
   multiply<float>(count, seen / kLanes, {r.queries, r.dp, r.keys_t, r.lp, a.width}, {}, r.hidden,
@@ -164,13 +164,13 @@ std::int64_t shares(const PackedAttention& a, const Sequence& s, std::int64_t fr
 }
 
 void load_queries(const PackedAttention& a, const Sequence& s, std::int64_t from,
-                  std::int64_t count, std::int64_t column, const Room& r) {
+                  std::int64_t count, std::int64_t column, const ThreadScratch& r) {
   for (std::int64_t i = 0; i < count; ++i) {
     copy_row(s.at(a.q, s.wanted[from + i]) + column, a.width, r.dp, a.scale, r.queries + i * r.dp);
   }
 }
 
-void forward(const PackedAttention& a, const Sequence& s, const Room& r) {
+void forward(const PackedAttention& a, const Sequence& s, const ThreadScratch& r) {
   float factor[kQueries];
   for (int h = 0; h < a.heads; ++h) {
     const std::int64_t column = std::int64_t(h) * a.width;
@@ -191,7 +191,7 @@ void forward(const PackedAttention& a, const Sequence& s, const Room& r) {
   }
 }
 
-void backward(const PackedAttention& a, const Sequence& s, const Room& r) {
+void backward(const PackedAttention& a, const Sequence& s, const ThreadScratch& r) {
   float factor[kQueries];
   for (int h = 0; h < a.heads; ++h) {
     const std::int64_t column = std::int64_t(h) * a.width;
@@ -267,17 +267,17 @@ void run(const PackedAttention& a, int threads) {
   const bool worth = a.first[a.sequences] * a.heads * a.width > kSerialPairs && threads > 1;
 #pragma omp parallel num_threads(std::max(1, threads)) if (worth)
   {
-    static thread_local Room room;
+    static thread_local ThreadScratch scratch;
 #pragma omp for schedule(dynamic, kSequences)
     for (std::int64_t i = 0; i < a.sequences; ++i) {
       const Sequence s(a, i);
       if (alone(a, s) || (a.out && s.queries == 0)) continue;
-      if (!room.fit(s.length, a.width, s.queries)) {
+      if (!scratch.fit(s.length, a.width, s.queries)) {
         failed = true;
       } else if (a.out) {
-        forward(a, s, room);
+        forward(a, s, scratch);
       } else {
-        backward(a, s, room);
+        backward(a, s, scratch);
       }
     }
   }

@@ -43,7 +43,7 @@ inline void prefetch(const float* row, std::int64_t floats) {
 }
 
 // Numbers per entry and head, kept for the next call of the same thread.
-struct Room {
+struct ThreadScratch {
   scan::Scratch<float> memory;
   float* part[4] = {};
   std::int64_t entries = 0;
@@ -57,7 +57,7 @@ struct Room {
   }
 };
 
-// Runs body(begin, end, room) for stretches of about kEntries entries; `offsets` [count + 1].
+// Runs body(begin, end, scratch) for stretches of about kEntries entries; `offsets` [count + 1].
 template <class Body>
 void each_stretch(const std::int64_t* offsets, std::int64_t count, std::int64_t heads, int threads,
                   const Body& body) {
@@ -67,7 +67,7 @@ void each_stretch(const std::int64_t* offsets, std::int64_t count, std::int64_t 
   std::atomic<bool> failed{false};
 #pragma omp parallel num_threads(std::max(1, threads)) if (work > kSerialWork && threads > 1)
   {
-    static thread_local Room room;
+    static thread_local ThreadScratch scratch;
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
       const std::int64_t stop = chunk_start(count, work, piece + 1, pieces, cost);
@@ -75,11 +75,11 @@ void each_stretch(const std::int64_t* offsets, std::int64_t count, std::int64_t 
         std::int64_t end = at + 1;
         const auto entries = [&](std::int64_t e) { return offsets[e] - offsets[at] + e - at; };
         while (end < stop && entries(end + 1) <= kEntries) ++end;
-        if (!room.grow(entries(end), heads)) {
+        if (!scratch.grow(entries(end), heads)) {
           failed = true;
           break;
         }
-        body(at, end, room);
+        body(at, end, scratch);
         at = end;
       }
     }
@@ -110,11 +110,11 @@ inline bool score_row(const AttendRows& a, std::int64_t v, int k, float* share, 
   return above && below;
 }
 
-void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, Room& room) {
+void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, ThreadScratch& scratch) {
   const int heads = a.heads;
   const std::int64_t pitch = std::int64_t(heads) * a.width;
   constexpr std::int64_t kAhead = 24;
-  float* const share = room.part[0];
+  float* const share = scratch.part[0];
   const std::int64_t last = a.indptr[a.rows];
   std::int64_t n = 0;
   for (std::int64_t v = begin; v < end; ++v) {
@@ -131,8 +131,8 @@ void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, Room& ro
     for (int k = 0; k < heads; ++k) {
       float largest;
       // The sign note passes through part[1], which is free until the sums.
-      room.part[1][n * heads + k] = score_row(a, v, k, share + n * heads + k, &largest);
-      room.part[2][n * heads + k] = largest;
+      scratch.part[1][n * heads + k] = score_row(a, v, k, share + n * heads + k, &largest);
+      scratch.part[2][n * heads + k] = largest;
     }
     n += count + 1;
   }
@@ -144,7 +144,7 @@ void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, Room& ro
     const std::int32_t* ids = a.indices + first;
     for (int k = 0; k < heads; ++k) {
       float* const w = share + n * heads + k;
-      const bool mixed = room.part[1][n * heads + k] != 0.0f && a.stats;
+      const bool mixed = scratch.part[1][n * heads + k] != 0.0f && a.stats;
       float sum = 0.0f;
       for (std::int64_t j = 0; j <= count; ++j) sum += w[j * heads];
       const float scale = 1.0f / sum;
@@ -162,7 +162,7 @@ void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, Room& ro
       }
       if (a.stats) {
         float* stats = a.stats + (v * heads + k) * 3;
-        stats[0] = room.part[2][n * heads + k];
+        stats[0] = scratch.part[2][n * heads + k];
         stats[1] = scale;
         stats[2] = positive;
       }
@@ -228,12 +228,14 @@ void backward_rows(const AttendRowsGrad& b, std::int64_t begin, std::int64_t end
 }
 
 // Derivatives to values and sources of columns [begin, end).
-void backward_columns(const AttendRowsGrad& b, std::int64_t begin, std::int64_t end, Room& room) {
+void backward_columns(const AttendRowsGrad& b, std::int64_t begin, std::int64_t end,
+                      ThreadScratch& scratch) {
   const AttendRows& a = b.in;
   const int heads = a.heads;
   const std::int64_t pitch = std::int64_t(heads) * a.width;
   constexpr std::int64_t kAhead = 16;
-  float *const share = room.part[0], *const scale = room.part[1], *const pull = room.part[2];
+  float *const share = scratch.part[0], *const scale = scratch.part[1],
+               *const pull = scratch.part[2];
   const std::int64_t last = b.receivers_ptr[a.columns];
   const auto has_loop = [&](std::int64_t u) {
     return u < a.rows && a.indptr[u] != a.indptr[u + 1];
@@ -376,8 +378,8 @@ void attend_rows_forward(Array<const std::int64_t> indptr, Array<const std::int3
   if (a.rows == 0 || a.heads == 0 || a.width == 0) return;
   nb::gil_scoped_release release;
   each_stretch(a.indptr, a.rows, a.heads, threads,
-               [&](std::int64_t begin, std::int64_t end, Room& room) {
-                 forward(a, begin, end, room);
+               [&](std::int64_t begin, std::int64_t end, ThreadScratch& scratch) {
+                 forward(a, begin, end, scratch);
                });
 }
 
@@ -418,11 +420,12 @@ void attend_rows_backward(Array<const std::int64_t> indptr, Array<const std::int
   b.grad_target = grad_target.data();
   if (a.columns == 0 || a.heads == 0 || a.width == 0) return;
   nb::gil_scoped_release release;
-  each_stretch(a.indptr, a.rows, a.heads, threads,
-               [&](std::int64_t begin, std::int64_t end, Room&) { backward_rows(b, begin, end); });
+  each_stretch(
+      a.indptr, a.rows, a.heads, threads,
+      [&](std::int64_t begin, std::int64_t end, ThreadScratch&) { backward_rows(b, begin, end); });
   each_stretch(b.receivers_ptr, a.columns, a.heads, threads,
-               [&](std::int64_t begin, std::int64_t end, Room& room) {
-                 backward_columns(b, begin, end, room);
+               [&](std::int64_t begin, std::int64_t end, ThreadScratch& scratch) {
+                 backward_columns(b, begin, end, scratch);
                });
 }
 

@@ -1,6 +1,7 @@
 // Binding of the check of a matrix; the arguments are those of the CPU module with the stream at the
 // end.
 #include "common/operator_definition.hpp"
+#include "csr/cuda_launchers.h"
 
 using namespace nb::literals;
 

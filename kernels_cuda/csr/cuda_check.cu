@@ -1,7 +1,7 @@
 // The check of a matrix on the device: the functor of the CPU, one thread per row.
 #include "common/launch.cuh"
-#include "common/launchers.h"
 #include "csr/check_functors.hpp"
+#include "csr/cuda_launchers.h"
 
 namespace dgbench {
 

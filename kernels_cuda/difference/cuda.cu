@@ -7,7 +7,7 @@ namespace dgbench {
 namespace {
 
 constexpr int kTile = 1024;       // previous entries, or rows, of a block
-constexpr int kMostAdded = 2048;  // insertions in a tile beyond which they are searched in memory
+constexpr int kMaxAdded = 2048;  // insertions in a tile beyond which they are searched in memory
 constexpr int kEach = kTile / kBlock;
 
 // `lower_bound` by a warp: 32 looks at a time, three rounds for 30 thousand entries where one thread
@@ -31,7 +31,7 @@ __device__ int64_t warp_lower_bound(const List& sorted, int64_t n, T key) {
 struct Windows {
   int64_t bounds[4];
   int32_t gone[kTile];
-  int32_t come[kMostAdded];
+  int32_t come[kMaxAdded];
 };
 
 // The rows of added entries in memory or, narrowed, in shared memory.
@@ -70,7 +70,7 @@ __device__ void keep(const Rebuild& r, Windows& w, int64_t first, int64_t stop) 
   const int64_t come_count = w.bounds[3] - come_base;
   const int32_t* const gone = bring_gone(r, w, gone_base, gone_count);
   const int32_t* come = r.added_at + come_base;
-  if (come_count <= kMostAdded) {
+  if (come_count <= kMaxAdded) {
     for (int64_t k = threadIdx.x; k < come_count; k += kBlock) w.come[k] = come[k];
     come = w.come;
   }
@@ -123,7 +123,7 @@ __device__ void offsets(const Rebuild& r, Windows& w, int64_t first, int64_t sto
   const int64_t come_count = w.bounds[3] - come_base;
   const int32_t* const gone = bring_gone(r, w, gone_base, gone_count);
   RowWindow come{r.added.rows.from(come_base), nullptr};
-  if (come_count <= kMostAdded) {
+  if (come_count <= kMaxAdded) {
     for (int64_t k = threadIdx.x; k < come_count; k += kBlock) {
       w.come[k] = static_cast<int32_t>(come.far[k]);
     }

@@ -6,14 +6,12 @@
 // is one load of 16 bytes and three comparisons, and lies in shared memory; a change adds its
 // difference to all levels at once, a lane each. What a draw waits for is memory: an edge of the slot's
 // vertex, then the degree of where it leads.
-#include "common/launch.cuh"
+#include "common/block_scan.cuh"
 #include "edge_sampling/cuda_launchers.h"
 
 namespace dgbench {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = kBlock / 32;
 constexpr int64_t kShortRow = 1 << 16;          // a longer row draws 64 bits for each edge
 constexpr uint32_t kKeepPurpose = 0x4b454550u;  // of edge_sampling/cpu_table.cpp
 constexpr uint32_t kKeep = 0, kRound = 1;
@@ -32,8 +30,8 @@ DGB_HD Draws row_block(uint64_t seed, uint64_t row, uint32_t use, uint32_t block
 __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
   constexpr int kEach = 4, kStep = 32 * kEach;
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * kWarps;
-  int64_t v = static_cast<int64_t>(blockIdx.x) * kWarps + (threadIdx.x >> 5);
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * kBlockWarps;
+  int64_t v = static_cast<int64_t>(blockIdx.x) * kBlockWarps + (threadIdx.x >> 5);
   for (; v < k.vertices; v += warps) {
     const int64_t begin = k.indptr[v], degree = k.indptr[v + 1] - begin;
     const bool wide = degree >= kShortRow;
@@ -58,7 +56,7 @@ __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
                                            : narrow * left >> 32;
       }
       int before = 0, mine = 0;  // kept in front of this lane's edges, and bits of its own
-      unsigned changed = kAll;
+      unsigned changed = kAllLanes;
       while (changed != 0) {
         uint64_t rest = needed - static_cast<uint64_t>(before);
         int kept = 0;
@@ -68,13 +66,9 @@ __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
           kept |= is_kept ? 1 << j : 0;
           rest -= is_kept ? 1 : 0;
         }
-        int sum = __popc(static_cast<unsigned>(kept));
-        const int own = sum;
-        for (unsigned distance = 1; distance < 32; distance *= 2) {
-          const int other = __shfl_up_sync(kAll, sum, distance);
-          if (lane >= static_cast<int>(distance)) sum += other;
-        }
-        changed = __ballot_sync(kAll, sum - own != before);
+        const int own = __popc(static_cast<unsigned>(kept));
+        const int sum = warp_scan(own);
+        changed = __ballot_sync(kAllLanes, sum - own != before);
         before = sum - own;
         mine = kept;
       }
@@ -82,7 +76,7 @@ __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
         if (first + j < degree) k.keep[k.eid[begin + first + j]] = (mine >> j & 1) != 0;
       }
       const int all = before + __popc(static_cast<unsigned>(mine));
-      needed -= static_cast<uint64_t>(__shfl_sync(kAll, all, 31));
+      needed -= static_cast<uint64_t>(__shfl_sync(kAllLanes, all, 31));
     }
   }
 }
@@ -145,7 +139,7 @@ struct WarpNumbers {
   __device__ uint64_t operator()() {  // the same to all lanes
     if (next - base >= 64) refill();
     const uint64_t k = next++ - base;
-    return __shfl_sync(kAll, k & 1 ? mine.odd : mine.even, static_cast<int>(k >> 1));
+    return __shfl_sync(kAllLanes, k & 1 ? mine.odd : mine.even, static_cast<int>(k >> 1));
   }
 };
 
@@ -223,7 +217,7 @@ struct Walker {
       FrontierSlot slot{};
       if (live) slot = look_up(slots[i].vertex);
       const bool bare = live && slot.degree == 0;
-      const unsigned all = __ballot_sync(kAll, bare);
+      const unsigned all = __ballot_sync(kAllLanes, bare);
       if (bare) {
         const unsigned before = all & ((1u << lane) - 1);
         slot = occupied_at(numbers.at(numbers.next + static_cast<uint64_t>(__popc(before))));
@@ -250,10 +244,10 @@ struct Walker {
         fresh = !is_member(v);
       }
       for (int j = 0; j < 31; ++j) {
-        const int32_t other = __shfl_sync(kAll, v, j);
+        const int32_t other = __shfl_sync(kAllLanes, v, j);
         if (j < lane && other == v) fresh = false;
       }
-      const unsigned odd = __ballot_sync(kAll, live && !fresh);
+      const unsigned odd = __ballot_sync(kAllLanes, live && !fresh);
       const int stop = odd != 0 ? __ffs(static_cast<int>(odd)) : 32;
       if (live && lane < stop) {
         if (!fresh) v = static_cast<int32_t>(range(mine) - 1);
@@ -270,7 +264,7 @@ struct Walker {
     uint64_t sum = 0;
     for (int64_t i = lane; i < w.frontier; i += 32) sum += weight(slots[i].degree);
     for (int distance = 16; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(kAll, sum, distance);
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
     }
     total = sum;
     int64_t filled = w.frontier;
@@ -303,7 +297,7 @@ struct Walker {
     return node;
   }
 
-  // Whether the sums have room for what the walk came to.
+  // Whether the sums have shared for what the walk came to.
   __device__ bool walk() {
     if (total > static_cast<Sum>(~Sum{0})) return false;
     const int64_t level = lane < w.levels ? w.level_at[lane] : 0;
@@ -328,17 +322,17 @@ struct Walker {
 
 template <class Sum, bool SHARED_TREE, bool SHARED_SLOTS>
 __global__ void __launch_bounds__(32) walk_frontier(const FrontierWalk w) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const int64_t g = blockIdx.x;
   Sum* tree;
   FrontierSlot* slots;
   if constexpr (SHARED_TREE) {
-    tree = reinterpret_cast<Sum*>(room);
+    tree = reinterpret_cast<Sum*>(shared);
   } else {
     tree = static_cast<Sum*>(w.trees) + g * w.nodes;
   }
   if constexpr (SHARED_SLOTS) {
-    slots = reinterpret_cast<FrontierSlot*>(reinterpret_cast<Sum*>(room) + w.nodes);
+    slots = reinterpret_cast<FrontierSlot*>(reinterpret_cast<Sum*>(shared) + w.nodes);
   } else {
     slots = w.slots + g * w.frontier;
   }
@@ -373,9 +367,9 @@ extern "C" {
 
 int dgb_keep_rows(const KeepRows* args, void* stream) {
   if (args->vertices == 0) return 0;
-  constexpr int64_t kMost = 1 << 20;
-  const int64_t wanted = ceil_div(args->vertices, kWarps);
-  const auto blocks = static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+  constexpr int64_t kMax = 1 << 20;
+  const int64_t wanted = ceil_div(args->vertices, kBlockWarps);
+  const auto blocks = static_cast<unsigned>(wanted < kMax ? wanted : kMax);
   keep_rows<<<blocks, kBlock, 0, as_stream(stream)>>>(*args);
   return launch_status();
 }

@@ -17,7 +17,7 @@ struct KeepRows {
   bool* keep;
 };
 
-constexpr int kMostLevels = 17;  // of four children, above 2^32 slots
+constexpr int kMaxLevels = 17;  // of four children, above 2^32 slots
 
 struct alignas(16) FrontierSlot {
   int64_t row;
@@ -36,7 +36,7 @@ struct FrontierWalk {
   bool replacement, by_degree;
   uint64_t seed, stream;    // of the first subgraph
   int32_t levels;
-  int64_t level_at[kMostLevels], nodes;  // of a tree
+  int64_t level_at[kMaxLevels], nodes;  // of a tree
   uint32_t* members;        // [count, words], zero before: a bit for every vertex drawn
   int64_t words;
   FrontierSlot* slots;      // [count, frontier], or null: in shared memory

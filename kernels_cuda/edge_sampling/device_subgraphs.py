@@ -115,12 +115,12 @@ def induced_edges(table: EdgeTable, offsets: Tensor, vertices: Tensor) -> tuple[
     before = torch.zeros(vertices.numel() + 1, dtype=torch.int64, device=device)
     torch.cumsum(degree, 0, out=before[1:])
     bounds, records = offsets.tolist(), before[offsets].tolist()
-    room = max(1, AT_ONCE // max(table.num_nodes, 1))
+    at_once = max(1, AT_ONCE // max(table.num_nodes, 1))
     found, owners = [vertices.new_empty(0)], [vertices.new_empty(0)]
     s = 0
     while s < count:
         stop = s + 1
-        while stop < min(count, s + room) and records[stop + 1] - records[s] <= AT_ONCE:
+        while stop < min(count, s + at_once) and records[stop + 1] - records[s] <= AT_ONCE:
             stop += 1
         mine = slice(bounds[s], bounds[stop])
         some = vertices[mine]

@@ -122,10 +122,10 @@ def place_grids(
     _check_cells(cursors, "cursors", steps, parts)
     check_vector(into.order, "into.order", torch.int64)
     check_vector(into.offsets, "into.offsets", torch.int64, cursors.numel() + 1)
-    room = into.order.numel()
+    capacity = into.order.numel()
     for name in ("local_src", "local_dst"):
         if getattr(into, name) is not None:
-            check_vector(getattr(into, name), f"into.{name}", torch.int32, room)
+            check_vector(getattr(into, name), f"into.{name}", torch.int32, capacity)
     _call(
         "place_grids", src, dst, intervals, bounds, base, into.offsets, cursors.view(-1),
         into.order, into.local_src, into.local_dst, _threads(threads),

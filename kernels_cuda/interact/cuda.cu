@@ -144,7 +144,7 @@ __device__ Part<T, VEC> sum_partials(const InteractSums<T>& s, int64_t first, in
 
 template <class T, int VEC>
 __global__ void __launch_bounds__(kBlock) sum_rows(const InteractSums<T> s, int shift) {
-  __shared__ T room[kBlock * VEC];
+  __shared__ T partial_sums[kBlock * VEC];
   __shared__ bool is_hub[kBlock];
   const int lanes = 1 << shift, groups = kBlock >> shift;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -181,11 +181,11 @@ __global__ void __launch_bounds__(kBlock) sum_rows(const InteractSums<T> s, int 
     if (inside && mine < to) {
       sum = sum_partials<T, VEC>(s, first, mine, mine + each < to ? mine + each : to, column);
     }
-    for (int i = 0; i < VEC; ++i) room[threadIdx.x * VEC + i] = sum.at[i];
+    for (int i = 0; i < VEC; ++i) partial_sums[threadIdx.x * VEC + i] = sum.at[i];
     __syncthreads();
     if (group == 0 && inside) {
       for (int other = 1; other < groups; ++other) {
-        for (int i = 0; i < VEC; ++i) sum.at[i] += room[(other * lanes + lane) * VEC + i];
+        for (int i = 0; i < VEC; ++i) sum.at[i] += partial_sums[(other * lanes + lane) * VEC + i];
       }
       store(s.out + at * s.width + column, sum);
     }
@@ -227,9 +227,9 @@ inline int lane_shift(int64_t parts) {
 }
 
 inline unsigned grid_of(int64_t groups_wanted, int groups_a_block) {
-  constexpr int64_t kMost = 0x7fffffff;
+  constexpr int64_t kMax = 0x7fffffff;
   const int64_t blocks = ceil_div(groups_wanted, groups_a_block);
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  return static_cast<unsigned>(blocks < kMax ? blocks : kMax);
 }
 
 template <class T, int VEC>

@@ -8,7 +8,7 @@
 // values of a load never meet: it is read before and written after.
 // A round costs five launches and one for each doubling of kTile up to the block, however few vertices
 // it has, so blocks should be far larger here than on the CPU.
-#include "common/launch.cuh"
+#include "common/block_scan.cuh"
 #include "label_propagation/cuda_launchers.h"
 #include "label_propagation/functors.hpp"
 
@@ -20,7 +20,6 @@ constexpr int kSlots = 2048;     // of the table that it uses
 constexpr int kHalf = kSlots / 2;
 constexpr int32_t kEmpty = -1;
 constexpr int kTile = 1024;       // wishes that a block of threads sorts at once
-constexpr unsigned kAll = 0xffffffffu;
 enum Verdict : int32_t { kNone, kGranted, kContested };
 
 __device__ __forceinline__ void add(int64_t* to, int64_t value) {
@@ -269,7 +268,7 @@ __global__ void __launch_bounds__(kBlock) label_serve(const LabelSweep s, int64_
   const int64_t count = s.counts[2];
   const int32_t* sorted = s.contested;
   for (int64_t run = kTile; run < count; run *= 2) {
-    sorted = sorted == s.contested ? s.contested + s.places() : s.contested;
+    sorted = sorted == s.contested ? s.contested + s.queue_capacity() : s.contested;
   }
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kBlock;
@@ -278,40 +277,36 @@ __global__ void __launch_bounds__(kBlock) label_serve(const LabelSweep s, int64_
     const int64_t i = at + lane;
     const int32_t mine = i < count ? s.wished[sorted[i]] : -1;
     const bool is_head = i < count && (i == 0 || s.wished[sorted[i - 1]] != mine);
-    for (unsigned heads = __ballot_sync(kAll, is_head); heads != 0; heads &= heads - 1) {
+    for (unsigned heads = __ballot_sync(kAllLanes, is_head); heads != 0; heads &= heads - 1) {
       const int head = __ffs(static_cast<int>(heads)) - 1;
-      const int32_t label = __shfl_sync(kAll, mine, head);
+      const int32_t label = __shfl_sync(kAllLanes, mine, head);
       int64_t load = s.loads[label];
       for (int64_t k = at + head;; k += 32) {
         const int32_t place = k + lane < count ? sorted[k + lane] : -1;
         const bool wants = place >= 0 && s.wished[place] == label;
         const int64_t weight = wants ? weight_of(s, first + place) : 0;
-        int64_t sum = weight;
-        for (unsigned distance = 1; distance < 32; distance *= 2) {
-          const int64_t other = __shfl_up_sync(kAll, sum, distance);
-          if (lane >= static_cast<int>(distance)) sum += other;
-        }
+        const int64_t sum = warp_scan(weight);
         const bool fits = wants && has_room(load + sum - weight, weight, s.cap);
-        const unsigned refused = ~__ballot_sync(kAll, fits);
+        const unsigned refused = ~__ballot_sync(kAllLanes, fits);
         const int served = refused == 0 ? 32 : __ffs(static_cast<int>(refused)) - 1;
         if (lane < served) s.verdicts[place] = kGranted;
         if (served < 32) break;
-        load += __shfl_sync(kAll, sum, 31);
+        load += __shfl_sync(kAllLanes, sum, 31);
       }
     }
   }
 }
 
 int launch_contest(const LabelSweep& s, int64_t first, int64_t size, void* stream) {
-  constexpr int64_t kMost = 1024;  // blocks: few of the places are contested as a rule
+  constexpr int64_t kMax = 1024;  // blocks: few of the places are contested as a rule
   const auto blocks_of = [](int64_t wanted) {
-    return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+    return static_cast<unsigned>(wanted < kMax ? wanted : kMax);
   };
   sort_tiles<<<blocks_of(ceil_div(size, kTile)), kBlock, 0, as_stream(stream)>>>(s);
   int status = launch_status();
   const unsigned blocks = blocks_of(ceil_div(size, kBlock));
   int32_t* from = s.contested;
-  int32_t* to = s.contested + s.places();
+  int32_t* to = s.contested + s.queue_capacity();
   for (int64_t run = kTile; status == 0 && run < size; run *= 2) {
     merge_runs<<<blocks, kBlock, 0, as_stream(stream)>>>(s, from, to, run);
     status = launch_status();

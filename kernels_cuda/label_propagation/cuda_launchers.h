@@ -22,11 +22,11 @@ struct LabelSweep {
   int32_t* wished;     // label, -1 for none
   int64_t* gains;
   int32_t* verdicts;   // kNone, kGranted, kContested
-  int32_t* contested;  // [2 places()]: places whose label has not room for all
+  int32_t* contested;  // [2 queue_capacity()]: places whose label has not room for all
   int64_t* arrivals;   // [vertices]
   int64_t* counts;     // [3]: moved, looked at, contested; zero before
 
-  DGB_HD int64_t places() const { return block < vertices ? block : vertices; }
+  DGB_HD int64_t queue_capacity() const { return block < vertices ? block : vertices; }
 };
 
 extern "C" {

@@ -85,7 +85,7 @@ def propagate_labels(
     """Group the vertices of a weighted graph into labels of bounded size.
 
     Args:
-        csr: a square matrix; vertex r hears the labels of the columns of row r. For a graph both
+        csr: a square matrix; vertex r reads the labels of the columns of row r. For a graph both
             directions must be stored. Self loops do not vote, entries of one column add up, and
             order does not matter. `csr.values` is not read. On a CUDA device the labels are those
             of the CPU; there a round costs five launches and more however small it is, so pass a

@@ -2,9 +2,9 @@
 // vertex; rows that are long together are cut into tiles of entries that blocks look at on their own: an
 // entry is shared where a search finds it in every other snapshot, and stands where as many shared ones
 // are before it as the tiles in front have and its own tile has.
-#include "common/block_sum.cuh"
+#include "common/block_scan.cuh"
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "overlap/cuda_launchers.h"
 
 namespace dgbench {
 namespace {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kBlock) count_long(const CountShared c, const 
     for (int64_t place = first + threadIdx.x; place < end; place += kBlock) {
       found += is_shared(c.rows, c.slice_cap, row, i, place) ? 1 : 0;
     }
-    sum_before(found, warps, whole);
+    block_scan(found, warps, whole);
     if (threadIdx.x != 0) return;
     longs.sums[tile] = static_cast<int32_t>(whole);
     if (i == 0) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kBlock) fill_long(const FillSplit f, const Lon
   each_tile(rows, longs, [&](int64_t row, int i, int64_t first, int64_t tile, int64_t row_tile) {
     int64_t part = 0, before = 0;
     for (int64_t t = row_tile + threadIdx.x; t < tile; t += kBlock) part += longs.sums[t];
-    sum_before(part, warps, before);
+    block_scan(part, warps, before);
     const int64_t begin = rows.indptr[i][row];
     const int64_t length = length_of(rows, i, row);
     const int64_t end = first + kTile < length ? first + kTile : length;
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kBlock) fill_long(const FillSplit f, const Lon
       const int64_t place = from + threadIdx.x;
       const bool shared = place < end && is_shared(rows, f.slice_cap, row, i, place);
       int64_t whole = 0;
-      const int64_t rank = before + sum_before(shared ? 1 : 0, warps, whole);
+      const int64_t rank = before + block_scan<int64_t>(shared ? 1 : 0, warps, whole);
       before += whole;
       if (place >= end) continue;
       const int64_t at = begin + place;

@@ -1,6 +1,7 @@
 // Bindings of overlap and union; the arguments are those of the CPU module with the stream at the
 // end.
 #include "common/operator_definition.hpp"
+#include "overlap/cuda_launchers.h"
 
 using namespace nb::literals;
 

@@ -1,6 +1,6 @@
 // The masked union on the device: the functors of the CPU, one thread per row.
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "overlap/cuda_launchers.h"
 
 namespace dgbench {
 

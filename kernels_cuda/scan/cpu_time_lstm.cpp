@@ -25,16 +25,17 @@ constexpr std::int64_t kSerialFloats = 1 << 13;
 
 // Whole vectors in place; at a row's end part of one, the rest of its lanes zero.
 template <class T>
-Vec<T> read(const T* from, std::int64_t room) {
-  if (room >= Lanes<T>::count) return scan::load(from);
+Vec<T> read(const T* from, std::int64_t left) {
+  if (left >= Lanes<T>::count) return scan::load(from);
   Vec<T> v{};
-  std::memcpy(&v, from, static_cast<std::size_t>(room) * sizeof(T));
+  std::memcpy(&v, from, static_cast<std::size_t>(left) * sizeof(T));
   return v;
 }
 
 template <class T>
-void write(T* to, Vec<T> v, std::int64_t room) {
-  std::memcpy(to, &v, static_cast<std::size_t>(std::min<std::int64_t>(room, Lanes<T>::count)) * sizeof(T));
+void write(T* to, Vec<T> v, std::int64_t left) {
+  std::memcpy(to, &v,
+              static_cast<std::size_t>(std::min<std::int64_t>(left, Lanes<T>::count)) * sizeof(T));
 }
 
 // c, pre [n, H] (W_d c + b_d), gates [n, 4 H] (i, f, candidate, o), fade [n] (g(D)) -> out [2, n, H]
@@ -59,19 +60,19 @@ void time_lstm(Matrix<const T> c, Matrix<const T> pre, Matrix<const T> gates, Ar
     T* const k = kept.data() + kKept * r * width;
     const T lost = T{1} - fade.data()[r];
     for (std::int64_t j = 0; j < width; j += Lanes<T>::count) {
-      const std::int64_t room = width - j;
-      const Vec<T> part = scan::tanh(read(pre.data() + r * width + j, room));
-      const Vec<T> i = scan::sigmoid(read(g + j, room));
-      const Vec<T> f = scan::sigmoid(read(g + width + j, room));
-      const Vec<T> z = scan::tanh(read(g + 2 * width + j, room));
-      const Vec<T> o = scan::sigmoid(read(g + 3 * width + j, room));
-      const Vec<T> adjusted = read(c.data() + r * width + j, room) - part * lost;
+      const std::int64_t left = width - j;
+      const Vec<T> part = scan::tanh(read(pre.data() + r * width + j, left));
+      const Vec<T> i = scan::sigmoid(read(g + j, left));
+      const Vec<T> f = scan::sigmoid(read(g + width + j, left));
+      const Vec<T> z = scan::tanh(read(g + 2 * width + j, left));
+      const Vec<T> o = scan::sigmoid(read(g + 3 * width + j, left));
+      const Vec<T> adjusted = read(c.data() + r * width + j, left) - part * lost;
       const Vec<T> next = f * adjusted + i * z;
       const Vec<T> bent = scan::tanh(next);
-      write(new_c + r * width + j, next, room);
-      write(new_h + r * width + j, o * bent, room);
+      write(new_c + r * width + j, next, left);
+      write(new_h + r * width + j, o * bent, left);
       const Vec<T> all[kKept] = {part, i, f, z, o, bent};
-      for (int a = 0; a < kKept; ++a) write(k + a * width + j, all[a], room);
+      for (int a = 0; a < kKept; ++a) write(k + a * width + j, all[a], left);
     }
   }
 }
@@ -101,24 +102,24 @@ void time_lstm_backward(Matrix<const T> c, Array<const T> fade, Matrix<const T> 
     const T lost = T{1} - fade.data()[r];
     Vec<T> faded{};
     for (std::int64_t j = 0; j < width; j += Lanes<T>::count) {
-      const std::int64_t room = width - j;
+      const std::int64_t left = width - j;
       const std::int64_t at = r * width + j;
-      const Vec<T> part = read(k + j, room);
-      const Vec<T> i = read(k + width + j, room);
-      const Vec<T> f = read(k + 2 * width + j, room);
-      const Vec<T> z = read(k + 3 * width + j, room);
-      const Vec<T> o = read(k + 4 * width + j, room);
-      const Vec<T> bent = read(k + 5 * width + j, room);
-      const Vec<T> dh = read(grad_h + at, room);
-      const Vec<T> dc = read(grad_c + at, room) + dh * o * (T{1} - bent * bent);
-      const Vec<T> adjusted = read(c.data() + at, room) - part * lost;
+      const Vec<T> part = read(k + j, left);
+      const Vec<T> i = read(k + width + j, left);
+      const Vec<T> f = read(k + 2 * width + j, left);
+      const Vec<T> z = read(k + 3 * width + j, left);
+      const Vec<T> o = read(k + 4 * width + j, left);
+      const Vec<T> bent = read(k + 5 * width + j, left);
+      const Vec<T> dh = read(grad_h + at, left);
+      const Vec<T> dc = read(grad_c + at, left) + dh * o * (T{1} - bent * bent);
+      const Vec<T> adjusted = read(c.data() + at, left) - part * lost;
       const Vec<T> d_adjusted = dc * f;
-      write(d + j, dc * z * i * (T{1} - i), room);
-      write(d + width + j, dc * adjusted * f * (T{1} - f), room);
-      write(d + 2 * width + j, dc * i * (T{1} - z * z), room);
-      write(d + 3 * width + j, dh * bent * o * (T{1} - o), room);
-      write(d_pre.data() + at, d_adjusted * -lost * (T{1} - part * part), room);
-      write(d_c.data() + at, d_adjusted, room);
+      write(d + j, dc * z * i * (T{1} - i), left);
+      write(d + width + j, dc * adjusted * f * (T{1} - f), left);
+      write(d + 2 * width + j, dc * i * (T{1} - z * z), left);
+      write(d + 3 * width + j, dh * bent * o * (T{1} - o), left);
+      write(d_pre.data() + at, d_adjusted * -lost * (T{1} - part * part), left);
+      write(d_c.data() + at, d_adjusted, left);
       faded += d_adjusted * part;
     }
     T sum = 0;

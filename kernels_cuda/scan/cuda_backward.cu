@@ -6,6 +6,7 @@
 // [x | h_prev | 1]^T dG, cut along T N into parts that are summed in order.
 //
 // Workspace: dG, then W_hid transposed [G H, H], then the parts [P, F + H + 1, G H].
+#include "scan/cuda_launchers.h"
 #include "scan/cuda_tile.cuh"
 #include "scan/cuda_tile_product.cuh"
 
@@ -23,8 +24,8 @@ int64_t parts_of(int64_t vertex_steps) {
 struct Workspace {
   float *dg, *w_hid_t, *sums;
 
-  Workspace(const ScanArgs& a, float* room)
-      : dg(room),
+  Workspace(const ScanArgs& a, float* shared)
+      : dg(shared),
         w_hid_t(dg + a.steps * a.vertices * a.gates * a.hidden),
         sums(w_hid_t + int64_t{a.gates} * a.hidden * a.hidden) {}
 };
@@ -89,14 +90,14 @@ __device__ __forceinline__ void store_gradient(const ScanArgs& a, const float* f
 
 template <int RT, bool SHARED>
 __global__ void __launch_bounds__(kBlock) gru_backward(const StepArgs args) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const ScanGradArgs& g = args.a;
   const ScanArgs& a = g.in;
   constexpr int kRows = kTileGroups * RT;
   const int H = a.hidden;
   const int GH = 3 * H;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows;
-  float* dh = room;              // [rows, H]
+  float* dh = shared;              // [rows, H]
   float* da = dh + kRows * H;    // [rows, 3 H], gradients of the gates before activation
   const float* w = weights_of<SHARED>(args.w_hid_t, int64_t{GH} * H, da + kRows * GH);
   load_gradient<RT>(a, g.grad_h_last, dh);
@@ -164,14 +165,14 @@ __global__ void __launch_bounds__(kBlock) gru_backward(const StepArgs args) {
 
 template <int RT, bool SHARED>
 __global__ void __launch_bounds__(kBlock) lstm_backward(const StepArgs args) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const ScanGradArgs& g = args.a;
   const ScanArgs& a = g.in;
   constexpr int kRows = kTileGroups * RT;
   const int H = a.hidden;
   const int GH = 4 * H;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows;
-  float* dh = room;              // [rows, H]
+  float* dh = shared;              // [rows, H]
   float* dc = dh + kRows * H;    // [rows, H]
   float* da = dc + kRows * H;    // [rows, 4 H]
   const float* w = weights_of<SHARED>(args.w_hid_t, int64_t{GH} * H, da + kRows * GH);

@@ -1,6 +1,7 @@
 // Bindings of the recurrent scans; see scan/cpu.cpp for the arguments. float32 only. Here the
 // record is needed for the backward pass: states and gates of every vertex-step.
 #include "common/operator_definition.hpp"
+#include "scan/cuda_launchers.h"
 
 namespace dgbench {
 namespace {

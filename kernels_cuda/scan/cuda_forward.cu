@@ -1,4 +1,5 @@
 // GRU and LSTM over time, forward: one launch for all T steps (see scan/cuda_tile.cuh).
+#include "scan/cuda_launchers.h"
 #include "scan/cuda_tile.cuh"
 
 namespace dgbench {
@@ -53,13 +54,13 @@ struct Tile {
 
 template <int RT, bool SHARED>
 __global__ void __launch_bounds__(kBlock) gru_forward(const ScanArgs a) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const Tile<RT> tile(a);
   constexpr int kRows = Tile<RT>::kRows;
   const int H = a.hidden;
   const int F = a.features;
   const int GH = 3 * H;
-  float* x = room;             // [rows, F]
+  float* x = shared;             // [rows, F]
   float* h = x + kRows * F;    // [rows, H]
   float* z = h + kRows * H;    // [rows, H]
   float* rh = z + kRows * H;   // [rows, H], r * h
@@ -131,13 +132,13 @@ __global__ void __launch_bounds__(kBlock) gru_forward(const ScanArgs a) {
 
 template <int RT, bool SHARED>
 __global__ void __launch_bounds__(kBlock) lstm_forward(const ScanArgs a) {
-  extern __shared__ float room[];
+  extern __shared__ float shared[];
   const Tile<RT> tile(a);
   constexpr int kRows = Tile<RT>::kRows;
   const int H = a.hidden;
   const int F = a.features;
   const int GH = 4 * H;
-  float* x = room;                // [rows, F]
+  float* x = shared;                // [rows, F]
   float* h = x + kRows * F;       // [rows, H]
   float* next = h + kRows * H;    // [rows, H], h of the next step
   float* c = next + kRows * H;    // [rows, H]

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "common/launch.cuh"
-#include "common/launchers.h"
 
 namespace dgbench {
 
@@ -20,10 +19,11 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-
 
 // Copies `count` floats to shared memory; returns where to read them, `from` itself if !SHARED.
 template <bool SHARED>
-__device__ __forceinline__ const float* weights_of(const float* from, int64_t count, float* room) {
+__device__ __forceinline__ const float* weights_of(const float* from, int64_t count,
+                                                   float* shared) {
   if constexpr (SHARED) {
-    for (int64_t i = threadIdx.x; i < count; i += kBlock) room[i] = from[i];
-    return room;
+    for (int64_t i = threadIdx.x; i < count; i += kBlock) shared[i] = from[i];
+    return shared;
   } else {
     return from;
   }

@@ -210,7 +210,7 @@ def _some(tensor: Tensor) -> Tensor | None:
 # first one also loads the compiler of torch, most of a second in every process.
 _library = torch.library.Library("dgbench", "FRAGMENT")
 
-LEAST_PART, MOST_PARTS = 4096, 32
+MIN_PART, MAX_PARTS = 4096, 32
 """Vertices whose gates a backward pass makes again at once, at least, and parts at most."""
 
 
@@ -402,7 +402,7 @@ def _lstm_backward_in_parts(
     x, weights = _rows(inputs[0]), [_in(w) for w in inputs[1:4]]
     states, grad_states = [_in(s) for s in inputs[4:]], [_in(g) for g in given[1:]]
     vertices, w_hid = x.shape[1], weights[1]
-    length = max(LEAST_PART, -(-vertices // MOST_PARTS))
+    length = max(MIN_PART, -(-vertices // MAX_PARTS))
     for begin in range(0, vertices, length):
         part = slice(begin, begin + length)
         here = x[:, part]

@@ -1,6 +1,6 @@
 // Slicing on the device: the functors of the CPU, one thread per index.
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "slices/cuda_launchers.h"
 #include "slices/functors.hpp"
 
 namespace dgbench {

@@ -1,5 +1,6 @@
 // Bindings of row slicing; the arguments are those of the CPU module with the stream at the end.
 #include "common/operator_definition.hpp"
+#include "slices/cuda_launchers.h"
 
 using namespace nb::literals;
 

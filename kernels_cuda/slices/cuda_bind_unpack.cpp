@@ -1,6 +1,7 @@
 // Bindings of what puts arrived topology together. `merge_exclusive` takes the arguments of the CPU's
 // operator of that name, with the stream in place of the threads.
 #include "common/operator_definition.hpp"
+#include "slices/cuda_launchers.h"
 
 using namespace nb::literals;
 

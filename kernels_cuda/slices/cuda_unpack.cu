@@ -1,6 +1,6 @@
 // Putting together what arrives over the link; see slices/unpack_functors.hpp.
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "slices/cuda_launchers.h"
 #include "slices/unpack_functors.hpp"
 
 namespace dgbench {

@@ -1,8 +1,8 @@
 """The supergraph of a sequence of snapshots, and chunks of it (DGC, sections 3.1 and 3.2)."""
 
 from dgbench.kernels_cuda.supergraph.op import (
-    HEARD,
-    HEARS,
+    INCOMING,
+    OUTGOING,
     PRESENCE,
     Presence,
     Supergraph,
@@ -17,8 +17,8 @@ from dgbench.kernels_cuda.supergraph.op import (
 )
 
 __all__ = [
-    "HEARD",
-    "HEARS",
+    "INCOMING",
+    "OUTGOING",
     "PRESENCE",
     "Presence",
     "Supergraph",

@@ -23,7 +23,8 @@ using Arrays = std::vector<Array<T>>;
 
 constexpr std::int64_t kEntities = 256;  // entities that a thread takes at a time
 
-// T square matrices: row v of `in` lists who v hears, row v of `out` who hears v; both ascending.
+// T square matrices: row v of `in` lists the sources of edges into v, row v of `out` the targets of
+// edges from v; both ascending.
 struct Steps {
   std::vector<const std::int64_t*> offsets;
   std::vector<const std::int32_t*> columns;
@@ -95,14 +96,14 @@ void mark_presence(Arrays<const std::int64_t> indptr, Arrays<const std::int32_t>
     const std::uint64_t bit = std::uint64_t{1} << (t % 64);
     std::uint64_t* word = bits.data() + t / 64;
     for (std::int64_t v = 0; v < entities; ++v) {
-      bool heard = false;
+      bool is_read = false;
       for (std::int64_t e = in.begin(t, v); e < in.end(t, v); ++e) {
         const std::int64_t u = in.columns[t][e];
         if (u == v) continue;
         word[u * words] |= bit;
-        heard = true;
+        is_read = true;
       }
-      if (heard) word[v * words] |= bit;
+      if (is_read) word[v * words] |= bit;
     }
   }
 #pragma omp parallel for num_threads(std::max(1, threads)) schedule(static)
@@ -170,7 +171,7 @@ void entity_rows(const Steps& in, const Steps& out, const Presence& present,
       if (u == v) continue;
       if (u > v && !linked) link();
       const std::int32_t both = x == y ? 2 : 1;
-      const std::uint8_t direction = (x == u ? kHears : 0) | (y == u ? kHeard : 0);
+      const std::uint8_t direction = (x == u ? kIncoming : 0) | (y == u ? kOutgoing : 0);
       entry(start[u] + present.before(u, t), weights.spatial * both, direction);
     }
     if (!linked) link();

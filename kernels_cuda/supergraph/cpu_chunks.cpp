@@ -63,15 +63,15 @@ void chunk_edges(Array<const std::int64_t> indptr, Array<const std::int32_t> ind
   std::fill(inner.data(), inner.data() + inner.size(), 0);
   for (std::size_t v = 0; v < chunk.size(); ++v) {
     const std::int32_t home = chunk.data()[v];
-    std::int64_t heard = 0;
+    std::int64_t incoming = 0;
     std::int64_t inside = 0;
     for (std::int64_t e = indptr.data()[v]; e < indptr.data()[v + 1]; ++e) {
       const std::uint8_t who = direction.data()[e];
       const auto u = static_cast<std::size_t>(indices.data()[e]);
-      heard += who & kHears;
+      incoming += who & kIncoming;
       inside += who != 0 && u > v && chunk.data()[u] == home;
     }
-    edges.data()[home] += heard;
+    edges.data()[home] += incoming;
     inner.data()[home] += inside;
   }
 }

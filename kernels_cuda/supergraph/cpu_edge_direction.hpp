@@ -1,12 +1,13 @@
-// The kinds of entries of a supergraph.
+// Directions of the entries of a supergraph.
 #pragma once
 
 #include <cstdint>
 
 namespace dgbench {
 
-// Who hears whom along an entry: kHears | kHeard for an edge both ways, 0 for one in time.
-constexpr std::uint8_t kHears = 1;
-constexpr std::uint8_t kHeard = 2;
+// Of an entry (row, column): whether there is an edge from the column to the row, and one from the
+// row to the column; 0 for an edge in time.
+constexpr std::uint8_t kIncoming = 1;
+constexpr std::uint8_t kOutgoing = 2;
 
 }  // namespace dgbench

@@ -1,4 +1,4 @@
-// Making hypergraphs: of who hears whom in a supergraph, and of the clusters of another one.
+// Making hypergraphs: of the edges of a supergraph, and of the clusters of another one.
 #include "supergraph/cpu_hypergraph.hpp"
 
 #include <algorithm>
@@ -14,14 +14,15 @@ using namespace nb::literals;
 namespace dgbench {
 namespace {
 
-// Nets of who hears whom, see systems/dgc/refinement.py; returns (nets, pins, edge entries).
-nb::tuple hearing_hypergraph(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
-                             Array<const std::uint8_t> direction, Array<const std::int64_t> start,
-                             Array<const std::int32_t> entity, std::int32_t spatial,
-                             std::int32_t temporal, bool all_steps, Array<std::int64_t> first,
-                             Array<std::int32_t> net, Array<std::int32_t> net_weight,
-                             Array<std::int64_t> edge_first, Array<std::int32_t> other,
-                             Array<std::int32_t> edge_weight) {
+// Nets of vertices and those that read their rows, see systems/dgc/refinement.py; returns (nets,
+// pins, edge entries).
+nb::tuple reader_hypergraph(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
+                            Array<const std::uint8_t> direction, Array<const std::int64_t> start,
+                            Array<const std::int32_t> entity, std::int32_t spatial,
+                            std::int32_t temporal, bool all_steps, Array<std::int64_t> first,
+                            Array<std::int32_t> net, Array<std::int32_t> net_weight,
+                            Array<std::int64_t> edge_first, Array<std::int32_t> other,
+                            Array<std::int32_t> edge_weight) {
   const auto count = static_cast<std::int64_t>(entity.size());
   const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
   const std::size_t per_vertex = all_steps ? 2 : 1;
@@ -45,12 +46,12 @@ nb::tuple hearing_hypergraph(Array<const std::int64_t> indptr, Array<const std::
     std::vector<std::uint8_t> readers(count, 0);  // 2 stands for more
     std::vector<std::int32_t> number(count, -1);
     for (std::int64_t v = 0; v < count; ++v) {
-      int heard = 0;
+      int count_read = 0;
       for (std::int64_t e = indptr.data()[v]; e < indptr.data()[v + 1]; ++e) {
-        heard += (direction.data()[e] & kHeard) != 0;
+        count_read += (direction.data()[e] & kOutgoing) != 0;
       }
-      readers[v] = static_cast<std::uint8_t>(std::min(heard, 2));
-      if (heard < 2) continue;
+      readers[v] = static_cast<std::uint8_t>(std::min(count_read, 2));
+      if (count_read < 2) continue;
       net_weight.data()[nets] = spatial;
       number[v] = static_cast<std::int32_t>(nets++);
     }
@@ -75,14 +76,14 @@ nb::tuple hearing_hypergraph(Array<const std::int64_t> indptr, Array<const std::
           if (!all_steps) weight = temporal;
           if (all_steps && sequence[home] < 0) weight = 2 * temporal;
         }
-        if (kind & kHears) {
+        if (kind & kIncoming) {
           if (readers[u] == 1) {
             weight += spatial;
           } else {
             net.data()[pins++] = number[u];
           }
         }
-        if ((kind & kHeard) && readers[v] == 1) weight += spatial;
+        if ((kind & kOutgoing) && readers[v] == 1) weight += spatial;
         if (weight == 0) continue;
         other.data()[edges] = u;
         edge_weight.data()[edges++] = weight;
@@ -202,7 +203,7 @@ nb::tuple contract_hypergraph(Array<const std::int64_t> first, Array<const std::
 }  // namespace
 
 void bind_hypergraph(nb::module_& m) {
-  m.def("hearing_hypergraph", &hearing_hypergraph, "indptr"_a.noconvert(),
+  m.def("reader_hypergraph", &reader_hypergraph, "indptr"_a.noconvert(),
         "indices"_a.noconvert(), "direction"_a.noconvert(), "start"_a.noconvert(),
         "entity"_a.noconvert(), "spatial"_a, "temporal"_a, "all_steps"_a, "first"_a.noconvert(),
         "net"_a.noconvert(), "net_weight"_a.noconvert(), "edge_first"_a.noconvert(),

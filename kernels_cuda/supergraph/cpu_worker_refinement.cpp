@@ -20,7 +20,7 @@ using namespace nb::literals;
 namespace dgbench {
 namespace {
 
-constexpr std::int32_t kMostWorkers = 64;
+constexpr std::int32_t kMaxWorkers = 64;
 constexpr std::int32_t kWide = 512;  // pins from which a net wakes nobody
 
 // Pins of every net, ascending.
@@ -155,7 +155,7 @@ class Refiner {
   // Gains of moving v to each worker into gain_.
   void weigh(std::int64_t v) {
     const std::int32_t own = part_[v];
-    std::int64_t pay[kMostWorkers] = {};
+    std::int64_t pay[kMaxWorkers] = {};
     std::int64_t saved = 0;
     std::int64_t edges = 0;
     for (std::int64_t e = h_.first[v]; e < h_.first[v + 1]; ++e) {
@@ -220,7 +220,7 @@ class Refiner {
   std::vector<std::int64_t> loads_;
   std::vector<std::uint8_t> awake_;
   std::vector<Leaving> leaving_;
-  std::int64_t gain_[kMostWorkers] = {};
+  std::int64_t gain_[kMaxWorkers] = {};
 };
 
 template <int P>
@@ -246,7 +246,7 @@ std::int64_t refine_workers(Array<const std::int64_t> first, Array<const std::in
                             std::int64_t cap, int sweeps) {
   const Hypergraph h = checked_hypergraph(first, net, net_weight, edge_first, other, edge_weight, load);
   check_size(part, load.size(), "part");
-  if (workers < 1 || workers > kMostWorkers) reject("workers must be 1 to 64");
+  if (workers < 1 || workers > kMaxWorkers) reject("workers must be 1 to 64");
   if (!ids_in_range(part.data(), part.size(), workers)) reject("part must lie in [0, P)");
   nb::gil_scoped_release release;
   switch (workers) {
@@ -265,7 +265,7 @@ std::int64_t connectivity(Array<const std::int64_t> first, Array<const std::int3
                           Array<const std::int32_t> part) {
   const Hypergraph h = checked_hypergraph(first, net, net_weight, edge_first, other, edge_weight, load);
   check_size(part, load.size(), "part");
-  if (!ids_in_range(part.data(), part.size(), kMostWorkers)) reject("part must lie in [0, 64)");
+  if (!ids_in_range(part.data(), part.size(), kMaxWorkers)) reject("part must lie in [0, 64)");
   nb::gil_scoped_release release;
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(h.nets), 0);
   std::int64_t sum = 0;

@@ -24,10 +24,10 @@ from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_
 
 Presence = Literal["edges", "span", "tail"]
 PRESENCE: Final[dict[str, int]] = {"edges": 0, "span": 1, "tail": 2}
-HEARS: Final = 1
-"""Bit of `Supergraph.direction`: the row hears the column in their snapshot."""
-HEARD: Final = 2
-"""And the column hears the row."""
+INCOMING: Final = 1
+"""Bit of `Supergraph.direction`: the edge leads from the column to the row, in their snapshot."""
+OUTGOING: Final = 2
+"""Bit of `Supergraph.direction`: the edge leads from the row to the column."""
 _LARGEST: Final = 2**31 - 1
 
 
@@ -43,7 +43,8 @@ class Supergraph:
         entity: int32[V].
         steps: T.
         temporal_edges: pairs of consecutive steps of an entity, each counted once.
-        direction: uint8[nnz] of HEARS and HEARD, 0 for an edge in time; None: both ways everywhere.
+        direction: uint8[nnz] of INCOMING and OUTGOING, 0 for an edge in time; None: both ways
+            everywhere.
     """
 
     csr: Csr
@@ -73,11 +74,11 @@ class Supergraph:
             self.entity, self.csr.indptr.diff(), output_size=self.csr.nnz
         )
         spatial = rows != self.entity[self.csr.indices.long()]
-        return spatial.to(torch.uint8) * (HEARS | HEARD)
+        return spatial.to(torch.uint8) * (INCOMING | OUTGOING)
 
-    def hears(self) -> Csr:
-        """V x V: row v holds the vertex-steps of its snapshot that v hears, ascending."""
-        keep = (self.directions() & HEARS).bool()
+    def incoming(self) -> Csr:
+        """V x V: row v holds the sources of the edges into v in its snapshot, ascending."""
+        keep = (self.directions() & INCOMING).bool()
         upto = torch.zeros(self.csr.nnz + 1, dtype=torch.int64)
         torch.cumsum(keep, 0, out=upto[1:])
         return Csr(upto[self.csr.indptr], self.csr.indices[keep], self.num_vertices)
@@ -98,9 +99,9 @@ def build_supergraph(
         csrs: T matrices of N x N on the CPU, columns strictly ascending; the same object may
             repeat. Self loops are left out: no partition can cut them. Values are not read.
         spatial: weight of one direction of an edge in a snapshot. An edge stored both ways weighs
-            twice that: what two vertices hear of each other is sent twice if they are apart.
+            twice that: what two vertices send each other is sent twice if they are apart.
         temporal: weight of the edge between consecutive steps of an entity.
-        per_length: weigh it L - 1 times as much in a sequence of L steps: attention hears all
+        per_length: weigh it L - 1 times as much in a sequence of L steps: attention reads all
             steps, so up to L rows cross a cut; a stand-in for edges between all pairs.
         presence: an entity is there in snapshots where it has an edge (`edges`), from its first
             such to its last (`span`), or from the first to the end (`tail`). The paper does not

@@ -3,7 +3,7 @@
 from dgbench.kernels_cuda.temporal_sample.counts import count_walk
 from dgbench.kernels_cuda.temporal_sample.op import (
     POLICIES,
-    WALKS,
+    SEARCHES,
     TemporalSampler,
     next_targets,
     random_walks,
@@ -15,7 +15,7 @@ from dgbench.kernels_cuda.temporal_sample.samples import Padded, Sample, Walks
 
 __all__ = [
     "POLICIES",
-    "WALKS",
+    "SEARCHES",
     "Padded",
     "Sample",
     "TemporalSampler",

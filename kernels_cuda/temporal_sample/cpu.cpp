@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "common/check.hpp"
-#include "temporal_sample/cpu_answer.hpp"
+#include "temporal_sample/cpu_sample.hpp"
 #include "temporal_sample/cpu_group.hpp"
 #include "temporal_store/cpu_store.hpp"
 
@@ -17,43 +17,44 @@ using namespace nb::literals;
 namespace dgbench {
 namespace {
 
-using temporal::Answer;
-using temporal::Question;
+using temporal::SampleOutput;
+using temporal::SampleRequest;
 using temporal::TemporalStore;
 
-constexpr int kTogether = 32;          // roots of a group
-constexpr std::uint32_t kLong = 1024;  // fan-out from which a root is work enough by itself
+constexpr int kRootsPerGroup = 32;           // looked up in step
+constexpr std::uint32_t kLongFanout = 1024;  // fan-out from which a root is work enough by itself
 
 template <class Record>
-std::int64_t answer(const Question& q, const Answer& to, std::int64_t places, bool grouped,
-                    int threads) {
-  if (grouped && q.fanout <= kLong) {
-    return temporal::answer<temporal::Group<Record, kTogether>>(q, to, places, threads);
+std::int64_t sample_layout(const SampleRequest& request, const SampleOutput& output,
+                           std::int64_t capacity, bool grouped, int threads) {
+  if (grouped && request.fanout <= kLongFanout) {
+    return temporal::sample_all<temporal::Group<Record, kRootsPerGroup>>(request, output, capacity,
+                                                                         threads);
   }
-  return temporal::answer<temporal::Single<Record>>(q, to, places, threads);
+  return temporal::sample_all<temporal::Single<Record>>(request, output, capacity, threads);
 }
 
-// `out` has roots + 1 offsets, then `places` each for neighbours, edge ids and times (as doubles).
-// Writes the offsets, and the others where there are places for all; returns the number of
-// neighbours, or -1 less the first root that cannot be asked for.
+// `out` has roots + 1 offsets, then `capacity` elements each for neighbours, edge ids and times (as
+// doubles). Writes the offsets, and the others where there is capacity for all; returns the number
+// of neighbours, or -1 less the first root that cannot be asked for.
 std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_t> nodes,
                              Array<const double> ends, Maybe<const double> begins, double length,
                              bool uniform, bool closed, std::uint32_t fanout, bool replace,
-                             std::uint64_t seed, bool listed, bool grouped, int threads,
+                             std::uint64_t seed, bool linear, bool grouped, int threads,
                              std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot,
                              Array<const std::int64_t> positions, Array<std::int64_t> out,
-                             std::int64_t places) {
+                             std::int64_t capacity) {
   const std::size_t roots = nodes.size();
   check_size(ends, roots, "ends");
   check_optional(begins, roots, "begins");
   check_size(positions, roots, "positions");
-  if (places < 0) reject("places must be at least 0");
-  check_size(out, roots + 1 + 3 * static_cast<std::size_t>(places), "out");
+  if (capacity < 0) reject("capacity must be at least 0");
+  check_size(out, roots + 1 + 3 * static_cast<std::size_t>(capacity), "out");
   if (fanout < 1 || fanout > (uniform ? 1u << 17 : 0x7fffffffu)) reject("fanout out of its range");
   if (hop > 255 || snapshot > 255) reject("hop and snapshot must be below 256");
   if (!(length >= 0)) reject("length must be at least 0");
   const temporal::StoreView view = store.view();
-  const Question q{view,
+  const SampleRequest request{view,
                    nodes.data(),
                    ends.data(),
                    pointer(begins),
@@ -62,22 +63,22 @@ std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_
                    length,
                    closed,
                    replace,
-                   listed,
+                   linear,
                    uniform ? temporal::Policy::Uniform : temporal::Policy::Recent,
                    fanout,
                    draw_key(seed, hop, snapshot, draw)};
   std::int64_t* const first = out.data() + roots + 1;
-  const Answer to{out.data(), first, first + places,
-                  reinterpret_cast<double*>(first + 2 * places)};
+  const SampleOutput output{out.data(), first, first + capacity,
+                  reinterpret_cast<double*>(first + 2 * capacity)};
   threads = std::max(1, threads);
   nb::gil_scoped_release release;
   switch (view.layout) {
     case temporal::Layout::Compact:
-      return answer<temporal::Compact>(q, to, places, grouped, threads);
+      return sample_layout<temporal::Compact>(request, output, capacity, grouped, threads);
     case temporal::Layout::Wide:
-      return answer<temporal::Wide>(q, to, places, grouped, threads);
+      return sample_layout<temporal::Wide>(request, output, capacity, grouped, threads);
     default:
-      return answer<temporal::Packed>(q, to, places, grouped, threads);
+      return sample_layout<temporal::Packed>(request, output, capacity, grouped, threads);
   }
 }
 
@@ -102,11 +103,11 @@ void count_walk(const TemporalStore& store, Array<const std::int64_t> nodes,
   const temporal::StoreView view = store.view();
   if (view.layout != temporal::Layout::Packed) reject("store must be packed");
   if (!ids_in_range(nodes.data(), roots, view.num_vertices)) reject("nodes out of range");
-  Question q{};
-  q.view = view;
-  q.listed = true;
-  q.policy = temporal::Policy::Uniform;
-  temporal::Runs<Counted> runs(q);
+  SampleRequest request{};
+  request.view = view;
+  request.linear = true;
+  request.policy = temporal::Policy::Uniform;
+  temporal::Runs<Counted> runs(request);
   nb::gil_scoped_release release;
   for (std::size_t r = 0; r < roots; ++r) {
     comparisons = 0;
@@ -176,8 +177,8 @@ std::int64_t read_lines(Array<const std::int64_t> table, Array<const std::int64_
 void bind_temporal_sample(nb::module_& m) {
   m.def("temporal_sample", &temporal_sample, "store"_a, "nodes"_a.noconvert(),
         "ends"_a.noconvert(), "begins"_a.noconvert().none(), "length"_a, "uniform"_a, "closed"_a,
-        "fanout"_a, "replace"_a, "seed"_a, "listed"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
-        "snapshot"_a, "positions"_a.noconvert(), "out"_a.noconvert(), "places"_a);
+        "fanout"_a, "replace"_a, "seed"_a, "linear"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
+        "snapshot"_a, "positions"_a.noconvert(), "out"_a.noconvert(), "capacity"_a);
   m.def("count_walk", &count_walk, "store"_a, "nodes"_a.noconvert(), "begins"_a.noconvert(),
         "ends"_a.noconvert(), "blocks"_a.noconvert(), "compared"_a.noconvert());
   m.def("read_lines", &read_lines, "table"_a.noconvert(), "order"_a.noconvert(), "threads"_a);

@@ -15,14 +15,14 @@
 namespace dgbench::temporal {
 
 // Whether a root can be asked for: its vertex is there, and its window is a number.
-inline bool can_be_asked(const Question& q, int64_t root, double begin, double end) {
-  const int64_t node = q.nodes[root];
-  return node >= 0 && node < q.view.num_vertices && begin == begin && end == end;
+inline bool can_be_asked(const SampleRequest& request, int64_t root, double begin, double end) {
+  const int64_t node = request.nodes[root];
+  return node >= 0 && node < request.view.num_vertices && begin == begin && end == end;
 }
 
 // Roots that are sampled as runs: along the list, or where records must be left out.
-inline bool is_apart(const Question& q, const Vertex& v) {
-  return q.listed || v.dead > 0 || q.view.deleted > 0;
+inline bool is_apart(const SampleRequest& request, const Vertex& v) {
+  return request.linear || v.dead > 0 || request.view.deleted > 0;
 }
 
 // One root at a time with no line asked for ahead: the plain way, for comparison, and where a root
@@ -32,25 +32,29 @@ class Single {
  public:
   static constexpr int kLanes = 1;
 
-  Single(const Question& q, const Answer& to)
-      : q_(q), to_(to), records_(static_cast<const Record*>(q.view.records)), runs_(q) {}
+  Single(const SampleRequest& request, const SampleOutput& output)
+      : request_(request),
+        output_(output),
+        records_(static_cast<const Record*>(request.view.records)),
+        runs_(request) {}
 
   int64_t bad() const { return bad_; }
 
   void locate(int64_t root, int, Found* found) {
     *found = {};
-    const double begin = q_.begin(root);
-    const double end = q_.end(root);
-    if (!can_be_asked(q_, root, begin, end)) {
+    const double begin = request_.begin(root);
+    const double end = request_.end(root);
+    if (!can_be_asked(request_, root, begin, end)) {
       bad_ = std::min(bad_, root);
       return;
     }
-    const Vertex& v = q_.view.vertices[q_.nodes[root]];
-    if (is_apart(q_, v)) {
+    const Vertex& v = request_.view.vertices[request_.nodes[root]];
+    if (is_apart(request_, v)) {
       found->count = runs_.gather(v, begin, end);
       found->block = kNone;
     } else {
-      const Range range = window_of(v, q_.view.fences, records_, begin, end, q_.view.origin);
+      const Range range =
+          window_of(v, request_.view.fences, records_, begin, end, request_.view.origin);
       found->first = range.first;
       found->count = range.count;
     }
@@ -59,22 +63,22 @@ class Single {
   void ask(int64_t, int, const Found*) {}
 
   int64_t write(int64_t root, int, const Found* found, int64_t place) {
-    const uint32_t k = q_.taken(found->count);
+    const uint32_t k = request_.taken(found->count);
     if (k > 0) {
-      const Vertex& v = q_.view.vertices[q_.nodes[root]];
+      const Vertex& v = request_.view.vertices[request_.nodes[root]];
       if (found->block == kNone) {
-        runs_.gather(v, q_.begin(root), q_.end(root));
-        runs_.write(q_.positions[root], to_, place);
-      } else if (q_.draws(found->count)) {
+        runs_.gather(v, request_.begin(root), request_.end(root));
+        runs_.write(request_.positions[root], output_, place);
+      } else if (request_.draws(found->count)) {
         chosen_.resize(k);
-        draw_uniform(found->count, q_.fanout, q_.replace, q_.key,
-                     static_cast<uint64_t>(q_.positions[root]), chosen_.data());
+        draw_uniform(found->count, request_.fanout, request_.replace, request_.key,
+                     static_cast<uint64_t>(request_.positions[root]), chosen_.data());
         for (uint32_t c = 0; c < k; ++c) copy(v, found->first + chosen_[c], 1, place + c);
       } else {
         copy(v, found->first + found->count - k, k, place);
       }
     }
-    to_.offsets[root + 1] = place + k;
+    output_.offsets[root + 1] = place + k;
     return place + k;
   }
 
@@ -82,18 +86,18 @@ class Single {
   // Copies k records from a position on, block by block.
   void copy(const Vertex& v, uint32_t position, uint32_t k, int64_t place) {
     while (k > 0) {
-      const Piece piece = piece_of_position(v, q_.view.fences, position);
+      const Piece piece = piece_of_position(v, request_.view.fences, position);
       const uint32_t skipped = position - piece.before;
       const uint32_t here = std::min(k, piece.size - skipped);
-      put_run(records_ + piece.first + skipped, here, q_.view.origin, to_, place);
+      put_run(records_ + piece.first + skipped, here, request_.view.origin, output_, place);
       position += here;
       place += here;
       k -= here;
     }
   }
 
-  const Question& q_;
-  const Answer& to_;
+  const SampleRequest& request_;
+  const SampleOutput& output_;
   const Record* const records_;
   Runs<Record> runs_;
   std::vector<uint32_t> chosen_;
@@ -106,13 +110,15 @@ class Group {
  public:
   static constexpr int kLanes = G;
 
-  Group(const Question& q, const Answer& to)
-      : q_(q),
-        to_(to),
-        records_(static_cast<const Record*>(q.view.records)),
-        runs_(q),
-        searches_(q_.view, q.policy == Policy::Recent ? std::min(q.fanout, kMostAsked) : 0),
-        chosen_(q.policy == Policy::Uniform ? static_cast<std::size_t>(q.fanout) * G : 0),
+  Group(const SampleRequest& request, const SampleOutput& output)
+      : request_(request),
+        output_(output),
+        records_(static_cast<const Record*>(request.view.records)),
+        runs_(request),
+        searches_(request_.view,
+                  request.policy == Policy::Recent ? std::min(request.fanout, kMaxAsked) : 0),
+        chosen_(request.policy == Policy::Uniform ? static_cast<std::size_t>(request.fanout) * G
+                                                  : 0),
         position_(chosen_.size()),
         guess_(chosen_.size()),
         places_(chosen_.size()) {}
@@ -122,20 +128,20 @@ class Group {
 
   // Finds the candidates of up to G roots from `root` on.
   void locate(int64_t root, int lanes, Found* found) {
-    const int64_t stop = std::min(q_.roots, root + 2 * G);
+    const int64_t stop = std::min(request_.roots, root + 2 * G);
     for (int64_t next = root + lanes; next < stop; ++next) {
-      __builtin_prefetch(q_.view.vertices + q_.nodes[next]);
+      __builtin_prefetch(request_.view.vertices + request_.nodes[next]);
     }
     for (int i = 0; i < lanes; ++i) {
       found[i] = {};
-      const double begin = q_.begin(root + i);
-      const double end = q_.end(root + i);
-      if (!can_be_asked(q_, root + i, begin, end)) {
+      const double begin = request_.begin(root + i);
+      const double end = request_.end(root + i);
+      if (!can_be_asked(request_, root + i, begin, end)) {
         bad_ = std::min(bad_, root + i);
         continue;
       }
       const Vertex& v = vertex(root + i);
-      if (is_apart(q_, v)) {
+      if (is_apart(request_, v)) {
         found[i].count = runs_.gather(v, begin, end);
         found[i].block = kNone;
       } else if (total(v) > 0 && begin < end) {
@@ -153,17 +159,17 @@ class Group {
 
   // Draws, and asks for the records that will be written.
   void ask(int64_t root, int lanes, const Found* found) {
-    if (q_.policy == Policy::Uniform) draw(root, lanes, found);
+    if (request_.policy == Policy::Uniform) draw(root, lanes, found);
     for (int i = 0; i < lanes; ++i) {
       const Found& f = found[i];
-      const uint32_t k = q_.taken(f.count);
-      if (f.block == kNone || k == 0 || q_.draws(f.count)) continue;
+      const uint32_t k = request_.taken(f.count);
+      if (f.block == kNone || k == 0 || request_.draws(f.count)) continue;
       const Record* const stop = records_ + f.stop;
-      ask_lines(stop - std::min({k, f.inside, kMostAsked}), stop);
+      ask_lines(stop - std::min({k, f.inside, kMaxAsked}), stop);
       if (k > f.inside) {
-        const Fence& older = q_.view.fences[vertex(root + i).fence + f.block - 1];
+        const Fence& older = request_.view.fences[vertex(root + i).fence + f.block - 1];
         const Record* const end = records_ + older.first + older.size;
-        ask_lines(end - std::min({k - f.inside, older.size, kMostAsked}), end);
+        ask_lines(end - std::min({k - f.inside, older.size, kMaxAsked}), end);
       }
     }
   }
@@ -173,40 +179,43 @@ class Group {
   int64_t write(int64_t root, int lanes, const Found* found, int64_t place) {
     for (int i = 0; i < lanes; ++i) {
       const Found& f = found[i];
-      const uint32_t k = q_.taken(f.count);
+      const uint32_t k = request_.taken(f.count);
       if (f.block == kNone) {
         if (k > 0) {
-          runs_.gather(vertex(root + i), q_.begin(root + i), q_.end(root + i));
-          runs_.write(q_.positions[root + i], to_, place);
+          runs_.gather(vertex(root + i), request_.begin(root + i), request_.end(root + i));
+          runs_.write(request_.positions[root + i], output_, place);
         }
-      } else if (q_.draws(f.count)) {
-        const Record* const* const at = places_.data() + static_cast<std::size_t>(i) * q_.fanout;
-        for (uint32_t c = 0; c < k; ++c) put(*at[c], q_.view.origin, to_, place + c);
+      } else if (request_.draws(f.count)) {
+        const Record* const* const at =
+            places_.data() + static_cast<std::size_t>(i) * request_.fanout;
+        for (uint32_t c = 0; c < k; ++c) put(*at[c], request_.view.origin, output_, place + c);
       } else if (k <= f.inside) {
-        put_run(records_ + f.stop - k, k, q_.view.origin, to_, place);
+        put_run(records_ + f.stop - k, k, request_.view.origin, output_, place);
       } else {
         copy(vertex(root + i), f, k, place);
       }
       place += k;
-      to_.offsets[root + i + 1] = place;
+      output_.offsets[root + i + 1] = place;
     }
     return place;
   }
 
  private:
-  static constexpr uint32_t kMostAsked = 32;  // records of a run that are asked for ahead
+  static constexpr uint32_t kMaxAsked = 32;  // records of a run that are asked for ahead
 
-  const Vertex& vertex(int64_t root) const { return q_.view.vertices[q_.nodes[root]]; }
+  const Vertex& vertex(int64_t root) const { return request_.view.vertices[request_.nodes[root]]; }
 
   // Copies the k newest candidates, the newest block first.
   void copy(const Vertex& v, const Found& f, uint32_t k, int64_t place) {
-    const Fence* older = q_.view.fences + v.fence + f.block;
-    put_run(records_ + f.stop - f.inside, f.inside, q_.view.origin, to_, place + k - f.inside);
+    const Fence* older = request_.view.fences + v.fence + f.block;
+    put_run(records_ + f.stop - f.inside, f.inside, request_.view.origin, output_,
+            place + k - f.inside);
     for (k -= f.inside; k > 0;) {
       --older;
       const uint32_t here = std::min(k, older->size);
       k -= here;
-      put_run(records_ + older->first + older->size - here, here, q_.view.origin, to_, place + k);
+      put_run(records_ + older->first + older->size - here, here, request_.view.origin, output_,
+              place + k);
     }
   }
 
@@ -214,20 +223,20 @@ class Group {
   void draw(int64_t root, int lanes, const Found* found) {
     bool any = false;
     for (int i = 0; i < G; ++i) {
-      const bool here = i < lanes && found[i].block != kNone && q_.draws(found[i].count);
+      const bool here = i < lanes && found[i].block != kNone && request_.draws(found[i].count);
       any |= here;
-      candidates_[i] = here ? found[i].count : q_.fanout + 1;
-      where_[i] = static_cast<uint64_t>(q_.positions[root + (i < lanes ? i : 0)]);
+      candidates_[i] = here ? found[i].count : request_.fanout + 1;
+      where_[i] = static_cast<uint64_t>(request_.positions[root + (i < lanes ? i : 0)]);
     }
     if (!any) return;
-    for (uint32_t c = 0; c < q_.fanout; c += 2) {
+    for (uint32_t c = 0; c < request_.fanout; c += 2) {
       for (int i = 0; i < G; ++i) {
-        const Draws two = draws_of(q_.key, where_[i], c / 2);
+        const Draws two = draws_of(request_.key, where_[i], c / 2);
         even_[i] = two.even;
         odd_[i] = two.odd;
       }
       choose(c, even_);
-      if (c + 1 < q_.fanout) choose(c + 1, odd_);
+      if (c + 1 < request_.fanout) choose(c + 1, odd_);
     }
     find(root, lanes, found);
   }
@@ -235,12 +244,12 @@ class Group {
   // The c-th choice of every lane.
   void choose(uint32_t c, const uint64_t* draws) {
     uint32_t* const mine = chosen_.data() + static_cast<std::size_t>(c) * G;
-    if (q_.replace) {
+    if (request_.replace) {
       for (int i = 0; i < G; ++i) mine[i] = static_cast<uint32_t>(below(draws[i], candidates_[i]));
       return;
     }
     for (int i = 0; i < G; ++i) {
-      const uint64_t n = candidates_[i] - q_.fanout + c + 1;
+      const uint64_t n = candidates_[i] - request_.fanout + c + 1;
       const uint64_t low = (draws[i] & 0xffffffffu) * n >> 32;  // below() for a short n
       mine[i] = static_cast<uint32_t>(((draws[i] >> 32) * n + low) >> 32);
     }
@@ -254,7 +263,7 @@ class Group {
       for (const uint32_t* e = chosen_.data() + i; e < mine; e += G) {
         there |= reinterpret_cast<Lanes>(*reinterpret_cast<const Lanes*>(e) == one);
       }
-      r = there ? n - q_.fanout + c : one;
+      r = there ? n - request_.fanout + c : one;
     }
   }
   static constexpr int kWide = 16;  // lanes of one register
@@ -265,32 +274,32 @@ class Group {
     int drawing[G];
     int count = 0;
     for (int i = 0; i < lanes; ++i) {
-      if (found[i].block == kNone || !q_.draws(found[i].count)) continue;
+      if (found[i].block == kNone || !request_.draws(found[i].count)) continue;
       const Vertex& v = vertex(root + i);
-      uint32_t* const mine = position_.data() + static_cast<std::size_t>(i) * q_.fanout;
-      for (uint32_t c = 0; c < q_.fanout; ++c) {
+      uint32_t* const mine = position_.data() + static_cast<std::size_t>(i) * request_.fanout;
+      for (uint32_t c = 0; c < request_.fanout; ++c) {
         mine[c] = found[i].first + chosen_[static_cast<std::size_t>(c) * G + i];
       }
       drawing[count++] = i;
       if (v.fences == 0) continue;
       const auto each = static_cast<float>(v.fences) / static_cast<float>(v.before);
       const auto last = static_cast<float>(std::min(v.fences - 1, 1u << 24));  // is exact
-      uint32_t* const guess = guess_.data() + static_cast<std::size_t>(i) * q_.fanout;
-      for (uint32_t c = 0; c < q_.fanout; ++c) {
+      uint32_t* const guess = guess_.data() + static_cast<std::size_t>(i) * request_.fanout;
+      for (uint32_t c = 0; c < request_.fanout; ++c) {
         guess[c] = static_cast<uint32_t>(std::min(static_cast<float>(mine[c]) * each, last));
       }
-      const Fence* const fences = q_.view.fences + v.fence;
-      for (uint32_t c = 0; c < q_.fanout; ++c) __builtin_prefetch(&fences[guess[c]].before);
+      const Fence* const fences = request_.view.fences + v.fence;
+      for (uint32_t c = 0; c < request_.fanout; ++c) __builtin_prefetch(&fences[guess[c]].before);
     }
     for (int d = 0; d < count; ++d) {
       const Vertex& v = vertex(root + drawing[d]);
-      const std::size_t row = static_cast<std::size_t>(drawing[d]) * q_.fanout;
+      const std::size_t row = static_cast<std::size_t>(drawing[d]) * request_.fanout;
       const uint32_t* const mine = position_.data() + row;
       const uint32_t* const guess = guess_.data() + row;
       const Record** const at = places_.data() + row;
       const Record* const last = records_ + v.first - v.before;
-      const Fence* const fences = q_.view.fences + v.fence;
-      for (uint32_t c = 0; c < q_.fanout; ++c) {
+      const Fence* const fences = request_.view.fences + v.fence;
+      for (uint32_t c = 0; c < request_.fanout; ++c) {
         at[c] = last + mine[c];
         if (mine[c] < v.before) {
           const Fence& fence = holding(fences, v.fences, guess[c], mine[c]);
@@ -321,8 +330,8 @@ class Group {
     return fences[low];
   }
 
-  const Question q_;
-  const Answer to_;
+  const SampleRequest request_;
+  const SampleOutput output_;
   const Record* const records_;
   Runs<Record> runs_;
   Searches<Record, 2 * G> searches_;

@@ -1,6 +1,6 @@
 // Temporal sampling on a device: a thread for each target's search and one for each neighbour's copy,
 // so that neighbouring threads write neighbouring places (GNNFlow 4.2).
-#include "common/block_sum.cuh"
+#include "common/block_scan.cuh"
 #include "common/launch.cuh"
 #include "temporal_sample/cuda_launchers.h"
 
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kBlock)
     if (i < n) mine += counts[i];
   }
   int64_t whole = 0;
-  sum_before(mine, warps, whole);
+  block_scan(mine, warps, whole);
   if (threadIdx.x == 0) sums[blockIdx.x] = whole;
 }
 
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kBlock)
   int64_t part = 0;
   for (int64_t b = threadIdx.x; b < static_cast<int64_t>(blockIdx.x); b += kBlock) part += sums[b];
   int64_t base = 0;
-  sum_before(part, warps, base);
+  block_scan(part, warps, base);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kScanTile + threadIdx.x * kItems;
   int32_t taken[kItems];
   int64_t mine = 0;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlock)
     mine += taken[k];
   }
   int64_t whole = 0;
-  int64_t sum = base + sum_before(mine, warps, whole);
+  int64_t sum = base + block_scan(mine, warps, whole);
   if (first == 0) offsets[0] = 0;
   for (int k = 0; k < kItems; ++k) {
     sum += taken[k];
@@ -65,7 +65,7 @@ struct LongDraw {
 
   __device__ LongDraw(const Hop& hop, int64_t target, int64_t block)
       : hop(hop), chosen(hop.chosen + target * hop.fanout),
-        table(reinterpret_cast<int32_t*>(hop.chosen + hop.room * hop.fanout +
+        table(reinterpret_cast<int32_t*>(hop.chosen + hop.capacity * hop.fanout +
                                          block * draw_table(hop.fanout))),
         mask(static_cast<uint32_t>(draw_slots(hop.fanout) - 1)),
         repeated(reinterpret_cast<uint32_t*>(table) + mask + 1),
@@ -146,7 +146,7 @@ struct LongDraw {
 };
 
 __global__ void __launch_bounds__(kBlock) draw_long(const Hop hop) {
-  const int64_t live = *hop.live < hop.room ? *hop.live : hop.room;
+  const int64_t live = *hop.live < hop.capacity ? *hop.live : hop.capacity;
   for (int64_t i = blockIdx.x; i < live; i += gridDim.x) {
     if (hop.counts[i] == 0) continue;  // and its total is not set
     LongDraw draw(hop, i, blockIdx.x);
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kBlock) draw_long(const Hop hop) {
 
 template <class Record>
 int locate(const Hop& hop, void* stream) {
-  const int status = for_each(hop.room, Locate<Record>{hop}, stream);
-  const int64_t blocks = hop.policy == Policy::Uniform ? draw_blocks(hop.room, hop.fanout) : 0;
+  const int status = for_each(hop.capacity, Locate<Record>{hop}, stream);
+  const int64_t blocks = hop.policy == Policy::Uniform ? draw_blocks(hop.capacity, hop.fanout) : 0;
   if (status != 0 || blocks == 0) return status;
   draw_long<<<static_cast<unsigned>(blocks), kBlock, 0, as_stream(stream)>>>(hop);
   return launch_status();
@@ -167,13 +167,13 @@ int locate(const Hop& hop, void* stream) {
 
 extern "C" {
 
-int dgb_temporal_offsets(const int32_t* counts, int64_t room, int64_t* sums, int64_t* offsets,
+int dgb_temporal_offsets(const int32_t* counts, int64_t count, int64_t* sums, int64_t* offsets,
                          int64_t* total, void* stream) {
-  if (room <= 0) return 0;
-  const auto tiles = static_cast<unsigned>(ceil_div(room, kScanTile));
-  sum_tiles<<<tiles, kBlock, 0, as_stream(stream)>>>(counts, room, sums);
+  if (count <= 0) return 0;
+  const auto tiles = static_cast<unsigned>(ceil_div(count, kScanTile));
+  sum_tiles<<<tiles, kBlock, 0, as_stream(stream)>>>(counts, count, sums);
   if (const int status = launch_status()) return status;
-  put_offsets<<<tiles, kBlock, 0, as_stream(stream)>>>(counts, room, sums, offsets, total);
+  put_offsets<<<tiles, kBlock, 0, as_stream(stream)>>>(counts, count, sums, offsets, total);
   return launch_status();
 }
 
@@ -186,7 +186,7 @@ int dgb_temporal_locate(const Hop* hop, void* stream) {
 }
 
 int dgb_temporal_emit(const Hop* hop, void* stream) {
-  const int64_t n = hop->room * hop->fanout;
+  const int64_t n = hop->capacity * hop->fanout;
   switch (hop->graph.layout) {
     case Layout::Packed: return for_each(n, Emit<Packed>{{*hop}}, stream);
     case Layout::Compact: return for_each(n, Emit<Compact>{{*hop}}, stream);

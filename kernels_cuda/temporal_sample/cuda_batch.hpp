@@ -9,11 +9,11 @@
 
 namespace dgbench::temporal {
 
-// Places of a hop's arrays, in words of 8 bytes from the beginning of the batch's memory.
-struct HopPlaces {
-  int64_t nodes, times, positions;  // [room] of its targets
-  int64_t offsets;                  // [room + 1]
-  int64_t neighbours, eids, edge_times;  // [room * fanout]
+// Offsets of a hop's arrays, in words of 8 bytes from the beginning of the batch's memory.
+struct HopOffsets {
+  int64_t nodes, times, positions;  // [capacity] of its targets
+  int64_t offsets;                  // [capacity + 1]
+  int64_t neighbours, eids, edge_times;  // [capacity * fanout]
 };
 
 struct Batch {
@@ -27,15 +27,15 @@ struct Batch {
   int64_t limit;  // vertices
 
   std::vector<int32_t> fanouts;  // by hop
-  std::vector<int64_t> rooms;    // by hop
-  std::vector<HopPlaces> places;  // snapshots one after the other, their hops inside
+  std::vector<int64_t> capacities;  // targets by hop
+  std::vector<HopOffsets> arrays;  // snapshots one after the other, their hops inside
   int32_t snapshots;
 
   int64_t* memory;   // of the device; word 0 becomes the number of roots
   int64_t words;     // of it
   int64_t* scratch;  // of the device, scratch_words()
 
-  Hop how;  // graph, guide, policy, walk, replace, length, closed and prop_time
+  Hop how;  // graph, guide, policy, search, replace, length, closed and prop_time
   uint64_t seed;
   uint32_t draw;
 

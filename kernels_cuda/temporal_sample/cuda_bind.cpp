@@ -52,13 +52,13 @@ nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes bloc
 // What both halves of a hop are given.
 Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
            const DeviceArray<const int64_t>& nodes, const DeviceArray<const int64_t>& positions,
-           int32_t fanout, bool uniform, bool listed, const DeviceArray<int32_t>& counts,
+           int32_t fanout, bool uniform, bool linear, const DeviceArray<int32_t>& counts,
            const DeviceArray<int32_t>& firsts, const DeviceArray<int32_t>& totals,
            const MaybeDevice<int32_t>& chosen) {
   Hop hop{};
   hop.graph = mirror.view();
   hop.guide = mirror.guide();
-  hop.room = static_cast<int64_t>(nodes.size());
+  hop.capacity = static_cast<int64_t>(nodes.size());
   hop.fanout = fanout;
   require(fanout >= 1, "fanout is " + std::to_string(fanout) + ", allowed are numbers from 1");
   check_size(live, 1, "live");
@@ -67,12 +67,12 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
   check_size(firsts, nodes.size(), "firsts");
   check_size(totals, nodes.size(), "totals");
   require(chosen.has_value() == uniform, "chosen is for uniform sampling");
-  check_optional(chosen, static_cast<std::size_t>(draw_words(hop.room, fanout)), "chosen");
+  check_optional(chosen, static_cast<std::size_t>(draw_words(hop.capacity, fanout)), "chosen");
   hop.live = live.data();
   hop.nodes = nodes.data();
   hop.positions = positions.data();
   hop.policy = uniform ? Policy::Uniform : Policy::Recent;
-  hop.walk = listed ? Walk::List : Walk::Fences;
+  hop.search = linear ? Search::Linear : Search::Binary;
   hop.counts = counts.data();
   hop.firsts = reinterpret_cast<uint32_t*>(firsts.data());
   hop.totals = reinterpret_cast<uint32_t*>(totals.data());
@@ -83,10 +83,10 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
 void locate(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
             DeviceArray<const int64_t> nodes, DeviceArray<const int64_t> positions,
             DeviceArray<const double> times, double length, bool closed, int32_t fanout,
-            bool uniform, bool listed, bool replace, uint64_t seed, uint32_t draw, uint32_t number,
+            bool uniform, bool linear, bool replace, uint64_t seed, uint32_t draw, uint32_t number,
             uint32_t snapshot, DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts,
             DeviceArray<int32_t> totals, MaybeDevice<int32_t> chosen, std::uintptr_t stream) {
-  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, listed, counts, firsts, totals,
+  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
                    chosen);
   check_size(times, nodes.size(), "times");
   require(number < 256 && snapshot < 256, "hop and snapshot must be below 256");
@@ -101,33 +101,33 @@ void locate(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
 // `next` are the next hop's live, nodes, times and positions, or all None.
 void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
           DeviceArray<const int64_t> nodes, DeviceArray<const int64_t> positions,
-          DeviceArray<const double> times, int32_t fanout, bool uniform, bool listed,
+          DeviceArray<const double> times, int32_t fanout, bool uniform, bool linear,
           DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts, DeviceArray<int32_t> totals,
           MaybeDevice<int32_t> chosen, DeviceArray<const int64_t> offsets,
           DeviceArray<int64_t> neighbours, DeviceArray<int64_t> eids,
           DeviceArray<double> edge_times, MaybeDevice<int64_t> next_live,
           MaybeDevice<int64_t> next_nodes, MaybeDevice<double> next_times,
           MaybeDevice<int64_t> next_positions, bool prop_time, std::uintptr_t stream) {
-  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, listed, counts, firsts, totals,
+  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
                    chosen);
-  const std::size_t room = nodes.size();
-  const std::size_t places = neighbours.size();
-  check_size(times, room, "times");
-  check_size(offsets, room + 1, "offsets");
-  require(places <= room * static_cast<std::size_t>(fanout), "neighbours is too long");
-  check_size(eids, places, "eids");
-  check_size(edge_times, places, "edge_times");
+  const std::size_t capacity = nodes.size();
+  const std::size_t found = neighbours.size();
+  check_size(times, capacity, "times");
+  check_size(offsets, capacity + 1, "offsets");
+  require(found <= capacity * static_cast<std::size_t>(fanout), "neighbours is too long");
+  check_size(eids, found, "eids");
+  check_size(edge_times, found, "edge_times");
   const bool goes_on = next_live.has_value();
   require(next_nodes.has_value() == goes_on && next_times.has_value() == goes_on &&
               next_positions.has_value() == goes_on,
           "the next hop is given whole or not at all");
   check_optional(next_live, 1, "next_live");
-  check_optional(next_nodes, room + places, "next_nodes");
-  check_optional(next_times, room + places, "next_times");
-  check_optional(next_positions, room + places, "next_positions");
+  check_optional(next_nodes, capacity + found, "next_nodes");
+  check_optional(next_times, capacity + found, "next_times");
+  check_optional(next_positions, capacity + found, "next_positions");
   hop.times = times.data();
   hop.offsets = offsets.data();
-  hop.places = static_cast<int64_t>(places);
+  hop.max_neighbours = static_cast<int64_t>(found);
   hop.neighbours = neighbours.data();
   hop.eids = eids.data();
   hop.edge_times = edge_times.data();
@@ -143,14 +143,14 @@ using HostIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device
 using HostTimes = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using HostWords = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// All hops of all snapshots. `places`: seven starts for each, in the order of HopPlaces. Returns how
+// All hops of all snapshots. `offsets`: seven for each, in the order of HopOffsets. Returns how
 // many neighbours each found, or nothing where a root is no vertex or its time is no number.
 std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTimes times,
                             std::optional<HostIds> positions, HostWords staging,
                             DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
-                            std::vector<int32_t> fanouts, std::vector<int64_t> rooms,
-                            std::vector<int64_t> places, int32_t snapshots, bool uniform,
-                            bool listed, bool replace, uint64_t seed, uint32_t draw, double length,
+                            std::vector<int32_t> fanouts, std::vector<int64_t> capacities,
+                            std::vector<int64_t> offsets, int32_t snapshots, bool uniform,
+                            bool linear, bool replace, uint64_t seed, uint32_t draw, double length,
                             bool closed, bool prop_time, std::uintptr_t stream) {
   Batch batch{};
   batch.nodes = nodes.data();
@@ -161,14 +161,14 @@ std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTim
     check_size(*positions, nodes.size(), "positions");
     batch.positions = positions->data();
   }
-  require(places.size() % 7 == 0, "places are seven to a hop");
+  require(offsets.size() % 7 == 0, "offsets are seven to a hop");
   require(fanouts.size() <= 256 && snapshots <= 256, "hops and snapshots must be below 257");
-  for (std::size_t p = 0; p < places.size(); p += 7) {
-    const int64_t* const at = places.data() + p;
-    batch.places.push_back({at[0], at[1], at[2], at[3], at[4], at[5], at[6]});
+  for (std::size_t p = 0; p < offsets.size(); p += 7) {
+    const int64_t* const at = offsets.data() + p;
+    batch.arrays.push_back({at[0], at[1], at[2], at[3], at[4], at[5], at[6]});
   }
   batch.fanouts = std::move(fanouts);
-  batch.rooms = std::move(rooms);
+  batch.capacities = std::move(capacities);
   batch.snapshots = snapshots;
   batch.staging = staging.data();
   batch.staged = static_cast<int64_t>(staging.size());
@@ -179,7 +179,7 @@ std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTim
   batch.limit = batch.how.graph.num_vertices;
   batch.how.guide = mirror.guide();
   batch.how.policy = uniform ? Policy::Uniform : Policy::Recent;
-  batch.how.walk = listed ? Walk::List : Walk::Fences;
+  batch.how.search = linear ? Search::Linear : Search::Binary;
   batch.how.replace = replace;
   batch.how.length = length;
   batch.how.closed = closed;
@@ -222,21 +222,21 @@ void bind_temporal(nb::module_& m) {
            "generation"_a, "rewritten"_a, "stream"_a, "threads"_a = 1);
   add_operator(mirror, "locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
            "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
-           "uniform"_a, "listed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
+           "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
            "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
            "chosen"_a.noconvert().none(), "stream"_a);
   add_operator(mirror, "emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
-           "times"_a.noconvert(), "fanout"_a, "uniform"_a, "listed"_a, "counts"_a.noconvert(),
+           "times"_a.noconvert(), "fanout"_a, "uniform"_a, "linear"_a, "counts"_a.noconvert(),
            "firsts"_a.noconvert(), "totals"_a.noconvert(), "chosen"_a.noconvert().none(),
            "offsets"_a.noconvert(), "neighbours"_a.noconvert(), "eids"_a.noconvert(),
            "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
            "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
            "next_positions"_a.noconvert().none(), "prop_time"_a, "stream"_a);
   add_operator(mirror, "sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
-           "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
-           "scratch"_a.noconvert(), "fanouts"_a, "rooms"_a, "places"_a, "snapshots"_a, "uniform"_a,
-           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
-           "prop_time"_a, "stream"_a);
+               "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
+               "scratch"_a.noconvert(), "fanouts"_a, "capacities"_a, "offsets"_a, "snapshots"_a,
+               "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
+               "prop_time"_a, "stream"_a);
   add_operator(mirror, "clear", [](TemporalMirror& self) { self.clear(); });
 }
 

@@ -3,8 +3,8 @@
 // stands a prefix sum over the counts. The rules are those of temporal_sample/functors.hpp, so the
 // samples are the host's bit for bit.
 //
-// Nothing is read back between hops: arrays have room for the most there may be, and how many
-// targets there are stands in the device's memory.
+// Nothing is read back between hops: arrays have the capacity for the most there may be, and how
+// many targets there are stands in the device's memory.
 #pragma once
 
 #include <cmath>
@@ -16,9 +16,9 @@
 
 namespace dgbench::temporal {
 
-enum class Walk : int32_t {
-  Fences = 0,  // a binary search over the vertex's blocks
-  List = 1,    // from the newest block to the older ones, as the paper prints it
+enum class Search : int32_t {
+  Binary = 0,  // among the fences over the vertex's blocks
+  Linear = 1,  // along the list from the newest block to the older ones, as the paper prints it
 };
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
@@ -40,44 +40,44 @@ DGB_HD int64_t draw_slots(int64_t fanout) {
 // Words of a table: the slots, and two bits for each draw.
 DGB_HD int64_t draw_table(int64_t fanout) { return draw_slots(fanout) + 2 * ((fanout + 31) / 32); }
 // Blocks that draw.
-DGB_HD int64_t draw_blocks(int64_t room, int64_t fanout) {
+DGB_HD int64_t draw_blocks(int64_t targets, int64_t fanout) {
   if (fanout <= kLongDraw) return 0;
   const int64_t most = kTableWords / draw_table(fanout) + 1;
-  return room < most ? room : most;
+  return targets < most ? targets : most;
 }
 // Words that `Hop::chosen` has.
-DGB_HD int64_t draw_words(int64_t room, int64_t fanout) {
-  return room * fanout + draw_blocks(room, fanout) * draw_table(fanout);
+DGB_HD int64_t draw_words(int64_t targets, int64_t fanout) {
+  return targets * fanout + draw_blocks(targets, fanout) * draw_table(fanout);
 }
 
 // One hop of one snapshot.
 struct Hop {
   StoreView graph;
   const double* guide;  // times of the records at every eighth place, or null
-  const int64_t* live;  // [1] targets, at most `room`
-  int64_t room;
-  const int64_t* nodes;      // [room]
-  const double* times;       // [room]
-  const int64_t* positions;  // [room]
+  const int64_t* live;  // [1] targets, at most `capacity`
+  int64_t capacity;
+  const int64_t* nodes;      // [capacity]
+  const double* times;       // [capacity]
+  const int64_t* positions;  // [capacity]
   double length;             // of the window that ends at a target's time, or infinity
   bool closed;               // the window has its end, too
   int32_t fanout;
   Policy policy;
-  Walk walk;
+  Search search;
   bool replace;
   DrawKey key;
-  int32_t* counts;   // [room] neighbours taken; 0 behind the last target
-  uint32_t* firsts;  // [room] position of the first record of the window
-  uint32_t* totals;  // [room] candidates in it
-  uint32_t* chosen;  // [room, fanout] candidates drawn, then the tables; null for recent
+  int32_t* counts;   // [capacity] neighbours taken; 0 behind the last target
+  uint32_t* firsts;  // [capacity] position of the first record of the window
+  uint32_t* totals;  // [capacity] candidates in it
+  uint32_t* chosen;  // [capacity, fanout] candidates drawn, then the tables; null for recent
   // What `Emit` reads and writes.
-  const int64_t* offsets;  // [room + 1] prefix sum of `counts`
-  int64_t places;          // room for neighbours; what does not fit is left out
-  int64_t* neighbours;     // [places]
+  const int64_t* offsets;  // [capacity + 1] prefix sum of `counts`
+  int64_t max_neighbours;  // capacity; what does not fit is left out
+  int64_t* neighbours;     // [max_neighbours]
   int64_t* eids;
   double* edge_times;
-  // Targets of the next hop, [room + places]; null after the last one. Neighbours are asked for at
-  // the times of their edges, or with `prop_time` at the time of their target.
+  // Targets of the next hop, [capacity + max_neighbours]; null after the last one. Neighbours are
+  // asked for at the times of their edges, or with `prop_time` at the time of their target.
   bool prop_time;
   int64_t* next_live;
   int64_t* next_nodes;
@@ -185,7 +185,7 @@ struct Locate {
   DGB_HD const Record* records() const { return static_cast<const Record*>(hop.graph.records); }
 
   DGB_HD const Record& record_at(const Vertex& v, uint32_t position) const {
-    if (hop.walk == Walk::Fences) {
+    if (hop.search == Search::Binary) {
       const Piece piece = piece_of_position(v, hop.graph.fences, position);
       return records()[piece.first + (position - piece.before)];
     }
@@ -209,9 +209,9 @@ struct Locate {
     const double begin = hop.length == kForever ? -kForever : t - hop.length;
     const double end = hop.closed ? nextafter(t, kForever) : t;
     Range window;
-    if (hop.walk == Walk::Fences && hop.guide != nullptr) {
+    if (hop.search == Search::Binary && hop.guide != nullptr) {
       window = window_by_guide(hop, v, records(), begin, end);
-    } else if (hop.walk == Walk::Fences) {
+    } else if (hop.search == Search::Binary) {
       window = window_of(v, hop.graph.fences, records(), begin, end, hop.graph.origin);
     } else {
       const uint32_t enough = hop.policy == Policy::Recent && !hides ? fanout : kNone;
@@ -270,7 +270,7 @@ struct Emit {
                                 : hop.totals[i] - static_cast<uint32_t>(count - slot);
     const Record& record = candidate(v, hop.firsts[i], number);
     const int64_t out = hop.offsets[i] + slot;
-    if (out >= hop.places) return;
+    if (out >= hop.max_neighbours) return;
     const double t = time_of(record, hop.graph.origin);
     hop.neighbours[out] = static_cast<int64_t>(record.node);
     hop.eids[out] = static_cast<int64_t>(record.eid);
@@ -286,9 +286,9 @@ extern "C" {
 // Windows and draws of all targets; then, with the prefix sums, their neighbours.
 int dgb_temporal_locate(const Hop* hop, void* stream);
 int dgb_temporal_emit(const Hop* hop, void* stream);
-// Between the two: offsets[room + 1] of the counts, and their sum. `sums` is room for one number per
+// Between the two: offsets[count + 1] of the counts, and their sum. `sums` takes one number per
 // kScanTile counts.
-int dgb_temporal_offsets(const int32_t* counts, int64_t room, int64_t* sums, int64_t* offsets,
+int dgb_temporal_offsets(const int32_t* counts, int64_t count, int64_t* sums, int64_t* offsets,
                          int64_t* total, void* stream);
 }
 

@@ -1,9 +1,9 @@
-"""Room for the hops of a sample on a device, made before it is known how much they will hold.
+"""Memory for the hops of a sample on a device, allocated before their sizes are known.
 
-Nothing is read back between hops: each has places for the most neighbours it may find, how many it
-has stands on the device, and all counts come home together when the last hop is through. A batch
-of usual size is one array, laid out here and filled by one compiled call; where the places are too
-many to be taken without counting, every hop is called on its own.
+Nothing is read back between hops: each has capacity for the most neighbours it may find, how many
+it has stands on the device, and all counts come home together when the last hop is through. A
+batch of usual size is one array, laid out here and filled by one compiled call; where that is too
+much to allocate without counting, every hop is called on its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample.samples import Sample
 
-MOST_PLACES: Final = 1 << 24
-"""Places for the neighbours of a hop up to which they are taken without counting first."""
+MAX_UNCOUNTED: Final = 1 << 24
+"""Capacity for the neighbours of a hop up to which it is allocated without counting them first."""
 ARRAYS: Final = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 """Of a `Sample`, in its order."""
 
@@ -34,12 +34,12 @@ _TABLE_WORDS: Final = 1 << 24
 """Words of 4 bytes of all tables, about (`temporal_sample/cuda_launchers.h`)."""
 
 
-def draw_words(room: int, fanout: int) -> int:
+def draw_words(targets: int, fanout: int) -> int:
     """Words of 4 bytes that uniform draws of a hop take, with the tables of large fan-outs."""
     if fanout <= _LONG_DRAW:
-        return room * fanout
+        return targets * fanout
     table = (1 << (2 * fanout - 1).bit_length()) + 2 * -(-fanout // 32)
-    return room * fanout + min(room, _TABLE_WORDS // table + 1) * table
+    return targets * fanout + min(targets, _TABLE_WORDS // table + 1) * table
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Layout:
 
     Attributes:
         fanouts: by hop.
-        rooms: most targets by hop.
-        places: for each snapshot and its hops seven starts: nodes, times and positions of the
+        capacities: most targets by hop.
+        arrays: for each snapshot and its hops seven starts: nodes, times and positions of the
             targets, offsets, neighbours, edge ids and times of edges.
         staged: words in front that are copied from the host: the number of roots and the roots.
         words: all of them.
@@ -57,27 +57,27 @@ class Layout:
     """
 
     fanouts: tuple[int, ...]
-    rooms: tuple[int, ...]
-    places: tuple[tuple[int, ...], ...]
+    capacities: tuple[int, ...]
+    arrays: tuple[tuple[int, ...], ...]
     staged: int
     words: int
     scratch: int
 
     @functools.cached_property
     def starts(self) -> list[int]:
-        """`places` in one list, as the compiled function takes them."""
-        return [start for seven in self.places for start in seven]
+        """`arrays` in one list, as the compiled function takes them."""
+        return [start for seven in self.arrays for start in seven]
 
     def cut(self, memory: Tensor, totals: Sequence[int]) -> list[list[Sample]]:
         """[snapshot][hop], views of int64 `memory`, given the numbers of neighbours."""
         times, hops = memory.view(torch.float64), len(self.fanouts)
         every: list[list[Sample]] = []
         live = 0
-        for number, (at, taken) in enumerate(zip(self.places, totals, strict=True)):
+        for number, (at, taken) in enumerate(zip(self.arrays, totals, strict=True)):
             hop = number % hops
             if hop == 0:
                 every.append([])
-                live = self.rooms[0]
+                live = self.capacities[0]
             sample = Sample(
                 memory[at[0] : at[0] + live], times[at[1] : at[1] + live],
                 memory[at[2] : at[2] + live], memory[at[3] : at[3] + live + 1],
@@ -91,18 +91,18 @@ class Layout:
 
 def lay_out(roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool) -> Layout | None:
     """The layout of a batch; None where hops are to be called one by one."""
-    return _lay_out(roots, fanouts, snapshots, uniform, MOST_PLACES)
+    return _lay_out(roots, fanouts, snapshots, uniform, MAX_UNCOUNTED)
 
 
 @functools.lru_cache(maxsize=64)
 def _lay_out(
-    roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool, most_places: int
+    roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool, max_uncounted: int
 ) -> Layout | None:
-    rooms = [roots]
+    capacities = [roots]
     for fanout in fanouts:
-        rooms.append(rooms[-1] * (1 + fanout))
-    found = [room * fanout for room, fanout in zip(rooms, fanouts, strict=False)]
-    if roots == 0 or max(found) > most_places:
+        capacities.append(capacities[-1] * (1 + fanout))
+    found = [targets * fanout for targets, fanout in zip(capacities, fanouts, strict=False)]
+    if roots == 0 or max(found) > max_uncounted:
         return None
     end = _ALIGNED  # the first word is the number of roots
 
@@ -113,18 +113,18 @@ def _lay_out(
 
     nodes, positions = take(roots), take(roots)
     first = [(nodes, take(roots), positions) for _ in range(snapshots)]
-    staged, places = end, []
+    staged, arrays = end, []
     for targets in first:
         at = targets
         for hop, count in enumerate(found):
-            places.append((*at, take(rooms[hop] + 1), take(count), take(count), take(count)))
+            arrays.append((*at, take(capacities[hop] + 1), take(count), take(count), take(count)))
             if hop + 1 < len(fanouts):
-                at = take(rooms[hop + 1]), take(rooms[hop + 1]), take(rooms[hop + 1])
-    most = max(rooms[:-1])
-    scratch = 2 * len(places) + -(-most // _SCAN_TILE) + 3 * -(-most // 2)
+                at = take(capacities[hop + 1]), take(capacities[hop + 1]), take(capacities[hop + 1])
+    most = max(capacities[:-1])
+    scratch = 2 * len(arrays) + -(-most // _SCAN_TILE) + 3 * -(-most // 2)
     if uniform:
-        scratch += -(-max(map(draw_words, rooms, fanouts)) // 2)
-    return Layout(fanouts, tuple(rooms[:-1]), tuple(places), staged, end, scratch)
+        scratch += -(-max(map(draw_words, capacities, fanouts)) // 2)
+    return Layout(fanouts, tuple(capacities[:-1]), tuple(arrays), staged, end, scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ class Targets:
     positions: Tensor
 
     @classmethod
-    def room(cls, count: int, device: torch.device) -> Targets:
-        """Uninitialised places for `count`, none of them live."""
+    def allocate(cls, count: int, device: torch.device) -> Targets:
+        """Uninitialised arrays for `count`, none of them live."""
         ids = {"dtype": torch.int64, "device": device}
         return cls(
             torch.zeros(1, **ids),
@@ -160,10 +160,10 @@ class Hop:
     Attributes:
         targets: whose neighbours are looked for.
         fanout: at most so many of each.
-        located: counts, positions of the first record and candidates int32[room], and the
-            candidates drawn int32[draw_words(room, fanout)] where they are drawn.
-        offsets: int64[room + 1], the sums of the counts.
-        found: neighbours and edge ids int64[places], times float64[places].
+        located: counts, positions of the first record and candidates int32[capacity], and the
+            candidates drawn int32[draw_words(capacity, fanout)] where they are drawn.
+        offsets: int64[capacity + 1], the sums of the counts.
+        found: neighbours and edge ids int64[max_neighbours], times float64[max_neighbours].
         following: targets of the next hop, None after the last one.
     """
 
@@ -176,27 +176,29 @@ class Hop:
 
     @classmethod
     def of(cls, targets: Targets, fanout: int, uniform: bool) -> Hop:
-        """Room for what the search for windows finds."""
+        """Arrays for what the search for windows finds."""
         nodes = targets.nodes
-        room = nodes.numel()
-        counts, firsts, totals = nodes.new_empty((3, room), dtype=torch.int32)
-        chosen = nodes.new_empty(draw_words(room, fanout), dtype=torch.int32) if uniform else None
-        return cls(targets, fanout, (counts, firsts, totals, chosen), nodes.new_zeros(room + 1))
+        capacity = nodes.numel()
+        counts, firsts, totals = nodes.new_empty((3, capacity), dtype=torch.int32)
+        chosen = (
+            nodes.new_empty(draw_words(capacity, fanout), dtype=torch.int32) if uniform else None
+        )
+        return cls(targets, fanout, (counts, firsts, totals, chosen), nodes.new_zeros(capacity + 1))
 
-    def make_places(self, *, last: bool) -> None:
-        """Sum the counts up and make room for the neighbours; exact where the most is much."""
+    def allocate_neighbours(self, *, last: bool) -> None:
+        """Sum the counts up and allocate the neighbours; exactly as many where the most is much."""
         nodes = self.targets.nodes
         torch.cumsum(self.located[0], 0, dtype=torch.int64, out=self.offsets[1:])
-        places = nodes.numel() * self.fanout
-        if places > MOST_PLACES:
-            places = int(self.offsets[-1])
+        capacity = nodes.numel() * self.fanout
+        if capacity > MAX_UNCOUNTED:
+            capacity = int(self.offsets[-1])
         self.found = (
-            nodes.new_empty(places),
-            nodes.new_empty(places),
-            self.targets.times.new_empty(places),
+            nodes.new_empty(capacity),
+            nodes.new_empty(capacity),
+            self.targets.times.new_empty(capacity),
         )
         if not last:
-            self.following = Targets.room(nodes.numel() + places, nodes.device)
+            self.following = Targets.allocate(nodes.numel() + capacity, nodes.device)
 
     def cut(self, live: int, taken: int) -> Sample:
         """The sample, once it is known how many targets and neighbours there are."""

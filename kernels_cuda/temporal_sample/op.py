@@ -38,13 +38,13 @@ __all__ = [
 ]  # fmt: skip
 
 POLICIES: Final = ("recent", "uniform")
-WALKS: Final = ("fences", "list")
-MOST_DRAWN: Final = 1 << 17
+SEARCHES: Final = ("binary", "linear")
+MAX_UNIFORM_FANOUT: Final = 1 << 17
 """Largest fan-out with random numbers: calls are counted in 16 bits and give two numbers each."""
 _memory: Final = Workspace()
 """Of samples alone: other operators ask for other sizes, and it would be given back each time."""
-MOST_PLACES: Final = 1 << 24
-"""Places for results up to which they are taken without counting first."""
+MAX_UNCOUNTED: Final = 1 << 24
+"""Capacity for neighbours up to which it is allocated without counting them first."""
 
 
 def sample_neighbours(
@@ -62,7 +62,7 @@ def sample_neighbours(
     hop: int = 0,
     snapshot: int = 0,
     positions: Tensor | None = None,
-    walk: str = "fences",
+    search: str = "binary",
     grouped: bool = True,
     threads: int | None = None,
 ) -> Sample:
@@ -72,7 +72,7 @@ def sample_neighbours(
         store: where the records are.
         nodes: int64[R], the roots. The same vertex may stand there several times.
         times: float64[R], not NaN. inf looks at everything.
-        fanout: neighbours of a root at most, at least 1; `uniform` at most `MOST_DRAWN`.
+        fanout: neighbours of a root at most, at least 1; `uniform` at most `MAX_UNIFORM_FANOUT`.
         policy: `recent`, the newest, oldest of them first; or `uniform`.
         window: how far back to look, in the unit of the times; None for all.
         closed: whether the window includes its end, and with it the root's own time.
@@ -81,17 +81,18 @@ def sample_neighbours(
         draw: ordinal of the call, in [0, 2^32). The same number repeats the sample.
         hop, snapshot: in [0, 256), what else the numbers are counted by.
         positions: int64[R], each root's ordinal in the whole batch; 0 .. R - 1 if None.
-        walk: `fences` finds a time by search over a vertex's blocks; `list` is the paper's
-            Algorithm 1, from the newest block back along the list. The answers are the same.
+        search: for the blocks of a window: `binary` over the times of a vertex's blocks, or
+            `linear`, from the newest block back along the list, the paper's Algorithm 1. The
+            samples are the same.
         grouped: look up 32 roots in step and ask for their lines of memory ahead; off for
-            comparison. The answers are the same.
-        threads: OpenMP threads, torch's number if None. The answers are the same.
+            comparison. The samples are the same.
+        threads: OpenMP threads, torch's number if None. The samples are the same.
 
     Raises:
         InvalidInputError: another dtype or length, a vertex that is not there, NaN, a window below
             0, or a number out of its range.
     """
-    options = _Options(store, fanout, policy, closed, replace, seed, walk, grouped, threads)
+    options = _Options(store, fanout, policy, closed, replace, seed, search, grouped, threads)
     check_vector(times, "times", torch.float64)
     return options.sample(nodes, times, None, _length(window), draw, hop, snapshot, positions)
 
@@ -111,7 +112,7 @@ def sample_between(
     hop: int = 0,
     snapshot: int = 0,
     positions: Tensor | None = None,
-    walk: str = "fences",
+    search: str = "binary",
     grouped: bool = True,
     threads: int | None = None,
 ) -> Sample:
@@ -124,7 +125,7 @@ def sample_between(
     Raises:
         InvalidInputError: as `sample_neighbours`.
     """
-    options = _Options(store, fanout, policy, closed, replace, seed, walk, grouped, threads)
+    options = _Options(store, fanout, policy, closed, replace, seed, search, grouped, threads)
     check_vector(ends, "ends", torch.float64)
     check_vector(begins, "begins", torch.float64, ends.numel())
     return options.sample(nodes, ends, begins, 0.0, draw, hop, snapshot, positions)
@@ -145,7 +146,7 @@ def sample_hops(
     seed: int = 0,
     draw: int = 0,
     positions: Tensor | None = None,
-    walk: str = "fences",
+    search: str = "binary",
     grouped: bool = True,
     threads: int | None = None,
 ) -> list[list[Sample]]:
@@ -176,7 +177,9 @@ def sample_hops(
         ends = times - snapshot * length if snapshot else times
         targets, where, hops = nodes, positions, []
         for hop, fanout in enumerate(fanouts):
-            options = _Options(store, fanout, policy, closed, replace, seed, walk, grouped, threads)
+            options = _Options(
+                store, fanout, policy, closed, replace, seed, search, grouped, threads
+            )
             one = options.sample(targets, ends, None, length, draw, hop, snapshot, where)
             hops.append(one)
             if hop + 1 < len(fanouts):
@@ -229,7 +232,7 @@ def random_walks(
         InvalidInputError: as `sample_neighbours`.
     """
     _check_range("length", length, 0, 256)
-    options = _Options(store, 1, policy, closed, False, seed, "fences", True, threads)
+    options = _Options(store, 1, policy, closed, False, seed, "binary", True, threads)
     check_vector(nodes, "nodes", torch.int64)
     check_vector(times, "times", torch.float64, nodes.numel())
     roots = nodes.numel()
@@ -309,19 +312,19 @@ class _Options:
         closed: bool,
         replace: bool,
         seed: int,
-        walk: str,
+        search: str,
         grouped: bool,
         threads: int | None,
     ) -> None:
         uniform = _one_of("policy", policy, POLICIES)
-        listed = _one_of("walk", walk, WALKS)
-        _check_range("fanout", fanout, 1, MOST_DRAWN if uniform else 2**31 - 1)
+        linear = _one_of("search", search, SEARCHES)
+        _check_range("fanout", fanout, 1, MAX_UNIFORM_FANOUT if uniform else 2**31 - 1)
         _check_range("seed", seed, 0, 2**64 - 1)
         threads = torch.get_num_threads() if threads is None else threads
         _check_range("threads", threads, 1, 1 << 16)
         self._store, self._fanout = store, fanout
         self._settings = (
-            uniform, closed, fanout, replace, seed, listed, grouped and not listed, threads,
+            uniform, closed, fanout, replace, seed, linear, grouped and not linear, threads,
         )  # fmt: skip
 
     def sample(
@@ -349,23 +352,23 @@ class _Options:
         begins = begins if begins is None else begins.contiguous()
         compiled = extension(nodes.device).temporal_sample
 
-        def into(room: int) -> tuple[Tensor, int]:
-            words = at + 3 * room
+        def into(capacity: int) -> tuple[Tensor, int]:
+            words = at + 3 * capacity
             out = _memory.empty((_rounded(words),), nodes)[:words]
             count = compiled(
                 self._store.handle, nodes, ends, begins, length, *self._settings, draw, hop,
-                snapshot, positions, out, room,
+                snapshot, positions, out, capacity,
             )  # fmt: skip
             if count < 0:
                 self._refuse(-1 - count, nodes, ends, begins)
             return out, count
 
-        at, places = roots + 1, roots * self._fanout
-        if places > MOST_PLACES:
-            places = into(0)[1]  # too few: it only counts
-        room = (_rounded(at + 3 * places) - at) // 3
-        out, count = into(room)
-        ids, eids, bits = (out[x : x + count] for x in (at, at + room, at + 2 * room))
+        at, capacity = roots + 1, roots * self._fanout
+        if capacity > MAX_UNCOUNTED:
+            capacity = into(0)[1]  # none to write to: it only counts
+        capacity = (_rounded(at + 3 * capacity) - at) // 3
+        out, count = into(capacity)
+        ids, eids, bits = (out[x : x + count] for x in (at, at + capacity, at + 2 * capacity))
         when = bits.view(torch.float64)
         return Sample(nodes, ends, positions, out[:at], ids, eids, when, self._fanout)
 

@@ -140,7 +140,7 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
     }
   } unmark{*this};
   std::vector<std::pair<uint32_t, uint32_t>> late;  // vertex and the records it had
-  std::vector<R> room;                              // to merge in
+  std::vector<R> buffer;                              // to merge in
   Inserted made;
   std::size_t slots = 0;
   std::size_t fences = 0;
@@ -158,7 +158,7 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
       }
       if (batch.t[i] < one.last) {  // its first record: a batch to be sorted is in order by now
         late.emplace_back(one.vertex, v.before + v.size);
-        room.reserve(uint64_t{v.before} + v.size + shares_[&one - cursors_.data()].count);
+        buffer.reserve(uint64_t{v.before} + v.size + shares_[&one - cursors_.data()].count);
       }
       one.last = batch.t[i];
     });
@@ -170,7 +170,7 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
   records_.take(slots * record_bytes_);
   place<R>(batch);
   publish<R>();
-  for (const auto& [vertex, before] : late) merge<R>(vertex, before, room);
+  for (const auto& [vertex, before] : late) merge<R>(vertex, before, buffer);
   made.late = static_cast<int64_t>(late.size());
   num_events_ += batch.size;
   num_stored_ += made.records;
@@ -238,8 +238,8 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
       slots += blocks * capacity;
       made.blocks += static_cast<int64_t>(blocks);
       const auto after = static_cast<uint32_t>(v.fences + blocks - (v.tail == kNone ? 1 : 0));
-      const uint32_t room = FenceRuns::Lengths::fitting(after);
-      if (room > FenceRuns::Lengths::fitting(v.fences)) fences += room;
+      const uint32_t fence_capacity = FenceRuns::Lengths::fitting(after);
+      if (fence_capacity > FenceRuns::Lengths::fitting(v.fences)) fences += fence_capacity;
     }
     if (one.left == 0) one.next = one.fresh;  // and `left` runs from 2^32 - 1 downwards
   }

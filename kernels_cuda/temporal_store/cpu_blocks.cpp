@@ -35,14 +35,14 @@ void TemporalStore::append_block(Vertex& v, uint32_t vertex, uint64_t first, uin
 // Moves the fences of a vertex where there is room for so many. It is asked for once, before they
 // are added: the room of those that are there follows from their number.
 void TemporalStore::make_fence_room(Vertex& v, uint32_t fences) {
-  const uint64_t room = FenceRuns::Lengths::fitting(v.fences);
-  if (fences <= room) return;
+  const uint64_t capacity = FenceRuns::Lengths::fitting(v.fences);
+  if (fences <= capacity) return;
   const uint64_t wanted = FenceRuns::Lengths::fitting(fences);
   uint64_t place = free_fences_.take(wanted);
   if (place == kNoRun) place = fences_.take(wanted);
-  if (room > 0) {
+  if (capacity > 0) {
     std::copy_n(&fences_[v.fence], v.fences, &fences_[place]);
-    free_fences_.give(room, v.fence);
+    free_fences_.give(capacity, v.fence);
   }
   v.fence = place;
 }

@@ -269,7 +269,7 @@ void TemporalStore::reload_as(const ShelfView& shelf, bool sort) {
   const int64_t slots = check_shelf<R>(shelf);
   const R* all = reinterpret_cast<const R*>(shelf.records);
   std::vector<std::pair<uint32_t, uint32_t>> mixed;  // vertex and the records that come
-  std::vector<R> room;
+  std::vector<R> buffer;
   int64_t next = 0;
   int64_t block = 0;
   for (int64_t i = 0; i < shelf.num_vertices; ++i) {
@@ -286,7 +286,7 @@ void TemporalStore::reload_as(const ShelfView& shelf, bool sort) {
              std::to_string(newest) + ", those in the store begin at " + std::to_string(oldest));
     }
     mixed.emplace_back(vertex, static_cast<uint32_t>(next - first));
-    room.reserve(static_cast<std::size_t>(next - first) + v.before + v.size);
+    buffer.reserve(static_cast<std::size_t>(next - first) + v.before + v.size);
   }
   TemporalStore joined = emptied();
   joined.records_.need(records_.size() + slots * record_bytes_);
@@ -312,7 +312,7 @@ void TemporalStore::reload_as(const ShelfView& shelf, bool sort) {
     }
   }
   adopt(joined);
-  for (const auto& [vertex, before] : mixed) merge<R>(vertex, before, room);
+  for (const auto& [vertex, before] : mixed) merge<R>(vertex, before, buffer);
 }
 
 }  // namespace dgbench::temporal

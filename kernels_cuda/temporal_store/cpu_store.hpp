@@ -170,7 +170,7 @@ class TemporalStore {
   template <class R>
   void replace_block(Vertex& v, uint64_t first, uint32_t capacity);
   template <class R>
-  void merge(uint32_t vertex, uint32_t before, std::vector<R>& room);
+  void merge(uint32_t vertex, uint32_t before, std::vector<R>& buffer);
   template <class R>
   Inserted insert_as(const Batch& batch, bool sort);
   template <class R>

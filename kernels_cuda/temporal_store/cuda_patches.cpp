@@ -15,15 +15,15 @@ uint64_t rounded(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 void PatchList::add(uint8_t* to, const uint8_t* from, uint64_t count) {
   for (uint64_t at = 0; at < count; at += kLongest) {
     const uint64_t size = std::min(kLongest, count - at);
-    patches.push_back({reinterpret_cast<uint64_t>(to + at), from + at, room, size});
-    room += rounded(size);
+    patches.push_back({reinterpret_cast<uint64_t>(to + at), from + at, packed, size});
+    packed += rounded(size);
   }
   bytes += count;
 }
 
 void PatchList::clear() {
   patches.clear();
-  room = 0;
+  packed = 0;
   bytes = 0;
 }
 
@@ -127,7 +127,7 @@ int PatchSender::send(const std::vector<PatchList>& lists, int threads, void* st
       if (last == count) continue;
       if (const int status = flush(base + list.patches[last].place)) return status;
     }
-    base += list.room;
+    base += list.packed;
   }
   return flush(base);
 }

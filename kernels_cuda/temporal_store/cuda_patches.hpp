@@ -22,7 +22,7 @@ struct PatchList {
   static constexpr uint64_t kLongest = 4096;
 
   std::vector<Patch> patches;
-  uint64_t room = 0;   // bytes when they stand in a row
+  uint64_t packed = 0;   // bytes when they stand in a row
   uint64_t bytes = 0;  // of the pieces alone
 
   void add(uint8_t* to, const uint8_t* from, uint64_t count);

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import extension, stream_of
-from dgbench.kernels_cuda.temporal_sample import POLICIES, WALKS
+from dgbench.kernels_cuda.temporal_sample import POLICIES, SEARCHES
 from dgbench.kernels_cuda.temporal_sample.hops import Hop, Layout, Targets, cut_all, lay_out
 from dgbench.kernels_cuda.temporal_sample.samples import Sample
 from dgbench.kernels_cuda.temporal_store.op import RECORD_BYTES
@@ -38,7 +38,7 @@ Placement = Literal["cuda", "hybrid", "uva", "unified", "guided"]
 PLACEMENTS: Final = ("cuda", "hybrid", "uva", "unified", "guided")
 """Position is the number the compiled mirror knows a placement by."""
 _LAYOUTS: Final = tuple(RECORD_BYTES)
-MOST_FANOUT: Final = 1 << 17
+MAX_FANOUT: Final = 1 << 17
 WORKING_BYTES: Final = 256 << 20
 """What a ballast leaves free beside the limit, for the samples themselves."""
 
@@ -147,17 +147,17 @@ class DeviceStore:
         seed: int = 0,
         draw: int = 0,
         positions: Tensor | None = None,
-        walk: str = "fences",
+        search: str = "binary",
     ) -> list[list[Sample]]:
         """`temporal_sample.sample_hops` on the device, with the same results.
 
         Hops follow each other without the host: how many targets a hop has stays on the device,
         and all counts come home together at the end. The arrays of a result share their memory,
-        which has room for the most neighbours there may be; copy what is kept for long.
+        which has capacity for the most neighbours there may be; copy what is kept for long.
 
         Args:
             nodes, times, positions: on the CPU or on the device.
-            Others as there; fan-outs at most `MOST_FANOUT`.
+            Others as there; fan-outs at most `MAX_FANOUT`.
 
         Returns:
             [snapshot][hop], arrays on the device.
@@ -165,10 +165,10 @@ class DeviceStore:
         Raises:
             InvalidInputError: as there.
         """
-        uniform, listed = _check(fanouts, policy, walk, seed, draw, snapshots, window)
+        uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
         self._check_roots(nodes, times, positions)
         length = float("inf") if window is None else float(window)
-        how = uniform, listed, replace, seed, draw, length, closed, prop_time
+        how = uniform, linear, replace, seed, draw, length, closed, prop_time
         layout = lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform)
         if layout is None:
             return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
@@ -193,7 +193,7 @@ class DeviceStore:
         scratch = torch.empty(layout.scratch, dtype=torch.int64, device=self.device)
         totals = self._mirror.sample(
             nodes, times, positions, self._staging[: layout.staged], memory, scratch,
-            layout.fanouts, layout.rooms, layout.starts, snapshots, *how, *self._stream(),
+            layout.fanouts, layout.capacities, layout.starts, snapshots, *how, *self._stream(),
         )  # fmt: skip
         if not totals:
             self._refuse(nodes, times)
@@ -207,7 +207,7 @@ class DeviceStore:
         fanouts: Sequence[int],
         snapshots: int,
         uniform: bool,
-        listed: bool,
+        linear: bool,
         replace: bool,
         seed: int,
         draw: int,
@@ -229,12 +229,12 @@ class DeviceStore:
                 hop = Hop.of(at, fanout, uniform)
                 self._mirror.locate(
                     at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
-                    listed, replace, seed, draw, number, snapshot, *hop.located, *self._stream(),
+                    linear, replace, seed, draw, number, snapshot, *hop.located, *self._stream(),
                 )  # fmt: skip
-                hop.make_places(last=number + 1 == len(fanouts))
+                hop.allocate_neighbours(last=number + 1 == len(fanouts))
                 following = hop.following
                 self._mirror.emit(
-                    at.live, at.nodes, at.positions, at.times, fanout, uniform, listed,
+                    at.live, at.nodes, at.positions, at.times, fanout, uniform, linear,
                     *hop.located, hop.offsets, *hop.found,
                     *(following.all if following else (None,) * 4), prop_time, *self._stream(),
                 )  # fmt: skip
@@ -318,18 +318,18 @@ def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
 def _check(
     fanouts: Sequence[int],
     policy: str,
-    walk: str,
+    search: str,
     seed: int,
     draw: int,
     snapshots: int,
     window: float | None,
 ) -> tuple[bool, bool]:
-    """Whether to draw at random, and whether to walk the list.
+    """Whether to draw at random, and whether to search linearly.
 
     Raises:
         InvalidInputError: a setting out of its range.
     """
-    for name, word, allowed in (("policy", policy, POLICIES), ("walk", walk, WALKS)):
+    for name, word, allowed in (("policy", policy, POLICIES), ("search", search, SEARCHES)):
         if word not in allowed:
             raise InvalidInputError(f"{name} is {word!r}, allowed are {' and '.join(allowed)}")
     if snapshots > 1 and window is None:
@@ -339,10 +339,10 @@ def _check(
     for name, value, low, high in (
         ("snapshots", snapshots, 1, 256),
         ("len(fanouts)", len(fanouts), 1, 256),
-        *(("fanout", fanout, 1, MOST_FANOUT) for fanout in fanouts),
+        *(("fanout", fanout, 1, MAX_FANOUT) for fanout in fanouts),
         ("seed", seed, 0, 2**64 - 1),
         ("draw", draw, 0, 2**32 - 1),
     ):
         if not low <= value <= high:
             raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
-    return policy == "uniform", walk == "list"
+    return policy == "uniform", search == "linear"

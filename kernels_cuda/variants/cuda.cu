@@ -3,7 +3,7 @@
 // Both have an instrumented form that writes when each warp began and ended, by the clock of the
 // multiprocessor it ran on, and which one that was: the balance of the load (PiPAD, figure 12).
 #include "common/launch.cuh"
-#include "common/launchers.h"
+#include "variants/cuda_launchers.h"
 
 #include <type_traits>
 

@@ -1,6 +1,7 @@
 // Bindings of the papers' own kernels; the arguments are those of the CPU module with the stream at
 // the end.
 #include "common/operator_definition.hpp"
+#include "variants/cuda_launchers.h"
 
 using namespace nb::literals;
 

@@ -111,7 +111,7 @@ inline void group_keys(const KeyStream& s, const Rounds& rounds, int64_t first, 
   for (int v = 0; v < kVectors; ++v) {
     const W* const here = weights + first + v * L::count;
     L::F w = L::load(here);
-    const unsigned plain = L::between(L::set(kLeastWeight), w, L::set(kMostWeight));
+    const unsigned plain = L::between(L::set(kMinWeight), w, L::set(kMaxWeight));
     if (plain != (1u << L::count) - 1) {
       odd |= (L::nonzero(here) & ~plain) != 0;
       w = L::add(w, L::set(0.0f));  // -0 becomes 0, whose key is +infinity

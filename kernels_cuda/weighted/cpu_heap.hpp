@@ -55,11 +55,11 @@ class SegmentHeap {
 
   // The same for many numbers, 16 at a time in step: a level's lines are asked for together.
   void search(const W* numbers, int64_t count, int64_t* out) const {
-    constexpr int64_t kTogether = 16;
-    for (int64_t first = 0; first < count; first += kTogether) {
-      const int64_t size = std::min(kTogether, count - first);
-      W g[kTogether];
-      int64_t node[kTogether] = {};
+    constexpr int64_t kInterleaved = 16;
+    for (int64_t first = 0; first < count; first += kInterleaved) {
+      const int64_t size = std::min(kInterleaved, count - first);
+      W g[kInterleaved];
+      int64_t node[kInterleaved] = {};
       std::copy_n(numbers + first, size, g);
       const W* level = sums_;
       int64_t width = 1;

@@ -23,7 +23,7 @@ struct KeyStream {
 template <class W>
 bool is_odd(W weight) {
   const auto w = static_cast<float>(weight);
-  return !(w >= kLeastWeight && w <= kMostWeight) && weight != W(0);
+  return !(w >= kMinWeight && w <= kMaxWeight) && weight != W(0);
 }
 
 // Keys of the items first .. first + count - 1, count <= kGroup; first is a multiple of 4.

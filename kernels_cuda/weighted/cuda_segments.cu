@@ -28,8 +28,8 @@ __device__ __forceinline__ void fill_missing(const Sets& sets, int64_t* chosen, 
 __global__ void __launch_bounds__(kBlock) select_short(const Sets sets, const KeySource source,
                                                        int32_t* list, uint32_t* listed) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * kWarps;
-  int64_t s = static_cast<int64_t>(blockIdx.x) * kWarps + (threadIdx.x >> 5);
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * kBlockWarps;
+  int64_t s = static_cast<int64_t>(blockIdx.x) * kBlockWarps + (threadIdx.x >> 5);
   for (; s < sets.count; s += warps) {
     const int64_t begin = sets.begin[s];
     const int64_t n = sets.end[s] - begin;
@@ -44,11 +44,11 @@ __global__ void __launch_bounds__(kBlock) select_short(const Sets sets, const Ke
     const uint32_t key = lane < n ? key_of_item(source, begin + lane) : kNeverTaken;
     int rank = 0;
     for (int j = 0; j < n; ++j) {
-      const uint32_t other = __shfl_sync(kAll, key, j);
+      const uint32_t other = __shfl_sync(kAllLanes, key, j);
       rank += other < key || (other == key && j < lane) ? 1 : 0;
     }
     const bool taken = key != kNeverTaken && rank < wanted;
-    const unsigned votes = __ballot_sync(kAll, taken);
+    const unsigned votes = __ballot_sync(kAllLanes, taken);
     if (taken) chosen[__popc(votes & ((1u << lane) - 1))] = begin + lane;
     fill_missing(sets, chosen, __popc(votes), wanted, lane, 32);
   }
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
                                                         const uint32_t* listed) {
   __shared__ uint32_t keys[kMediumSet + 8];  // whole quads, of which the ends may be outside
   __shared__ uint32_t bins[kBins];
-  __shared__ uint32_t room[kWarps];
+  __shared__ uint32_t warp_sums[kBlockWarps];
   __shared__ SelectState state;
   const uint32_t count = *listed;
   for (uint32_t which = blockIdx.x; which < count; which += gridDim.x) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
         if (in_reach(key, threshold, pass)) atomicAdd(bins + digit_of(key, pass), 1u);
       }
       __syncthreads();
-      choose_digit(bins, pass, &state, room);
+      choose_digit(bins, pass, &state, warp_sums);
       __syncthreads();
     }
     // A thread has neighbouring items, an odd number so that banks of shared memory do not clash.
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kBlock) select_medium(const Sets sets, const K
       mine += keys[i] < threshold ? 1u << 16 : 0u;
       mine += keys[i] == threshold && keys[i] != kNeverTaken ? 1u : 0u;
     }
-    const uint32_t before = block_scan(mine, room, all);
+    const uint32_t before = block_scan(mine, warp_sums, all);
     uint32_t less = before >> 16, equal = before & 0xffffu;
     int64_t* const chosen = sets.chosen + sets.out[s];
     for (int i = from; i < to; ++i) {
@@ -125,7 +125,7 @@ extern "C" {
 int dgb_select_small(const Sets* sets, const KeySource* source, int32_t* list, uint32_t* listed,
                      void* stream) {
   if (sets->count == 0) return 0;
-  const int64_t wanted = ceil_div(sets->count, kWarps);
+  const int64_t wanted = ceil_div(sets->count, kBlockWarps);
   const auto blocks = static_cast<unsigned>(wanted < kMaxBlocks ? wanted : kMaxBlocks);
   select_short<<<blocks, kBlock, 0, as_stream(stream)>>>(*sets, *source, list, listed);
   const int status = launch_status();

@@ -62,7 +62,7 @@ template <int PASS>
 __global__ void __launch_bounds__(kBlock) count_digits(const Sets sets, const LargeSets large,
                                                        const KeySource source) {
   __shared__ uint32_t bins[kBins];
-  __shared__ uint32_t room[kWarps];
+  __shared__ uint32_t warp_sums[kBlockWarps];
   __shared__ bool is_last;
   for (int b = threadIdx.x; b < kBins; b += kBlock) bins[b] = 0;
   __syncthreads();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlock) count_digits(const Sets sets, const La
       __threadfence();
     }
     __syncthreads();
-    if (is_last) choose_digit(total, PASS, state, room);
+    if (is_last) choose_digit(total, PASS, state, warp_sums);
     __syncthreads();
   }
 }
@@ -129,14 +129,14 @@ __device__ uint64_t look_back(uint64_t* progress, int64_t first, int64_t tile, u
       const int64_t at = nearest - lane;
       // What lies before the set counts as known, and as nothing.
       const uint64_t word = at >= first ? fresh(progress + at) : kAllBefore;
-      const unsigned known = __ballot_sync(kAll, (word & kAllBefore) != 0);
-      const unsigned absent = __ballot_sync(kAll, (word >> 62) == 0);
+      const unsigned known = __ballot_sync(kAllLanes, (word & kAllBefore) != 0);
+      const unsigned absent = __ballot_sync(kAllLanes, (word >> 62) == 0);
       const int last = known != 0 ? __ffs(static_cast<int>(known)) - 1 : 31;
-      const unsigned needed = last == 31 ? kAll : (1u << (last + 1)) - 1;
+      const unsigned needed = last == 31 ? kAllLanes : (1u << (last + 1)) - 1;
       if ((absent & needed) != 0) continue;
       uint64_t sum = lane <= last ? word & (kOwn - 1) : 0;
       for (int distance = 16; distance > 0; distance /= 2) {
-        sum += __shfl_xor_sync(kAll, sum, distance);
+        sum += __shfl_xor_sync(kAllLanes, sum, distance);
       }
       before += sum;
       if (known != 0) break;
@@ -149,7 +149,7 @@ __device__ uint64_t look_back(uint64_t* progress, int64_t first, int64_t tile, u
 
 __global__ void __launch_bounds__(kBlock) collect(const Sets sets, const LargeSets large,
                                                   const KeySource source) {
-  __shared__ uint32_t run[kRounds * kWarps];  // exclusive sums: of 32 quads each, in order
+  __shared__ uint32_t run[kRounds * kBlockWarps];  // exclusive sums: of 32 quads each, in order
   __shared__ uint64_t before_tile;
   __shared__ int64_t taken_tile;
   const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
@@ -173,15 +173,15 @@ __global__ void __launch_bounds__(kBlock) collect(const Sets sets, const LargeSe
       }
       const uint32_t inclusive = warp_scan(mine);
       place[round] = inclusive - mine;
-      if (lane == 31) run[round * kWarps + warp] = inclusive;
+      if (lane == 31) run[round * kBlockWarps + warp] = inclusive;
     }
     __syncthreads();
     if (warp == 0) {
-      static_assert(kRounds * kWarps == 32, "a warp adds up the runs of a tile");
+      static_assert(kRounds * kBlockWarps == 32, "a warp adds up the runs of a tile");
       const uint32_t mine = run[lane];
       const uint32_t inclusive = warp_scan(mine);
       run[lane] = inclusive - mine;
-      const uint32_t all = __shfl_sync(kAll, inclusive, 31);
+      const uint32_t all = __shfl_sync(kAllLanes, inclusive, 31);
       // 4096 items fit 16 bits twice.
       const uint64_t found =
           look_back(large.progress, large.tile_of[s], tile, pack(all >> 16, all & 0xffffu));
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kBlock) collect(const Sets sets, const LargeSe
     int64_t* const chosen = sets.chosen + sets.out[id];
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      const uint32_t at = run[round * kWarps + warp] + place[round];
+      const uint32_t at = run[round * kBlockWarps + warp] + place[round];
       uint32_t less = less_of(before_tile) + (at >> 16);
       uint32_t equal = equal_of(before_tile) + (at & 0xffffu);
       const int64_t item = 4 * (view.first_quad + round * kBlock + threadIdx.x);

@@ -1,14 +1,11 @@
 // What selections of the k smallest keys share: keys in fours, sums over a block, choosing a digit.
 #pragma once
 
-#include "common/launch.cuh"
+#include "common/block_scan.cuh"
 #include "weighted/cuda_launchers.h"
 #include "weighted/functors.hpp"
 
 namespace dgbench {
-
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = kBlock / 32;
 
 inline int multiprocessors() {
   int device = 0, count = 1;
@@ -77,35 +74,10 @@ __device__ __forceinline__ void keys_of_quad(const KeySource& source, int64_t qu
   }
 }
 
-__device__ __forceinline__ uint32_t warp_scan(uint32_t value) {  // inclusive
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint32_t before = __shfl_up_sync(kAll, value, static_cast<unsigned>(distance));
-    if (lane >= distance) value += before;
-  }
-  return value;
-}
-
-// Exclusive sum over the threads of a block, and the sum of all. `room` is shared, of kWarps words.
-__device__ __forceinline__ uint32_t block_scan(uint32_t value, uint32_t* room, uint32_t& total) {
-  const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) >> 5;
-  const uint32_t inclusive = warp_scan(value);
-  if (lane == 31) room[warp] = inclusive;
-  __syncthreads();
-  uint32_t before = 0;
-  total = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += room[w];
-    total += room[w];
-  }
-  __syncthreads();
-  return before + inclusive - value;
-}
-
 // Finds the digit in which the left-th key lies, by a whole block; `bins` of all keys in reach. The
 // state holds what comes before, in memory that no other block writes meanwhile.
 __device__ inline void choose_digit(const uint32_t* bins, int pass, SelectState* state,
-                                    uint32_t* room) {
+                                    uint32_t* warp_sums) {
   constexpr int kEach = kBins / kBlock;
   const uint32_t left = fresh(&state->left), missing = fresh(&state->missing);
   uint32_t mine[kEach], sum = 0, total;
@@ -114,7 +86,8 @@ __device__ inline void choose_digit(const uint32_t* bins, int pass, SelectState*
     mine[i] = fresh(bins + kEach * threadIdx.x + i);
     sum += mine[i];
   }
-  uint32_t before = block_scan(sum, room, total);  // its barriers also part reading from writing
+  uint32_t before =
+      block_scan(sum, warp_sums, total);  // its barriers also part reading from writing
   if (missing > 0 || left > total) {
     // All that have weight are taken: every key lies below the threshold.
     if (threadIdx.x == 0) {

@@ -238,10 +238,10 @@ DGB_HD float key_of(float exponential, float weight) {
   return weight > 0.0f ? exponential / weight : bits_as_float(0x7f800000u);
 }
 
-// All of it for one item of weight in [kLeastWeight, kMostWeight] or 0; between these bounds no key
+// All of it for one item of weight in [kMinWeight, kMaxWeight] or 0; between these bounds no key
 // is rounded to zero or infinity.
-constexpr float kLeastWeight = 0x1p-60f;
-constexpr float kMostWeight = 0x1p60f;
+constexpr float kMinWeight = 0x1p-60f;
+constexpr float kMaxWeight = 0x1p60f;
 
 DGB_HD float item_exponential(uint64_t seed, uint64_t stream, uint64_t item) {
   const uint32_t bits = key_word(key_block(seed, stream, item / 4, false), item);

@@ -45,7 +45,7 @@ METHODS: Final = (
 ARITIES: Final = (2, 4, 8, 16)
 """Children of a node of the tree: 2 is the paper's, 8 reads one line of memory a level."""
 DTYPES: Final = (torch.float64, torch.float32, torch.int64)
-MOST_KEYS: Final = 1 << 32
+MAX_KEYS: Final = 1 << 32
 _TINY: Final = 2.0**-900
 _memory: Final = Workspace()
 _LIKE: Final = torch.empty(0, dtype=torch.int64)
@@ -328,7 +328,7 @@ def _keys(
     weights: Tensor, k: int, repeats: int, seed: int, stream: int, threads: int
 ) -> tuple[Tensor, int]:
     """What is drawn, and how many keys were made."""
-    if weights.numel() >= MOST_KEYS:
+    if weights.numel() >= MAX_KEYS:
         raise InvalidInputError(f"weights has {weights.numel()} elements, keys take < 2^32")
     out = _places(repeats * k)
     compiled = extension(weights.device)

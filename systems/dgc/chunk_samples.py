@@ -38,7 +38,7 @@ class GraphChunks:
         graph: the vertex-steps.
         chunk: int32[V] in [0, count).
         source: the graph's name.
-        hears: `graph.hears()` where it is at hand.
+        hears: `graph.incoming()` where it is at hand.
 
     Attributes:
         statistics: sizes of the chunks.
@@ -48,7 +48,7 @@ class GraphChunks:
         self, graph: Supergraph, chunk: Tensor, count: int, source: str, hears: Csr | None = None
     ) -> None:
         self.graph, self.chunk = graph, chunk
-        self.hears = graph.hears() if hears is None else hears
+        self.hears = graph.incoming() if hears is None else hears
         self.count, self.source = count, source
         self.statistics: ChunkStatistics = chunk_statistics(graph, chunk, count)
         self._order = torch.argsort(chunk, stable=True)
@@ -108,7 +108,7 @@ def cuts_of(
     graph: Supergraph, caps: Sequence[int], *, source: str, seed: int = 0
 ) -> list[GraphChunks]:
     """The graph cut by label propagation, once for each cap of vertex-steps."""
-    hears = graph.hears()
+    hears = graph.incoming()
     made = [make_chunks(graph, max(1, cap), seed=seed) for cap in caps]
     return [GraphChunks(graph, one.chunk, one.count, source, hears) for one in made]
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.label_propagation import propagate_labels
 from dgbench.kernels_cuda.supergraph import (
-    HEARD,
-    HEARS,
+    INCOMING,
+    OUTGOING,
     Supergraph,
     chunk_edges,
     chunk_traffic,
@@ -270,7 +270,7 @@ def _seen(graph: Supergraph, settings: ChunkSettings) -> Supergraph:
         return graph
     kind = graph.directions()
     if settings.weights == "unit":
-        both = kind == HEARS | HEARD
+        both = kind == INCOMING | OUTGOING
         weight = 1 + both.to(torch.int32)
     if not settings.temporal_edges:
         weight = torch.where(kind == 0, 0, weight)

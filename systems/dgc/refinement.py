@@ -162,7 +162,7 @@ def hypergraph_of(graph: Supergraph, counts: ExchangeCounts, load: Tensor) -> Hy
     net = torch.empty(graph.csr.nnz + more * count, dtype=torch.int32)
     net_weight = torch.empty(count + graph.start.numel(), dtype=torch.int32)
     other, edge_weight = (torch.empty(graph.csr.nnz, dtype=torch.int32) for _ in range(2))
-    nets, pins, entries = extension(load.device).hearing_hypergraph(
+    nets, pins, entries = extension(load.device).reader_hypergraph(
         graph.csr.indptr,
         graph.csr.indices,
         graph.directions(),

@@ -136,7 +136,7 @@ class StoreAccess:
             seed=task.seed,
             draw=draw,
             positions=positions,
-            walk="fences" if self.on["fences"] else "list",
+            search="binary" if self.on["fences"] else "linear",
             threads=self.settings.threads,
         )
 

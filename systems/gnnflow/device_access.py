@@ -74,7 +74,7 @@ class DeviceAccess(StoreAccess):
             seed=task.seed,
             draw=draw,
             positions=positions,
-            walk="fences" if self.on["fences"] else "list",
+            search="binary" if self.on["fences"] else "linear",
         )
         return found if self._sampler.type == self.device.type else bring_home(found)
 

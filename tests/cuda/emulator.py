@@ -45,7 +45,7 @@ def missing() -> str:
 def rewrite(source: str) -> str:
     """CUDA source to C++: launches and dynamic shared memory."""
     source = source.replace(
-        "extern __shared__ float room[];", "float* room = emulated::dynamic_shared.data();"
+        "extern __shared__ float shared[];", "float* shared = emulated::dynamic_shared.data();"
     )
     out, position = "", 0
     while match := LAUNCH.search(source, position):

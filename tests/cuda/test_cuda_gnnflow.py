@@ -51,8 +51,8 @@ def test_large_graphs_are_sampled_alike_as_they_grow(placement, layout):
         store.insert(*events(count, store.last_time))
         there.update()
         for policy in ("recent", "uniform"):
-            for walk in ("fences", "list"):
-                assert_equal(there, store, 12_000, policy=policy, walk=walk, draw=count)
+            for search in ("binary", "linear"):
+                assert_equal(there, store, 12_000, policy=policy, search=search, draw=count)
     there.close()
 
 

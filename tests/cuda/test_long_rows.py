@@ -17,7 +17,7 @@ from dgbench.kernels_cuda.temporal_sample import hops as device_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.kernels_cuda.temporal_store import device as device_store
-from dgbench.kernels_cuda.temporal_store.device import MOST_FANOUT, DeviceStore
+from dgbench.kernels_cuda.temporal_store.device import MAX_FANOUT, DeviceStore
 
 CPU = build_info.extension(torch.device("cpu"))
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
@@ -74,7 +74,7 @@ def test_large_draws_equal_the_cpus(native, monkeypatch, fanout, replace, order)
     store = hub_store(9 * fanout)
     how = {"fanouts": [fanout], "replace": replace}
     assert assert_samples_equal(native, monkeypatch, store, nodes, times, **how) > 5 * fanout
-    monkeypatch.setattr(device_hops, "MOST_PLACES", 10)  # the way with a call for each hop
+    monkeypatch.setattr(device_hops, "MAX_UNCOUNTED", 10)  # the way with a call for each hop
     device_hops._lay_out.cache_clear()
     assert_samples_equal(native, monkeypatch, store, nodes[:4], times[4:8], **how)
     device_hops._lay_out.cache_clear()
@@ -87,17 +87,17 @@ def test_hops_of_large_draws_equal_the_cpus(native, monkeypatch, fanouts):
 
 
 def test_the_largest_fanout_draws_with_many_threads(native, monkeypatch, log):
-    records = MOST_FANOUT + 3
+    records = MAX_FANOUT + 3
     nodes, times = torch.tensor([1]), torch.tensor([torch.inf], dtype=torch.float64)
     found = assert_samples_equal(
-        native, monkeypatch, hub_store(records), nodes, times, [MOST_FANOUT]
+        native, monkeypatch, hub_store(records), nodes, times, [MAX_FANOUT]
     )
-    assert found == MOST_FANOUT
+    assert found == MAX_FANOUT
     assert len(log.calls("launch")) == 5  # windows, the draw by itself, two for offsets, copies
 
 
 def test_tables_of_large_draws_are_bounded():
-    for fanout in (65, 1000, MOST_FANOUT):
+    for fanout in (65, 1000, MAX_FANOUT):
         tables = device_hops.draw_words(10**6, fanout) - 10**6 * fanout
         assert 0 < tables < 2 * device_hops._TABLE_WORDS
     assert device_hops.draw_words(10, 64) == 640

@@ -32,8 +32,8 @@ def test_parts_add_up_to_the_whole(native, monkeypatch, states):
     shapes = (STEPS, VERTICES, HIDDEN), (VERTICES, HIDDEN), (VERTICES, HIDDEN)
     up = [torch.randn(shape, generator=random).to(native.device) for shape in shapes]
     right = expected(given, up)
-    monkeypatch.setattr(scan, "LEAST_PART", 8)
-    monkeypatch.setattr(scan, "MOST_PARTS", 3)
+    monkeypatch.setattr(scan, "MIN_PART", 8)
+    monkeypatch.setattr(scan, "MAX_PARTS", 3)
     if native.device == "cpu":
         monkeypatch.setattr(scan, "extension", lambda device: native.module)
         monkeypatch.setattr(scan, "call", lambda name, device, *a: native.call(name, *a))

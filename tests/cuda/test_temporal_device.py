@@ -72,13 +72,13 @@ def assert_equal(there: DeviceStore, store: TemporalStore, fanouts=(3, 2), **how
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("walk", ["fences", "list"])
+@pytest.mark.parametrize("search", ["binary", "linear"])
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
-def test_samples_equal_the_cpus(open_device, placement, walk, policy):
+def test_samples_equal_the_cpus(open_device, placement, search, policy):
     store = a_store(undirected=True)
     there = open_device(store, placement)
     for draw in (0, 5):
-        how = {"policy": policy, "walk": walk, "seed": 7 << 33, "draw": draw}
+        how = {"policy": policy, "search": search, "seed": 7 << 33, "draw": draw}
         assert assert_equal(there, store, **how) > 100
 
 
@@ -115,7 +115,7 @@ def test_updates_bring_what_changed(open_device, name, placement, late):
         sent = there.update()
         assert sent.vertices <= 2 * count or seed == 0
         for policy in ("recent", "uniform"):
-            assert_equal(there, store, policy=policy, walk="list")
+            assert_equal(there, store, policy=policy, search="linear")
             assert assert_equal(there, store, policy=policy) > 0
 
 
@@ -159,7 +159,7 @@ def test_changes_of_several_buffers_arrive(open_device, placement, layout):
         assert sent.vertices == vertices
         assert sent.bytes > 3 * 2**20
         nodes, at = ids.roll(seed), times.flip(0) + 1
-        for how in ({"policy": "recent"}, {"policy": "uniform", "walk": "list"}):
+        for how in ({"policy": "recent"}, {"policy": "uniform", "search": "linear"}):
             (found,), (right,) = (
                 there.sample_hops(nodes, at, [4], **how)[0],
                 sample_hops(store, nodes, at, [4], **how)[0],
@@ -241,11 +241,20 @@ def test_deleted_edges_and_vertices_are_no_candidates(open_device):
     there = open_device(store, "cuda")
     store.delete_edges(torch.arange(0, 400, 3))
     there.update()
-    for how in ({}, {"policy": "uniform"}, {"walk": "list"}, {"policy": "uniform", "walk": "list"}):
+    for how in (
+        {},
+        {"policy": "uniform"},
+        {"search": "linear"},
+        {"policy": "uniform", "search": "linear"},
+    ):
         assert assert_equal(there, store, **how) > 0
     store.delete_vertices(torch.tensor([1, 5]))
     there.update()
-    for how in ({}, {"policy": "uniform"}, {"walk": "list", "replace": True, "policy": "uniform"}):
+    for how in (
+        {},
+        {"policy": "uniform"},
+        {"search": "linear", "replace": True, "policy": "uniform"},
+    ):
         assert assert_equal(there, store, **how) > 0
 
 
@@ -274,7 +283,7 @@ def test_blocks_that_grew_are_sent_whole(open_device, placement):
         if step % 3 == 0:
             there.update()
             assert_equal(there, store)
-            assert assert_equal(there, store, policy="uniform", walk="list") > 0
+            assert assert_equal(there, store, policy="uniform", search="linear") > 0
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -350,7 +359,7 @@ def test_rooms_that_would_be_large_are_counted_first(open_device, monkeypatch):
 
     store = a_store(undirected=True)
     there = open_device(store, "cuda")
-    monkeypatch.setattr(device_hops, "MOST_PLACES", 10)
+    monkeypatch.setattr(device_hops, "MAX_UNCOUNTED", 10)
     for how in ({}, {"window": 60.0, "prop_time": True}):
         assert assert_equal(there, store, fanouts=(4, 3, 2), policy="uniform", **how) > 100
 
@@ -374,7 +383,7 @@ def test_wrong_settings_are_refused(open_device):
     nodes, times = roots()
     for wrong, found in [
         ({"policy": "newest"}, "recent and uniform"),
-        ({"walk": "tree"}, "fences and list"),
+        ({"search": "tree"}, "binary and linear"),
         ({"snapshots": 2}, "window"),
         ({"window": -1.0}, "from 0"),
         ({"draw": 1 << 32}, "draw"),

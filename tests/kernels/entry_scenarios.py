@@ -360,7 +360,7 @@ def temporal_samples(n: int) -> None:
     store.insert(src, dst, t)
     roots, when = ids(3, n, n), torch.full((n,), float(t[-1]), dtype=torch.float64)
     sample_hops(store, roots, when, [2, 3], policy="uniform")
-    sample_hops(store, roots, when, [2], policy="uniform", replace=True, walk="list")
+    sample_hops(store, roots, when, [2], policy="uniform", replace=True, search="linear")
     length = float(t[-1]) / 3
     sample_hops(store, roots, when, [3], window=length, snapshots=2, grouped=False)
     sample_hops(store, roots, when, [2, 2], window=length, prop_time=True)

@@ -92,12 +92,12 @@ def roots(vertices: int, count: int, span: int, seed: int = 1) -> tuple[Tensor, 
     window=st.one_of(st.none(), st.integers(0, 30)),
     closed=st.booleans(),
     replace=st.booleans(),
-    walk=st.sampled_from(("fences", "list")),
+    search=st.sampled_from(("binary", "linear")),
     grouped=st.booleans(),
     threads=st.integers(1, 2),
 )
 def test_every_sample_is_the_oracles(
-    seed, shape, policy, layout, undirected, fanout, uniform, window, closed, replace, walk,
+    seed, shape, policy, layout, undirected, fanout, uniform, window, closed, replace, search,
     grouped, threads,
 ) -> None:  # fmt: skip
     vertices, events, span = shape
@@ -111,15 +111,15 @@ def test_every_sample_is_the_oracles(
         "snapshot": 2,
     }  # fmt: skip
     found = sample_neighbours(
-        store, nodes, times, walk=walk, grouped=grouped, threads=threads, **how
+        store, nodes, times, search=search, grouped=grouped, threads=threads, **how
     )
     same(found, plain_sample(plain, nodes, times, **how))
 
 
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
 @pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
-@pytest.mark.parametrize("walk", ["fences", "list"])
-def test_deleted_edges_and_vertices_are_no_candidates(policy, layout, walk) -> None:
+@pytest.mark.parametrize("search", ["binary", "linear"])
+def test_deleted_edges_and_vertices_are_no_candidates(policy, layout, search) -> None:
     store, plain = both(layout=layout)
     nodes, times = roots(12, 1500, 60)
     how = {"fanout": 5, "policy": policy, "window": 25.0, "seed": 4}
@@ -133,7 +133,8 @@ def test_deleted_edges_and_vertices_are_no_candidates(policy, layout, walk) -> N
         expected = plain_sample(plain, nodes, times, **how)
         for threads in (1, 2):
             same(
-                sample_neighbours(store, nodes, times, walk=walk, threads=threads, **how), expected
+                sample_neighbours(store, nodes, times, search=search, threads=threads, **how),
+                expected,
             )
 
 
@@ -144,9 +145,11 @@ def test_all_ways_agree_on_long_lists_and_many_roots(policy) -> None:
     nodes, times = roots(40, 4_001, 5_000)
     how = {"fanout": 10, "policy": policy, "seed": 7, "draw": 9, "window": 3_000.0}
     expected = plain_sample(plain, nodes, times, **how)
-    for walk, grouped, threads in itertools.product(("fences", "list"), (True, False), (1, 2, 5)):
+    for search, grouped, threads in itertools.product(
+        ("binary", "linear"), (True, False), (1, 2, 5)
+    ):
         found = sample_neighbours(
-            store, nodes, times, walk=walk, grouped=grouped, threads=threads, **how
+            store, nodes, times, search=search, grouped=grouped, threads=threads, **how
         )
         same(found, expected)
 
@@ -401,7 +404,7 @@ def test_times_that_a_float32_would_merge() -> None:
         ({"fanout": 0}, "fanout is 0"),
         ({"fanout": 2**18, "policy": "uniform"}, "fanout is 262144"),
         ({"policy": "latest"}, "policy is 'latest'"),
-        ({"walk": "tree"}, "walk is 'tree'"),
+        ({"search": "tree"}, "search is 'tree'"),
         ({"window": -1.0}, "window is -1.0"),
         ({"window": float("nan")}, "window is nan"),
         ({"seed": -1}, "seed is -1"),

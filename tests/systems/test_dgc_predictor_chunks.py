@@ -46,7 +46,7 @@ def test_a_chunk_holds_what_its_rows_hear(seed, count, presence):
     graph = graph_of(seed, presence)
     chunk = chunked(graph, seed, count)
     cut = GraphChunks(graph, chunk, count, "tiny")
-    hears = graph.hears()
+    hears = graph.incoming()
     x = torch.rand(graph.num_vertices)
     degree = (hears.indptr.diff() + 1).float()
     for number in range(count):
@@ -94,7 +94,7 @@ def test_chunks_taken_together_are_the_whole_graph():
     cut = GraphChunks(graph, chunked(graph, 3, 4), 4, "tiny")
     whole = cut.together(range(4))
     assert whole.rows == whole.csr.num_cols == graph.num_vertices
-    assert torch.equal(whole.csr.indices, graph.hears().indices)
+    assert torch.equal(whole.csr.indices, graph.incoming().indices)
     assert torch.equal(whole.lengths, graph.start.diff()[graph.start.diff() > 0])
     assert cut.together([]).rows == 0
 

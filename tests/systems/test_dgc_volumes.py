@@ -119,8 +119,8 @@ def test_rows_are_those_of_sets(case, name):
     assert traffic.bytes() == sum(int(f.rows.sum()) * f.width * 4 for f in traffic.flows)
     assert traffic.spatial + traffic.temporal == traffic.bytes() == int(traffic.matrix().sum())
     hears = hearing(Snapshots(csrs), graph)
-    assert hears.indptr.tolist() == graph.hears().indptr.tolist()
-    assert hears.indices.tolist() == graph.hears().indices.tolist()
+    assert hears.indptr.tolist() == graph.incoming().indptr.tolist()
+    assert hears.indices.tolist() == graph.incoming().indices.tolist()
 
 
 def test_widths_and_what_goes_back():

@@ -1,5 +1,7 @@
 // Aggregation and its transposed form by parts, and the baselines' kernels.
+#include "aggregate/cuda_launchers.h"
 #include "common/driver/driver.hpp"
+#include "variants/cuda_launchers.h"
 
 namespace dgbench::driver {
 namespace {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "common/launchers.h"
 #include "temporal_store/cuda_memory.h"
 
 namespace dgbench::driver {

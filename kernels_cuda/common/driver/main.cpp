@@ -8,6 +8,7 @@
 #include <map>
 
 #include "common/driver/driver.hpp"
+#include "common/launchers.h"
 
 namespace dgbench::driver {
 namespace {

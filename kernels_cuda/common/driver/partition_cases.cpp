@@ -4,7 +4,10 @@
 #include <numeric>
 
 #include "common/driver/driver.hpp"
+#include "csr/cuda_launchers.h"
 #include "difference/cuda_launchers.h"
+#include "overlap/cuda_launchers.h"
+#include "slices/cuda_launchers.h"
 
 namespace dgbench::driver {
 namespace {

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "common/driver/driver.hpp"
+#include "scan/cuda_launchers.h"
 
 namespace dgbench::driver {
 namespace {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/driver/driver.hpp"
+#include "common/launchers.h"
 #include "temporal_sample/cuda_launchers.h"
 
 namespace dgbench::driver {
@@ -86,7 +87,7 @@ struct Store {
 
 struct How {
   Policy policy;
-  Walk walk;
+  Search search;
   bool guided, replace, closed, prop_time;
   double length;
   int32_t fanout;
@@ -108,31 +109,32 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   }
   // Room behind the last target.
   const auto live = static_cast<int64_t>(nodes.size());
-  const int64_t room = live + 2, places = room * how.fanout;
-  nodes.resize(room, 0);
-  times.resize(room, 0.0);
-  positions.resize(room, 0);
+  const int64_t capacity = live + 2, max_neighbours = capacity * how.fanout;
+  nodes.resize(capacity, 0);
+  times.resize(capacity, 0.0);
+  positions.resize(capacity, 0);
   const DeviceArray<Vertex> vertices(store.vertices);
   const DeviceArray<Fence> fences(store.fences);
   const DeviceArray<Block> blocks(store.blocks);
   const DeviceArray<Record> records(store.records);
   const DeviceArray<double> guide(store.guide), d_times(times);
   const DeviceArray<int64_t> d_live(1, live), d_nodes(nodes), d_positions(positions);
-  const DeviceArray<int32_t> counts(room);
-  const DeviceArray<uint32_t> firsts(room), totals(room);
+  const DeviceArray<int32_t> counts(capacity);
+  const DeviceArray<uint32_t> firsts(capacity), totals(capacity);
   const DeviceArray<uint32_t> chosen(
-      how.policy == Policy::Uniform ? draw_words(room, how.fanout) : 0);
-  const DeviceArray<int64_t> sums((room + kScanTile - 1) / kScanTile), offsets(room + 1), sum(1);
-  const DeviceArray<int64_t> neighbours(places), eids(places);
-  const DeviceArray<double> edge_times(places), next_times(room + places);
-  const DeviceArray<int64_t> next_live(1), next_nodes(room + places),
-      next_positions(room + places);
+      how.policy == Policy::Uniform ? draw_words(capacity, how.fanout) : 0);
+  const DeviceArray<int64_t> sums((capacity + kScanTile - 1) / kScanTile), offsets(capacity + 1),
+      sum(1);
+  const DeviceArray<int64_t> neighbours(max_neighbours), eids(max_neighbours);
+  const DeviceArray<double> edge_times(max_neighbours), next_times(capacity + max_neighbours);
+  const DeviceArray<int64_t> next_live(1), next_nodes(capacity + max_neighbours),
+      next_positions(capacity + max_neighbours);
   Hop hop{};
   hop.graph = {vertices.data(), fences.data(), blocks.data(), records.data(), count, 0.0, layout,
                0, store.records.size(), store.fences.size(), store.blocks.size()};
   hop.guide = how.guided ? guide.data() : nullptr;
   hop.live = d_live.data();
-  hop.room = room;
+  hop.capacity = capacity;
   hop.nodes = d_nodes.data();
   hop.times = d_times.data();
   hop.positions = d_positions.data();
@@ -141,7 +143,7 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   hop.prop_time = how.prop_time;
   hop.fanout = how.fanout;
   hop.policy = how.policy;
-  hop.walk = how.walk;
+  hop.search = how.search;
   hop.replace = how.replace;
   hop.key = draw_key(1, 0, 0, 0);
   hop.counts = counts.data();
@@ -149,7 +151,7 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   hop.totals = totals.data();
   hop.chosen = chosen.data();
   hop.offsets = offsets.data();
-  hop.places = places;
+  hop.max_neighbours = max_neighbours;
   hop.neighbours = neighbours.data();
   hop.eids = eids.data();
   hop.edge_times = edge_times.data();
@@ -158,12 +160,13 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   hop.next_times = next_times.data();
   hop.next_positions = next_positions.data();
   RUN(dgb_temporal_locate(&hop, nullptr));
-  RUN(dgb_temporal_offsets(counts.data(), room, sums.data(), offsets.data(), sum.data(), nullptr));
+  RUN(dgb_temporal_offsets(counts.data(), capacity, sums.data(), offsets.data(), sum.data(),
+                           nullptr));
   RUN(dgb_temporal_emit(&hop, nullptr));
 
-  const std::string name = named("layout, policy, walk, guided, replace, fanout",
+  const std::string name = named("layout, policy, search, guided, replace, fanout",
                                  {static_cast<int64_t>(layout), static_cast<int64_t>(how.policy),
-                                  static_cast<int64_t>(how.walk), how.guided, how.replace,
+                                  static_cast<int64_t>(how.search), how.guided, how.replace,
                                   how.fanout});
   const std::vector<int32_t> taken_of = counts.host();
   const std::vector<int64_t> at = offsets.host(), found = eids.host(), to = neighbours.host();
@@ -171,7 +174,7 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   expect_equal(sum.host(), {at.back()}, "sum, " + name);
   expect_equal(next_live.host(), {live + at.back()}, "next targets, " + name);
   const std::vector<double> happened = edge_times.host(), asked = next_times.host();
-  for (int64_t i = 0; i < room; ++i) {
+  for (int64_t i = 0; i < capacity; ++i) {
     std::vector<Event> candidates;
     if (i < live && nodes[i] >= 0 && nodes[i] < count) {
       for (const Event& e : store.events[nodes[i]]) {
@@ -208,15 +211,15 @@ DRIVER_CASE(temporal_hop) {
       for (const Policy policy : {Policy::Recent, Policy::Uniform}) {
         const bool replace = policy == Policy::Uniform;
         run_hop<Packed>(degrees, Layout::Packed,
-                        {policy, Walk::Fences, true, false, false, false, kForever, fanout});
+                        {policy, Search::Binary, true, false, false, false, kForever, fanout});
         run_hop<Packed>(degrees, Layout::Packed,
-                        {policy, Walk::Fences, false, replace, true, true, 20.0, fanout});
+                        {policy, Search::Binary, false, replace, true, true, 20.0, fanout});
         run_hop<Compact>(degrees, Layout::Compact,
-                         {policy, Walk::List, false, false, false, false, 20.0, fanout});
+                         {policy, Search::Linear, false, false, false, false, 20.0, fanout});
         run_hop<Compact>(degrees, Layout::Compact,
-                         {policy, Walk::Fences, true, replace, true, true, 7.0, fanout});
+                         {policy, Search::Binary, true, replace, true, true, 7.0, fanout});
         run_hop<Wide>(degrees, Layout::Wide,
-                      {policy, Walk::List, false, replace, false, true, kForever, fanout});
+                      {policy, Search::Linear, false, replace, false, true, kForever, fanout});
       }
     }
   }

@@ -124,7 +124,7 @@ class PartitionAblation(Grid):
         notes: list[str] = []
         with one_thread():
             graph, shape = weighted(data, task)
-            hears = graph.hears()
+            hears = graph.incoming()
             work = vertex_work(graph)
             edges = EdgeRecount(data)
             checks = [edges.vertex_steps(graph)]

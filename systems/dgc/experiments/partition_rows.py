@@ -68,7 +68,7 @@ def weighted(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph
 
 def vertex_work(graph: Supergraph) -> Tensor:
     """int64[V]: a unit for the vertex-step and one for each edge that ends there."""
-    return 1 + graph.hears().indptr.diff()
+    return 1 + graph.incoming().indptr.diff()
 
 
 def measured_balance(
@@ -120,7 +120,7 @@ def count_partitions(
     for model, task in tasks.items():
         graph, shape = weighted(data, task)
         checks.append(edges.vertex_steps(graph))
-        hears, work = graph.hears(), vertex_work(graph)
+        hears, work = graph.incoming(), vertex_work(graph)
         if model == next(iter(tasks)):  # the same for all
             longest = int(graph.start.diff().max()) if graph.num_vertices else 0
             found.observe("vertex_steps", graph.num_vertices)

@@ -47,7 +47,9 @@ BATCH: Final = 600
 """Edges whose ends and random negatives are the roots."""
 FANOUT: Final = 10
 POLICIES: Final = ("uniform", "recent")
-WALKS: Final = ("list", "fences")
+SEARCHES: Final = {"list": "linear", "fences": "binary"}
+"""Ways to find a window, by the names that rows have for them."""
+WALKS: Final = tuple(SEARCHES)
 PAPERS: Final = ("list", "uniform")
 """What stands for the paper's sampler: its walk along the list over the whole past."""
 PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
@@ -212,7 +214,7 @@ def _call(
     store: TemporalStore, nodes: Tensor, times: Tensor, walk: str, policy: str
 ) -> Callable[[], Sample]:
     return lambda: sample_neighbours(
-        store, nodes, times, fanout=FANOUT, policy=policy, walk=walk, seed=1, threads=1
+        store, nodes, times, fanout=FANOUT, policy=policy, search=SEARCHES[walk], seed=1, threads=1
     )
 
 

@@ -44,7 +44,7 @@ OURS: Final = "as it is"
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     OURS: {},
     "one root at a time": {"grouped": False},
-    "along the list": {"walk": "list"},
+    "along the list": {"search": "linear"},
     "records of 12 bytes": {"layout": "compact"},
     "records of 24 bytes": {"layout": "wide"},
     "two threads": {"threads": 2},
@@ -142,7 +142,7 @@ def lookups(context: RunContext) -> Measurement:
                 s, *a, fanout=1, threads=1
             ),
             "list": lambda s=many, a=(nodes, begins, ends): sample_between(
-                s, *a, fanout=1, walk="list", threads=1
+                s, *a, fanout=1, search="linear", threads=1
             ),
         }
         for name, spent in in_turns(calls, 3).items():
