@@ -1,1 +1,1 @@
-"""What experiments and claims are made of: cells, observations, comparisons, verbs, charts."""
+"""Building blocks of experiments and claims: cells, observations, comparisons, verbs, charts."""

@@ -92,7 +92,7 @@ def titled(title: str, rows: Iterable[Any]) -> str:
 
 
 TWIN: Final = "(twin)"
-"""What stands behind the name of synthetic data."""
+"""Suffix of a dataset's name where the data is synthetic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class PointFailure:
 
 
 def failure_of(point: Mapping[str, Any]) -> PointFailure:
-    """What a point has under `failed`, the other way round."""
+    """Parse the `failed` field of a point, `"<status>: <reason>"`, into a `PointFailure`."""
     status, _, reason = str(point["failed"]).partition(":")
     return PointFailure(status.strip(), reason.strip())
 

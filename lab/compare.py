@@ -24,7 +24,7 @@ of a paper rests on such a row."""
 
 
 TURN_INTERVAL = "95 % interval of the median over turns"
-"""What a figure says of intervals of ratios over the turns of a process."""
+"""Caption of a figure whose intervals are those of ratios over the turns of one process."""
 ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
 """The same where cells run in several rounds: where vertices and blocks come to lie in memory is
 settled once a process, so that many turns of one process tell a gain too sharply."""
@@ -70,7 +70,8 @@ class Ratio:
 
 
 def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
-    """Whether a row's params (or else `device`, `group`, `experiment`, `paper`) have these values.
+    """Return True if a row's params (or else its `device`, `group`, `experiment` or `paper`) have
+    these values.
 
     A control row matches only where `wanted` names `control`.
     """
@@ -324,7 +325,7 @@ def _frozen(params: Mapping[str, Any], leave_out: Iterable[str]) -> tuple:
 
 
 def _match(tops: list[Any], bottoms: list[Any], named: set[str]) -> list[tuple[tuple, Any, Any]]:
-    """Which row above belongs to which below; one each needs no look at the other params."""
+    """Pair rows of both sides that have equal params; one row on each side always pairs."""
     if not tops or not bottoms:
         return []
     if len(tops) == 1 and len(bottoms) == 1:

@@ -1,4 +1,4 @@
-"""How strong rows are as evidence, and findings from ratios, for the checks of any paper."""
+"""Strength of rows as evidence, and findings from ratios, for the checks of any paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def strength(rows: Iterable[Any]) -> Evidence:
 
 
 def uses_twin(rows: Iterable[Any]) -> bool:
-    """Whether any of the rows used a synthetic twin."""
+    """Return True if any of the rows used a synthetic twin."""
     return any(bool(row.data.get("twin")) for row in rows)
 
 
@@ -116,7 +116,7 @@ class PapersGraphs:
     families: tuple[str, ...] = ()
 
     def __contains__(self, row: object) -> bool:
-        """Whether a row rests on one of the paper's graphs, or on none."""
+        """Return True if a row uses one of the paper's graphs, or names no dataset."""
         name = row.params.get("dataset")  # type: ignore[attr-defined]
         return name is None or name in self.names or name.startswith(self.families)
 

@@ -61,7 +61,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What one process hands back.
+    """Result of one process of a cell.
 
     Attributes:
         observations: what was measured, number by number, see `observe`.
@@ -120,7 +120,7 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class RunContext:
-    """What the harness gives to a running cell, inside the cell's own process.
+    """Arguments of a running cell, passed by the harness inside the cell's own process.
 
     Attributes:
         device: `cpu` or `cuda`.
@@ -144,7 +144,8 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What a name in the points of a figure stands for, where it is no system's own name.
+    """System, title and ablation switch behind a name in a figure that is not a registered
+    system's.
 
     Attributes:
         system: registered name of the system that it is a form or a setting of.

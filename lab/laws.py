@@ -1,4 +1,4 @@
-"""Which of two laws counts follow: a power law or an exponential one.
+"""Test of a power law against an exponential law for counts.
 
 Both are fitted to whole numbers by maximum likelihood, k^-a / zeta(a, m) and its discrete
 exponential (geometric) rival for k >= m, and compared by Vuong's test: the mean difference of the

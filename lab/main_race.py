@@ -78,7 +78,7 @@ class MainRace:
         return found
 
     def is_check(self, params: Mapping[str, Any]) -> bool:
-        """Whether a cell with these params compares with the reference and is not timed."""
+        """Return True if such a cell is compared with the reference instead of timed."""
         return bool(self.checks) and all(params.get(k) == v for k, v in self.checks.items())
 
 

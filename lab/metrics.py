@@ -33,7 +33,7 @@ _UNIT_WORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is observed. `about` says it in a few words, without its unit."""
+    """Name, kind and short description (without unit) of an observed quantity."""
 
     name: str
     kind: Kind
@@ -46,13 +46,14 @@ class Metric:
 
     @property
     def exact(self) -> bool:
-        """Whether its values are integers that do not depend on a clock."""
+        """True if its values are integers that do not depend on a clock."""
         return self.kind in EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """What tells observations of one metric apart, and the type of its values."""
+    """Name, value type and description of a dimension that distinguishes observations of one
+    metric."""
 
     name: str
     type: type

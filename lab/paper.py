@@ -48,7 +48,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(slots=True)
 class Finding:
-    """What a check found in the rows, before the harness turns it into a verdict.
+    """Outcome of a check over the rows, before the harness turns it into a verdict.
 
     Attributes:
         measured: the measured value (float, mapping or words), or None when nothing was.

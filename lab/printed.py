@@ -48,7 +48,7 @@ def plain(value: float | str) -> float:
 
 
 def as_printed(found: float, value: float | str) -> bool:
-    """Whether a number, rounded to the digits of a printed one, is the printed one.
+    """Return True if a number, rounded to the digits of a printed value, equals that value.
 
     A whole float such as 5.0 has one decimal; pass "0.0" for a zero of a column with decimals.
     """
@@ -57,7 +57,8 @@ def as_printed(found: float, value: float | str) -> bool:
 
 
 def same_printed(found: float, value: float, *, digits: int = 2) -> bool:
-    """Whether a number is rounded or cut to the printed one, at its digits (at least so many).
+    """Return True if rounding or truncating a number to the printed digits (at least `digits`)
+    gives `value`.
 
     Papers cut as often as they round: 82,529 is printed as 82 K. Whole numbers with no zeros
     behind their digits must be equal.

@@ -111,7 +111,7 @@ def probe(name: str) -> ProcessProbe:
 
 
 def sources(probes: Mapping[str, Any]) -> list[Source]:
-    """What has written a number, or a list of words, into the probes of a row."""
+    """Sorted sources of a row's probes that are numbers or lists of words."""
     found = {
         PROBES[name].source
         for name, value in probes.items()

@@ -46,14 +46,15 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared and no gap is above a tolerance that says something."""
+        """True if something was compared, `gap` is within `tolerance`, and `tolerance` is not too
+        loose."""
         most = max(LOOSEST, 2 * (self.plain or 0.0))  # what torch itself is off, a release may be
         loose = self.of in NUMERIC and self.tolerance > most
         return self.compared > 0 and not loose and self.gap <= self.tolerance
 
     @property
     def words(self) -> str:
-        """What was found: `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
+        """Outcome in words: `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
         where = f" ({self.part})" if self.part else ""
         if self.compared <= 0:
             return f"{self.of}{where} were compared with nothing"

@@ -133,7 +133,8 @@ class Entry:
         return getattr(self.row, name, None) if name in OF_ROW else None
 
     def matches(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether its dimensions have these values; a tuple allows several, a function decides."""
+        """Return True if its dimensions have these values; a tuple allows several, a function
+        decides."""
         return all(_allows(one, self[name]) for name, one in wanted.items())
 
     def key(self, names: Iterable[str]) -> tuple[Any, ...]:
@@ -230,13 +231,13 @@ class Table(Sequence[Entry]):
         return list({one.row.id: one.row for one in self}.values())
 
     def words(self, most: int = 3) -> str:
-        """What is in it, for an error: metrics with the dimensions of the first entries."""
+        """Summary for error messages: metrics and dimensions of the first `most` entries."""
         shown = [f"{one.of.metric}{one.of.dims or ''} in {one.row.id}" for one in self[:most]]
         return ", ".join(shown) + (", ..." if len(self) > most else "") or "nothing"
 
 
 def usable(row: Any) -> bool:
-    """Whether a row's numbers may be used: status ok, not instrumented, no A/A control."""
+    """Return True if a row's numbers may be used: status ok, not instrumented, no A/A control."""
     return bool(row.status == "ok" and not row.instrumented and "control" not in row.params)
 
 

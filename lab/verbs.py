@@ -134,7 +134,7 @@ class Contest:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What it selects by that is a param of cells."""
+        """Entries of `only` that are params of cells."""
         return {name: value for name, value in self.only.items() if name in self.race.by}
 
     def _ratio(self, rows: Rows, **where: Any) -> Ratio | None:
@@ -341,7 +341,7 @@ def larger(first: str, contests: Mapping[str, Contest]) -> Check:
 
 
 def equals(selection: Selection, of: Callable[[Table], Any], said: str = "") -> Check:
-    """What the last row observed is exactly what the paper prints."""
+    """Check that a value of the last round's observations equals the printed one exactly."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
         found = selection(rows)
