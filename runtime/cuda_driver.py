@@ -1,4 +1,4 @@
-"""Whether this process has woken the CUDA driver: a fork of one that has cannot use a device.
+"""Detect an initialised CUDA driver: a fork of a process that has one cannot use a device.
 
 torch knows only of contexts that it made itself. A library that merely asked the driver how many
 devices there are leaves no trace there, and its children fail with "initialization error".
@@ -15,7 +15,7 @@ _NOT_INITIALISED: Final = 3  # CUDA_ERROR_NOT_INITIALIZED
 
 
 def driver_awake(library: str = _LIBRARY) -> bool:
-    """Whether `cuInit` was called here. Asking does not call it.
+    """Return True if `cuInit` was called in this process. The check itself does not call it.
 
     Args:
         library: the driver's, as the loader knows it.

@@ -42,7 +42,7 @@ class _Slot:
 
     @property
     def free(self) -> bool:
-        """Whether no autograd graph needs the results of the last replay any more."""
+        """True if no autograd graph needs the results of the last replay any more."""
         return self._node is None or self._node() is None
 
     def __call__(self, *tensors: Tensor) -> Result:
@@ -146,7 +146,7 @@ class CapturedStage:
 
 
 def shape_key(tensors: tuple[Tensor, ...]) -> tuple[Any, ...]:
-    """What two calls must have in common to share a graph.
+    """Key that two calls must share to use the same graph.
 
     Shapes, dtypes, devices and which inputs want gradients; for a parameter also its address,
     because the graph reads it where it lies (a copy into it would overwrite another's values).
@@ -286,7 +286,7 @@ def outputs_of(result: Result) -> tuple[tuple[Tensor, ...], bool]:
 
 
 def on_device(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether all tensors lie on CUDA devices."""
+    """Return True if all tensors are on CUDA devices."""
     return all(t.is_cuda for t in tensors)
 
 
@@ -309,7 +309,7 @@ def _no_graph(tensors: tuple[Tensor, ...]) -> str:
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """What the graph reads in place of `tensor`: a parameter's memory, else a copy of its own.
+    """Tensor that the graph reads in place of `tensor`: a parameter's own memory, otherwise a copy.
 
     A copy, because the memory of an ordinary tensor is given to others once it is dropped. Of a
     parameter never the tensor itself: while an autograd graph of an earlier stage is alive, its

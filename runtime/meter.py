@@ -1,4 +1,4 @@
-"""What a running system records about itself: exact counters and timed phases.
+"""Exact counters and timed phases of a running system.
 
 The harness opens one `Meter` per process and hands it to the trainer. Counters are
 always on: they are integers and cost a dictionary update. Phases are timed only in an
@@ -78,7 +78,7 @@ class SpanLog:
 
     @property
     def merged(self) -> int:
-        """How many spans became part of another one."""
+        """Number of spans that were merged into another one."""
         self._fit()
         return self.seen - len(self._spans)
 

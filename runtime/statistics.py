@@ -40,7 +40,7 @@ class ConfidenceInterval(NamedTuple):
 
 
 def measurable(value: Any) -> bool:
-    """Whether this is a number that a clock or a ratio of clocks can give (see `LARGEST`)."""
+    """Return True if a clock or a ratio of clocks can give this number (see `LARGEST`)."""
     return isinstance(value, int | float) and 1 / LARGEST <= value <= LARGEST
 
 
@@ -140,7 +140,7 @@ def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> Confidenc
 
 
 def noise_floor(ratios: Sequence[float], *, share: float = 0.95) -> float | None:
-    """How far apart two runs of the same thing come out here.
+    """Noise floor: relative difference between two runs of the same thing on this machine.
 
     Args:
         ratios: A/A ratios, one per pair.
@@ -157,7 +157,7 @@ def noise_floor(ratios: Sequence[float], *, share: float = 0.95) -> float | None
 
 
 def verdict(ratio: ConfidenceInterval, floor: float = 0.0) -> Word:
-    """What a time ratio new/old says: FAST, SLOW, SAME or AMBG (don't know).
+    """Classify a time ratio new/old as FAST, SLOW, SAME or AMBG (ambiguous).
 
     FAST and SLOW need the whole interval on one side of 1 and the value outside the noise
     floor. SAME needs the interval inside the floor, or a difference that is real but smaller

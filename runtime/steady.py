@@ -40,7 +40,7 @@ class Steady:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What the harness itself saw of one call of `measure_steady`.
+    """Iterations and times of one call of `measure_steady`, as the harness itself counted them.
 
     Attributes:
         iterations, kept: calls of the step, and how many of them became samples.
@@ -65,7 +65,7 @@ def seen_loops() -> list[Loop]:
 
 
 def falling_warmup(samples: Sequence[float]) -> int:
-    """How many iterations at the beginning are warm-up.
+    """Number of iterations at the beginning that count as warm-up.
 
     At least one (the first call pays for allocations and lazy set-up) and at most a third.
     Between these, iterations are dropped while the median of the next three is more than 5 %

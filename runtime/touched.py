@@ -43,7 +43,7 @@ def note_opened(dataset: str, kind: str, scale: float = 1.0, *, bundled: bool = 
 
 
 def end_measurement() -> None:
-    """What follows compares results: its memory and work are none of what was measured."""
+    """Mark the end of the measurement: memory and work of the later comparison do not count."""
     if not _measured:
         _measured.update(cuda=_cuda + _torch_work(), peak_rss_bytes=_peak_resident())
 

@@ -1,4 +1,4 @@
-"""What a rank says to the others, the same for one rank, many ranks, and none at all."""
+"""Communicator interface: the same operations for one rank, many ranks and no group at all."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Exchange:
 
 
 class _Flow:
-    """What the two nodes of one exchange share."""
+    """State shared by the forward and backward autograd nodes of one exchange."""
 
     def __init__(self, begin: Start, send: tuple[int, ...], receive: tuple[int, ...]) -> None:
         self.begin, self.send, self.receive = begin, send, receive

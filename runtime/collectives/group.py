@@ -136,12 +136,12 @@ class GroupCommunicator(Communicator):
 
     @property
     def host(self) -> bool:
-        """Whether data travels between host memories."""
+        """True if data travels between host memories."""
         return self.backend != "nccl"
 
     @property
     def carrier(self) -> str:
-        """What has carried rows so far: `shared memory`, or the backend's name."""
+        """Transport that has carried rows so far: `shared memory`, or the backend's name."""
         boxed = self._box is not None and self.method in ("auto", "shared")
         return "shared memory" if boxed else self.backend
 
@@ -160,7 +160,7 @@ class GroupCommunicator(Communicator):
             return stack(self._tell(self.traffic))
 
     def _tell(self, what: Any) -> list[Any]:
-        """What every rank says, in order of rank."""
+        """Gather one object from every rank, in order of rank."""
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, what, self._host_group or self.group)
         return found

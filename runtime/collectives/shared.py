@@ -39,7 +39,7 @@ Tell = Callable[[Any], list[Any]]
 
 
 def _machine() -> str | None:
-    """What ranks have in common that can open each other's files; None where none can."""
+    """Key shared by ranks that can open each other's files; None where that is impossible."""
     if not hasattr(os, "memfd_create"):
         return None
     boot = Path("/proc/sys/kernel/random/boot_id")
@@ -99,7 +99,8 @@ def _map(pid: int, file: int, nbytes: int) -> mmap.mmap | None:
 
 
 class Mailbox:
-    """What this rank has for others lies here, and what others have for it is fetched from theirs.
+    """Per-rank outboxes in shared memory: a rank writes its own, and reads its parts from the
+    others'.
 
     Memory is taken as it is needed and used again when everybody has taken a part and said so: of
     large parts at once, of small ones with their own next part. So it is little more than was ever

@@ -1,4 +1,4 @@
-"""What a rank sent, counted exactly: floats, bytes and messages per link, phase and operation.
+"""Exact counts of what a rank sent: floats, bytes and messages per link, phase and operation.
 
 A rank counts what it sends, so its counts are one row of the traffic matrix; `stack` puts the rows
 of all ranks together. What a rank keeps for itself does not travel and is not counted: an exchange

@@ -28,7 +28,7 @@ SLOTS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class LinkEmulation:
-    """What links to emulate; the same on all ranks of a group.
+    """Latency and bandwidth of emulated links; the same on all ranks of a group.
 
     Attributes:
         seconds_per_message: cost of a message whatever its size, >= 0.

@@ -1,4 +1,4 @@
-"""How a group of ranks can fail. Every error names the rank and the reason."""
+"""Errors of a group of ranks. Every error names the rank and the reason."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Start = Literal["auto", "fork", "forkserver", "spawn"]
 STARTS: Final[tuple[Start, ...]] = ("auto", "fork", "forkserver", "spawn")
 
 TRAINING: Final = ("torch._dynamo",)
-"""What torch's optimisers import at their first step: 0.9 s of processor time."""
+"""Modules that torch's optimisers import at their first step: 0.9 s of processor time."""
 
 MAX_RANKS: Final = 128
 """Most ranks of one machine; each is a process."""
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class Results(list[R], Generic[R]):
-    """What the ranks returned, in order of rank.
+    """Return values of the ranks, in order of rank.
 
     Attributes:
         peak_bytes: per rank, the most private memory beyond its beginning that was seen at a look

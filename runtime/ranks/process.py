@@ -1,4 +1,4 @@
-"""What a rank's process needs of the operating system."""
+"""Operating system settings of a rank's process."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def kill_below(pid: int) -> None:
 
 
 def may_fork(threads: int) -> bool:
-    """Whether a fork of this process can compute with `threads` threads.
+    """Return True if a fork of this process can compute with `threads` threads.
 
     With any number where this process has one thread itself. With one thread also where it has
     used OpenMP: the pool's threads are lost in a fork, but a single thread never asks for them

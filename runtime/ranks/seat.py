@@ -1,4 +1,4 @@
-"""What happens inside the process of a launched rank."""
+"""Main function and failure report of a launched rank's process."""
 
 from __future__ import annotations
 

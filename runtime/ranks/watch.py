@@ -24,7 +24,7 @@ from dgbench.runtime.ranks.process import kill_below, private_bytes, signal_name
 from dgbench.runtime.ranks.seat import RankFailure, RankProcess
 
 TICK_S: Final = 0.02
-"""How often memory and age of the ranks are looked at."""
+"""Seconds between two looks at memory and age of the ranks."""
 
 SETTLE_S: Final = 0.25
 """Seconds in which a failure may show its consequences (or its cause) in other ranks."""

@@ -9,7 +9,7 @@ from typing import Final
 from dgbench.runtime.errors import InvalidInputError
 
 HOST_PATHS: Final = ("SYS", "NODE", "PHB", "PXB", "PIX")
-"""How two GPUs without NVLink meet, from the longest way (across sockets) to one PCIe switch."""
+"""Connections of two GPUs without NVLink, from the longest (across sockets) to one PCIe switch."""
 
 _DEVICE = re.compile(r"(?:GPU)?(\d+)$")
 _ENTRY = re.compile(r"(?:X|NV\d+|" + "|".join(HOST_PATHS) + r")$")

@@ -1,4 +1,4 @@
-"""How long traffic takes on a named machine: an alpha-beta model with contention. A projection.
+"""Projected time of traffic on a named machine: an alpha-beta model with contention.
 
 Every link is one-way and has a latency alpha (seconds per message) and a bandwidth (bytes per
 second, 1 / beta). A message takes all links of its route. A link is busy for

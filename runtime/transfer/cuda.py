@@ -15,7 +15,7 @@ from dgbench.runtime.transfer.slots import Slot, SlotLayout, SlotPool, Staged
 
 
 class CudaDevice:
-    """What a link asks of CUDA. Tests put a simulated device in its place."""
+    """CUDA operations that a link uses. Tests put a simulated device in its place."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""What every link and every ticket promises."""
+"""Interfaces of every link and every ticket."""
 
 from __future__ import annotations
 

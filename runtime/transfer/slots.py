@@ -38,7 +38,7 @@ class CopyRun(NamedTuple):
 
 
 class SlotLayout(NamedTuple):
-    """How a group of tensors is copied into one slot.
+    """Layout of a group of tensors inside one slot, and the copies that fill it.
 
     Attributes:
         places: of each tensor.
