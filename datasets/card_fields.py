@@ -1,4 +1,4 @@
-"""What a dataset card says, field by field."""
+"""Fields of a dataset card."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Counts(msgspec.Struct, **_Strict):
 
 
 class PaperUse(msgspec.Struct, **_Strict):
-    """What one paper prints about a dataset; None where it prints nothing.
+    """Facts that one paper prints about a dataset; None where it prints nothing.
 
     Attributes:
         called: the paper's name for it.
@@ -124,7 +124,7 @@ class FileRef(msgspec.Struct, **_Strict):
 
     @property
     def hashed(self) -> bool:
-        """Whether the card can tell the right content from any other."""
+        """True if the card has a hash that identifies the right content."""
         return bool(self.sha256 or self.content_sha256 or self.git_blob)
 
 
@@ -132,7 +132,7 @@ Delimiter = Literal["comma", "space", "tab", "semicolon", "whitespace"]
 
 
 class VertexSpec(msgspec.Struct, **_Strict):
-    """How the second file of a form, a table of vertices, is read.
+    """Format of the second file of a form, a table of vertices.
 
     Attributes:
         columns: role of each column: id, label, feature or skip.
@@ -146,7 +146,7 @@ class VertexSpec(msgspec.Struct, **_Strict):
 
 
 class ReaderSpec(msgspec.Struct, **_Strict):
-    """How the files of a form are read.
+    """Format of the files of a form.
 
     Attributes:
         format: name of a reader (`dgbench.datasets.readers`, entry points `dgbench.readers`).

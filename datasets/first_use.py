@@ -1,4 +1,4 @@
-"""What a run will use of each dataset, and fetching what it lacks before it starts."""
+"""Preparation of a run's datasets: find the source of each, and fetch missing files in advance."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def real(self) -> bool:
-        """Whether it is the publisher's data, or a true part of it."""
+        """True if it is the publisher's data or a true part of it."""
         return self.source not in ("twin", "missing")
 
 

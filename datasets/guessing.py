@@ -34,7 +34,7 @@ _ROWS: Final = 200
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user says of a file; what is not said is found by looking.
+    """Options that a user gives for a file; those left out are guessed from its content.
 
     Attributes:
         columns: `src=from,dst=to,t=when`, with the roles of `ROLES` and names of the header, or
@@ -68,7 +68,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
         _one_of("--ids", self.ids, _IDS)
 
     def vertices_spec(self) -> VertexSpec:
-        """How the file of vertices is read."""
+        """Reader settings of the vertex file."""
         table = _Sniffed.of((self.vertices or Path()).expanduser(), FileOptions())
         asked = _pairs("--vertex-columns", self.vertex_columns, ("id", "label", "feature"), ("id",))
         if not asked:
@@ -85,7 +85,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableGuess(msgspec.Struct):
-    """How a file is read, and how that was found."""
+    """Reader settings of a file, and sentences on how they were inferred."""
 
     reader: ReaderSpec
     sentences: list[str]
@@ -93,7 +93,7 @@ class TableGuess(msgspec.Struct):
 
 
 def guess_table(path: Path, options: FileOptions) -> TableGuess:
-    """How a table of text is read.
+    """Infer the reader settings of a text table.
 
     Raises:
         InvalidInputError: options that are not known, or columns that the file does not have.
@@ -121,7 +121,7 @@ def guess_table(path: Path, options: FileOptions) -> TableGuess:
 
 
 def guess_arrays(path: Path, kind: str, options: FileOptions) -> TableGuess:
-    """How a Parquet file or an npz archive is read; raises as `guess_table`."""
+    """Infer the reader settings of a Parquet file or an npz archive; raises as `guess_table`."""
     options.check()
     there = stored_columns(path, kind)
     asked = options.roles() or _by_names(list(there), _NAMES)
@@ -261,7 +261,7 @@ def _best(tried: dict[str, list[list[str]]]) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """Whether the first row holds names: nothing in it is a number or a time."""
+    """Return True if the first row holds names: none of its fields is a number or a time."""
     if any(_value(field) for field in rows[0]):
         return False
     return len(rows) == 1 or any(_value(field) for field in rows[1])

@@ -29,7 +29,7 @@ from dgbench.runtime.touched import note_opened
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a name and a source come to: a held form, or the twin (`held` is None).
+    """Form of a dataset selected by a name and a source: held files, or the twin (`held` is None).
 
     Attributes:
         card: the dataset.

@@ -29,5 +29,5 @@ class Origin:
 
     @property
     def twin(self) -> bool:
-        """Whether the data is synthetic."""
+        """True if the data is synthetic."""
         return self.kind == "twin"

@@ -190,7 +190,7 @@ def _name_of(path: Path, *, free: bool) -> str:
 
 
 def _counted(stream: EventStream, counts: Counts, ordered: bool) -> list[str]:
-    """What is in the events, in words."""
+    """Describe the events in words: numbers of events and vertices, time span, order and notes."""
     sides = ""
     if stream.num_src is not None:
         sides = f" ({counts.src_nodes:,} sources, {counts.dst_nodes:,} destinations)"

@@ -19,7 +19,7 @@ Features = Literal["auto", "native", "degree", "random"]
 
 
 class SnapshotSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What snapshots to make of a dataset.
+    """Specification of a dataset's snapshot sequence.
 
     Attributes:
         dataset: name or alias of a card.

@@ -59,7 +59,7 @@ _DTYPES: Final = {
 
 @dataclass(slots=True)
 class Pack:
-    """What is stored: free fields (JSON) and named arrays (contiguous tensors on the CPU)."""
+    """Unit of storage: free fields (JSON) and named arrays (contiguous CPU tensors)."""
 
     fields: dict[str, Any]
     arrays: dict[str, Tensor] = field(default_factory=dict)
@@ -320,7 +320,8 @@ def _count_writes(path: str) -> None:
 
 
 def disturbed() -> list[str]:
-    """What this process, or another one meanwhile, changed of the prepared data it has opened.
+    """List changes made by this or another process to the prepared data that this process has
+    opened.
 
     Writes to its own memory are only told where `watch_writes` was called before.
     """

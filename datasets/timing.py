@@ -1,4 +1,4 @@
-"""How much faster the prepared form is than reading the source."""
+"""Speedup of opening the prepared form over reading the source."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _events(paths: Sequence[Path], spec: ReaderSpec, columns: list[tuple[str, An
 
 
 def _wide(role: str, column: Any) -> bool:
-    """Whether it is a matrix of features."""
+    """Return True if the column is a matrix of features."""
     return role == "feature" and getattr(column, "ndim", 1) == 2
 
 

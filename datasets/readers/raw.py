@@ -1,4 +1,4 @@
-"""What readers hand back, and how files are opened for them."""
+"""Raw data that readers return, and helpers that open files for them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _HEAD: Final = 1 << 20
 
 
 class TextLayout(Protocol):
-    """What a `ReaderSpec` or a `VertexSpec` says of the text."""
+    """Layout of a text table: the fields shared by `ReaderSpec` and `VertexSpec`."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...

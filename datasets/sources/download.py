@@ -27,7 +27,7 @@ _ALLOWING: Final = ("", "0", "false", "no", "off")
 
 
 def offline() -> bool:
-    """Whether `DGBENCH_OFFLINE` forbids downloads: any value but 0, false, no and off does."""
+    """Return True if `DGBENCH_OFFLINE` forbids downloads: any value but 0, false, no, off does."""
     return os.environ.get("DGBENCH_OFFLINE", "").strip().lower() not in _ALLOWING
 
 

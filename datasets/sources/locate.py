@@ -39,12 +39,12 @@ class Held:
 
     @property
     def bundled(self) -> bool:
-        """Whether any of its files is a copy that dgbench carries."""
+        """True if any of its files is a copy shipped with dgbench."""
         return any(path.is_relative_to(BUNDLED) for path in self.paths)
 
     @property
     def downloaded(self) -> bool:
-        """Whether any of its files was downloaded by dgbench."""
+        """True if any of its files was downloaded by dgbench."""
         return any(path.is_relative_to(download_dir()) for path in self.paths)
 
 

@@ -26,7 +26,7 @@ _PAGE: Final = re.compile(rb"\s*(<!doctype html|<html|<\?xml[^>]*>\s*<!doctype h
 
 @dataclass(frozen=True, slots=True)
 class TransferLimits:
-    """What a transfer may take.
+    """Limits of a transfer: timeouts and size.
 
     Attributes:
         connect_s: seconds until a host must have answered a connection.

@@ -1,4 +1,4 @@
-"""What was accepted without a known hash: it is written down, so that it cannot change unseen.
+"""Record of files accepted without a known hash, so that later changes of them are detected.
 
 A card without a hash cannot say what a publisher should send. What came the first time, with
 `--trust`, is then what must come ever after: `trusted.json` in the download folder keeps its hash.

@@ -24,7 +24,7 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class EdgeLives:
-    """How long edges wait between occurrences.
+    """Histogram of gaps between occurrences of an edge, by snapshot.
 
     An edge-life l and an M-transform of window l keep the same entries (they differ in their
     values), so the counts are those of both.

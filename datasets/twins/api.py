@@ -21,7 +21,7 @@ MAX_EVENTS = 1 << 29
 
 
 def supports(name: str) -> bool:
-    """Whether there is a twin of that canonical dataset name."""
+    """Return True if there is a twin of that canonical dataset name."""
     return name in all_params()
 
 
@@ -109,7 +109,7 @@ def stream(
 
 
 def describe(name: str, scale: float = 1.0) -> dict[str, Any]:
-    """What the twin would be, without making it: sizes, parameters, what is assumed.
+    """Describe a twin without generating it: sizes, parameters and assumptions.
 
     Raises:
         UnknownKeyError, InvalidInputError: as `generate`.

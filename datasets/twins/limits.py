@@ -1,4 +1,4 @@
-"""What a twin may not decide: reasons by kind of quantity, and rules for the papers' claims."""
+"""Limits of twins as evidence: reasons by kind of quantity, and rules for the papers' claims."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def never(tag: str) -> str:
 
 
 def twin_rule(claim_id: str) -> tuple[Rule, str]:
-    """Whether a twin may decide a claim, and why not.
+    """Rule on whether a twin may decide a claim, and its reason.
 
     Args:
         claim_id: id in a paper's ledger, `<paper>-...`.

@@ -1,4 +1,4 @@
-"""What a twin is made from: one row of parameters per dataset, read strictly from a file."""
+"""Parameters of twins: one row per dataset, read strictly from a file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PARAMS_FILE: Final = "params.yaml"
 
 
 class ArrivalCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the events spread over time. The cumulative share at time x in [0, 1] is `knots`
-    (evenly spaced, from 0 to 1) if given, otherwise `start` + steps + (rest) x^`power`.
+    """Distribution of events over time. The cumulative share at time x in [0, 1] is `knots` (evenly
+    spaced, from 0 to 1) if given, otherwise `start` + steps + (rest) x^`power`.
 
     Attributes:
         start: share of the events that carry the first time stamp (a crawl that begins with the
