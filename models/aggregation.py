@@ -1,4 +1,4 @@
-"""What a model asks of the system that runs it."""
+"""Aggregation interface that a model needs from the system that runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Aggregator(Protocol):
-    """How A-hat = R (A + I) C is applied to one snapshot (scales: `datasets.transforms.factors`).
+    """Application of A-hat = R (A + I) C to one snapshot (scales: `datasets.transforms.factors`).
 
     `t` is the snapshot's number in the sequence.
     """

@@ -1,4 +1,4 @@
-"""What turns hidden outputs into predictions and a loss."""
+"""Heads that turn hidden outputs into predictions and a loss."""
 
 from __future__ import annotations
 

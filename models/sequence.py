@@ -23,7 +23,7 @@ from dgbench.runtime.errors import UnsupportedError
 
 
 class Neighbours(Protocol):
-    """How one round reaches the neighbours of some vertex-steps, its rows.
+    """Neighbourhood operator of one round for R vertex-steps, its rows.
 
     What is shown has these rows first, then those of other workers that they need.
 
@@ -97,7 +97,7 @@ class SequenceModel(FrameModel):
     state_dims: tuple[int, ...] = ()
 
     def show(self, k: int, x: Tensor) -> Tensor:
-        """What vertex-steps show in round k: [rows, any] -> [rows, round_dims[k]].
+        """Features that vertex-steps send in round k: [rows, any] -> [rows, round_dims[k]].
 
         `x` is the input features in round 0, else what round k - 1 gave. Here: x itself.
         """
@@ -105,7 +105,7 @@ class SequenceModel(FrameModel):
 
     @abstractmethod
     def receive(self, k: int, neighbours: Neighbours, shown: Tensor) -> Tensor:
-        """What round k gives: `shown` [C, round_dims[k]] -> [R, any]."""
+        """Output of round k from the features `shown`: [C, round_dims[k]] -> [R, any]."""
 
     @abstractmethod
     def temporal(

@@ -20,12 +20,12 @@ from dgbench.models.aggregation import Aggregator
 from dgbench.models.frame import FrameModel
 
 Carry = tuple[Tensor, ...]
-"""What a part hands from one block of snapshots to the next; () where it keeps nothing."""
+"""Carry of a part from one block of snapshots to the next; () for a part without state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineState:
-    """What is kept at a block's border (pi_b in ESDG, section 3.1).
+    """State at a block's border (pi_b in ESDG, section 3.1).
 
     Attributes:
         chain: of the part that every rank computes alike, such as evolving weights.
@@ -72,7 +72,7 @@ class TimelineModel(FrameModel):
     layer_dims: tuple[int, ...]
 
     def chain(self, steps: int, carry: Carry) -> tuple[list[Any], Carry]:
-        """What the spatial half needs beside features, for `steps` snapshots, and the next carry.
+        """Inputs of the spatial half besides features, for `steps` snapshots, and the next carry.
 
         The same on every rank; `carry` is () at the start of the timeline. Here: nothing.
         """
@@ -92,7 +92,7 @@ class TimelineModel(FrameModel):
         """
 
     def has_temporal(self, layer: int) -> bool:
-        """Whether the layer has a temporal half, so that its output must be redistributed."""
+        """Return True if the layer has a temporal half: its output must be redistributed."""
         return False
 
     def temporal(self, layer: int, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:

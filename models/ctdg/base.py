@@ -1,4 +1,4 @@
-"""What every network over sampled temporal neighbourhoods shares: how hops become layers."""
+"""Base of networks over sampled temporal neighbourhoods: one layer per hop."""
 
 from __future__ import annotations
 

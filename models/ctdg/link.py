@@ -1,4 +1,4 @@
-"""What turns embeddings of the ends of an edge into a score."""
+"""Link scorer over the embeddings of an edge's ends."""
 
 from __future__ import annotations
 

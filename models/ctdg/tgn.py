@@ -16,7 +16,7 @@ from dgbench.models.ctdg.time_encoding import TimeEncoding
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryRows:
-    """What is kept of some vertices: their memory, and the message that it has not yet taken in.
+    """Memory of n vertices, and the last message of each that is not yet applied.
 
     Attributes:
         memory: floating [n, M].
@@ -80,7 +80,7 @@ class Tgn(StreamModel):
         return torch.where(waiting.unsqueeze(1), self.update(message, rows.memory), rows.memory)
 
     def states(self, memories: Tensor, node_features: Tensor) -> Tensor:
-        """What the attention sees of vertices: [n, M] of `remember`, [n, node_dim] -> [n, M]."""
+        """Attention inputs of n vertices: memories [n, M] and features [n, node_dim] -> [n, M]."""
         return memories if self.project is None else memories + self.project(node_features)
 
     def forward(

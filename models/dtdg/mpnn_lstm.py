@@ -86,7 +86,7 @@ class MpnnLstm(FrameModel):
         return self.after(self.norm_2, self.conv_2(aggregated))
 
     def after(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """What follows a layer's product: activation, the frame's norm, dropout."""
+        """Apply activation, the frame's norm and dropout to a layer's product."""
         return functional.dropout(norm(torch.relu(x)), self.dropout, self.training)
 
     def skip(self, raw: Sequence[Tensor], step: int) -> Tensor:

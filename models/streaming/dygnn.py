@@ -39,7 +39,7 @@ class Refreshed(DygnnState):
 
 @dataclass(slots=True, eq=False)
 class EdgeScores:
-    """How a network scored B edges.
+    """Scores of B edges and of as many negatives, with their loss.
 
     Attributes:
         right, wrong: [B] scores of the edges and of the pairs that are none; higher is likelier.
@@ -183,7 +183,8 @@ class Dygnn(nn.Module):
     def pend(
         self, now: Refreshed, edges: IntervalEdges, aggregate: str = "mean"
     ) -> PendingInteractions:
-        """What waits for the ends of the edges, rows [0, ends): sums of partners as they are now.
+        """Pending interactions of the edges' ends, rows [0, ends): sums over partners as they are
+        now.
 
         Args:
             now: the U rows, refreshed.

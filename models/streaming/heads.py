@@ -1,4 +1,4 @@
-"""What embeddings of vertices are used for: scores of pairs, classes of vertices."""
+"""Heads over vertex embeddings: scores of pairs, classes of vertices."""
 
 from __future__ import annotations
 

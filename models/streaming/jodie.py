@@ -190,7 +190,8 @@ class Jodie(nn.Module):
         return self.head(now.embedding)
 
     def pend(self, now: JodieState, edges: IntervalEdges, aggregate: str = "mean") -> JodiePending:
-        """What waits for the ends of the edges, rows [0, ends): sums of partners as they are now.
+        """Pending interactions of the edges' ends, rows [0, ends): sums over partners as they are
+        now.
 
         Args:
             now: the U rows, refreshed.

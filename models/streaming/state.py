@@ -1,4 +1,4 @@
-"""What DyGNN keeps of every vertex: its state, and the interactions it has not yet taken in."""
+"""Per-vertex state of DyGNN, and the interactions that are not yet applied to it."""
 
 from __future__ import annotations
 
