@@ -1,4 +1,4 @@
-"""Which compiled operators are here, what they were built with, and why not where they are not."""
+"""Available compiled operators, their build settings, and reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _import(name: str) -> tuple[ModuleType | None, str]:
 
 
 def _build_note() -> dict[str, Any]:
-    """What the build wrote about `_cuda`; it stands beside the extension modules."""
+    """Read the build note of `_cuda` beside the extension modules; {} if there is none."""
     for folder in importlib.import_module("dgbench.kernels_cuda").__path__:
         path = Path(folder) / NOTE_FILE
         if path.is_file():

@@ -70,5 +70,5 @@ scratch: Final = Workspace()
 
 
 def _holders(block: torch.UntypedStorage) -> int:
-    """How many refer to a block, this one included."""
+    """Number of references to a block, this one included."""
     return _use_count(block._cdata)

@@ -1,4 +1,4 @@
-"""What the aggregation operators work out once per topology and remember.
+"""Per-topology cache of the aggregation operators' preparations.
 
 Checks, the transposed matrix, the merged exclusive list and the order of rows depend on a topology
 only, and one topology is multiplied with many times. They are kept beside the topology's own
@@ -36,7 +36,7 @@ AnyParts = TypeVar("AnyParts")
 
 @dataclass(slots=True)
 class Extras:
-    """What the compiled operators need beside the arrays of the shared matrix.
+    """Derived arrays that the compiled operators need besides the shared matrix.
 
     Attributes:
         exclusive: indptr, entries and values of the exclusive entries of all snapshots in one list
@@ -181,7 +181,7 @@ def _remember(entry: Prepared, over: Csr) -> None:
 
 
 def _stamp(over: Csr, exclusive: Sequence[Csr]) -> tuple[Any, ...]:
-    """Which arrays a topology is made of, and how often each was written to."""
+    """Key of a topology: identities and versions of its arrays, and numbers of columns."""
     arrays = [a for part in (over, *exclusive) for a in (part.indptr, part.indices, part.values)]
     return (
         tuple(id(a) for a in arrays),

@@ -27,7 +27,7 @@ CUDA_WIDTHS = {"attend_rows": 128, "packed_attention": 64}
 
 
 def serves(name: str, x: Tensor, width: int) -> bool:
-    """Whether there is a compiled form of `attend_rows` or `packed_attention` for `x`.
+    """Return True if there is a compiled form of `attend_rows` or `packed_attention` for `x`.
 
     Args:
         name: of the function.

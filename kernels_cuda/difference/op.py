@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What travels: removed, added and, where sent, values. All are contiguous."""
+        """Tensors to transfer: removed, added and, where sent, values. All are contiguous."""
         parts = (self.removed, self.added)
         return parts if self.values is None else (*parts, self.values)
 
@@ -122,7 +122,7 @@ def encode(
     fallback: bool = True,
     threads: int | None = None,
 ) -> Difference:
-    """What has to be sent so that `current` can be made where `previous` lies.
+    """Encode `current` as its difference from `previous`.
 
     One pass over both matrices; the result does not depend on the number of threads. Self loops are
     entries like others: pass matrices from `with_self_loops` to ship them (they are common to all

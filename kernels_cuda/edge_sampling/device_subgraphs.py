@@ -14,7 +14,7 @@ __all__ = ["induced_edges", "members_of", "vertices_of"]
 
 SLOT_BYTES: Final = 16
 WIDTHS: Final = (False, True)
-"""Whether sums have 64 bits, in the order of trying."""
+"""Widths of sums in the order of trying: False for 32 bits, True for 64."""
 
 AT_ONCE: Final = 1 << 26
 """Elements of an intermediate array; what is larger is worked on set by set."""

@@ -327,7 +327,7 @@ def _count(roots: Tensor, table: EdgeTable) -> int:
 
 
 def _check_weights(table: EdgeTable, weights: Any, method: str) -> int:
-    """What candidates weigh, as a number for the extension.
+    """Check the candidates' weights and return their kind, as a number for the extension.
 
     Raises:
         InvalidInputError: weights that cannot be used.

@@ -1,4 +1,4 @@
-"""What the samplers of edges answer."""
+"""Results of the edge samplers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgbench.kernels_cuda.weighted import DrawStats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerSample:
-    """What one layer sampled, in the order of roots; by vertex and then time inside a root.
+    """Sampled edges of one layer, in the order of roots; by vertex and then time inside a root.
 
     Attributes:
         offsets: int64[R + 1], where each root's edges begin and end; R pools if layer-wise.

@@ -1,4 +1,4 @@
-"""What `interact` needs besides on a device: groups of edges by torch, and room for partial sums.
+"""Helpers of `interact` on a device: groups of edges by torch, and buffers for partial sums.
 
 Rows that a power law makes long are cut into pieces of `PIECE` edges, whose sums are added up in
 the order of the pieces: nothing is added atomically, and the same input always gives the same bits.

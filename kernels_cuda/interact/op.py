@@ -1,4 +1,4 @@
-"""What the edges of an interval do to its vertices: sums over partners, products of rows, groups.
+"""Operators over the edges of an interval: sums over partners, products of rows, groups.
 
 An interval names vertices by *rows* 0 .. n - 1 of dense arrays (see `local_rows`). All sums are
 added in the order of the edges, one thread per row, so results do not depend on threads.

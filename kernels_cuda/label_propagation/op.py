@@ -40,7 +40,7 @@ MAX_ROUNDS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LabelRun:
-    """What label propagation found.
+    """Result of a label propagation.
 
     Attributes:
         labels: int32[N], in [0, N). A label is the id of the vertex that started with it.

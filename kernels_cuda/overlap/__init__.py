@@ -1,4 +1,4 @@
-"""What S successive snapshots share, and what is left to each (PiPAD, PPoPP 2023, 4.2)."""
+"""Shared and exclusive entries of S successive snapshots (PiPAD, PPoPP 2023, 4.2)."""
 
 from dgbench.kernels_cuda.overlap.op import (
     MAX_SNAPSHOTS,

@@ -1,4 +1,4 @@
-"""What S successive snapshots share, and what is left to each (PiPAD, PPoPP 2023, 4.2).
+"""Shared and exclusive entries of S successive snapshots (PiPAD, PPoPP 2023, 4.2).
 
 The overlap of a partition is aggregated once over the features of all its snapshots side by side;
 the exclusive rest is aggregated per snapshot. The paper leaves open whether "slice-grained" means

@@ -1,4 +1,4 @@
-"""How long each edge lives: one pass over a sequence that answers for all groups of snapshots.
+"""Lifetime of each edge: one pass over a sequence that serves all groups of snapshots.
 
 PiPAD (PPoPP 2023, 4.1 and 4.3) extracts the overlap of every group of S consecutive snapshots for
 several S. Taking each group apart by itself merges every snapshot once per group that holds it.

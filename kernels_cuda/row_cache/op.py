@@ -39,7 +39,7 @@ INDEXES: Final = ("dense", "hash")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a lookup found; valid until the next call of the cache that made it.
+    """Result of a lookup; valid until the next call of the cache that made it.
 
     Attributes:
         place: int32[n], the slot of each id, or -1 - k where it is the k-th miss.
@@ -80,7 +80,7 @@ class CacheState:
 
 
 class SlotCache(Protocol):
-    """What a cache of any device offers; see `RowCache`."""
+    """Interface of a cache on any device; see `RowCache`."""
 
     capacity: int
     dim: int

@@ -185,7 +185,7 @@ def _sizes(x: Tensor, w_hid: Tensor, gates: int) -> tuple[int, ...]:
 
 
 def _record(x: Tensor, w_hid: Tensor, gates: int, keep: bool) -> Tensor:
-    """What the forward pass leaves for the backward pass: nothing on the CPU."""
+    """Allocate the record of the forward pass for the backward pass; empty on the CPU."""
     if not keep or x.device.type == "cpu":
         return x.new_empty(0)
     return x.new_empty(extension(x.device).scan_record_size(*_sizes(x, w_hid, gates)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def count_walk(
     store: TemporalStore, nodes: Tensor, begins: Tensor, ends: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What the paper's walk along the list of blocks (Algorithm 1) costs for whole windows.
+    """Cost of the paper's walk along the list of blocks (Algorithm 1) for whole windows.
 
     Args:
         store: packed.

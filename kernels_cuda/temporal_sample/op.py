@@ -408,7 +408,7 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> bool:
-    """Whether the value is the second of two."""
+    """Return True if `value` is the second of the two allowed words, False if it is the first."""
     if value not in allowed:
         raise InvalidInputError(f"{name} is {value!r}, allowed are {' and '.join(allowed)}")
     return value == allowed[1]

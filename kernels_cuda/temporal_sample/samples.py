@@ -1,4 +1,4 @@
-"""What a temporal sampler answers, whoever made it."""
+"""Results of temporal samplers."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ PLACEMENTS: Final = ("cuda", "hybrid", "uva", "unified", "guided")
 _LAYOUTS: Final = tuple(RECORD_BYTES)
 MAX_FANOUT: Final = 1 << 17
 WORKING_BYTES: Final = 256 << 20
-"""What a ballast leaves free beside the limit, for the samples themselves."""
+"""Bytes of device memory beside the limit that a ballast leaves free, for the samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What an update moved.
+    """Bytes and counts of one update of the device's copy.
 
     Attributes:
         bytes: of the pools, to the device or into managed memory.
@@ -324,7 +324,7 @@ def _check(
     snapshots: int,
     window: float | None,
 ) -> tuple[bool, bool]:
-    """Whether to draw at random, and whether to search linearly.
+    """Check the settings of a sample; return (draws at random, searches linearly).
 
     Raises:
         InvalidInputError: a setting out of its range.

@@ -20,8 +20,8 @@ FORMAT: Final = "dgbench temporal blocks 1"
 UNREADABLE: Final = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What reading a damaged file of arrays may raise. A flipped bit can ask for a password, another
-compression or another version of zip (RuntimeError)."""
+"""Exceptions that reading a damaged file of arrays may raise. A flipped bit can request a password,
+another compression or another version of zip (RuntimeError)."""
 _ARRAYS: Final = {
     "vertices": np.int64,
     "counts": np.int64,

@@ -366,7 +366,7 @@ class TemporalStore:
 
 @contextmanager
 def _as_invalid_input(late: str = "") -> Iterator[None]:
-    """What the extension refuses, as our own error."""
+    """Convert errors of the extension into dgbench's own."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a temporal store is made with and what it tells: policies, counts, memory."""
+"""Settings and statistics of a temporal store: policies, counts, memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SIZINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class BlockPolicy:
-    """How many slots a new block gets. Only blocks of `grown` change their size afterwards.
+    """Policy for the number of slots of a new block. Only blocks of `grown` change their size
+    afterwards.
 
     Attributes:
         name: `adaptive`: max(records that are left over, min(degree, size)). The paper prints only
@@ -57,8 +58,8 @@ GROWN: Final = BlockPolicy("grown", 512)
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What one insert did: records written, vertices that got one, blocks made (those that grew are
-    not), and vertices whose records had to be merged because some came late."""
+    """Counts of one insert: records written, vertices that received one, new blocks (grown ones are
+    not counted), and vertices whose records had to be merged because some came late."""
 
     records: int
     vertices: int
@@ -68,7 +69,7 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """What left the store for a file: vertices concerned, their blocks, records, and the file."""
+    """Counts of what was moved from the store to a file: vertices, blocks, records and bytes."""
 
     vertices: int
     blocks: int

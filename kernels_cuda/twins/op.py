@@ -200,7 +200,7 @@ def rank_draws(s: float, q: float, vertices: int, u: np.ndarray) -> np.ndarray:
 
 
 def lag_draws(phi: float, reach: int, k: int, old: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """How far back event k looks, 1 .. k, for pairs of uniform numbers: int64[len(u)]."""
+    """Draw lags of event k, each in 1 .. k, from pairs of uniform numbers: int64[len(u)]."""
     if reach < 1 or k < 1:
         raise InvalidInputError(f"reach, k are {reach}, {k}; both must be at least 1")
     old, u = np.ascontiguousarray(old, np.float64), np.ascontiguousarray(u, np.float64)

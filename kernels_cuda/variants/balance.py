@@ -1,4 +1,4 @@
-"""How evenly a kernel's work was spread over the device, from the clocks of its warps.
+"""Load balance of a kernel over the device, from the clocks of its warps.
 
 PiPAD's figure 12 (PPoPP 2023) sets a kernel's time beside the time it would take if its work were
 spread evenly. The paper does not say how the second is found; here it is the work of all warps over
@@ -40,7 +40,7 @@ class Balance:
 
 
 def balance(clocks: Tensor) -> Balance:
-    """What the clocks of a kernel's warps say about its load.
+    """Load balance of a kernel from the clocks of its warps.
 
     Clocks of one multiprocessor are comparable with each other only, so times are formed on each of
     them and the longest counts. A warp's own time includes its waiting for memory that others use.

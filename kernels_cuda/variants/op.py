@@ -302,7 +302,7 @@ def _sliced(
 def _arguments(
     sliced: SlicedCsr, x: Tensor, out: Tensor, coalesce: bool, vector: bool | int
 ) -> tuple[Any, ...]:
-    """What the compiled calls over slices share."""
+    """Arguments common to the compiled calls over slices."""
     d = x.shape[1]
     groups = thread_groups(d, coalesce)
     lists = sliced.row_indices, sliced.slice_offsets, sliced.indices, sliced.values

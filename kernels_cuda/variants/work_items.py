@@ -1,4 +1,4 @@
-"""How evenly the rows of a sparse product, or their slices, fill a device's workers.
+"""Load balance of a sparse product's rows, or of their slices, over a device's workers.
 
 PiPAD's Figure 12 (PPoPP 2023, section 5.4) compares the time of a kernel with the time it would
 take if its work were evenly divided, for CSR and for sliced CSR. On the CPU every row or slice is

@@ -26,7 +26,7 @@ LARGEST: Final = 2**31 - 1
 
 
 class Drawn(NamedTuple):
-    """What was drawn from sets.
+    """Items drawn from S sets.
 
     Attributes:
         items: int64[K], for each set ascending, one set behind the other.

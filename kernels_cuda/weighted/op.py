@@ -53,7 +53,7 @@ _LIKE: Final = torch.empty(0, dtype=torch.int64)
 
 @dataclass
 class DrawStats:
-    """What was done, counted exactly; calls that are given the same object add to it.
+    """Exact counts of a sampler's work; calls that are given the same object add to it.
 
     Attributes:
         draws: items drawn.
@@ -140,7 +140,7 @@ def draw_many(
 
 
 class DrawTime(NamedTuple):
-    """What single draws cost.
+    """Cost of single draws.
 
     Attributes:
         build_s: seconds of building the method's tables or tree, and of the first draw. All
@@ -189,7 +189,7 @@ def time_draws(
 
 
 class Summary(NamedTuple):
-    """What a look at all weights tells."""
+    """Summary of all weights: number above 0, equality, and total."""
 
     positive: int
     equal: bool
@@ -327,7 +327,7 @@ def _enough(positive: int, k: int) -> None:
 def _keys(
     weights: Tensor, k: int, repeats: int, seed: int, stream: int, threads: int
 ) -> tuple[Tensor, int]:
-    """What is drawn, and how many keys were made."""
+    """Draw with one key per item; return the drawn indices and the number of keys made."""
     if weights.numel() >= MAX_KEYS:
         raise InvalidInputError(f"weights has {weights.numel()} elements, keys take < 2^32")
     out = _places(repeats * k)
