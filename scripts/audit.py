@@ -26,7 +26,7 @@ CLEAN, VULNERABLE, PARTLY, NOT_AUDITED = "clean", "vulnerable", "partly audited"
 
 @dataclass
 class Outcome:
-    """What an audit found.
+    """Outcome of an audit.
 
     Attributes:
         state: `clean`, `vulnerable`, `partly audited` or `not audited`.

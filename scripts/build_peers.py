@@ -37,7 +37,7 @@ class Peer:
 
     @property
     def stem(self) -> str:
-        """How the name begins a wheel's file name."""
+        """Prefix of its wheel's file name."""
         return self.name.replace("-", "_")
 
 

@@ -145,7 +145,7 @@ class Report:
 
     @contextmanager
     def part(self, what: str, least: float) -> Iterator[bool]:
-        """Whether there is time for a part; a failure in it is a row, and the next part runs."""
+        """Yield True if there is time for a part; a failure in it is recorded as a row."""
         if self.left < least:
             self.add(f"{what}: out of time", what=what, failed="out of time")
             yield False

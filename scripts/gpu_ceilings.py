@@ -1,4 +1,4 @@
-"""What a device can do, one row for each assumption that the predictions of its operators rest on.
+"""Limits of a device, one row for each assumption behind the predictions of its operators.
 
     python scripts/gpu_ceilings.py --out ceilings.jsonl   on the device
     python scripts/gpu_ceilings.py --plan                 what would be measured; needs no device

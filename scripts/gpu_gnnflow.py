@@ -40,7 +40,7 @@ from dgbench.runtime.statistics import median, paired_ratio
 SHAPES = (("recent", (10,)), ("uniform", (10,)), ("uniform", (10, 10)))
 WRONG = "wrong"
 TWO = "cpu, 2 threads"
-"""What a device is compared with: 15 times as fast is asked of it."""
+"""Baseline of a device, which should be 15 times as fast."""
 FED, TGL = "cpu, fed", "tgl-style, fed"
 """Sampled on the CPU and brought to the device: by our store, and by sorted rows."""
 ARRAYS = ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
@@ -222,7 +222,7 @@ def _race(report, store, there, rows, policy, fanouts, batch, walk, rounds) -> N
 
 
 def device_seconds(work: Callable[[], object]) -> float:
-    """What the device's kernels and copies take in one call, by torch's profiler."""
+    """Seconds of the device's kernels and copies in one call, by torch's profiler."""
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(PROFILED):

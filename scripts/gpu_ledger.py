@@ -1,4 +1,4 @@
-"""What was predicted of every operator at its stated size, beside what it takes on this device.
+"""Predicted and measured time of every operator at its stated size on this device.
 
     python scripts/gpu_ledger.py --out ledger.jsonl                     on an H200
     python scripts/gpu_ledger.py --device cpu --small --out small.jsonl   the same code, tiny
@@ -112,14 +112,14 @@ FAMILIES: list[tuple[tuple[str, ...], Family]] = [
     (("C1 one", "C3"), small_graph), (("D",), cache), (("E",), draws), (("F",), labels),
     (("H",), stale), (("G2",), packed), (("C1 two", "C2"), large_graph),
 ]  # fmt: skip
-"""What the ids of their rows begin with; those that cost least first."""
+"""Families of cases by the prefixes of their rows' ids, cheapest first."""
 BASE = ("A1 union", "A1 overlap and exclusive")
 NOT_HERE = "not here"
 ERRORS = (DgbenchError, RuntimeError, MemoryError)
 
 
 def word(entry: Entry, measured: float) -> str:
-    """How a measurement stands to its prediction."""
+    """Outcome of a prediction: `met`, `slower by`, `faster by`, or no prediction."""
     if entry.low is None or entry.high is None:
         return "nothing was predicted"
     low, high = entry.low, entry.high
@@ -172,7 +172,7 @@ def cases(family: Family, share: float, device: str) -> Iterator[tuple[str, Case
 
 
 def deviations(family: Family, device: str) -> dict[str, float | str]:
-    """How far each row's result is from its reference, on a draw; or why that is not known."""
+    """Deviation of each row's result from its reference, on a draw; or the error instead."""
     found: dict[str, float | str] = {}
     for name, case in cases(family, DRAW, device):
         if isinstance(case, Exception):
@@ -285,7 +285,7 @@ def play(ledger: Ledger, ids: tuple[str, ...], family: Family, device: str, smal
 
 
 def wanted(ids: tuple[str, ...], only: list[str]) -> bool:
-    """Whether a family may hold one of the ids that were asked for."""
+    """Return True if a family may hold one of the requested ids."""
     return any(a.startswith(b) or b.startswith(a) for a in ids for b in only)
 
 

@@ -73,7 +73,7 @@ def timed(trainer: Any, device: str, seconds: float) -> tuple[list[float], int]:
 
 
 def profiled(trainer: Any, device: str, frame: int, steps: int) -> dict[str, Any]:
-    """What the profiler counts in so many steps, per step."""
+    """Profiler counts per step over `steps` steps."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)

@@ -181,7 +181,7 @@ def balances(csr: Csr, out: str) -> list[str]:
 
 
 def arrival(table: Table, group: list[Csr]) -> None:
-    """What a partition costs on the way: the link, and putting it together on the device."""
+    """Measure the arrival of a partition: the link, and its assembly on the device."""
     from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
     on_host = [Csr(c.indptr.cpu(), c.indices.cpu(), c.num_cols) for c in group]

@@ -1,4 +1,4 @@
-"""How the scripts for a device time a call and keep what they found.
+"""Timing of calls and storage of results for the scripts that run on a device.
 
 Two times of one call. On the device: between two events, while the host is ahead, so that gaps
 between launches count only where the call itself waits for the device. Of the call: by the clock of
@@ -25,7 +25,7 @@ WARM_UP = 3
 
 
 LATE = "out of time"
-"""What stands in `failed` of a row that was not begun."""
+"""Value of `failed` in a row that was not started."""
 
 
 class Rows:

@@ -63,7 +63,8 @@ class Group:
         self.add("operation_time", value, samples=samples, method=method, **dims)
 
     def compared(self, of: str, against: str, results: int, gap: float = 0.0) -> None:
-        """How many results a script compared before it timed them; wrong ones it does not time."""
+        """Record a check of so many results that the script compared before timing (it does not
+        time wrong ones)."""
         tolerance = 1e-5 if gap else 0.0
         self.checks.append(
             ResultCheck(of=of, against=against, gap=gap, tolerance=tolerance, compared=results)

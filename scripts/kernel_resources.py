@@ -27,7 +27,7 @@ SOURCES = Path(__file__).resolve().parents[1] / "kernels_cuda"
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes.
+    """Resources of one kernel.
 
     Attributes:
         kernel: its name, with template arguments where it could be demangled.

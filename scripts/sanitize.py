@@ -182,7 +182,7 @@ def python(check: Check, *arguments: str) -> int:
 
 
 def take_reports(folder: Path) -> list[str]:
-    """What the sanitizers wrote since the last call, report by report."""
+    """Reports that the sanitizers wrote since the last call, in order of file."""
     found: list[str] = []
     for path in sorted(folder.glob("report*")):
         found += split_reports(path.read_text(errors="replace"))
@@ -204,7 +204,7 @@ PLACE = re.compile(r"\S*?(kernels_cuda/[\w./]+|tests/cuda/emulated/[\w.]+):(\d+)
 
 
 def title(report: str) -> str:
-    """What and where, in one line: equal for reports of the same fault."""
+    """Fault and place of a report in one line: equal for reports of the same fault."""
     what = re.sub(r"^==\d+==ERROR: ", "", report.splitlines()[0])
     what = re.sub(r"^\S+: (runtime error: [^:]+).*", r"\1", what)  # what follows are the numbers
     what = re.sub(r" \(pid=\d+\)| (?:on|at) (?:unknown )?address.*|0x[0-9a-f]+", "", what)

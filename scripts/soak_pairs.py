@@ -1,4 +1,4 @@
-"""Whether a run that has lasted is slower than one that has just begun."""
+"""Comparison of a long run with one that has just begun: is it slower?"""
 
 from __future__ import annotations
 

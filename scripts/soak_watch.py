@@ -1,4 +1,4 @@
-"""What a soak reads between cells."""
+"""Readings of a soak between cells."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERIES = {
 }
 """Name -> (unit, growth an hour that is allowed)."""
 ROWS = "memory of its rows"
-"""What a run keeps until its end, MiB; it is read beside the series and taken off the runner's."""
+"""Memory that a run keeps until its end, MiB; subtracted from the runner's and listed beside it."""
 
 
 class Watch(Listener):
@@ -113,7 +113,7 @@ def _entries(folder: str) -> int:
 
 
 def _files(folder: Path) -> int:
-    """What stands in the temporary folder, and what a process should not leave in the run's."""
+    """Number of files in the temporary folder, and of unfinished ones in the run's folders."""
     left = sum(1 for _ in (folder / "tmp").rglob("*"))
     runs = (p for name in ("runs", "new") for p in (folder / name).rglob("*") if p.is_file())
     passing = (".result", ".part", ".probe", ".tmp")
