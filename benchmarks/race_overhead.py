@@ -1,4 +1,4 @@
-"""What watching costs: interleaved runs of one cell with probes and limits on and off.
+"""Overhead of watching: interleaved runs of one cell with probes and limits on and off.
 
 Both sides come from the same fork server, process by process (on off, off on, ...), so that the
 ratio is formed pair by pair. The bar is 2 %.
@@ -86,7 +86,7 @@ def watching_share(readings: int = 2000) -> float:
 
 
 def recording_share(readings: int = 20_000) -> float:
-    """What keeping the course of a process adds to that: processor seconds, per second.
+    """Overhead of recording the course of a process: processor seconds per second.
 
     The clock of the process, a decimating ring for memory and one for processor time, as often as
     the runner does it; the sampler of a GPU measures its own and keeps below 0.4 %.

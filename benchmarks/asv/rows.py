@@ -1,4 +1,4 @@
-"""What the harness measured last, as samples: ratios to a peer of the same round or process, and
+"""Last measurements of the harness as samples: ratios to a peer of the same round or process, and
 seconds per event.
 
 Runs are taken from `DGBENCH_RESULTS` or `results/runs`, where there are none from

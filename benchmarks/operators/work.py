@@ -1,4 +1,4 @@
-"""What an operator does at least, and the limits of this machine that bound it."""
+"""Minimum work of an operator, and the limits of this machine that bound it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def limits() -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call does at least.
+    """Minimum work of one call.
 
     Attributes:
         moved: bytes read and written, each array once; gathered rows as often as they are gathered.
@@ -65,5 +65,5 @@ class Work:
 
     @property
     def amount(self) -> int:
-        """How much of what is bounded."""
+        """Amount of the bounding resource."""
         return {"copy": self.moved, "lines": self.lines, "products": self.products}[self.bound]
