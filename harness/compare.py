@@ -80,28 +80,28 @@ class Change:
 
     @property
     def grew(self) -> bool:
-        """Whether a counter is larger in B."""
+        """True if a counter is larger in B."""
         return any(b > a for a, b in self.counters.values())
 
     @property
     def broke(self) -> bool:
-        """Whether the cell ran in A and failed in B."""
+        """True if the cell ran in A and failed in B."""
         return self.status[0] == "ok" and self.status[1] in FAILED
 
     @property
     def size(self) -> float:
-        """How far its ratio lies from 1, as a logarithm; 0 without a ratio."""
+        """Distance of its ratio from 1, as a logarithm; 0 without a ratio."""
         return abs(math.log(self.ratio.value)) if self.ratio else 0.0
 
     @property
     def decided(self) -> bool:
-        """Whether there is an interval, so that more rounds of the same kind would not help."""
+        """True if there is an interval, so that more rounds of the same kind would not help."""
         return self.ratio is not None and self.ratio.low is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between state A and state B.
+    """Differences between state A and state B.
 
     Attributes:
         changes: SLOW first, then FAST, AMBG and SAME; in each the largest change first.
@@ -121,12 +121,12 @@ class Comparison:
     preset: str = ""
 
     def count(self, word: str) -> int:
-        """How many quantities have this word."""
+        """Number of quantities with this word."""
         return sum(change.word == word for change in self.changes)
 
     @property
     def counted(self) -> int:
-        """How many cells have a counter that differs."""
+        """Number of cells with a counter that differs."""
         return sum(bool(c.counters) for c in self.changes)
 
     @property
@@ -136,7 +136,7 @@ class Comparison:
 
     @property
     def cells(self) -> int:
-        """How many cells both sides have."""
+        """Number of cells that both sides have."""
         return len({c.cell for c in self.changes})
 
     @property
@@ -234,7 +234,7 @@ def compare_states(a: State, b: State) -> Comparison:
 
 
 def identity(a: State, b: State) -> tuple[list[str], list[str]]:
-    """What is not the same of machine, packages and code: sentences, and their subjects."""
+    """Differences in machine, packages and code: sentences, and their subjects."""
     notes, differs = [], []
     if a.devices != b.devices:
         notes.append(f"device: {_and(a.devices)} -> {_and(b.devices)}")

@@ -1,4 +1,4 @@
-"""What works here, what does not, and what to do about it."""
+"""Checks of the installation: what works, what is missing, and how to fix it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def diagnose() -> list[DoctorCheck]:
 
 
 def healthy(checks: list[DoctorCheck]) -> bool:
-    """Whether nothing that dgbench cannot do without is missing."""
+    """Return True if nothing that dgbench requires is missing."""
     return not any(c.state == "missing" and c.name in NEEDED for c in checks)
 
 

@@ -1,4 +1,4 @@
-"""Whether a number that was read again and again grows: a robust slope against what is allowed.
+"""Growth test for a number that was read repeatedly: a robust slope against an allowed one.
 
 A leak is steady where noise is not, so the slope is that of Theil (1950) and Sen (1968), the median
 over all pairs of readings, with Sen's interval, and Kendall's test says whether there is a trend
@@ -23,7 +23,7 @@ CHANCE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What became of a series.
+    """Result of the growth test of a series.
 
     Attributes:
         name, unit: of the series. n: readings that were used.

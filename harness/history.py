@@ -54,14 +54,14 @@ class BenchmarkChange:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What differs between a baseline and a new state, the worst first."""
+    """Differences between a baseline and a new state, the worst first."""
 
     a: str
     b: str
     steps: list[BenchmarkChange]
 
     def count(self, word: str) -> int:
-        """How many benchmarks have this word."""
+        """Number of benchmarks with this word."""
         return sum(step.word == word for step in self.steps)
 
     @property

@@ -1,4 +1,4 @@
-"""What a cell of a run says that can be compared with another run: times, gains and counters.
+"""Quantities of a cell that can be compared with another run: times, gains and counters.
 
 A cell whose processes kept samples is compared by their median. Settings that take turns inside
 one process leave a number each instead: every time, and every speed-up with its interval, which is
@@ -105,7 +105,7 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
 
 
 def exact(row: Any) -> dict[str, int]:
-    """What a process counted, by name."""
+    """Exact counts of a process by name."""
     return {
         name_of(one): one.value
         for one in row.observations
@@ -199,7 +199,7 @@ def spread(low: float | None, high: float | None) -> str:
 
 
 def is_pace(name: str) -> bool:
-    """Whether a count (by `name_of`) says how long a process ran."""
+    """Return True if a count (by `name_of`) measures how long a process ran."""
     return name in PACE
 
 

@@ -57,12 +57,12 @@ class RepeatedRatio(NamedTuple):
 
     @property
     def judged(self) -> bool:
-        """Whether there is an interval to hold it to."""
+        """True if the quotient has an interval to be judged by."""
         return self.apart.low is not None and self.apart.high is not None
 
     @property
     def agrees(self) -> bool:
-        """Whether the interval of the quotient holds 1."""
+        """True if the interval of the quotient contains 1."""
         low, high = self.apart.low, self.apart.high
         return low is not None and high is not None and low <= 1 <= high
 
@@ -94,7 +94,7 @@ class Coverage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What two runs agree on.
+    """Agreement of two runs.
 
     Attributes:
         processes: rows that both runs have, machine limits left out. counters: counters compared.
@@ -124,12 +124,12 @@ class Agreement:
 
     @property
     def same_work(self) -> bool:
-        """Whether both runs did and counted the same."""
+        """True if both runs did and counted the same."""
         return not (self.apart or self.only_a or self.only_b)
 
     @property
     def same_ratios(self) -> bool:
-        """Whether the share that agrees may be `LEVEL`."""
+        """True if the share that agrees may be `LEVEL`."""
         return self.coverage.high >= LEVEL
 
     @property
@@ -222,7 +222,7 @@ def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
 
 
 def _against(a: Any, b: Any) -> tuple[list[Apart], int, int]:
-    """What differs between two rows of one process, how many counters, how many of pace."""
+    """Differences between two rows, number of counters, and number of differing pace counters."""
     where = a.paper, process_name(a), (a.id, b.id)
     if a.status != b.status:
         return [Apart(*where, "status", a.status, b.status)], 0, 0
@@ -269,7 +269,7 @@ def _cluster(row: Any) -> tuple[str, str, str]:
 
 
 def _independent(clusters: Sequence[tuple[int, int]], share: float) -> float:
-    """How many independent ratios would know the share as well as these clusters of (k, n) do."""
+    """Number of independent ratios that give the share as precisely as clusters of (k, n) do."""
     n, m = sum(size for _, size in clusters), len(clusters)
     if m < 2:
         return 1.0

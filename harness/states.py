@@ -1,4 +1,4 @@
-"""What can stand on a side of a comparison: runs, folders of runs, a commit, or a machine."""
+"""Sides of a comparison: runs, folders of runs, a commit, or a machine."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ GPU: Final = probe("gpu")
 GPM: Final = probe("gpm")
 """Why NVML, or its performance monitoring, read nothing."""
 RATE: Final = "rate"
-"""What a race's own system got done in a second, the first column beside its counters."""
+"""Throughput of a race's own system per second, the first column beside its counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class IdleGpu:
 
 
 def gpu_idle(rows: Iterable[Any]) -> IdleGpu | None:
-    """Whether the rows of a race on a GPU left it idle, and how idle.
+    """Idleness of the GPU over the rows of a race, or None where it was busy.
 
     SM active counts: its largest reading where a row keeps it over time, else its mean over the
     whole process, set-up included. Where it is not offered, the share of time with a kernel
@@ -125,7 +125,7 @@ def counter_value(row: Any, counter: Counter) -> float | str:
 
 
 def throughput(row: Any, system: str) -> tuple[float, str] | None:
-    """What a system got done in a second, and its unit: `(182582.0, "edges/s")`, or None.
+    """Throughput of a system per second, and its unit: `(182582.0, "edges/s")`, or None.
 
     The first rate of a row that is the system's; else a row of one system with a time of its own
     did so many times a second.

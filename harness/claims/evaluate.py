@@ -111,7 +111,7 @@ def _several(reasons: list[str]) -> str:
 
 
 def _unfounded(finding: Finding | None, rows: list[Any]) -> str:
-    """What is wrong with the rows that a finding names, or ""."""
+    """Problem with the rows that a finding names, or ""."""
     if finding is None or (finding.measured is None and finding.holds is None):
         return ""
     if not finding.rows:
@@ -172,7 +172,7 @@ def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
 
 
 def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:
-    """Whether a finding rests on rows of the smoke preset."""
+    """Return True if a finding rests on rows of the smoke preset."""
     if finding is None:
         return False
     used = set(finding.rows)
@@ -184,7 +184,7 @@ def _fields(verdict: Verdict) -> dict[str, Any]:
 
 
 def _twin_rule(claim_id: str) -> tuple[str, str] | None:
-    """What the specification of the twins says about this claim, where it is installed."""
+    """Rule of the twins' specification for this claim; None where it is not installed."""
     try:
         from dgbench.datasets.twins.limits import twin_rule
     except ImportError:

@@ -107,7 +107,7 @@ def _claim(path: Path, position: int, entry: Any) -> Claim:
 
 
 def _strange(value: Any) -> str:
-    """What in a printed value is no number, word, list or mapping, or ""."""
+    """First part of a printed value that is no number, word, list or mapping, or ""."""
     if isinstance(value, dict):
         return next(filter(None, map(_strange, [*value, *value.values()])), "")
     if isinstance(value, list):

@@ -97,7 +97,7 @@ def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 
 def is_factor(claim: Claim) -> bool:
-    """Whether the claim's number is a ratio whose neutral value is 1."""
+    """Return True if the claim's number is a ratio whose neutral value is 1."""
     unit = (claim.unit or "").lower()
     if unit == "x" or unit.startswith(("x ", "x(")) or "speedup" in unit:
         return True
@@ -333,7 +333,8 @@ def _target(claim: Claim, finding: Finding) -> tuple[float | None, tuple[float, 
 
 
 def _agrees(finding: Finding, value, bounds, tolerance: float) -> bool | None:
-    """Whether the value is the paper's, within the tolerance; None if there is none to compare."""
+    """Return True if the value equals the paper's within the tolerance; None if nothing is
+    comparable."""
     if finding.holds is not None:
         return finding.holds
     if value is None or bounds is None:
@@ -344,7 +345,7 @@ def _agrees(finding: Finding, value, bounds, tolerance: float) -> bool | None:
 
 
 def _direction(claim: Claim, finding: Finding, value, bounds) -> bool | None:
-    """Whether the measured side is the paper's side; None if the claim has no sides."""
+    """Return True if the measured value is on the paper's side; None if the claim has no sides."""
     if finding.direction is not None:
         return finding.direction
     if finding.holds is not None:
@@ -413,7 +414,7 @@ def show(value: Any, unit: str | None = None, *, printed: bool = False) -> str:
 
 
 def unit_rest(unit: str | None) -> str:
-    """What a unit says beyond the `x` or `%` that `show` writes, without brackets round it."""
+    """Rest of a unit beyond the `x` or `%` that `show` writes, without enclosing brackets."""
     text = (unit or "").strip()
     for head in ("x", "%"):
         if text == head:

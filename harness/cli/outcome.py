@@ -1,4 +1,4 @@
-"""What a run that is over means for the command: its exit code, and what stands first."""
+"""Exit code and leading message of a finished run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ COMMENT = typer.Option("", "--comment", help="What lines of comment of a file be
 
 
 def file_options(columns: str, delimiter: str, header: bool | None, comment: str) -> Any:
-    """What was said of a file, or None where nothing was."""
+    """File options from the command line, or None if all are at their defaults."""
     if (columns, delimiter, header, comment) == ("", "", None, ""):
         return None
     from dgbench.datasets.guessing import FileOptions

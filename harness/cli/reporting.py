@@ -53,5 +53,5 @@ def report(
 
 
 def _holds_runs(folder: Path) -> bool:
-    """Whether a name is a folder with runs in it, and no run itself."""
+    """Return True if a path is a folder of runs, not a run itself."""
     return folder.is_dir() and not (folder / "run.json").is_file()

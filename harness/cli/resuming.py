@@ -65,7 +65,7 @@ def last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) -
 
 
 def _fits(path: Path, papers: list[str], experiments: list[str]) -> bool:
-    """Whether a run was started with the same papers and experiments."""
+    """Return True if a run was started with the same papers and experiments."""
     info = _info(path)
     kept = {_full(name, experiments) for name in info.get("experiments") or ()}
     if experiments:
@@ -80,7 +80,7 @@ def _full(name: str, experiments: list[str]) -> str:
 
 
 def _said(path: Path) -> str:
-    """What a run is of, in the words of the command line."""
+    """Papers or experiments of a run, as named on the command line."""
     info = _info(path)
     return ", ".join(info.get("experiments") or info.get("papers") or ()) or "nothing that is known"
 

@@ -37,7 +37,7 @@ LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experim
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What both commands take."""
+    """Options that both commands take."""
 
     preset: str
     device: str
@@ -240,7 +240,7 @@ def _go(
 
 
 def _finish(store: Any, papers: list[Any], summary: Any) -> int:
-    """What was wrong, the answer, verdicts, what did not run, the report; returns the exit code."""
+    """Print the outcome of a run, build its report and return the exit code."""
     from dgbench.harness.claims import evaluate
     from dgbench.harness.cli.outcome import exit_code, unexpected
     from dgbench.harness.report import build_report
@@ -411,7 +411,7 @@ def _rows_of(runs: list[Path]) -> list[Any]:
 
 
 def _settings(papers: list[Any], experiments: list[str]) -> dict[str, Any]:
-    """What run.json keeps of how a run was started."""
+    """Start-up settings of a run that run.json keeps."""
     return {
         "papers": [p.name for p in papers],
         "experiments": experiments,

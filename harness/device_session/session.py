@@ -54,7 +54,7 @@ RunExperiment = Callable[[Plan, Store, Sequence[GroupKey], float], bool]
 
 
 class CommandState(msgspec.Struct, kw_only=True):
-    """What is kept of a command: `done`, `failed` or `cut`, its status and seconds."""
+    """Stored result of a command: `done`, `failed` or `cut`, its status and seconds."""
 
     state: str
     status: int = 0
@@ -75,7 +75,7 @@ class SessionState(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _PaperProgress:
-    """What the rows of a paper's run say; read again only after one of its experiments ran."""
+    """Progress of a paper's run, from its rows; reread only after one of its experiments ran."""
 
     plan: Plan
     done: set[tuple[str, int, bool]]
@@ -138,7 +138,7 @@ class DeviceSession:
         return min(4.0, max(0.3, self.state.measured_s / self.state.estimated_s))
 
     def units(self) -> list[Unit]:
-        """What is left to do, in order."""
+        """Units that are left to do, in order."""
         experiments: list[ExperimentUnit] = []
         for paper in self.papers:
             if paper.name not in self._progress:

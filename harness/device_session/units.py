@@ -69,12 +69,12 @@ class ExperimentUnit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """What all of its groups should still take."""
+        """Estimated seconds that all of its groups still take."""
         return sum(self.group_seconds)
 
     @property
     def answers(self) -> int:
-        """How many open claims it may decide."""
+        """Number of open claims that it may decide."""
         return len(self.claims)
 
     @property

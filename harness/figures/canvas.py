@@ -63,7 +63,7 @@ _RC: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the harness knows about a run and every figure says.
+    """Facts about a run that every figure shows.
 
     Attributes:
         machine, device, date, run, preset: for the footer.

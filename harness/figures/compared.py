@@ -67,7 +67,7 @@ def draw_changes(
 
 
 def compare_context(found: Comparison) -> Context:
-    """What the figure of a comparison says in its footer."""
+    """Footer of the figure of a comparison."""
     floor = found.floor if found.floor is not None else ASSUMED
     return Context(noise=floor, device="", preset=found.preset)
 

@@ -141,7 +141,7 @@ def wrong(point: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
 
 
 def _unit(points: Sequence[dict]) -> tuple[float, str]:
-    """What seconds are multiplied with, and the unit that then stands on the axis."""
+    """Factor for seconds, and the unit of the axis."""
     middle = sorted(p["seconds"] for p in points if not p.get("failed"))
     value = middle[len(middle) // 2] if middle else 1.0
     return next((scale, unit) for least, scale, unit in _UNITS if value >= least)
@@ -176,7 +176,7 @@ def _time_text(point: Mapping[str, Any]) -> str:
 
 
 def judged(point: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether any check of a contender was made; who was not judged is not called right."""
+    """Return True if any check of a contender was made; an unchecked one is not called right."""
     return any(point.get(key) is not None for key in options.get("columns") or CHECKS)
 
 

@@ -168,7 +168,7 @@ def _handles(points, names, references, options) -> list[Any]:
 
 
 def _form(name: str, names: Mapping[str, Any]) -> Any:
-    """How the line of a series is dashed: solid, but for further forms of a subject."""
+    """Dashes of a series' line: solid, except for further forms of a subject."""
     subject = subject_and_form(name)[0]
     mine = [n for n in names if subject_and_form(n)[0] == subject]
     mine.sort(key=lambda n: n != subject)

@@ -1,4 +1,4 @@
-"""What a GPU did during a race: one row a workload, one column a counter.
+"""Use of a GPU during a race: one row per workload, one column per counter.
 
 Beside the factors of a race it tells whether the device worked at all. Keys of a point: see
 `docs/figures.md`, kind `device_use`.

@@ -153,8 +153,8 @@ def draw_points(
 
 
 def _panels(kind: str, points: Sequence[dict[str, Any]]) -> int:
-    """How many panels points ask for; a claim board is one thing however many papers it has, and of
-    a GPU every counter is a column."""
+    """Number of panels that the points need. A claim board is one panel however many papers it has;
+    in `device_use` every counter is a column."""
     own = {"failed_cells": "model", "paper_vs_measured": "unit", "claim_board": "",
            "device_use": "counter"}  # fmt: skip
     key = own.get(kind, "panel")

@@ -1,5 +1,5 @@
-"""What `scaling`, `curves` and `correctness` share: legends that fit, notes below them, and the
-marks of series that are a system, or a form of one behind a comma."""
+"""Parts shared by `scaling`, `curves` and `correctness`: legends that fit, notes below them, and
+the marks of series that are a system, or a form of one behind a comma."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _panel(axes, points, series, options, unit, beside) -> None:
 
 
 def _stairs(axes, front, look, scale, end) -> None:
-    """What a budget of memory buys at best: level up to the next setting, then up."""
+    """Draw the frontier as stairs: the best rate within each memory budget."""
     xs = [p["memory"] / scale for p in front]
     ys = [p["rate"] for p in front]
     axes.step([*xs, max(end, xs[-1])], [*ys, ys[-1]], where="post", color=look.mark.colour,

@@ -8,12 +8,12 @@ from dgbench.harness.figures.palette import NOISE, SECONDARY
 
 
 def same(value: float, noise: float | None) -> bool:
-    """Whether a ratio lies inside the noise floor."""
+    """Return True if a ratio lies inside the noise floor."""
     return noise is not None and 1 / (1 + noise) <= value <= 1 + noise
 
 
 def side(point: Any, noise: float | None) -> str:
-    """What a ratio says: `faster`, `slower`, `same`, or `undecided`.
+    """Classify a ratio: `faster`, `slower`, `same`, or `undecided`.
 
     It is undecided where its interval holds 1x or reaches into the noise floor.
     """

@@ -26,7 +26,7 @@ RED: Final = "#C8371B"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a system is drawn: colour, marker (matplotlib's letter), filled or hollow, dashes."""
+    """Style of a system: colour, marker (matplotlib's letter), filled or hollow, dashes."""
 
     colour: str
     marker: str

@@ -108,7 +108,7 @@ def _panel(axes, points, unit, named, side) -> None:
 
 
 def _absent(points) -> list[str]:
-    """How many points have no mark, by reason."""
+    """Numbers of points without a mark, by reason."""
     failed = sum(bool(p.get("failed")) for p in points)
     below = len(points) - failed - len(_good(points))
     found = [f"{failed} without a value"] if failed else []

@@ -128,7 +128,7 @@ def _check(points: Sequence[dict], options: Mapping[str, Any]) -> None:
 
 
 def _measures(points: Sequence[dict], name: str) -> bool:
-    """Whether any point of a series is a measurement: only these are filled."""
+    """Return True if any point of a series is a measurement: only these are filled."""
     return any(p["series"] == name and not p.get("projected") for p in points)
 
 
@@ -229,7 +229,7 @@ def _ground(axes, points, spread, limits, options) -> None:
 
 
 def _apart(ticks: Sequence[tuple[float, str]], widths: Sequence[float], each: float) -> bool:
-    """Whether labels at these places, from right to left, keep clear of one another."""
+    """Return True if labels at these positions, from right to left, do not overlap."""
     return all(
         (a[0] - b[0]) * each >= (u + v) / 2
         for (a, u), (b, v) in itertools.pairwise(zip(ticks, widths, strict=True))
@@ -334,7 +334,7 @@ def _panel(axes, points, names, spread) -> None:
 
 
 def _error_words(points: Sequence[dict], spread: _Map, width: float) -> str:
-    """How far the model was off where it could be held against a measurement, in lines."""
+    """Largest error of the model against a measurement, in words broken into lines."""
     if not any(p.get("projected") for p in points):
         return ""
     found = [p for p in points if p.get("model_error") is not None]

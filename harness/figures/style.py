@@ -1,4 +1,4 @@
-"""How every figure is drawn: the one module that kinds import, made of one file a subject.
+"""Drawing style of every figure: the one module that kinds import, made of one file per subject.
 
 Kinds write `style.dot`, `style.log_axis` and so on, and need not know where each part lives.
 """

@@ -181,7 +181,7 @@ def _disks(d: str, style: dict[str, str]) -> str | None:
 
 
 def _style(text: str) -> dict[str, str]:
-    """What an inline style says beyond the defaults, values shortened."""
+    """Properties of an inline style that differ from the defaults, with shortened values."""
     found = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, _, value = (part.strip() for part in item.partition(":"))

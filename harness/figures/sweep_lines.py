@@ -157,6 +157,6 @@ def axis_words(label: str, log: bool) -> str:
 
 
 def is_paper(point: Mapping[str, Any]) -> bool:
-    """Whether a point is a printed value, drawn as a black tick without a line."""
+    """Return True if a point is a printed value, drawn as a black tick without a line."""
     printed = point.get("paper") or subject_and_form(str(point["series"]))[1] == "paper"
     return bool(printed) and not point.get("failed")

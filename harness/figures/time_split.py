@@ -154,7 +154,7 @@ def _label(key, points, names) -> str:
 
 
 def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
-    """Whether phases of a bar leave something of its total."""
+    """Return True if the phases of a bar leave a part of its total unexplained."""
     mine = _bar([p for p in points if p.get("panel") == panel], key)
     if not mine or any(p.get("pipelined") for p in mine):
         return False
@@ -163,7 +163,7 @@ def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
 
 
 def _beyond(points: Sequence[dict]) -> float:
-    """How far the stack that outgrows its total most reaches past it, as a share of that total.
+    """Largest excess of a stack over its total, as a share of that total.
 
     0.0 where none does; of stacks that were drawn and measured whole.
     """

@@ -1,4 +1,4 @@
-"""What this machine is. Nothing here starts a thread or touches a GPU's context."""
+"""Facts about this machine. Nothing here starts a thread or touches a GPU's context."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class FaultyVersions(msgspec.Struct, frozen=True, kw_only=True):
     beside: dict[str, str] = {}
 
     def matches(self, held: Mapping[str, str]) -> bool:
-        """Whether what is held is wrong. A version that nobody can read is not."""
+        """Return True if the installed version is a faulty one; an unreadable one is not."""
         here = held.get(self.name)
         return (
             here is not None

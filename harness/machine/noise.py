@@ -1,4 +1,4 @@
-"""What the pairs of a run's noise floor train, where no experiment has a control of its own."""
+"""Training of a small twin for a run's noise floor, if no experiment has a control."""
 
 from __future__ import annotations
 

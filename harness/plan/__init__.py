@@ -1,4 +1,4 @@
-"""What a run will do: cells, their order, what is skipped, and how long it should take."""
+"""Plan of a run: cells, their order, skipped ones, and estimated time."""
 
 from dgbench.harness.plan.plan import (
     GroupKey,

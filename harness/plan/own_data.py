@@ -117,7 +117,7 @@ def on_dataset(experiment: Experiment, cells: Sequence[Cell], data: OwnData) -> 
 
 
 def is_card(name: object) -> bool:
-    """Whether it is the name of a card, and not of a file or a graph that is made on the way."""
+    """Return True if `name` is the name of a card, not of a file or a generated graph."""
     try:
         return name is not None and bool(card(str(name)))
     except UnknownKeyError:

@@ -27,14 +27,14 @@ TIMED = 3
 """Cells with this many rounds or more are timed; only they get an A/A control."""
 
 _GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
-"""What a reason names that a machine without a device lacks; any other is something else."""
+"""Words in a reason that mean a missing device."""
 MAX_REPEATS = 10_000
 """Rounds of a cell; a claim asks for five to ten."""
 MAX_SECONDS = 1e9
 _PROCESS_S = 0.1
-"""What starting a process costs beside what its earlier rows say."""
+"""Cost of starting a process, beyond what its earlier rows say, s."""
 _UNKNOWN_S = 0.9
-"""What a process that has never run costs beside its budget: 886 processes of all papers at quick,
+"""Cost of a process that has never run, beyond its budget, s: 886 processes of all papers at quick,
 on two cores with data that were prepared on the way, took 1.04 s each."""
 _UNKNOWN_CUDA_S = 1.9
 """The same on a device, which each process opens anew: 1.5 to 2.5 s in three runs on an H200."""
@@ -64,7 +64,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
 
     @property
     def control(self) -> bool:
-        """Whether it is the second A of an A/A pair."""
+        """True if it is the second A of an A/A pair."""
         return CONTROL in self.cell.params
 
 
@@ -175,7 +175,7 @@ class Plan(msgspec.Struct, kw_only=True):
 
     @property
     def controlled(self) -> bool:
-        """Whether every paper with cells that will start has an A/A control among them."""
+        """True if every paper with cells that will start has an A/A control among them."""
         papers = {planned.cell.paper for planned in self.runnable}
         return papers == {planned.cell.paper for planned in self.runnable if planned.control}
 

@@ -1,4 +1,4 @@
-"""Which datasets a plan names, and which of its cells run on a twin or not at all."""
+"""Datasets that a plan names, and its cells that run on a twin or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin's own process answers; everything here runs beside the plugin's code."""
+"""Requests served in a plugin's own process; everything here runs beside the plugin's code."""
 
 from __future__ import annotations
 

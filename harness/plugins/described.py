@@ -45,7 +45,7 @@ class DescribedSystem(msgspec.Struct, kw_only=True):
     process: PluginProcess | None = None
 
     def supports(self) -> list[dict[str, Any]]:
-        """What its page says of every kind of workload. Raises PluginError."""
+        """Support of every kind of workload, as its page shows it. Raises PluginError."""
         assert self.process is not None
         return _cleaned(self.process.ask("kinds of workload"))
 

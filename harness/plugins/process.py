@@ -191,7 +191,7 @@ class PluginProcess:
         return bytes(parts)
 
     def _how(self) -> str:
-        """How the process ended, in words; it is not reaped, so that its number stays taken."""
+        """Describe the process's end in words; it is not reaped, so that its id stays taken."""
         ended = self._wait(0.5, os.WNOWAIT)
         if ended is None:
             return "closed its connection"
@@ -200,7 +200,7 @@ class PluginProcess:
         return f"was killed by {signal_name(ended.si_status)}"
 
     def _wait(self, patience_s: float, more: int = 0) -> os.waitid_result | None:
-        """How the process ended, and it is reaped; None where it goes on or is not known."""
+        """Wait for the process's end and reap it; None if it is still running or is not known."""
         end = time.monotonic() + patience_s
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < end:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 REFRESH_S = 0.25
-"""How often the list of a tree's processes is made anew; their memory is read in between."""
+"""Seconds between refreshes of a tree's list of processes; their memory is read in between."""
 
 CPU_S = 0.1
 """Seconds over which processor time becomes a percentage."""
@@ -123,7 +123,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def _has_clocks() -> bool:
-    """Whether this system has a clock a process, as Linux does."""
+    """Return True if this system has a clock per process, as Linux does."""
     if sys.platform != "linux":
         return False
     try:
@@ -136,7 +136,7 @@ _CLOCKS = _has_clocks()
 
 
 class MachineActivity:
-    """What the rest of the machine did while a process ran.
+    """Activity of the rest of the machine while a process ran.
 
     Use: make one before, call `probes` after.
     """
@@ -171,7 +171,7 @@ def available_memory() -> int:
 
 
 def memory_kills() -> int:
-    """How many processes Linux has killed because memory ran out, here or in a control group."""
+    """Number of processes that Linux killed for lack of memory, here or in a control group."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
         for line in file:
             if line.startswith("oom_kill "):

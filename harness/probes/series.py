@@ -1,4 +1,4 @@
-"""What a machine does while a process runs, as short series that keep every peak.
+"""Activity of a machine while a process runs, as short series that keep every peak.
 
 A `Ring` takes readings for as long as it is given some and never holds more than `BUCKETS` pairs of
 smallest and largest reading: when time runs out of its buckets, neighbours are merged and each

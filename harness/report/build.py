@@ -175,7 +175,7 @@ def _build(
 
 
 def _collected(chosen: Sequence[tuple[RunData, Any]]) -> list[tuple[RunData, PaperSection]]:
-    """What every run says of its papers; plugins stay in this process, they cannot travel."""
+    """Collect every run's sections in parallel; plugins, which cannot be sent, stay here."""
 
     def work(item: tuple[RunData, Any]) -> PaperSection:
         run, paper = item

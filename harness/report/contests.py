@@ -188,7 +188,7 @@ def sentence(title: str, races: Sequence[RacePoint], installed: Iterable[str]) -
 
 
 def rest_words(counts: dict[str, int]) -> str:
-    """What became of the races that are neither faster nor slower; "" for none."""
+    """Describe the races that are neither faster nor slower, in words; "" for none."""
     words = {
         "same": "{} the same inside the noise floor",
         "undecided": "{} undecided (the interval holds 1x)",

@@ -123,7 +123,7 @@ def _headline(card: DatasetCard | None, name: str, kinds: Sequence[str]) -> str:
 
 
 def _reads(card: DatasetCard | None, pairs: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
-    """What rows say they read: one entry per kind and note, with all scales."""
+    """Data that rows read: one entry per kind and note, with all scales."""
     groups: dict[tuple, list[tuple[RunData, Any]]] = {}
     for run, row in pairs:
         if not row.data:
@@ -223,13 +223,13 @@ def _differences(card: DatasetCard) -> list[str]:
 
 
 def _rounded(printed: int, known: float) -> bool:
-    """Whether a printed number is a known one, cut or rounded to the digits that it shows."""
+    """Return True if a printed number is a known one, cut or rounded to its digits."""
     step = 10 ** (len(str(printed)) - len(str(printed).rstrip("0")))
     return abs(printed - known) < step if step > 1 else printed == known
 
 
 def _made(row: TwinParams) -> dict[str, Any]:
-    """What a twin is made from, in words."""
+    """Parameters of a twin, in words."""
     sides = " and ".join(f"{n:,}" for n in row.vertices)
     fitted = [
         f"{sides} vertices" + (" (sources and destinations)" if len(row.vertices) == 2 else ""),

@@ -1,4 +1,4 @@
-"""What a GPU did during a race, beside its factors and in a paper's heading."""
+"""Use of a GPU during a race, shown beside its factors and in a paper's heading."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def main_race_rows(sketches: Iterable[Sketch], rows: Iterable[Any]) -> list[Any]
 
 
 def device_notes(sections: Sequence[tuple[RunData, PaperSection]]) -> list[str]:
-    """What a heading must say of runs that left their GPU idle.
+    """Notes for the heading on runs that left their GPU idle.
 
     `on NVIDIA H200 0.86x to 1.3x the throughput of 2 cores, AMD EPYC (GPU idle: SM active 0.23 to
     0.4 %)`; of the first section, whose own heading names the GPU's use, the comparison only.
@@ -94,6 +94,6 @@ def _pace(section: PaperSection, other: PaperSection) -> str:
 
 
 def _workload(row: Any) -> tuple[Any, ...]:
-    """What two rows share that did the same on different machines."""
+    """Key of a workload that ran on different machines."""
     params = tuple(sorted((key, str(value)) for key, value in row.params.items()))
     return row.experiment, params, row.preset, row.data.get("scale"), row.round

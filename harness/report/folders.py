@@ -57,7 +57,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What site.json says, or None where there is none. Raises StoreError for a damaged one."""
+    """Read site.json; None where there is none. Raises StoreError for a damaged one."""
     try:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
         for name in found["files"]:

@@ -252,7 +252,7 @@ def _disturbed(runs: Sequence[RunData]) -> list[dict[str, Any]]:
 
 
 def _missing(site: SiteData, runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
-    """What did not run or failed, by run, with the command for a machine that can."""
+    """Cells that did not run or failed, by run, with a command for a suitable machine."""
     for run in runs:
         status = {row.id: row for row in run.rows}
         for cell in without_result(run.rows):
@@ -285,7 +285,7 @@ def _elsewhere(site: SiteData, here: RunData, row: Any) -> list[tuple[RunData, s
 
 
 def _does(other: Any, row: Any) -> bool:
-    """Whether a row has what another lacks: the same cell on the kind of device that it wants."""
+    """Return True if a row has another's missing result: the same cell on the wanted device."""
     keys = ("paper", "experiment", "params", "group")
     wanted = "cuda" if row.status == "no-gpu" else row.device
     alike = all(getattr(other, key) == getattr(row, key) for key in keys)

@@ -113,7 +113,7 @@ def _inlined(text: str) -> Markup:
 
 
 def common(site: SiteData, root: str, page: str) -> dict[str, Any]:
-    """What every template gets: see its base.
+    """Variables that every template gets: see its base.
 
     Args:
         root: from the page's folder to the front page's, `""` or `"../"`.
@@ -149,7 +149,7 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
 
 
 def banners(site: SiteData) -> list[str]:
-    """What stands above every page: runs that are no measurement, not whole, or damaged."""
+    """Banners above every page: runs that are no measurement, incomplete, or damaged."""
     said = []
     if not site.runs:
         said.append("No run is shown here.")
@@ -335,7 +335,7 @@ def runs_page(env: Environment, site: SiteData) -> str:
 
 
 def reading(env: Environment, site: SiteData) -> str:
-    """How to read glyphs, intervals and words."""
+    """Page that explains glyphs, intervals and words."""
     return env.get_template("how-to-read.html.j2").render(**common(site, "", "how"))
 
 

@@ -1,4 +1,4 @@
-"""What a reader must know before passing a number on."""
+"""Caveats that a reader must know before quoting a number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgbench.harness.report.run import RunData
 def before_you_quote(
     paper: Any, verdicts: PaperVerdicts, run: RunData, rows: Sequence[Any]
 ) -> list[str]:
-    """What a reader must know before passing a number on."""
+    """Caveats that a reader must know before quoting a number."""
     said = []
     if run.smoke:
         said.append("This is a smoke run on tiny data. None of its numbers is a measurement.")
@@ -47,7 +47,7 @@ def before_you_quote(
 
 
 def _analogues(verdicts: PaperVerdicts, run: RunData) -> list[str]:
-    """What rests on other hardware than the claim names, GPU claims on a CPU first."""
+    """Claims that rest on other hardware than they name, GPU claims on a CPU first."""
     pairs = zip(verdicts.claims, verdicts.verdicts, strict=True)
     weak = [claim for claim, verdict in pairs if verdict.evidence == "analogue"]
     on_cpu = sum(run.device == "cpu" and bool(claim.needs.get("gpus")) for claim in weak)

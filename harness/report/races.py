@@ -35,7 +35,7 @@ def main_race(sections: Sequence[Section]) -> DrawnFigure | None:
 
 
 def workloads(drawn: DrawnFigure) -> int:
-    """How many workloads of a race have a measured value.
+    """Number of workloads of a race with a measured value.
 
     A panel is another workload (a model, say) unless every panel has a baseline of its own: then
     the panels tell against whom the same workloads were raced.
@@ -48,7 +48,7 @@ def workloads(drawn: DrawnFigure) -> int:
 
 
 def _raced(drawn: DrawnFigure) -> bool:
-    """Whether anything in a figure of ratios was measured: a projection wins no race."""
+    """Return True if anything in a figure of ratios was measured: a projection wins no race."""
     return any(not p.get("projected") for p in drawn.points)
 
 

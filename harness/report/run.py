@@ -1,4 +1,4 @@
-"""What a report needs to know of a run, read from its folder."""
+"""Data of a run for its report, read from its folder."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ class RunData:
 
     @property
     def partial(self) -> bool:
-        """Whether cells of the plan are missing."""
+        """True if cells of the plan are missing."""
         return self.left > 0 or self.info.get("state") not in ("done", None)
 
     @property
     def smoke(self) -> bool:
-        """Whether the run was too small to measure anything."""
+        """True if the run was too small to measure anything."""
         return self.info.get("preset") == "smoke"
 
     @property
@@ -128,7 +128,7 @@ class RunData:
             return ""
 
     def context(self) -> Context:
-        """What every figure says of this run."""
+        """Facts about this run that every figure shows."""
         stamp = ""
         if self.smoke:
             stamp = "SMOKE, not a measurement"
@@ -157,7 +157,7 @@ class RunData:
 
 
 def is_limits(row: Row) -> bool:
-    """Whether a row holds the machine's own limits."""
+    """Return True if a row holds the machine's own limits."""
     return row.paper == "-" and row.experiment == "machine"
 
 

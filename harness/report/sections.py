@@ -1,4 +1,4 @@
-"""What one run says of one paper: its experiments, its figures, the words around them."""
+"""Report of one run on one paper: its experiments, its figures, and the words around them."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def _claims_of(experiment: Any, rows: Sequence[Any], by_id: dict) -> list[tuple[
 
 
 def _over_time(paper: Any, run: RunData) -> Sketch | None:
-    """What the machine did meanwhile, where rows of the run have a series."""
+    """Figure of the machine's activity over time, or None if no row of the run has a series."""
     points = over_time_points([r for r in run.everything if r.paper == paper.name], paper)
     if not points:
         return None

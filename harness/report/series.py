@@ -164,7 +164,7 @@ def _main_races(paper: Any) -> set[str]:
 
 
 def _labels(chosen: Sequence[tuple[Any, Series]]) -> dict[str, str]:
-    """What each process is called: its system, and what else tells it from the others."""
+    """Label of each process: its system, and what distinguishes it from the others."""
     from dgbench.harness.figures.palette import looks
 
     rows = [row for row, _ in chosen]
@@ -187,7 +187,7 @@ def _labels(chosen: Sequence[tuple[Any, Series]]) -> dict[str, str]:
 
 
 def _workload(rows: Sequence[Any]) -> str:
-    """What was run, in words: the experiment and the parameters that all processes share."""
+    """Description of the workload: the experiment and the parameters that all processes share."""
     row = rows[0]
     if row.data.get("workload"):  # an instrumented process may run a part of its cell
         return f"{row.experiment}: {row.data['workload']}"

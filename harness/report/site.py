@@ -1,4 +1,4 @@
-"""What pages show: one run or several, as papers, claims and machines.
+"""Data of the pages: one run or several, as papers, claims and machines.
 
 A site of one run and a merged site have the same shape, so one set of templates writes both.
 """
@@ -72,7 +72,7 @@ class PaperOnSite:
 
     @property
     def total(self) -> int:
-        """How many claims the paper makes."""
+        """Number of claims that the paper makes."""
         return len(self.claims)
 
     @property
@@ -118,7 +118,7 @@ class SiteData:
 
     @property
     def merged(self) -> bool:
-        """Whether this is a site of its own, not the report in a run's folder."""
+        """True if this is a merged site rather than the report in a run's folder."""
         return self.front == FRONT_OF_SITE
 
     @property

@@ -92,7 +92,7 @@ class Systems:
     def side(
         self, name: str, contenders: Mapping[str, Contender], settings: Collection[str] = ()
     ) -> Side:
-        """What a figure calls a system or a baseline, as a side of a race.
+        """System or baseline of a figure as a side of a race, with its title.
 
         Args:
             name: of a system, of `contenders`, or of `settings`: those that rows name like a
@@ -109,7 +109,7 @@ class Systems:
 
 @dataclass(slots=True)
 class Cells:
-    """How many cells worked, failed and did not run; a cell with one failed process failed."""
+    """Numbers of cells that worked, failed and did not run; one failed process fails a cell."""
 
     ok: int = 0
     failed: int = 0

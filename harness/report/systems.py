@@ -245,7 +245,7 @@ def _techniques(system: Any, steps: Sequence[dict[str, Any]]) -> list[dict[str, 
 
 
 def supports(system: Any) -> list[dict[str, Any]]:
-    """What `unsupported` says of every known kind of workload, one setting changed at a time.
+    """Results of `unsupported` for every known kind of workload, one setting changed at a time.
 
     A kind that `unsupported` is not annotated with is not asked for, and one that `open` does not
     take is not supported, whatever is said of it. A third party's system is asked in its process.
@@ -363,7 +363,7 @@ def _deviations(rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
 
 
 def _notes(rows: Sequence[tuple[RunData, Any]], most: int = 20) -> dict[str, Any]:
-    """What its rows say that a reader must know, the most frequent first."""
+    """Notes of its rows, the most frequent first."""
     found: dict[str, list] = {}
     for run, row in rows:
         for note in row.notes:
@@ -382,7 +382,7 @@ def _readings(paper: Any) -> list[tuple[str, str]]:
 
 
 def _datasets(rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
-    """What it ran on, by dataset."""
+    """Datasets that it ran on."""
     groups: dict[str, list[tuple[RunData, Any]]] = {}
     for run, row in rows:
         for name in datasets_of(row):
@@ -400,7 +400,7 @@ def _datasets(rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
 
 
 def _uses(site: SiteData, rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
-    """Which experiments have rows of it."""
+    """Experiments that have rows of it."""
     return [
         {
             "place": experiment_place(site, paper, experiment),

@@ -63,12 +63,12 @@ def row_command(row: Any) -> str:
 
 
 def paper_value(claim: Any) -> str:
-    """What the paper prints."""
+    """Value that the paper prints."""
     return show(claim.value, claim.unit, printed=True) or "figure only"
 
 
 def here_value(verdict: Any) -> str:
-    """What was found here, with its interval where it is a number."""
+    """Value that was measured here, with its interval where it is a number."""
     text = show(verdict.measured, verdict.unit)
     if verdict.low is None or verdict.high is None or not isinstance(verdict.measured, int | float):
         return text

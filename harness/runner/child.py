@@ -1,4 +1,4 @@
-"""What happens inside a cell's own process."""
+"""Main program of a cell's own process."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
 
 @contextlib.contextmanager
 def _data_warnings() -> Iterator[list[str]]:
-    """What the datasets warn of goes into the row, beside the log."""
+    """Record the datasets' warnings for the row, besides logging them."""
     heard: list[str] = []
     show = warnings.showwarning
 
@@ -199,7 +199,7 @@ def _with_meter(measurement: Measurement, meter: Meter, instrumented: bool) -> N
 
 
 def complaints(measurement: Any) -> list[str]:
-    """What is wrong with a measurement; numbers that are not finite come first."""
+    """Problems of a measurement; numbers that are not finite come first."""
     if not isinstance(measurement, Measurement):
         return [f"a {type(measurement).__name__} instead of a Measurement"]
     found = []

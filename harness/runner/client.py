@@ -42,7 +42,7 @@ MODULES = ("torch", "torch_geometric", "torch_geometric.nn", "numpy", "scipy.spa
 """Imported before the first fork; what is missing or broken is left to the cells that need it."""
 
 TICK_S = 0.02
-"""How often a running process's memory and age are looked at."""
+"""Seconds between looks at a running process's memory and age."""
 
 CROWDED = 4.0
 """Most times its limit that a process may run where others wait for the same cores."""
@@ -85,7 +85,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How a process ended.
+    """End of a process.
 
     Attributes:
         ended: what the server saw.
@@ -346,7 +346,7 @@ class ForkServer:
 
 
 def _how(code: int | None) -> str:
-    """How a server ended, in words."""
+    """Describe a server's end in words."""
     if code is not None and code < 0:
         return f"was killed by {signal_name(-code)}"
     return f"ended with exit code {code}"

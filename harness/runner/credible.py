@@ -1,4 +1,4 @@
-"""Whether what a process says of itself can be true.
+"""Plausibility checks of a process's own measurements.
 
 A plugin measures itself, and the harness has two witnesses. The runner saw from outside how long
 the process lasted, by a clock that no plugin can reach. And `measure_steady`, which most
@@ -24,7 +24,7 @@ SLACK_S: Final = 5e-6
 
 
 def against_wall(measurement: Measurement, seconds: float) -> list[str]:
-    """What cannot have happened in a process that lasted `seconds`."""
+    """Contradictions between a measurement and the `seconds` that its process lasted."""
     found = []
     for what, parts in (
         ("samples", measurement.steady),
@@ -41,7 +41,7 @@ def against_wall(measurement: Measurement, seconds: float) -> list[str]:
 def against_loops(
     measurement: Measurement, loops: Sequence[Loop], *, instrumented: bool
 ) -> list[str]:
-    """What contradicts the steady loops that this process ran.
+    """Contradictions between a measurement and the steady loops that its process ran.
 
     Samples are held against the loops that kept as many; an experiment with a loop of its own
     has no such witness. Phases of an instrumented process lie within the loop of its samples.

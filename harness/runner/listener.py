@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Listener interface for the progress of a run."""
 
 from __future__ import annotations
 

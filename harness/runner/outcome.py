@@ -20,7 +20,7 @@ from dgbench.lab.probes import sources
 TAIL_LINES, TAIL_BYTES = 24, 2000
 
 FATAL = "Fatal Python error"
-"""How the report of Python's crash handler begins."""
+"""First words of the report of Python's crash handler."""
 
 KEPT_BYTES = 512 << 10
 """Most bytes of a log's beginning and of its end that are kept."""

@@ -1,4 +1,4 @@
-"""What the runner, the fork server and a cell's process tell each other."""
+"""Messages between the runner, the fork server and a cell's process."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Start(msgspec.Struct, kw_only=True):
-    """What a process that takes a server's place, or a child's, has to know.
+    """Arguments of a process that replaces a server or a child.
 
     Attributes:
         setup: of the server. notes: what it found so far. job: of the child.
@@ -132,7 +132,7 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What a cell's process leaves in its result file.
+    """Result file of a cell's process.
 
     `told`: when its phases began and ended (`probes.series.tell`), where it was instrumented.
     `notes`: what the process saw of itself, beside what the experiment says.

@@ -28,7 +28,7 @@ def readable(text: str, letters: int = LETTERS) -> str:
 
 
 def message(error: BaseException) -> str:
-    """What an exception says on one line, or its type where it says nothing or cannot."""
+    """One-line message of an exception, or its type where it is empty or raises itself."""
     try:
         text = " ".join(readable(str(error), LETTERS // 2).split())
     except Exception:  # a plugin's own exception class

@@ -55,7 +55,7 @@ Retry = Literal["", "failed", "all"]
 
 @dataclass(slots=True)
 class RunSummary:
-    """How a run ended.
+    """Summary of a finished run.
 
     Attributes:
         run, path: id and folder.

@@ -1,4 +1,4 @@
-"""Whether the contenders of a group were given the same data and reached the same device."""
+"""Check that the contenders of a group used the same data and reached the same device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[str, str, str, str]
 
 
 class SameData:
-    """What each group of a run used of a dataset, and which device it reached, by its first row.
+    """Data and device of each group of a run, by its first row.
 
     With `source="auto"` a cell takes the real data where it is held and else its twin. Files that
     appear or vanish in the middle of a run would let a ratio compare the one with the other. So
@@ -67,7 +67,7 @@ class SameData:
 
 
 def _asked(row: Row) -> tuple:
-    """What a cell asks for beside its contender."""
+    """Data that a cell requests, whatever its contender."""
     return tuple(row.params.get(name) for name in ("dataset", "source", "scale"))
 
 

@@ -1,4 +1,4 @@
-"""What the processes of a run share and leave: a mark to find them by, and their temporary files.
+"""Shared resources of a run's processes: a mark to find them by, and their temporary files.
 
 Every process of a run has the run's mark in its environment and the run's own folder as TMPDIR.
 So what a cell leaves behind can be found whoever was killed: by the fork server after each cell, by

@@ -62,7 +62,7 @@ STRAYS_S, STUCK_S = 0.1, 2.0
 """Seconds that what a cell left behind has to end by itself, and then to be gone once killed."""
 
 NEEDED: Final = ("torch", "numpy", "scipy.sparse", "psutil")
-"""What a server that starts again imports ahead: nothing that wakes a driver."""
+"""Modules that a restarted server imports ahead: none that initialises a driver."""
 
 _AGAIN: Final = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); " + (
     "from dgbench.harness.runner import server; server.{}(int(sys.argv[1]))"
@@ -164,7 +164,7 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
 
 
 def _settings() -> dict[str, str]:
-    """What the environment says to dgbench."""
+    """Environment variables of dgbench."""
     return {k: v for k, v in os.environ.items() if k.startswith("DGBENCH_")}
 
 
@@ -355,7 +355,7 @@ def end_strays(besides: int = 0) -> list[str]:
 
 
 def _living(root: int, besides: int) -> tuple[dict[int, str], bool]:
-    """What runs below `root`; its dead children are reaped on the way.
+    """List the live processes below `root`; its dead children are reaped on the way.
 
     Returns:
         Number and name of each, and whether nobody was seen at all. Where only dead ones were seen,

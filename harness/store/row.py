@@ -44,7 +44,7 @@ LACKING = tuple(s for s in STATUSES if s not in ("ok", VOID, *FAILED))
 
 
 class Row(msgspec.Struct, kw_only=True, dict=True):
-    """What one process left behind. Raw: nothing in it is derived from other rows.
+    """Raw result of one process. Nothing in it is derived from other rows.
 
     Attributes:
         id: `<first 8 of cell_hash>-r<round>`, `i` behind it for the instrumented process and
@@ -140,12 +140,12 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def data_notes(self) -> tuple[str, ...]:
-        """What must be known of its data, sentence by sentence."""
+        """Notes on its data, sentence by sentence."""
         return texts.notes_of(self.data)
 
     @property
     def read_sizes_only(self) -> bool:
-        """Whether it used printed sizes of its data and read none."""
+        """True if it used printed sizes of its data and read none."""
         return texts.printed(self.data)
 
     @property
@@ -172,7 +172,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the process did what it was asked to."""
+        """True if the process completed its cell (status `ok`)."""
         return self.status == "ok"
 
 

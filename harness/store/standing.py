@@ -80,7 +80,7 @@ def _void(row: Row, reason: str) -> Row:
 
 
 def _same_workload(row: Row, other: Row) -> bool:
-    """Whether neither names a dataset or model that the other does not use."""
+    """Return True if the rows agree on every dataset and model that both name."""
     return all(
         row.params[name] == other.params[name]
         for name in BOUND
@@ -89,6 +89,6 @@ def _same_workload(row: Row, other: Row) -> bool:
 
 
 def _cell(row: Row) -> tuple:
-    """What rows of one cell share: its place and parameters, whatever the round."""
+    """Key shared by the rows of one cell: its place and parameters, whatever the round."""
     params = tuple(sorted((k, repr(v)) for k, v in row.params.items() if k not in (CHECK, CONTROL)))
     return row.paper, row.experiment, row.device, params

@@ -146,7 +146,7 @@ class Store:
 
     @property
     def packed(self) -> bool:
-        """Whether the rows are only there as `rows.jsonl.gz`."""
+        """True if the rows exist only as `rows.jsonl.gz`."""
         return not self.rows_path.exists() and self.path.joinpath(_PACKED).exists()
 
     def row_bytes(self) -> bytes:
@@ -192,7 +192,7 @@ class Store:
         return [row for row in self._rows if id(row) in keep]
 
     def attempts(self, row_id: str) -> int:
-        """How many rows there are whose id is `row_id`, or that followed by `.<attempt>`."""
+        """Number of rows whose id is `row_id`, or that followed by `.<attempt>`."""
         return self._attempts[row_id]
 
     def write_plan(self, plan: Any) -> None:

@@ -1,1 +1,1 @@
-"""What people see in a terminal: plan, progress, verdicts, ending, errors."""
+"""Terminal output: plan, progress, verdicts, ending, errors."""

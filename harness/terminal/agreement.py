@@ -1,4 +1,4 @@
-"""What two runs agree on, as text."""
+"""Agreement of two runs as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much faster the system of a paper was in a run: outcomes of its main races."""
+"""Speed of a paper's system in a run: outcomes of its main races."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAULTS: dict[str, Fault] = {"check": "check failed", VOID: "not checked"}
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a run was made on.
+    """Hardware, packages and planned cells of a run.
 
     Attributes:
         cpu, gpu: "2 CPU cores", and the name of the GPU; "" where they are not known.
@@ -108,7 +108,7 @@ class WorkloadOutcome:
 
     @property
     def counted(self) -> bool:
-        """Whether it says something about which of the two is faster."""
+        """True if it counts as a comparison: faster, slower or no difference."""
         return self.outcome in COUNTED
 
 
@@ -162,7 +162,7 @@ class PaperAnswer:
 
     @property
     def one_process(self) -> bool:
-        """Whether every headline ratio rests on a single process."""
+        """True if every headline ratio rests on a single process."""
         ratios = [one.ratio for race in self.races if not race.fairer for one in race.counted]
         return bool(ratios) and all(r is not None and len(r.rows) == 1 for r in ratios)
 
@@ -271,7 +271,7 @@ def _outcome(
     rows: Sequence[Any],
     floor: float | None,
 ) -> WorkloadOutcome:
-    """What a comparison came to on one workload."""
+    """Outcome of a comparison on one workload."""
     mine = [row for row in rows if workload in race.workloads(row.params)]
     timed = [row for row in mine if not race.is_check(row.params)]
     names = [_title(race, value) for value in workload.values()]

@@ -26,7 +26,7 @@ STATUS_WORDS = {
 
 
 def sentences(answer: PaperAnswer) -> list[str]:
-    """What a paper's main races came to, the headline first."""
+    """Sentences on the outcome of a paper's main races, the headline first."""
     if answer.smoke:
         return [f"{answer.title}: a smoke run is too short to say which system is faster."]
     text: list[str] = []
@@ -80,7 +80,7 @@ def _lead(race: RaceAnswer, start: str) -> str:
 
 
 def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]:
-    """What the subject does, one phrase for each outcome among the shown."""
+    """Predicates of the subject, one phrase for each outcome among the shown."""
     verb, rival = race.verb, race.rival
     if race.dataset:
         common = WorkloadOutcome(race.dataset, race.details, shown[0].twin, "no difference")
@@ -105,7 +105,7 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
 
 
 def _deviation(race: RaceAnswer) -> list[str]:
-    """How far the results of both were from the reference, on the workloads that count."""
+    """Deviation of both systems' results from the reference, on the workloads that count."""
     parts = []
     for number, title in enumerate((race.subject, race.rival)):
         known = [d for one in race.counted if (d := one.deviations[number]) is not None]
@@ -196,7 +196,7 @@ def _name(one: WorkloadOutcome) -> str:
 
 
 def _rest(race: RaceAnswer) -> list[str]:
-    """What ran and is not counted, and how many workloads ran."""
+    """Sentences on workloads that ran and are not counted, and the number that ran."""
     text = []
     groups: dict[str, list[str]] = {}
     for one in race.having("not counted"):

@@ -60,7 +60,7 @@ def comparison_text(found: Comparison, *, every: bool = False, width: int = WIDT
 
 
 def _tells(change: Change) -> bool:
-    """Whether a change is worth a line of its own."""
+    """Return True if a change is worth a line of its own."""
     if change.counters or change.broke or change.word in ("SLOW", "FAST"):
         return True
     if change.word == "AMBG":

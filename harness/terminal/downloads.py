@@ -1,4 +1,4 @@
-"""What is said of a run's data: downloads while they come, then where each dataset comes from."""
+"""Messages on a run's data: downloads as they arrive, then the source of each dataset."""
 
 from __future__ import annotations
 

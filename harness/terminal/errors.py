@@ -1,4 +1,4 @@
-"""How a mistake is shown: what was found, what is allowed, what to do."""
+"""Error messages for users: the mistake, the allowed values, and a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the rest of a run takes, learned from the processes that have ended."""
+"""Estimate of a run's remaining time, learned from the processes that have ended."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TimeEstimate:
 
     @property
     def learned(self) -> bool:
-        """Whether enough is known to say a time."""
+        """True if enough processes have ended to give a time."""
         if self.known:
             return True
         total = self._steps + self.left

@@ -41,7 +41,7 @@ def failed_text(rows: Sequence[Any], run: str, width: int = WIDTH) -> str:
 
 
 def wrong_text(rows: Sequence[Any], papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
-    """Which systems gave a wrong result, and what is void for it; "" where all that ran is right.
+    """Systems with a wrong result, and rows and claims void for it; "" where all results are right.
 
     This comes first: nothing that a wrong system is said to be faster at may be read before it.
     """

@@ -1,4 +1,4 @@
-"""What is said before a run: what, how long, and what will be missing."""
+"""Messages before a run: its plan, its duration, and what will be missing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def plan_head(
 
 
 def claims_line(paper: Any, device: str) -> str:
-    """How many claims of a paper a device can check, from the ledger's needs."""
+    """Number of a paper's claims that a device can check, from the ledger's needs."""
     claims = load_ledger(paper.ledger)
     gpu = [c for c in claims if c.needs.get("gpus") and not c.needs.get("cpu_only_ok", False)]
     if device == "cuda":

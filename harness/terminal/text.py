@@ -41,7 +41,7 @@ _PLAIN = {
 
 
 def is_utf8(stream: TextIO) -> bool:
-    """Whether a stream takes any character."""
+    """Return True if a stream takes any character."""
     return (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
 
 
@@ -56,7 +56,7 @@ def encodable(text: str, stream: TextIO) -> str:
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to use colour: only on a terminal, and not where NO_COLOR is set."""
+    """Return True to use colour: only on a terminal, and not where NO_COLOR is set."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and is_utf8(stream)
 
 

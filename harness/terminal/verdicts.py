@@ -110,7 +110,7 @@ def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:
 
 
 def twins_line(rows: Sequence[Any]) -> str:
-    """How many of the datasets that were used are synthetic."""
+    """Number of synthetic datasets among those that were used, in words."""
     used = dataset_kinds(rows)
     twins = sum(used.values())
     if not used:
@@ -154,7 +154,7 @@ def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
 
 
 def needs_text(found: PaperVerdicts, width: int = WIDTH) -> str:
-    """What cannot be decided on this machine, grouped by the reason."""
+    """Claims that cannot be decided on this machine, grouped by the reason."""
     groups: dict[str, list[Verdict]] = {}
     for verdict in found.verdicts:
         if verdict.verdict == "not run here":

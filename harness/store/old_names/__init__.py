@@ -42,7 +42,7 @@ SOURCES = ("values", "counters", "phases")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a name means.
+    """Meaning of a name from before schema 3.
 
     Attributes:
         expression: fits the whole name; its groups are dimensions.

@@ -1,4 +1,4 @@
-"""What params and data of a row hold in words, as fields.
+"""Parser of params and data that a row holds in words, into fields.
 
 Cells keep their params, as their hashes are made of them: `"tgcn, streamed"` names a system and a
 setting. The `data` of a row names several datasets in one string, and says in a note how much of
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NO_DATA: Final = ("none", "all")
-"""What rows say that read no dataset of their own: none at all, or only printed sizes of all."""
+"""Names in rows that read no dataset of their own: none at all, or only printed sizes of all."""
 PRINTED: Final = ("printed", "publishers'")
-"""How a note begins where sizes were taken and no file was read."""
+"""Prefixes of a note where sizes were taken and no file was read."""
 _SCALE: Final = re.compile(r"\bf = [^,;]+, ")
 
 
@@ -34,11 +34,11 @@ def datasets_of(params: Mapping[str, Any], data: Mapping[str, Any]) -> list[str]
 
 
 def notes_of(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a row says of its data, without the scale of a twin, which has a field of its own."""
+    """Notes of a row on its data, without the scale of a twin, which has a field of its own."""
     note = _SCALE.sub("", str(data.get("note") or ""))
     return tuple(part for part in dict.fromkeys(note.split("; ")) if part)
 
 
 def printed(data: Mapping[str, Any]) -> bool:
-    """Whether only printed sizes were used, and no data read."""
+    """Return True if only printed sizes were used and no data was read."""
     return str(data.get("note") or "").startswith(PRINTED)
