@@ -1,4 +1,4 @@
-"""What every system, experiment and paper is made of."""
+"""Base types of systems, experiments and papers."""
 
 from dgbench.lab.experiment import (
     Cell,

@@ -91,7 +91,7 @@ class PerturbedArithmetic(TorchDispatchMode):
 
 
 def _terms(func: Any, args: tuple[Any, ...], found: Tensor) -> int:
-    """How many terms an entry of a sum has; of a scattered sum, on average."""
+    """Number of terms in an entry of a sum; of a scattered sum, on average."""
     if func in _PRODUCTS:
         return args[_PRODUCTS[func]].shape[-1]
     if func in _SCATTERED:

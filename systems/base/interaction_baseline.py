@@ -1,4 +1,4 @@
-"""How the baselines of T-GCN train: all edges in order, everything on one device, padded tensors.
+"""Training of T-GCN's baselines: all edges in order, everything on one device, padded tensors.
 
 The paper runs DyGNN and JODIE so (sections 2.4 and 6.1): all state on the device, t-batches padded
 to the largest of them, and no copy beside a computation.
@@ -238,7 +238,7 @@ def vertex_bytes(model: str, hidden_dim: int, *, propagation: bool = False) -> i
 
 
 class BaselineSystem(System):
-    """What the two baselines share; a subclass names its model and its switches."""
+    """Base class of the two baselines; a subclass names its model and its switches."""
 
     kind = "baseline"
     model: str

@@ -39,7 +39,7 @@ Stored = dict[int, tuple[dict[str, Tensor], dict[str, Tensor], list[tuple[int, f
 
 @dataclass(slots=True)
 class InteractionProbe:
-    """What a trainer made of a few events.
+    """Results of a trainer on a few events, for comparison with the oracle.
 
     Attributes:
         steps: int64[b] event ordinals of each step.

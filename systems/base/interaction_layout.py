@@ -1,4 +1,4 @@
-"""How the edges of a range of time are laid out in steps, and steps in optimiser steps.
+"""Layout of the edges of a range of time in steps, and of steps in optimiser steps.
 
 A *step* is a set of edges that are scored from the same state: an interval, a t-batch, or one edge.
 A *group* is the steps of one optimiser step. With `strict_time` of the workload edges of one time

@@ -68,7 +68,7 @@ class Propagation:
 
     @torch.no_grad()
     def find(self, edges: IntervalEdges, now: DygnnState, state: DygnnState) -> Pushes:
-        """What the edges of a step push to neighbours that their ends had before it.
+        """Messages that the edges of a step push to neighbours that their ends had before it.
 
         Args:
             edges: of the step.

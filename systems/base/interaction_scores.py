@@ -1,4 +1,4 @@
-"""How well interactions were told from random pairs, step by step and over a range."""
+"""Ranking quality of interactions against random negatives, by step and over a range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgbench.systems.base.scores import average_precision
 
 @dataclass(frozen=True, slots=True)
 class InteractionScores:
-    """How well some events were told from random pairs, or their ends classified.
+    """Ranking quality of some events against random negatives, or accuracy of classified ends.
 
     Attributes:
         ap: average precision over all events and their negatives; NaN in the `classify` task.
@@ -30,7 +30,7 @@ class InteractionScores:
 
 @dataclass(slots=True, eq=False)
 class StepResult:
-    """What one step gave.
+    """Loss and scores of one step.
 
     Attributes:
         loss: summed over its events, without a graph.

@@ -208,7 +208,8 @@ class InteractionTrainer(Trainer):
         return bool(t[one] == t[other])
 
     def _goes_on(self, events: Tensor) -> bool:
-        """Whether more events of a step's last time follow, so that it may not be seen yet."""
+        """Return True if more events of a step's last time follow, so that it must not be visible
+        yet."""
         last = int(events[-1])
         strict = self.workload.strict_time and last + 1 < len(self.data.events)
         return strict and self._same_time(last, last + 1)
@@ -291,7 +292,8 @@ class InteractionTrainer(Trainer):
             self._push.reset()
 
     def _beginning(self) -> list[dict[str, Tensor | float]]:
-        """What columns begin with: a number, or, of what is drawn, a tensor in host memory."""
+        """Initial values of the state's columns: a number, or, where it is drawn, a tensor in host
+        memory."""
         tables = self.model.new_state(
             self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
         )

@@ -32,7 +32,7 @@ Edge = tuple[int, int, int, float]
 
 @dataclass
 class PlainVertex:
-    """What is kept of one vertex.
+    """State of one vertex.
 
     Attributes:
         c, h: cell and hidden state [H] by role, `s` or `g`.
@@ -144,7 +144,7 @@ class PlainInteractions:
         return new
 
     def message(self, source: Tensor, target: Tensor) -> Tensor:
-        """What an interaction brings to the vertex [H], of embeddings [H] of its ends."""
+        """Message [H] of an interaction to a vertex, from embeddings [H] of its ends."""
         model = self.model
         x = model.interact.weight @ torch.cat([source, target]) + model.interact.bias
         return torch.tanh(x) if model.activation == "tanh" else torch.sigmoid(x)

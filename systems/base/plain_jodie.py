@@ -15,7 +15,7 @@ from dgbench.systems.base.plain_interactions import ROLES, Edge, PlainInteractio
 
 @dataclass
 class PlainJodieVertex:
-    """What is kept of one vertex.
+    """State of one vertex.
 
     Attributes:
         user, item: [H], embedding by role. code: [H], fixed. seen: [2 H], the last item.

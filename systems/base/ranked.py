@@ -73,7 +73,7 @@ class WorkClock:
 
 @dataclass(slots=True)
 class Epochs:
-    """What was timed; the same on all ranks.
+    """Times and losses of the timed epochs; the same on all ranks.
 
     Attributes:
         seconds: of every epoch, by the slowest rank.

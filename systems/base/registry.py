@@ -44,7 +44,7 @@ def _entries(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _is_own(point: EntryPoint) -> bool:
-    """Whether an entry point belongs to dgbench itself (or to no distribution at all)."""
+    """Return True if an entry point belongs to dgbench itself (or to no distribution at all)."""
     return point.dist is None or _distribution_name(point.dist) == "dgbench"
 
 

@@ -1,4 +1,4 @@
-"""How well scores tell edges from pairs that are none."""
+"""Metrics of scores of edges against those of negatives."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def sequence_model(workload: SequenceWorkload) -> SequenceModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredOutputs:
-    """What some rows of outputs are scored on.
+    """Rows of outputs that are scored, and their labels.
 
     Attributes:
         places: int64[S] rows of `active`, int64[2, S] pairs of rows of `link`.
@@ -215,7 +215,7 @@ class ScoredOutputs:
 
 
 class SequenceTask:
-    """What is scored at which vertex-steps, and what outputs cost there.
+    """Scored vertex-steps and their loss.
 
     The loss is one mean over everything trained on, so workers add `loss_sum` and divide by
     `count`. Drawn alike for every partition: from the seed, the data and the vertex-steps alone.

@@ -58,7 +58,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How well some events were told from random pairs.
+    """Ranking quality of some events against random negatives.
 
     Attributes:
         ap: average precision over all of them at once.
@@ -439,7 +439,7 @@ class StreamTrainer(Trainer):
 
     @contextmanager
     def _dropping(self, draw: int) -> Iterator[None]:
-        """What is dropped is a function of the batch alone."""
+        """Seed dropout, so that the dropped entries depend on the batch alone."""
         if not self.workload.dropout:
             yield
             return

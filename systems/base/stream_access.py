@@ -1,4 +1,4 @@
-"""What a system offers to the trainer over a stream of events: a growing graph and its features."""
+"""Interface of a system to the stream trainer: a growing graph and its features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How events are cut into batches, and what a worker computes of one."""
+"""Cut of events into batches, and a worker's part of one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def batch_draw(workload: StreamWorkload, first: int, epoch: int, *, scored: bool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What one worker computes of a batch: b of its events.
+    """One worker's part of a batch: b of its events.
 
     Attributes:
         events: int64[b].

@@ -88,7 +88,7 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def ends_with_time(self) -> bool:
-        """Whether batches end where time values end: of models with memory, with `strict_time`."""
+        """True if batches end where time values end: for models with memory, with `strict_time`."""
         return self.strict_time and self.model == "tgn"
 
     def check(self) -> StreamWorkload:

@@ -131,7 +131,7 @@ class Recalled:
 def last_messages(
     recalled: Recalled, events: Tensor, times: Tensor, edges: Tensor | None
 ) -> tuple[Tensor, Tensor, MemoryRows]:
-    """What the ends of a batch's events keep: their memory, and the message of their last event.
+    """New state of the ends of a batch's events: their memory, and the message of their last event.
 
     A message older than the one that waits at its vertex is dropped, as of events replayed.
 

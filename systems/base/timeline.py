@@ -212,7 +212,7 @@ def class_labels(targets: Tensor, classes: int) -> Tensor:
 
 
 class TimelineTask:
-    """Which snapshots a model runs over, and what its outputs on them cost.
+    """Snapshots that a model runs over, and the loss of its outputs on them.
 
     The loss of a timeline is one mean over everything scored at all its steps, so ranks and blocks
     add `loss_sum` and divide by `count`.

@@ -57,7 +57,7 @@ def coordinates(csr: Csr) -> tuple[Tensor, Tensor]:
 
 
 class FrameTask:
-    """Which frames there are, and the loss of the model's outputs on each.
+    """Frames of a snapshot sequence, and the loss of the model's outputs on each.
 
     Frame i covers snapshots `i * stride .. i * stride + W - 1`; the snapshot after it must exist,
     as it holds the target, so T snapshots have (T - W - 1) // stride + 1 frames.
@@ -91,7 +91,7 @@ class FrameTask:
         return range(first, first + self.workload.frame)
 
     def targets(self, frame: int) -> Tensor | None:
-        """What each snapshot of a frame regresses, [W, N]; None where the task scores pairs."""
+        """Regression targets of a frame's snapshots, [W, N]; None where the task scores pairs."""
         if self._targets is None:
             return None
         times = self.times(frame)

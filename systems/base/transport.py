@@ -1,4 +1,4 @@
-"""What carries rows between ranks: memory that they share, Gloo's sockets, or NCCL."""
+"""Transport of rows between ranks: shared memory, Gloo's sockets, or NCCL."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def use_transport(comm: Communicator, transport: Transport) -> None:
 
 
 def carrier(comm: Communicator) -> str:
-    """What has carried rows so far, in words."""
+    """Transport that has carried rows so far, in words."""
     found = comm.carrier if isinstance(comm, GroupCommunicator) else "nothing"
     return TITLES.get(found, found)
 

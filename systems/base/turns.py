@@ -78,7 +78,7 @@ def opened(
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What trainers did in turns.
+    """Times and sent bytes of trainers that took turns.
 
     Attributes:
         seconds: of each step, by contender.

@@ -1,4 +1,4 @@
-"""What is trained: dataset, model, task and settings. Two systems are compared on one Workload."""
+"""Workload: dataset, model, task and settings. Two systems are compared on one Workload."""
 
 from __future__ import annotations
 
