@@ -33,7 +33,7 @@ Empty = Literal["corrected", "literal"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """Which worker runs each chunk.
+    """Assignment of chunks to workers.
 
     Attributes:
         worker: int32[C] in [0, M).

@@ -58,7 +58,7 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Encoder(msgspec.Struct, frozen=True):
-    """What is known of one encoder of one model.
+    """Calibration of one encoder of one model.
 
     Attributes:
         mean, scale, layers: of the perceptron.
@@ -72,7 +72,7 @@ class Encoder(msgspec.Struct, frozen=True):
 
 
 class ModelCalibration(msgspec.Struct, frozen=True):
-    """What is known of one model.
+    """Calibration of one model.
 
     Attributes:
         sizes: (feature_dim, hidden_dim) that were measured, the main one first.
@@ -111,7 +111,7 @@ class Calibration(msgspec.Struct):
     models: dict[str, ModelCalibration]
 
     def knows(self, model: str, shape: Shape) -> bool:
-        """Whether chunks of this model at this size were measured."""
+        """Return True if chunks of this model at this size were measured."""
         kept = self.models.get(model)
         return kept is not None and (shape.feature_dim, shape.hidden_dim) in kept.sizes
 
@@ -218,7 +218,7 @@ def _machine(device: str) -> dict[str, Any]:
 
 
 def kept_of(found: Study) -> ModelCalibration:
-    """What is kept of a study."""
+    """Calibration of a model from a study."""
     return ModelCalibration(
         sizes=[(shape.feature_dim, shape.hidden_dim) for shape in found.shapes],
         encoders={

@@ -1,4 +1,4 @@
-"""Which partition refinement ends with: where it begins, how it goes on, what is chosen.
+"""Choice of a partition: starts of the refinement, its continuation, and the final selection.
 
 Least traffic alone is a bad choice for a recurrence: runs of snapshots send least of many graphs,
 and then each worker waits for the states of the one before (section 2.2 on PSS). So beside what is
@@ -145,7 +145,7 @@ class Search:
         return Candidate(name, worker, sent, span, stay)
 
     def rank(self, one: Candidate) -> tuple[int, float]:
-        """What is best is least: see the head of this file."""
+        """Sort key of a candidate, smallest first; see the head of this file."""
         if self.span_limit is None:
             return 0, one.floats
         within, less = one.span <= self.span_limit, one.floats <= self.simple()

@@ -1,4 +1,4 @@
-"""How long a chunk takes: its structure encoder and its time encoder, apart (DGC, section 3.4).
+"""Measured time of a chunk: its structure encoder and its time encoder, apart (DGC, section 3.4).
 
 A chunk is run as on a worker without other chunks: the model's rounds over its rows and the rows
 that it needs of others, then its sequences packed into rows, each forward and backward. Loss and
@@ -103,7 +103,7 @@ def model_named(name: str, feature_dim: int, hidden_dim: int) -> SequenceModel:
 
 
 def model_of(shape: Shape) -> str:
-    """Which of the three models a shape belongs to.
+    """Name of the model (of three) that a shape belongs to.
 
     Raises:
         InvalidInputError: none has such states.

@@ -1,4 +1,4 @@
-"""Which check answers which claim of DGC's ledger.
+"""Checks of DGC's ledger by claim.
 
 Claims about the paper's graphs are answered by rows of its graphs; claims that name no dataset, or
 a property of any graph, take rows of any. `lab.evidence` says how strong rows are.

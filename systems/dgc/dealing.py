@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkAssignment:
-    """What all ranks are told beside the data.
+    """Placement and derived data that all ranks receive besides the dataset.
 
     Attributes:
         graph: the vertex-steps; edges weighted as the partition asked for.
@@ -151,7 +151,7 @@ def open_trainer(
 def open_exchange(
     comm: Communicator, settings: ChunkRankSettings, *, attention: bool = False
 ) -> RowExchange:
-    """How rows are had; a rank alone needs none but has the same counts.
+    """Open the exchange of rows; a single rank needs none but has the same counts.
 
     Args:
         comm, settings: of the run.

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.plan import RowLists
 
 NAMES = ("structure0", "structure1", "move", "time", "state", "task")
-"""What is fetched: rows of a structure round, rows moved between the encoders, structure outputs of
-other steps for attention, end states of segments (`state0`, `state1`, ... by stage), ends of
+"""Names of exchanges: rows of a structure round, rows moved between the encoders, structure outputs
+of other steps for attention, end states of segments (`state0`, `state1`, ... by stage), ends of
 pairs."""
 
 
 class RowExchange(Protocol):
-    """How rows of other workers are had. All workers call it alike and in one order."""
+    """Exchange of rows with other workers. All workers call it alike and in one order."""
 
     def fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
         """The rows of other workers that `lists` says.
@@ -91,7 +91,7 @@ class Fetched:
         self._rows = rows
 
     def wait(self) -> Tensor:
-        """What was fetched."""
+        """Rows that were fetched."""
         return self._rows
 
 

@@ -1,4 +1,4 @@
-"""Which rows a worker must be told by which other: the halo lists of DGC (section 4).
+"""Halo lists: rows that each worker sends to each other (DGC, section 4).
 
 They hang on the partition alone, so they are made once. All are over vertex-steps, numbered as in
 `Supergraph`: rows of a worker are its ids in ascending order.

@@ -40,7 +40,7 @@ INDEX_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What one worker loads in one epoch, counted.
+    """Exact counts of one worker's loads in one epoch.
 
     Attributes:
         groups: of the structure encoder; `runs` of the time encoder.
@@ -93,7 +93,7 @@ class Loader:
         self._runs = [self._run(group, shape) for group in (*runs, *plan.time.groups)]
 
     def load(self) -> None:
-        """What one epoch loads."""
+        """Load everything that one epoch needs."""
         for columns, _, staging, arrived, matrix, copies, _ in self._groups:
             if self._cuda:
                 torch.index_select(self._features, 0, columns, out=staging)

@@ -1,4 +1,4 @@
-"""How vertex-steps of a worker reach their neighbours in a round, by compiled operators."""
+"""Aggregation over the neighbours of a worker's vertex-steps in a round, by compiled operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MatrixNeighbours:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the matrix lies in."""
+        """Arrays of the matrix."""
         csr = self._whole
         return csr.indptr, csr.indices, csr.values
 

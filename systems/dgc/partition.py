@@ -66,7 +66,7 @@ Workload = Callable[[ChunkStatistics], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSettings:
-    """How chunks are made and dealt out.
+    """Settings of the chunks and of their assignment to workers.
 
     Attributes:
         per_worker: chunks of full size that a worker gets at least; the cap on their size.
@@ -110,7 +110,7 @@ class ChunkSettings:
     seed: int = 1
 
     def serial(self, counts: ExchangeCounts) -> bool:
-        """Whether a limit of span is to be kept: there is one, and states are handed on."""
+        """Return True if a limit of span applies: one is set, and states are handed on."""
         sent = counts.temporal * counts.temporal_floats
         return self.span_limit is not None and not counts.all_steps and sent > 0
 
@@ -140,7 +140,7 @@ class ChunkSettings:
 
 
 PAPER: Final = ChunkSettings(levels=1, refine=False)
-"""What the paper describes, without our additions."""
+"""Settings that the paper describes, without our additions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

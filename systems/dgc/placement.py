@@ -1,4 +1,4 @@
-"""Which worker runs which vertex-step: the baselines' partitions and chunks (DGC, section 2.2).
+"""Placement of vertex-steps on workers: the baselines' partitions and chunks (DGC, section 2.2).
 
 Every partition is the same kind of thing, a worker for each vertex-step in the structure encoder
 and one in the time encoder, so one engine runs them all and a difference between two of them can
@@ -43,7 +43,7 @@ class Placement:
 
     @property
     def moves(self) -> bool:
-        """Whether vertex-steps change their worker between the two encoders."""
+        """True if vertex-steps change their worker between the two encoders."""
         return self.time is not self.structure
 
     def loads(self) -> Tensor:

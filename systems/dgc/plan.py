@@ -1,4 +1,4 @@
-"""What a worker has to know before it can train: rows, halo, matrices, sequences (DGC, section 4).
+"""Training plan of a worker: rows, halo, matrices, sequences (DGC, section 4).
 
 All index work of the engine, made once from a placement: no model, no communication. Every worker
 makes its own plan from the same data, and the plans of all fit each other.
@@ -149,7 +149,7 @@ class TimePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerPlan:
-    """What one of `size` workers does.
+    """Training plan of one of `size` workers.
 
     Attributes:
         rank, size: this worker.

@@ -1,4 +1,4 @@
-"""How long a chunk will take, from its sizes (DGC, section 3.4), and plainer guesses beside it.
+"""Predicted time of a chunk from its sizes (DGC, section 3.4), and simpler estimates beside it.
 
 The paper trains two perceptrons on measured chunks, one for each encoder: three hidden layers of
 256 units and one output, mean absolute percentage error as the loss, Adam, 100 epochs. It puts a
@@ -210,7 +210,7 @@ def as_part(
     statistics: ChunkStatistics,
     large: int,
 ) -> Tensor:
-    """What chunks add to a worker that runs all its chunks as one, float64[C] in seconds.
+    """Time that chunks add to a worker that runs all its chunks as one, float64[C] in seconds.
 
     Alone a chunk pays for its calls, and for the steps of its longest sequence though few rows go
     through each; of tiny chunks that is nearly all. A worker pays it once for all its chunks. So

@@ -56,7 +56,7 @@ def machine(links: str, workers: int = WORKERS) -> Topology:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What work costs one thread here, forward and backward.
+    """Cost of work on one thread of this machine, forward and backward.
 
     Attributes:
         vertex_s, edge_s: structure encoder, per vertex-step and per edge.
@@ -73,7 +73,7 @@ class Rates:
 
     @property
     def speed(self) -> float:
-        """How many threads of this machine a V100 is, by bandwidth of memory."""
+        """Speed of a V100 in threads of this machine, by bandwidth of memory."""
         return V100_BYTES_PER_S / self.copy_bytes_per_s
 
 
@@ -125,7 +125,7 @@ def fit_rates(runs: Sequence[MeasuredEpoch], copy_bytes_per_s: float) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class PlacementLoad:
-    """What a placement gives the workers to do, at the size that was counted.
+    """Load of the workers under a placement, at the size that was counted.
 
     Attributes:
         vertices, edges, units, rows: int64[P]: vertex-steps and in-edges of the structure encoder,
@@ -196,7 +196,7 @@ def stages_of(graph: Supergraph, worker: Tensor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """How many times larger a projected graph is than the counted one.
+    """Ratio of a projected graph's size to the counted one's.
 
     Attributes:
         vertices, edges: printed vertex-steps and edges over counted ones; both positive.

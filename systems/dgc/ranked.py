@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.placement import Placement
 
 PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
-"""What a rank's time is split into: loading rows, structure encoder, time encoder, exchanges and
-waiting for others, and the rest: loss, all-reduce, optimiser."""
+"""Phases of a rank's time: loading rows, structure encoder, time encoder, exchanges and waiting for
+others, and the rest: loss, all-reduce, optimiser."""
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ def train_ranked(
 
 @dataclass(frozen=True, slots=True)
 class _ChunkRankInput:
-    """What every rank is told."""
+    """Input of every rank."""
 
     workload: SequenceWorkload
     settings: ChunkRankSettings
@@ -174,7 +174,7 @@ class _ChunkRankInput:
 
 @dataclass(slots=True)
 class _ChunkRankOutput:
-    """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
+    """Output of one rank; `seconds` are the slowest rank's, so they are equal on all ranks."""
 
     seconds: list[float]
     warmup: int
@@ -234,6 +234,6 @@ def _phases(meter: Meter) -> dict[str, float]:
 
 
 def stale_history(trainer: ChunkRankTrainer) -> list[StaleEpoch]:
-    """What each epoch so far sent and held back on this rank; [] where all is sent."""
+    """Rows sent and held back by each epoch so far on this rank; [] where all are sent."""
     exchange = trainer.exchange
     return list(exchange.history) if isinstance(exchange, StaleRows) else []

@@ -1,4 +1,4 @@
-"""What workers send each other as a hypergraph, and moves that lower it (our addition to DGC).
+"""Hypergraph of the workers' traffic, and moves that lower it (our addition to DGC).
 
 Label propagation and Algorithm 1 count the weight of cut edges. What is sent is less: a vertex-step
 goes once to a worker, however many there read it. So a net holds a vertex-step and all that hear it

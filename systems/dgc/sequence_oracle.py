@@ -35,7 +35,7 @@ STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceAnswers:
-    """What a trainer answers at one set of parameters.
+    """Results of a trainer at one set of parameters.
 
     Attributes:
         loss: over all that is trained on.

@@ -1,4 +1,4 @@
-"""How a run deals its work out: the paper's systems and switches as values (DGC, section 7.1)."""
+"""Settings of a run: the paper's systems and switches as values (DGC, section 7.1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEMPORAL: Final[tuple[Temporal, ...]] = ("packed", "padded", "packed_sequence")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRankSettings:
-    """How a model is trained on several workers; all but `stale` train the same model.
+    """Settings of training on several workers; all but `stale` train the same model.
 
     Attributes:
         partition: `snapshots` (PSS), `snapshots-contiguous`, `sequences` (PTS), `both` (PSS-TS) or

@@ -66,7 +66,7 @@ SCOPES: Final[tuple[Scope, ...]] = ("rank", "global")
 REACHES: Final[tuple[Reach, ...]] = ("epoch", "past")
 INDEX_FORMS: Final[tuple[IndexForm, ...]] = ("bits", "ids")
 STATES: Final = "state"
-"""How names of exchanges begin that carry states of sequences from one worker to the next."""
+"""Prefix of the exchanges that carry states of sequences from one worker to the next."""
 MOVES: Final = "move"
 """The exchange of rows that change their worker between the encoders."""
 NEVER_STALE: Final = "task"
@@ -149,7 +149,7 @@ class StaleSettings:
         return self if self.moves is not None else replace(self, moves=attention)
 
     def applies(self, name: str) -> bool:
-        """Whether an exchange of this name may hold rows back."""
+        """Return True if an exchange of this name may hold rows back."""
         if self.threshold == 0 or name.startswith(NEVER_STALE):
             return False
         if name.startswith(MOVES):
@@ -229,7 +229,7 @@ class LastSent:
     def choose(
         self, x: Tensor, share: float | None, over_all: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """Which rows to send in this epoch; they become the copies.
+        """Select the rows to send in this epoch; they become the copies.
 
         Args:
             x: [B, W], the rows as they are now; read, not kept.
@@ -292,7 +292,7 @@ class LastSent:
 
 
 class _Route:
-    """What one exchange keeps: its copies on both sides, and how its lists map to rows."""
+    """State of one exchange: its copies on both sides, and the mapping of its lists to rows."""
 
     def __init__(self, lists: RowLists, settings: StaleSettings) -> None:
         self.lists = lists
@@ -309,7 +309,7 @@ class _Route:
         self.arrive = _starts(lists.receive_counts)
 
     def is_constant(self, x: Tensor) -> bool:
-        """Whether the rows are those of the copies, without reading them where `x` was seen."""
+        """Return True if the rows equal the copies; skips reading an `x` seen before."""
         if self._same is not None and self._same[0] is x and self._same[1] == x._version:
             return True
         self._same = x, x._version

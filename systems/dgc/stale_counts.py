@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class StaleEpoch:
-    """What one epoch sent and held back, of one rank; a row to two receivers counts twice.
+    """Rows sent and held back in one epoch by one rank; a row to two receivers counts twice.
 
     Attributes:
         sent, held: rows of the forward pass.
@@ -50,7 +50,7 @@ class StaleEpoch:
 
 
 class BitLists:
-    """Which rows of lists come, one bit for each; the list of every rank begins a byte.
+    """Bit masks of the rows sent from lists; the mask of every rank begins at a byte.
 
     Args:
         counts: rows of each rank's list.

@@ -225,7 +225,7 @@ class Workers:
 
 @dataclass(slots=True)
 class Totals:
-    """What runs have sent, summed over the epochs that count.
+    """Traffic of runs, summed over the epochs that count.
 
     Attributes:
         rows, plain_rows: forward, a row to two readers twice; sent, and without stale aggregation.

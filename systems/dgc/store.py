@@ -21,7 +21,7 @@ from dgbench.systems.dgc.halo_lists import RowLists
 
 
 class _Shelf:
-    """How the rows of one exchange lie on the server.
+    """Layout of the rows of one exchange on the server.
 
     Attributes:
         rows: int64[B], own rows that are pushed, each once.

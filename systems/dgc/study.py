@@ -39,7 +39,7 @@ from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape, shape_of
 
 GUESSES: Final = ("mlp", "mlp, the paper's inputs", "linear", "edges", "vertices")
-"""What predicts a chunk's time, best known first."""
+"""Predictors of a chunk's time, the most accurate known one first."""
 WHOLE: Final = "both"
 """Both encoders of a chunk added up: its workload."""
 FEATURES, HIDDEN = 2, 32
@@ -47,7 +47,7 @@ FEATURES, HIDDEN = 2, 32
 
 @dataclass(frozen=True, slots=True)
 class StudySize:
-    """How many chunks are measured, and how long training lasts.
+    """Number of measured chunks, and length of training.
 
     Attributes:
         train, test: chunks to train on and unseen ones, at most.
@@ -76,7 +76,7 @@ FULL: Final = StudySize(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictors:
-    """What was trained for one encoder of one model.
+    """Predictors that were trained for one encoder of one model.
 
     Attributes:
         mlp, plain: with the lengths of sequences among the inputs, and with the paper's inputs.

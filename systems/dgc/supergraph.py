@@ -38,7 +38,7 @@ _MANY: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCounts:
-    """What one block of a model sends along a cut edge, from a counter run of it (section 3.2).
+    """Traffic of one block of a model along a cut edge, from a counter run of it (section 3.2).
 
     Attributes:
         spatial: exchanges along an edge of a snapshot, in each direction; 2 for the two GCN layers

@@ -182,7 +182,7 @@ class ChunkRankTrainer(SequenceTrainer):
         return right / total if total else 0.0
 
     def _scored(self) -> ScoredOutputs:
-        """What this worker scores, over the rows that `_hidden` gives."""
+        """Scored outputs of this worker, over the rows that `_hidden` gives."""
         scored, rank, time = self.task.scored, self.comm.rank, self.plan.time
         scorer = self.task.owners(self.placement.time)
         mine = scorer == rank

@@ -57,7 +57,7 @@ CLOCKED = 2
 
 @dataclass(slots=True)
 class ChunkRaceResult:
-    """What the contenders did; everything by name.
+    """Result of a race; all fields by name of the contender.
 
     Attributes:
         seconds: of each counted epoch, the slowest rank's.
@@ -204,7 +204,7 @@ def take_rank_turns(
 
 @dataclass(frozen=True, slots=True)
 class _ChunkRaceRankInput:
-    """What every rank is told."""
+    """Input of every rank."""
 
     workload: SequenceWorkload
     data: SnapshotSequence
@@ -219,7 +219,7 @@ class _ChunkRaceRankInput:
 
 @dataclass(slots=True)
 class _ChunkRaceRankOutput:
-    """What one rank tells."""
+    """Output of one rank."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -300,7 +300,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedAnswers:
-    """What trained contenders answer on one rank, everything that they keep as training left it.
+    """Results of trained contenders on one rank, with all that they keep as training left it.
 
     Attributes:
         state: parameters of one of them, at which all were asked; stale rows are all sent for it.

@@ -39,7 +39,7 @@ TEMPORAL: Final = ("state", "time", "move")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What of a model decides its work and its traffic.
+    """Dimensions of a model that determine its work and its traffic.
 
     Attributes:
         feature_dim, hidden_dim: floats of a vertex-step at the input and inside.
@@ -101,7 +101,7 @@ def shape_of(model: SequenceModel) -> Shape:
 
 
 def _learns(model: SequenceModel, k: int) -> bool:
-    """Whether what round k shows depends on a parameter; what it reads does from round 1 on."""
+    """Return True if round k's output depends on a parameter; from round 1 on it always does."""
     if k > 0:
         return True
     kind = next(model.parameters())
@@ -173,7 +173,7 @@ class EpochTraffic:
 def count_traffic(
     data: SnapshotSequence, graph: Supergraph, placement: Placement, shape: Shape
 ) -> EpochTraffic:
-    """What an epoch sends under a placement, to the row, without running the model.
+    """Count the traffic of an epoch under a placement exactly, without running the model.
 
     Args:
         data: the snapshots that `graph` was made of; it may go on after them.

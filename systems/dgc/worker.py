@@ -236,7 +236,7 @@ class Worker:
             return turn(arrange(turn(x, meter, STRUCTURE), self._order, self._back), meter, LOAD)
 
     def _received(self, k: int, number: int, part: _StructureEncoderGroup, piece: Tensor) -> Tensor:
-        """What a part makes of the rows that it has loaded."""
+        """Output of a group of the structure encoder for the rows that it has loaded."""
         if self._held is None or not torch.is_grad_enabled():
             return self.model.receive(k, part.neighbours, piece)
         matrix = part.neighbours.tensors if k == 0 else ()

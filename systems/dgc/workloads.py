@@ -157,7 +157,7 @@ def _kept(path: Path) -> dict[str, list[float]]:
 
 
 def _versions() -> dict[str, str]:
-    """What times of chunks depend on beside the machine, which is in the file's name."""
+    """Versions that the times of chunks depend on; the machine is in the file's name."""
     return {"dgbench": __version__, "torch": str(torch.__version__)}
 
 

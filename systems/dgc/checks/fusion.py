@@ -150,7 +150,7 @@ def _full_size(row: Any) -> float:
 
 @asking(use_rows, NEEDS_CUDA)
 def utilisation(claim: Claim, found: Rows) -> Said:
-    """How much busier the device is with fusion, in points."""
+    """Check the increase of the device's utilisation by fusion, in points."""
     tables = (Table.of([row]).where("utilisation") for row in found)
     used = [table.numbers("setting", "of") for table in tables]
     more, held = ([100 * (by[ON, of] - by[OFF, of]) for by in used] for of in (None, "memory"))

@@ -28,7 +28,7 @@ NO_COST = "the experiment 'fig17' did not run on the paper's graphs"
 FAR_BELOW = 0.1
 """Share of the training time below which a cost is far below it."""
 ABOUT = 0.5
-"""How far, relative, a share of about 4 % may be off."""
+"""Relative tolerance for a share of about 4 %."""
 
 Rows = Sequence[Any]
 Said = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What checks of races share: which rows races rest on, and words for them."""
+"""Helpers of the checks of races: selection of their rows, and words for them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def raced(rows: Rows) -> list[RaceRecord]:
 
 
 def whole(rows: Rows) -> list[RaceRecord]:
-    """What claims on all graphs rest on: real graphs; no twin of them decides."""
+    """Races on real graphs, for claims on all graphs; no twin decides these."""
     return fig12_rows.decisive(races(rows, fig12_rows.NAME))
 
 
@@ -94,7 +94,7 @@ def speedups(name: str) -> Check:
 
 
 def _projected(rows: Rows, name: str, model: str | None = None) -> str:
-    """What projections to eight V100 say beside: gains over the best baseline, by links."""
+    """Describe projections to eight V100: gains over the best baseline, by links."""
     gains: dict[str, list[float]] = {}
     for (_, which, links), epochs in fig12_rows.projected(rows).items():
         gain = fig12_rows.projected_gain(epochs, name)
@@ -191,7 +191,7 @@ def named_cell(title: str, dataset: str, baseline: str) -> Check:
 
 
 def order(dataset: str, *, first: str | None = None, last: str | None = None) -> Check:
-    """Whether a baseline is the fastest, or another the slowest, in all races of a graph."""
+    """Check that a baseline is the fastest, or another the slowest, in all races of a graph."""
 
     @asking(on_graph(dataset, *BASELINE_NAMES), not_raced(dataset))
     def check(claim: Claim, found: Sequence[RaceRecord]) -> Said:
@@ -224,7 +224,7 @@ def amazon_close(claim: Claim, found: Sequence[RaceRecord]) -> Said:
 
 
 def module(fast: str, slow: str) -> Check:
-    """What one module adds, the mean over races on real graphs."""
+    """Check the gain of one module, as the mean over races on real graphs."""
 
     @any_graph
     def check(claim: Claim, rows: Rows) -> Finding:
@@ -256,7 +256,7 @@ def _on_all_four(rows: Rows) -> list[RaceRecord]:
 
 @asking(_on_all_four, "chunk fusion was not raced on all four graphs")
 def stack_gains_most(claim: Claim, found: Sequence[RaceRecord]) -> Said:
-    """What chunk fusion gains on Stack against the other three graphs, by model."""
+    """Check the gain of chunk fusion on Stack against the other three graphs, by model."""
     gains: dict[str, dict[str, Ratio]] = {}
     for one in found:
         gains.setdefault(one.model, {})[one.dataset] = one.gain(PLAIN, EXACT)

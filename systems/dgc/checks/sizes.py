@@ -97,7 +97,7 @@ def windows(claim: Claim, found: Table) -> Said:
 
 @asking(lambda rows: races(rows, "fig12"), "no epoch of Figure 12 was timed in this run")
 def protocol(claim: Claim, found: Sequence[RaceRecord]) -> Said:
-    """How the main race is timed: epochs, workers, and what lies inside the time."""
+    """Check the timing protocol of the main race: epochs, workers, and the timed parts."""
     epochs = min(len(one.turns(name)) for one in found for name in one.names)
     ranks, device = max(one.ranks for one in found), found[0].row.device
     return {

@@ -25,9 +25,9 @@ Rows = Sequence[Any]
 Said = dict[str, Any]
 
 WITHIN_POINTS: Final = 2.0
-"""How far a loss of accuracy may lie from a printed one, in points."""
+"""Tolerance of a loss of accuracy against a printed one, in points."""
 WITHIN_SAVED: Final = 5.0
-"""How far a saving may lie from a printed one, in percent of the traffic."""
+"""Tolerance of a saving against a printed one, in percent of the traffic."""
 FIXED: Final = {"0.1D": 0.1, "0.3D": 0.3, "0.5D": 0.5, "0.7D": 0.7, "0.9D": 0.9}
 PLAIN: Final = {"0": "without"}
 """Our names of columns that have another one in the ledger."""
@@ -258,7 +258,7 @@ def _thresholds(rows: Rows) -> Table:
 @any_graph
 @asking(_thresholds, "the experiment 'stale_ablation' did not run", evidence="counted")
 def eq6_direction(claim: Claim, found: Table) -> Said:
-    """Whether the printed formula grows as the loss falls, as the text says it should."""
+    """Check that the printed formula grows as the loss falls, as the text says."""
     changes: dict[bool, list[float]] = {True: [], False: []}
     for first, last in zip(found.where(of="first"), found.where(of="last"), strict=True):
         changes[first["setting"] == "printed"].append(last.value - first.value)
@@ -351,7 +351,7 @@ def static_epinion(claim: Claim, rows: Rows) -> Finding:
 
 
 def _held_words(runs: Sequence[StaleRunPoint]) -> str:
-    """Which runs a mean or range is over."""
+    """Describe the runs that a mean or range covers."""
     graphs = list(dict.fromkeys(BY_NAME[run.dataset].title for run in runs))
     models = list(dict.fromkeys(MODEL_TITLES[run.model] for run in runs))
     return f"{', '.join(models)} on {', '.join(graphs)}, not on the paper's graphs"

@@ -98,7 +98,7 @@ def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def _series(timed: Sequence[Timed]) -> dict[str, list[Timed]]:
-    """What was timed of one family with one kind of ends, levels ascending."""
+    """Timed epochs by family and kind of ends, levels ascending."""
     found: dict[str, list[Timed]] = {}
     for one in timed:
         found.setdefault(f"epochs, {one.family}, {one.ends}", []).append(one)

@@ -1,4 +1,4 @@
-"""What DGC's experiments share: words for rows, rows that failed, and threads."""
+"""Helpers of DGC's experiments: words for rows, rows that failed, and threads."""
 
 from __future__ import annotations
 

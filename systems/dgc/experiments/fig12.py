@@ -64,7 +64,7 @@ FAIR_IN_QUICK: Final = ("dysat", (FUSED[PTS], CONTIGUOUS))
 that came closest to DGC."""
 
 BAR: Final = 1.25
-"""What DGC has to gain over the best baseline on average, on 4 ranks over Gloo."""
+"""Target gain of DGC over the best baseline on average, on 4 ranks over Gloo."""
 
 QUICK: Final = "sx-mathoverflow"
 WIRED: Final = (QUICK, "email-eu-core")
@@ -75,7 +75,7 @@ TOTALS_S: Final = {"smoke": 0.0, "quick": 24.0, "full": 90.0, "paper": 600.0}
 """Seconds of a cell that turns beyond the fewest may fill."""
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
 STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
-"""What each contender adds to the one before it."""
+"""Feature that each contender adds to the one before it."""
 MODULES: Final = {
     words: Contender("dgc", switch=switch)
     for (_, words), switch in zip(STEPS, ("pgc", "", "stale"), strict=True)

@@ -1,4 +1,4 @@
-"""What rows of Figure 12 say: the main race, means over races, and projected epochs."""
+"""Rows of Figure 12: the main race, means over races, and projected epochs."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _observe(found: Measurement, name: str, groups: int, rows: int, zeros: int, 
 def _recount(
     data: Any, dealt: Any, plans: dict[str, Any], loaders: dict[str, Loader]
 ) -> Measurement:
-    """What a row counts: rows edge by edge, bytes from the tensors that were loaded."""
+    """Recount a row's values: rows edge by edge, bytes from the tensors that were loaded."""
     edges, placement = EdgeRecount(data), dealt.placement
     unit, worker = placement.unit.numpy(), placement.structure.numpy()
     mine = int(np.bincount(placement.structure.numpy(), minlength=placement.workers).argmax())
@@ -252,7 +252,7 @@ def _counter(device: torch.device) -> Callable[[], float]:
 def _sampled(
     ask: Callable[[], float], step: Callable[[], Any], seconds: float
 ) -> tuple[list[float], int]:
-    """What `ask` says every PERIOD_S while `step` is called for some time, and calls of it."""
+    """Call `step` for some seconds; samples of `ask` every PERIOD_S, and number of calls."""
     samples: list[float] = []
     stop = threading.Event()
 

@@ -230,7 +230,7 @@ class _Parted:
             _observe_evenness(out, loads, method=name, dataset=self.name)
 
     def recomputed(self, found: Study, seconds: list[float]) -> Measurement:
-        """What `balances` observes, chunk by chunk."""
+        """Recompute the values of `balances` chunk by chunk."""
         out = Measurement()
         for name in WORKLOADS:
             loads = [0.0] * WORKERS

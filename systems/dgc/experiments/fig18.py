@@ -182,7 +182,7 @@ Curves = dict[str, dict[str, list[float]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trained:
-    """What one rank tells, by system.
+    """Results of one rank, by system.
 
     Attributes:
         start: outputs of the untrained model.
@@ -262,7 +262,7 @@ class Trained:
 
     @property
     def twin(self) -> bool:
-        """Whether the data are synthetic."""
+        """True if the data are synthetic."""
         return bool(self.row.data.get("twin"))
 
     @property

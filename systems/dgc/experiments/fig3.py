@@ -73,7 +73,8 @@ class Fig3(SizesOfGraphs):
 
 
 def observe_spread(out: Measurement, kind: str, numbers: np.ndarray) -> None:
-    """How much numbers >= 0 differ: Gini index, mean, largest and 90th percentile over the median.
+    """Observe the spread of numbers >= 0: Gini index, mean, largest and 90th percentile over the
+    median.
 
     Where the median is 0 these are multiples of 1.
     """
@@ -87,7 +88,7 @@ def observe_spread(out: Measurement, kind: str, numbers: np.ndarray) -> None:
 
 
 def recomputed(found: Lifetimes) -> Measurement:
-    """What the values follow from by definition: a recount, value by value."""
+    """Recompute the values from their definition, by a recount."""
     recount, out = found.recount, Measurement()
     of = {"lengths": (recount.lengths, found.steps, LENGTH_GRID)}
     if recount.all:

@@ -132,7 +132,7 @@ def winner(one: RaceRecord) -> str:
 
 
 def decided(one: RaceRecord) -> bool:
-    """Whether the interval of its lead over each other baseline lies above 1x."""
+    """Return True if the interval of its lead over each other baseline lies above 1x."""
     first = winner(one)
     return all(one.gain(n, first).side > 0 for n in BASELINE_NAMES if n != first)
 

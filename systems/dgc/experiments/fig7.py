@@ -34,7 +34,7 @@ from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chun
 
 WORKERS = 4
 CHOSEN = ("fewest edges", "most edges", "fewest padded rows", "most padded rows")
-"""Which four of the chunks of full size are timed."""
+"""Selection of the four chunks of full size that are timed."""
 PARTS = ("structure", "time", "padded")
 FULL_SIZE = 0.95
 """Vertex-steps, as a share of the cap, from which on a chunk counts as of full size."""

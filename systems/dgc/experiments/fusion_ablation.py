@@ -1,4 +1,4 @@
-"""What each half of chunk fusion brings, and that neither changes results (section 5.1)."""
+"""Gain of each half of chunk fusion, and a check that neither changes results (section 5.1)."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _observe_gaps(
     outputs: Mapping[str, Tensor],
     slopes: Mapping[str, Mapping[str, Tensor]],
 ) -> None:
-    """How far fused results lie from unfused ones, forward and backward, and at most."""
+    """Observe deviations of fused from unfused results, forward, backward, and largest."""
     grads = {name: torch.cat([g.flatten() for g in of.values()]) for name, of in slopes.items()}
     worst = 0.0
     for name in (SPATIAL, TEMPORAL, ON):

@@ -1,4 +1,4 @@
-"""What every partition sends, on the data held here (sections 2.2, 3 and 7.2)."""
+"""Traffic of every partition on the data available here (sections 2.2, 3 and 7.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each part of the partition is worth: every switch of section 3, and our additions."""
+"""Ablation of the partition: every switch of section 3, and our additions."""
 
 from __future__ import annotations
 

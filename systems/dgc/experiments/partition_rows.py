@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dgbench.systems.base.sequences import SequenceWorkload
 
 BASELINES: Final = ("snapshots", "sequences", "both")
-"""What the paper compares with; contiguous snapshots stand beside them."""
+"""Baselines of the paper; contiguous snapshots are compared besides them."""
 
 PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
     "snapshots": by_snapshots,
@@ -190,7 +190,7 @@ def observe_work(
 def _recount(
     edges: EdgeRecount, placement: Placement, shape: Shape, dims: Mapping[str, Any]
 ) -> Measurement:
-    """What a row says of one placement, by a count over all edges."""
+    """Recount a row's values for one placement, over all edges."""
     by_name, found = edges.bytes(placement, shape), Measurement()
     sent = sum(by_name.values())
     spatial = sum(count for name, count in by_name.items() if name.startswith(SPATIAL))

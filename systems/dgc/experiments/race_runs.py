@@ -67,7 +67,7 @@ FAIR: Final = (*FUSED.values(), CONTIGUOUS)
 TITLES: Final = {PSS: "PSS", PTS: "PTS", PSS_TS: "PSS-TS"}
 PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
-"""What a figure says of the phases of a race."""
+"""Note of a figure on the phases of a race."""
 
 FEWEST: Final = 20
 """Scored vertex-steps below which a row says that its accuracy means nothing."""
@@ -124,7 +124,7 @@ def kept(dataset: str, preset: Preset) -> int | None:
 
 
 def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> SequenceWorkload:
-    """What a race trains: the last snapshots of a graph, so many as `KEPT` says."""
+    """Workload of a race: the last snapshots of a graph, so many as `KEPT` says."""
     return workload(
         BY_NAME[dataset], model, preset, **{"snapshots": kept(dataset, preset), **fields}
     )
@@ -395,7 +395,7 @@ class RaceRecord:
 
     @property
     def twin(self) -> bool:
-        """Whether the data are synthetic."""
+        """True if the data are synthetic."""
         return bool(self.row.data.get("twin"))
 
     @property
@@ -404,7 +404,7 @@ class RaceRecord:
 
     @property
     def link(self) -> str:
-        """What rows travelled over: `gloo`, or the emulated `wire`."""
+        """Link that rows travelled over: `gloo`, or the emulated `wire`."""
         return str(self.row.params.get("link", "gloo"))
 
     @property
@@ -425,7 +425,7 @@ class RaceRecord:
         return self._numbers.get((metric, name, phase), [0])[-1]
 
     def has(self, metric: str, name: str) -> bool:
-        """Whether a contender has such a number."""
+        """Return True if a contender has such a number."""
         return (metric, name, None) in self._numbers
 
     def spent(self, phase: str, name: str) -> float:
@@ -437,7 +437,7 @@ class RaceRecord:
         return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
 
     def gain(self, slow: str, fast: str) -> Ratio:
-        """How many times faster one contender is than another, turn by turn."""
+        """Speedup of one contender over another, turn by turn."""
         found = paired_ratio(self.turns(slow), self.turns(fast), method="sign")
         return Ratio(
             value=found.value,

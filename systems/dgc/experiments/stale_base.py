@@ -1,4 +1,4 @@
-"""What the tables of stale aggregation share: their cells and their figures."""
+"""Cells and figures shared by the tables of stale aggregation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StaleTable(Experiment):
         ]
 
     def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
-        """What a cell trains, the costliest first."""
+        """Training jobs of a cell, the costliest first."""
         return [
             StaleJob(dataset, model, self.settings[preset], preset)
             for dataset in str(cell.params["graphs"]).split()
@@ -127,7 +127,7 @@ def of_held(rows: Sequence[Any], experiment: str, setting: str) -> list[StaleRun
 
 
 def said(rows: Sequence[Any], experiment: str, setting: str) -> str:
-    """What a setting saves and costs on held data, in words; "" without runs."""
+    """Savings and cost of a setting on available data, in words; "" without runs."""
     found = mean(of_held(rows, experiment, setting))
     if not found.runs:
         return ""

@@ -1,4 +1,4 @@
-"""What rows of stale aggregation say: each run beside the one that sends everything, and means."""
+"""Rows of stale aggregation: each run beside the one that sends everything, and means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the experiments on stale aggregation train, many runs in a process that is started once.
+"""Training runs of the experiments on stale aggregation, many in a process that is started once.
 
 Accuracy is the mean over the last epochs, measured with fresh rows; a run's savings are of all its
 epochs, the first, which sends everything, included.
@@ -136,7 +136,7 @@ class StaleJob:
         return {"dataset": self.dataset, "model": self.model}
 
     def workload(self) -> SequenceWorkload:
-        """What is trained."""
+        """Workload of the job."""
         return workload(
             BY_NAME[self.dataset],
             self.model,
@@ -179,7 +179,7 @@ class Learned:
 
 @dataclass(slots=True)
 class StaleJobResult:
-    """What a job found.
+    """Result of a job.
 
     Attributes:
         learned: by setting.
@@ -263,7 +263,7 @@ def run_job(job: StaleJob) -> StaleJobResult:
 
 @dataclass(slots=True)
 class _EpochRecord:
-    """What a run shows on its way.
+    """Record of a run in progress.
 
     Attributes:
         epochs: those before which parameters are kept, with the epoch before each.

@@ -27,7 +27,7 @@ MAX_LOSS_GAP: Final = 1e-4
 
 @dataclass(slots=True)
 class _StoreRankOutput:
-    """What one rank tells: of all epochs losses, of those that count seconds, of one the rest."""
+    """Results of one rank: losses of all epochs, seconds of those that count, the rest of one."""
 
     losses: list[float]
     seconds: list[float]
@@ -99,7 +99,7 @@ def _be(comm: Communicator, job: StaleJob, server: bool) -> _StoreRankOutput:
 
 
 def store_words(row: object) -> list[str]:
-    """What each comparison of a row says, in words."""
+    """Describe each comparison of a row in words."""
     words = []
     compared = Table.of([row]).where(("exchanged", "epoch_time"), method=("store", "plain"))
     for (dataset, model), mine in compared.by("dataset", "model").items():

@@ -154,7 +154,7 @@ def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def agrees(row: Any) -> dict[str, bool]:
-    """Which printed numbers a counted row has: by its best rule and way to count edges."""
+    """Compare a row's counts with the printed numbers, by its best rule and way to count edges."""
     printed, found = BY_NAME[row.params["dataset"]].printed, Table.of([row])
     counted = {
         "snapshots": found.where("snapshots").values,

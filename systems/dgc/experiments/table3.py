@@ -123,7 +123,7 @@ class Table3(StaleTable):
 
 
 def _verdict(m: Mean) -> str:
-    """Whether a mean reaches the bar by rows, and by bytes beside it."""
+    """Say in words if a mean reaches the bar by rows, and by bytes beside it."""
     if m.drop > _BAR_LOST:
         return "missed, as more accuracy is lost"
     by_rows, by_bytes = (v >= _BAR_SAVED for v in (m.saved_rows, m.saved_bytes))
