@@ -118,7 +118,7 @@ class HybridSplit(PartitionedPass):
         return sum(needs(target, source, self.parts).shape[1] for source, target in pairs)
 
     def shares(self, times: range) -> GroupShares:
-        """How the block `times` is dealt out."""
+        """Partition of the block `times` over ranks."""
         return GroupShares(times, tuple(self.rows), self.comm.size, self.pieces)
 
     def held(self, times: range) -> range:

@@ -61,7 +61,7 @@ def parts_of(blocks: Sequence[range]) -> VertexParts:
 
 @dataclass(frozen=True)
 class GroupShares:
-    """How a block of the timeline is dealt out over P ranks in groups.
+    """Partition of a block of the timeline over P ranks in groups.
 
     Rank r is member r % group of group r // group. For convolutions it owns its member's rows of
     its group's steps; for temporal halves the r-th of P equal shares of the vertices, at all steps.

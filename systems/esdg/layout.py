@@ -1,4 +1,4 @@
-"""How matrices lie on the device where they are coordinates, and degree scales made there."""
+"""Layout of matrices in coordinate form on the device, and degree scales formed there."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ Answer = Callable[[PlainTimeline], Tensors]
 
 @dataclass(frozen=True, slots=True)
 class ResultRequest:
-    """What a trainer is asked for.
+    """Request for a trainer's results.
 
     Attributes:
         steps: whose outputs are kept.

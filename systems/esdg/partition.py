@@ -48,7 +48,7 @@ def consecutive(whole: range, parts: int) -> list[range]:
 
 @dataclass(frozen=True)
 class BlockShares:
-    """How a block is dealt out.
+    """Partition of a block over P ranks.
 
     Attributes:
         times: the block.

@@ -96,7 +96,7 @@ class SnapshotSplit(PartitionedPass):
         self._read: dict[range, ScoredRows] = {}
 
     def shares(self, times: range) -> BlockShares:
-        """How the block `times` is dealt out."""
+        """Partition of the block `times` over ranks."""
         return BlockShares(times, self.num_nodes, self.comm.size, self.pieces)
 
     def held(self, times: range) -> range:
@@ -163,7 +163,7 @@ class SnapshotSplit(PartitionedPass):
         return list(self.comm.all_gather(own, rows).unbind(0))
 
     def _scores(self, times: range, held: range) -> tuple[Tensor, ...]:
-        """What a head is given beside the outputs of these steps, in their order."""
+        """Inputs of a head besides the outputs of these steps, in their order."""
         place = self._positions(times)
         if self.task.workload.task == "link":
             pairs, labels = zip(*map(self.task.pairs, held), strict=True)
@@ -175,7 +175,7 @@ class SnapshotSplit(PartitionedPass):
         return (ordered,)
 
     def _reads(self, times: range) -> ScoredRows:
-        """What the loss of a block reads; made once."""
+        """Rows that the loss of a block reads; cached."""
         if times not in self._read:
             self._read[times] = ScoredRows.build(self.task, self.shares(times), self.comm.rank)
         return self._read[times]

@@ -27,7 +27,7 @@ Partition = Literal["snapshot", "vertex", "hybrid"]
 PARTITIONS: Final[tuple[Partition, ...]] = ("snapshot", "vertex", "hybrid")
 
 TEST_SEED: Final = 7919
-"""What is added to a workload's seed to draw the pairs that predictions are tested on."""
+"""Offset of a workload's seed for the pairs that predictions are tested on."""
 
 
 class SnapshotRankTrainer(TimelineTrainer):
@@ -213,7 +213,7 @@ class SnapshotRankTrainer(TimelineTrainer):
             self.delivery.close()
 
     def _deliver(self, difference: bool, precompute: bool) -> Delivery:
-        """What brings this rank's share of every block."""
+        """Open the delivery of this rank's share of every block."""
         own = self._own_steps()
         # Without checkpoints all blocks stay until the backward pass, so each needs its slots.
         held = [max(map(len, own))] if self.checkpoint else [sum(map(len, own))]

@@ -1,4 +1,4 @@
-"""How a timeline is cut into blocks, and what the blocks need in memory (ESDG, section 3.1).
+"""Cut of a timeline into blocks, and the memory that the blocks need (ESDG, section 3.1).
 
 With nb blocks of bsize = T / nb snapshots a device holds at its peak what the backward pass of one
 block needs, and what every border keeps:

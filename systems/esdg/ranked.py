@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 PHASES: Final = ("transfer", "compute", "exchange", "update")
-"""What a rank's time is split into; `exchange` is the time it waits for others."""
+"""Phases of a rank's time; `exchange` is the time it waits for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRankSettings:
-    """How the work is dealt out and what is kept; every choice trains the same model.
+    """Settings of partitioning and checkpointing; every choice trains the same model.
 
     Attributes:
         partition: `snapshot` (ESDG 4.2), `vertex` (its baseline, 4.1) or `hybrid` (6.5).
@@ -242,7 +242,7 @@ def train_ranked(
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotRankInput:
-    """What every rank is told."""
+    """Input of every rank."""
 
     workload: TimelineWorkload
     settings: SnapshotRankSettings
@@ -255,7 +255,7 @@ class _SnapshotRankInput:
 
 @dataclass(slots=True)
 class _SnapshotRankOutput:
-    """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
+    """Output of one rank; `seconds` are the slowest rank's, so they are equal on all ranks."""
 
     seconds: list[float]
     warmup: int

@@ -19,7 +19,7 @@ Key = tuple[int, str, int]
 
 
 class BlockCache:
-    """What the exchanges of one block brought, without history."""
+    """Cache of the rows received in the exchanges of one block, without history."""
 
     def __init__(self) -> None:
         self._held: dict[Key, Tensor] = {}
@@ -33,7 +33,7 @@ class BlockCache:
         self._held[key] = received.detach()
 
     def take(self, key: Key) -> Tensor | None:
-        """What was put there, once; None where there is nothing (left)."""
+        """Remove and return the rows of `key`; None if there are none (left)."""
         return self._held.pop(key, None)
 
 

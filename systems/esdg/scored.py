@@ -1,4 +1,4 @@
-"""What of the last layer's outputs a rank's loss reads, and the exchange that brings that alone.
+"""Exchange of only those outputs of the last layer that a rank's loss reads.
 
 The snapshot partition (ESDG, section 4.2) takes all outputs of the last temporal half back to the
 owners of the snapshots. Link prediction reads the ends of a tenth as many pairs as there are edges,

@@ -280,7 +280,7 @@ class EsdgTrainer(TimelineTrainer):
 
     @property
     def _values(self) -> bool:
-        """Whether values travel."""
+        """True if values are transferred."""
         return self.form.ship_values or self._weighted
 
     @property

@@ -41,7 +41,8 @@ TOPOLOGY_SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class TransferFormat:
-    """What travels of a snapshot, and what the device makes itself; every choice is exact.
+    """Format of a transferred snapshot, and the parts that the device computes; every choice is
+    exact.
 
     Attributes:
         difference: send changes; off, every snapshot goes as coordinates (the paper's Base).
@@ -69,7 +70,7 @@ class TransferFormat:
 
     @property
     def normalised(self) -> bool:
-        """Whether entries travel as those of A-hat, to be used as they are."""
+        """True if entries are transferred as those of A-hat, to be used as they are."""
         return self.ship_loops and self.ship_values
 
     def shipped(self, csr: Csr, norm: str) -> Csr:
@@ -261,7 +262,7 @@ class Delivery:
         return spmm(csr, x, rows, cols, self_loop=True)
 
     def difference(self, t: int) -> Difference:
-        """What travels of a snapshot's matrix."""
+        """Transferred difference of a snapshot's matrix."""
         return self._parcels[t].difference
 
     def topology_bytes(self, blocks: Sequence[range]) -> int:

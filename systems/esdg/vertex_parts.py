@@ -32,7 +32,7 @@ Method = Literal["pymetis", "kahypar", "propagation", "ranges"]
 METHODS: Final[tuple[Method, ...]] = ("pymetis", "kahypar", "propagation", "ranges")
 _PACKAGES: Final = ("pymetis", "kahypar")
 IMBALANCE: Final = 0.03
-"""How much heavier than the mean the heaviest part may be."""
+"""Largest excess of a part's weight over the mean, relative to it."""
 
 _MAX_WEIGHT: Final = 2**30
 

@@ -1,4 +1,4 @@
-"""Which rows a rank must be told by which other, made once (ESDG, section 4.1)."""
+"""Send and receive lists of rows between ranks, made once (ESDG, section 4.1)."""
 
 from __future__ import annotations
 

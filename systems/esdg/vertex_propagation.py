@@ -71,7 +71,7 @@ def propagate(
 def _agreed(
     source: np.ndarray, to: np.ndarray, gain: np.ndarray, weight: np.ndarray, room: np.ndarray
 ) -> np.ndarray:
-    """Which moves are made: as much as comes the other way, then what there is room for."""
+    """Select the moves to make: as many as come the other way, then those that fit."""
     size = len(room)
     lane, back = source * size + to, to * size + source
     wanted = np.bincount(lane, weight, size * size)

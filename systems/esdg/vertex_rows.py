@@ -224,7 +224,7 @@ def temporal(
 
 
 def can_scan(model: TimelineModel, device: torch.device) -> bool:
-    """Whether there are compiled scans for a model there; of doubles on CUDA there are none."""
+    """Return True if there are compiled scans for a model on a device; none for doubles on CUDA."""
     return device.type != "cuda" or next(model.parameters()).dtype == torch.float32
 
 

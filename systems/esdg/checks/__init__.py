@@ -1,1 +1,1 @@
-"""What ESDG's rows say of its claims, by subject; `claims.CHECKS` names which says what."""
+"""Checks of ESDG's claims by subject; `claims.CHECKS` maps claims to them."""

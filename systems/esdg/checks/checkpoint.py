@@ -16,7 +16,7 @@ from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 NONE: Final = "the experiment 'memory' did not run"
 WAYS: Final = ("ours", "paper")
 WITHIN: Final = 0.1
-"""How far a measured peak may lie from its plan."""
+"""Relative tolerance of a measured peak against its plan."""
 
 
 def _sizes(rows: Sequence[Any]) -> list[Any]:
@@ -43,7 +43,7 @@ def _shown(least: dict[str, int | None]) -> str:
 
 
 def oom_below(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Whether most configurations need the printed number of GPUs without checkpoint.
+    """Check that most configurations need the printed number of GPUs without checkpoint.
 
     A formula says what must be held, not what the authors' program took beside it, so that it can
     point to or away from what they saw run out of memory, and no more.
@@ -145,7 +145,7 @@ def fewer_blocks(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def transfer_twice(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """How often a snapshot is brought in an epoch, counted where it arrives."""
+    """Check the number of transfers of a snapshot per epoch, counted where it arrives."""
     found = _swept(rows)
     if not found:
         return missing(NONE)

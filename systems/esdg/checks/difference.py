@@ -189,7 +189,7 @@ def gains_shrink(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def cdgcn(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """What the difference gains on raw snapshots of real data, at most."""
+    """Check the largest gain of the difference on raw snapshots of real data."""
     counted = [row for row in byte_rows(rows) if not row.data.get("twin")]
     if not counted:
         return missing("no real graph of the paper's was counted in this run")

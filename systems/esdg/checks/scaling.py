@@ -82,7 +82,8 @@ def strong(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def _left_out(found: fig5_curves.Curves) -> str:
-    """What the projection does not hold, and what it comes to with exchanges as slow as printed."""
+    """Describe the costs left out of the projection, and its result with exchanges as slow as
+    printed."""
     ends: dict[str, list[float]] = {}
     for lines in found.values():
         for key, line in lines.items():
@@ -140,7 +141,7 @@ def sublinear(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """What one rank's share takes less than the whole, at up to 16 ranks."""
+    """Check the gain of one rank's share over the whole, at up to 16 ranks."""
     found = list(fig5_curves.share_rows(rows).values())
     if not found:
         return missing(NONE5)
@@ -365,7 +366,7 @@ def _times(
 
 
 def _turns(times: Mapping[int, float]) -> tuple[bool, ...]:
-    """Whether each step to more ranks takes longer."""
+    """For each step to more ranks, True if it takes longer."""
     values = [times[p] for p in sorted(times)]
     return tuple(b > a for a, b in pairwise(values))
 

@@ -31,7 +31,7 @@ NO_SAMPLE = "needs real data of the paper's generator: dgbench data get amlsim-2
 PASSES = 3
 SMALL = "20 000 accounts stand for a million"
 ALIKE = 0.25
-"""How far apart two volumes that are `about equal` may be."""
+"""Tolerance within which two volumes are `about equal`."""
 INSIGNIFICANT = 0.01
 MUCH = 10
 """From how many times as long on preparation `costs much`."""
@@ -100,12 +100,12 @@ def _vertex_steps(row: Any) -> int:
 
 
 def _bound(row: Any) -> int:
-    """What ranks send at most, however many they are."""
+    """Upper bound of the floats that ranks send, for any number of ranks."""
     return PASSES * _width(row) * _vertex_steps(row)
 
 
 def _uneven(row: Any) -> bool:
-    """Whether ranks have shares of different sizes, of steps and of vertices."""
+    """Return True if ranks have shares of different sizes, both of steps and of vertices."""
     ranks = row.params["ranks"]
     return bool(number(row, "snapshots") % ranks and number(row, "vertices") % ranks)
 
@@ -193,7 +193,7 @@ def evolvegcn(claim: Claim, rows: Rows) -> Finding:
 
 
 def vertex_volume(claim: Claim, rows: Rows) -> Finding:
-    """What trained epochs sent against 18 floats per remote reader, and the pairs' ends."""
+    """Check trained epochs' traffic against 18 floats per remote reader, and the pairs' ends."""
     found = _trained(rows)
     if not found:
         return missing(NONE)
@@ -286,7 +286,7 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
 
 
 def cross(claim: Claim, rows: Rows) -> Finding:
-    """Which of both partitions sends more, at 4, 16 and 64 ranks."""
+    """Check which of both partitions sends more, at 4, 16 and 64 ranks."""
     model = _model(claim)
     found = _sample(rows, model)
     walks = {r.params["ranks"]: r for r in walked(rows, model=model)}

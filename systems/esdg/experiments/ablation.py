@@ -1,4 +1,4 @@
-"""What each technique of the one-process trainer brings, and what each choice of form costs.
+"""Ablation of the one-process trainer: gain of each technique, and cost of each layout.
 
 Settings of a cell take turns inside one process, epoch by epoch, so that what disturbs the machine
 disturbs all of them. On a CPU inputs are copied into memory apart, so that bytes really move.

@@ -1,4 +1,4 @@
-"""What the experiments on the graph difference share: lives of edges, and bytes counted from them.
+"""Helpers of the experiments on the graph difference: lives of edges, and byte counts from them.
 
 No snapshot is made for a count: how many entries a smoothed snapshot has, gains and loses follows
 from how long its edges wait between occurrences (`datasets.transforms.EdgeLives`).
@@ -121,7 +121,7 @@ class Occurrences:
         return cls(events, bins.long(), steps, describe(events))  # type: ignore[arg-type]
 
     def lives(self) -> EdgeLives:
-        """How long its edges wait between occurrences."""
+        """Gaps between the occurrences of its edges."""
         events = self.events
         return EdgeLives.of_events(events.src, events.dst, self.bins, self.steps, events.num_nodes)
 

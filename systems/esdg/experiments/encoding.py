@@ -1,4 +1,4 @@
-"""What making and applying a graph difference costs (section 3.2): time, bandwidth, bytes."""
+"""Cost of making and applying a graph difference (section 3.2): time, bandwidth, bytes."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ def transfer_share(row: Any, name: str) -> float:
 
 
 def noise(rows: Sequence[Any], phase: str | None = None) -> float | None:
-    """How far apart times of equal inputs came out at most, as a fraction; None without such.
+    """Largest relative difference between times of equal inputs, as a fraction; None without such.
 
     Args:
         phase: `transfer`, `copy` or, as None, the epoch.

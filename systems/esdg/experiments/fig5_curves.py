@@ -1,4 +1,4 @@
-"""What the rows of Figure 5 say, and the epochs on the paper's cluster that follow from them."""
+"""Curves of Figure 5, and the epochs on the paper's cluster that are projected from its rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "fig5"
 
 
 def job_of(row: Any, **fields: Any) -> ProjectedModel:
-    """What a row of `shares` projects: its graph at the size of Table 1."""
+    """Projected model of a row of `shares`: its graph at the size of Table 1."""
     plain = number(row, "estimate", of="snapshot")
     job = ProjectedModel(
         model=str(row.params["model"]),
@@ -68,7 +68,7 @@ def link_errors(rows: Sequence[Any]) -> tuple[float | None, float | None]:
 
 
 def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """How many times faster a V100 is than a thread here, by reading and model."""
+    """Speed of a V100 relative to a thread of this machine, by interpretation and model."""
     found = share_rows(rows)
     if not found:
         return {}

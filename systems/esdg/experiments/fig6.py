@@ -174,7 +174,7 @@ class Fig6(Experiment):
 
 @dataclass(slots=True)
 class _VolumeRankOutput:
-    """What one rank tells, by partition (`snapshot64` in float64).
+    """Output of one rank, by partition (`snapshot64` in float64).
 
     Attributes:
         curves: of what it trained.
@@ -322,11 +322,11 @@ def _accuracy_checks(
 
 
 DRAWN: Final = ("edges", "positives", "negatives", "rounded_up")
-"""What is counted of the pairs that a loss scores."""
+"""Counted quantities of the pairs that a loss scores."""
 
 
 def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> Measurement:
-    """How many edges there are at the target snapshots, and how many pairs are scored."""
+    """Numbers of edges at the target snapshots, and of scored pairs."""
     todo = TimelineTask(data, task)
     total = dict.fromkeys(DRAWN, 0)
     for t in range(todo.steps):

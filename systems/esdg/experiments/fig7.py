@@ -320,8 +320,8 @@ def share_rows(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """How many times faster a V100 is than a thread here, by reading and model; the reading
-    `printed` is that of Figure 5."""
+    """Speed of a V100 relative to a thread of this machine, by interpretation and model; the
+    interpretation `printed` is that of Figure 5."""
     found = share_rows(rows)
     if not found:
         return {}

@@ -48,7 +48,7 @@ DEVICE_BYTES: Final = 32 * 2**30
 """Of a V100 with 32 GB, all of it (6.1)."""
 
 SPARSE: Final = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
-"""Which size of Table 1 a model's matrices have."""
+"""Size of Table 1 that a model's matrices have."""
 
 COSTS: Final = ("formula", "ours", "torch")
 COST_TITLES: Final = {
@@ -77,7 +77,7 @@ SMALL: Final = (1024, 9, 6)
 """N, T and edge life of a graph whose tensors are measured."""
 
 PEAK_WITHIN: Final = 0.15
-"""How far a plan may be off the peak of a small graph, with a snapshot on its way."""
+"""Relative tolerance of a plan against the peak of a small graph, with a snapshot on its way."""
 
 PAPERS_WAY: Final = {"lean": False, "prefetch": False}
 """Every block is brought, then run, twice."""
@@ -261,7 +261,7 @@ def _observe_traffic(found: Measurement, traffic: Mapping[str, int], **where: An
 
 
 def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
-    """Which number of blocks a budget gets, and whether it is kept."""
+    """Observe the number of blocks planned for each budget, and if the budget is kept."""
     data = load_timeline(task)
     steps = len(data) - 1
     whole = _open(task, data, context, {}, nb=1)

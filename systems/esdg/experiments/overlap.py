@@ -215,7 +215,8 @@ def observed(found: OverlapTurns, media: Sequence[Medium]) -> Measurement:
 
 
 def hideable_seconds(exposed_s: float, convolve_s: float, pieces: int) -> float:
-    """What k pieces could hide: the shorter of both, but for the piece that stands alone."""
+    """Seconds that k pieces could hide: the shorter of both, except for the piece that stands
+    alone."""
     return min(exposed_s, convolve_s) * (pieces - 1) / pieces
 
 

@@ -37,7 +37,7 @@ REPEATS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """What exchanges travel on.
+    """Link that exchanges travel on.
 
     Attributes:
         name: what rows call it.
@@ -66,7 +66,7 @@ class Turn:
 
 @dataclass(slots=True)
 class OverlapTurns:
-    """What was found.
+    """Result of the turns over media and numbers of pieces.
 
     Attributes:
         turns: (medium, pieces) -> epochs in order; those of one index are neighbours in time.
@@ -95,7 +95,7 @@ class OverlapTurns:
 
 @dataclass(slots=True)
 class _OverlapRankOutput:
-    """What one rank tells."""
+    """Output of one rank."""
 
     turns: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
     wires: dict[str, LinkEmulation] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What Figures 5 and 7 measure on ranks of this machine, and count without any."""
+"""Measurements of Figures 5 and 7 on ranks of this machine, and counts without any."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FITTED = 1e-8
 """Largest relative slope of the error where costs are fitted."""
 
 LINKS: Mapping[str, Method] = {"shared": "shared", "gloo": "collective"}
-"""How ranks exchange when links are fitted, by the name of the link."""
+"""Methods of exchange used to fit links, by the name of the link."""
 
 
 def costs_of(row: Any) -> Costs:
@@ -87,7 +87,7 @@ def share_checks(taken: Sequence[MeasuredShare], found: Measurement) -> list[Res
 def least_squares_gap(
     table: Sequence[Sequence[float]], seconds: Sequence[float], costs: Sequence[float]
 ) -> float:
-    """How far costs are from those, none negative, with the least squares of relative errors.
+    """Distance of costs from the non-negative least-squares fit of relative errors.
 
     There the error does not fall by any cost that is not 0, and would only grow with others.
     """
@@ -210,7 +210,7 @@ def in_turns(
 def _trained(
     data: SnapshotSequence, ranks: int, run: ScalingTurns | SnapshotRankedRun, loops: int = 0
 ) -> Measurement:
-    """What ranks sent and where they ran."""
+    """Observe the ranks' traffic and the cores they ran on."""
     cores = len(os.sched_getaffinity(0))
     found = Measurement(data=describe(data), notes=list(run.notes))
     if ranks > cores:
@@ -226,7 +226,7 @@ def _trained(
 def _traffic_check(
     task: TimelineWorkload, data: SnapshotSequence, ranks: int, own: Measurement, loops: int = 0
 ) -> ResultCheck:
-    """What ranks sent in an epoch, pair by pair, and the rings that add up gradients and loss."""
+    """Check an epoch's traffic pair by pair, with the rings that reduce gradients and loss."""
     steps, widths = len(data) - 1, Widths.of(task.model, window=task.window)
     moved = int(redistributed(widths.redistributed, steps, data.num_nodes, ranks).sum())
     wanted = Measurement()
@@ -304,7 +304,8 @@ def _placed(size: int) -> dict[str, int]:
 def exchange_points(
     comm: GroupCommunicator, sizes: Sequence[int], repeats: int, passes: int, method: Method
 ) -> tuple[list[MeasuredExchange], dict[str, Tensor], dict[str, Tensor]]:
-    """What a rank of `links` does: medians over passes, which a short disturbance hits once.
+    """Measure a rank's exchanges for `links`: medians over passes, which a short disturbance hits
+    once.
 
     Returns:
         Points; and what arrived in exchanges of the smallest, a middle and the largest size, and

@@ -1,4 +1,4 @@
-"""What it costs to deal the work out, before any epoch (sections 4.1 and 4.2)."""
+"""Cost of partitioning the work before any epoch (sections 4.1 and 4.2)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Preparation(Experiment):
 
 
 def _sizes(steps: int, vertices: int, ranks: int, received: int) -> Measurement:
-    """What is dealt out, and the rows that rank 0 receives."""
+    """Observe the partitioned sizes, and the rows that rank 0 receives."""
     found = Measurement()
     found.observe("snapshots", steps)
     found.observe("vertices", vertices)

@@ -39,7 +39,7 @@ H200_BYTES_PER_S = 4800e9
 
 PCIE3_BYTES_PER_S = 12e9
 PCIE5_BYTES_PER_S = 50e9
-"""What a large pinned copy reaches on sixteen lanes."""
+"""Bandwidth of a large pinned copy on sixteen lanes."""
 
 V100_MEMORY = 32 * 10**9
 GPUS_PER_NODE = 8
@@ -54,7 +54,7 @@ TABLE2_STEPS, TABLE2_NODES = 192, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What computing costs one rank here, on one thread.
+    """Cost of computing for one rank here, on one thread.
 
     Attributes:
         epoch_s: per epoch, whatever the share. partner_s: per rank of the group.
@@ -111,7 +111,7 @@ def _solve(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class ProjectedModel:
-    """What is trained, at the size that is projected.
+    """Trained model and its size in the projection.
 
     Attributes:
         model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
@@ -249,7 +249,7 @@ def redistribution(
 
 @lru_cache(maxsize=1)
 def exchange_excess() -> float:
-    """How many times slower Table 2's exchanges were than counted traffic at peak rates.
+    """Slowdown of Table 2's exchanges against counted traffic at peak rates.
 
     The median over two models and two numbers of ranks. What exchanges took is derived: an epoch
     less that of EvolveGCN, which sends no activations but computes less, too.

@@ -36,7 +36,7 @@ PHASES = ("compute", "communicate")
 
 @dataclass(slots=True)
 class SnapshotRaceResult:
-    """What the contenders did.
+    """Result of a race of contenders.
 
     Attributes:
         seconds: of each epoch by contender, the slowest rank's.
@@ -152,7 +152,7 @@ def take_rank_turns(
 
 @dataclass(slots=True)
 class _SnapshotRaceRankOutput:
-    """What one rank tells."""
+    """Output of one rank."""
 
     seconds: dict[str, list[float]]
     waited: dict[str, float]

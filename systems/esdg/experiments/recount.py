@@ -132,7 +132,7 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
 
 
 def common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many numbers two arrays of distinct numbers share."""
+    """Number of values that two arrays of distinct numbers share."""
     # A stable sort merges two ascending runs.
     both = np.sort(np.concatenate([one, other]), kind="stable")
     return int(np.count_nonzero(both[1:] == both[:-1]))

@@ -41,7 +41,7 @@ PHASES: Final = ("compute", "communicate", "update")
 
 @dataclass(slots=True)
 class ScalingTurns:
-    """What was found; `alone` and `together` are the two sides.
+    """Result of the turns; `alone` and `together` are the two sides.
 
     Attributes:
         seconds: of each turn's epoch by side, the slowest rank's.
@@ -134,7 +134,7 @@ def _shares(
 
 @dataclass(slots=True)
 class _ScalingRankOutput:
-    """What one rank tells, by side and turn; only rank 0 has the side `alone`."""
+    """Output of one rank, by side and turn; only rank 0 has the side `alone`."""
 
     seconds: dict[str, list[float]]
     phases: dict[str, list[dict[str, float]]]

@@ -89,7 +89,7 @@ panel: Final = BY_NAME.panel
 MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}
 SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "edge_life"}
-"""What the paper does to the graph before training each model (5.1)."""
+"""Smoothing that the paper applies to the graph before training each model (5.1)."""
 
 RANKS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 

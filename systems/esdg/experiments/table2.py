@@ -32,7 +32,7 @@ from dgbench.systems.esdg.experiments.table2_runs import (
 
 KAHYPAR_LIMIT_S: Final = 1800
 SOCKETS: Final[tuple[Transport, Transport]] = ("gloo", "backend")
-"""What connects ranks of CPUs, and of devices, where they share no memory."""
+"""Transports between ranks of CPUs, and of devices, where they share no memory."""
 
 Rows = Sequence[Any]
 
@@ -299,7 +299,7 @@ def _printed(row: Any) -> float:
 
 
 def rounds_to(floats: int, printed: float) -> bool:
-    """Whether a count rounds to a printed number of billions with one digit behind the point."""
+    """Return True if a count rounds to a printed number of billions with one decimal."""
     return abs(floats / 1e9 - printed) <= 0.05
 
 

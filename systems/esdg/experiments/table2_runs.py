@@ -1,4 +1,4 @@
-"""What the cells of Table 2 run: walks, parts of the vertices, and races of both partitions."""
+"""Cells of Table 2: walks, parts of the vertices, and races of both partitions."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ CUTS: Final[dict[str, dict[str, int]]] = {
     "own": {},
     "dense": {"bins": 9, "edge_life": 8, "window": 8},
 }
-"""How a sample is cut into snapshots. `own`: by its own steps. `dense`: into so few windows that a
-raw snapshot has as many edges per vertex as the paper's (124 M / 200 M = 0.62; 0.65 here), smoothed
+"""Cuts of a sample into snapshots. `own`: by its own steps. `dense`: into so few windows that a raw
+snapshot has as many edges per vertex as the paper's (124 M / 200 M = 0.62; 0.65 here), smoothed
 over all but one of them, which gives 3.2 where the paper has 5.2 to 5.5: a sample has no more."""
 
 EXTRAS: Final[dict[str, dict[str, dict[str, bool]]]] = {
@@ -322,7 +322,7 @@ def _observe_graph(
     edges: int,
     parameters: int,
 ) -> Measurement:
-    """What is trained on, and what formulas say that it sends, by setting."""
+    """Observe the sizes of the trained graph, and the traffic by formulas, by setting."""
     found = Measurement()
     for setting, count in formulas.items():
         found.observe("floats", count, method="formula", setting=setting)
@@ -337,7 +337,7 @@ def _observe_graph(
 def _recounted(
     task: TimelineWorkload, data: SnapshotSequence, parts: VertexParts, turns: SnapshotRaceResult
 ) -> Measurement:
-    """What is sent, again: pair by pair of ranks, and edge by edge of the snapshots and pairs."""
+    """Recount the traffic: pair by pair of ranks, and edge by edge of the snapshots and pairs."""
     todo = TimelineTask(data, task)
     steps = [data.topology[t] for t in range(todo.steps)]
     size, widths = parts.size, Widths.of(task.model, window=task.window)
