@@ -12,7 +12,7 @@ DESCRIBED_BLOCK = np.dtype(
         ("eids", "u8"), ("times", "u8"), ("validity", "u8"), ("prev", "u8"), ("next", "u8"),
     ]
 )  # fmt: skip
-"""What section 4.1 lists for a block: sizes, range of times, four arrays, two links."""
+"""Fields of a block in section 4.1: sizes, range of times, four arrays, two links."""
 
 
 class BlockCounts:

@@ -31,7 +31,7 @@ from dgbench.runtime.errors import DataError, InvalidInputError
 from dgbench.runtime.meter import Meter
 
 PARTS = ("lookup", "source", "gather", "update")
-"""What a fetch spends its time on: seconds `cache_lookup` and so on of the meter."""
+"""Parts of a fetch that are timed: seconds `cache_lookup` and so on of the meter."""
 
 
 class RowSource(Protocol):
@@ -65,7 +65,7 @@ class FeatureTable:
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What a cache was asked for since it was made or `reset`.
+    """Counts of a cache's requests since it was made or `reset`.
 
     Attributes:
         fetches: calls.

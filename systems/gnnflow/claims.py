@@ -1,4 +1,4 @@
-"""Which check answers which claim of GNNFlow's ledger. Every id stands here exactly once."""
+"""Checks of GNNFlow's ledger by claim. Every id stands here exactly once."""
 
 from __future__ import annotations
 

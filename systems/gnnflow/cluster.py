@@ -85,7 +85,8 @@ class ClusterMachine:
     flops: float
 
     def speed(self, reading: str) -> float:
-        """How many of these threads a T4 is; raises UnknownKeyError for another reading."""
+        """Speed of a T4 in threads of this machine; raises UnknownKeyError for another
+        interpretation."""
         if reading not in READINGS:
             raise unknown_key("reading", reading, READINGS)
         if reading == "bandwidth":
@@ -110,7 +111,7 @@ def measure_machine() -> ClusterMachine:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What one rank does for one batch of its own, measured and counted here.
+    """Work of one rank for one batch of its own, measured and counted here.
 
     Attributes:
         compute_s, sample_s: processor seconds of one thread.

@@ -20,7 +20,7 @@ from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 
 class FeatureRows(Protocol):
-    """What a machine keeps of some vertices or edges."""
+    """Features of some vertices or edges on one machine."""
 
     dim: int
 

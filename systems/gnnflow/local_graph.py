@@ -1,4 +1,4 @@
-"""What a machine keeps of a graph: blocks that grow, or sorted rows built from all records.
+"""Graph storage of one machine: blocks that grow, or sorted rows built from all records.
 
 The second is what systems for static graphs have, and is rebuilt for whatever is new. Both answer
 with the same samples.

@@ -1,4 +1,4 @@
-"""Which machine a vertex belongs to, and which rank of it serves whom (GNNFlow 4.4).
+"""Owner machine of each vertex, and the serving rank for each requesting rank (GNNFlow 4.4).
 
 A vertex, the edges stored with it, its features and its memory live on one machine (edge-cut). The
 paper assigns by the identity hash, `id mod P`: nothing is kept, a new vertex costs O(1), and its
@@ -18,8 +18,8 @@ from dgbench.runtime.errors import InvalidInputError, unknown_key
 
 Schedule = Literal["static", "first", "random"]
 SCHEDULES: Final[tuple[Schedule, ...]] = ("static", "first", "random")
-"""Which rank of the owner's machine is asked: that of the same local rank (the paper), always the
-first one, or one by a hash of vertex and asker (controls)."""
+"""Rule for the rank of the owner's machine that serves a request: that of the same local rank (the
+paper), always the first one, or one by a hash of vertex and requesting rank (controls)."""
 
 _MIX: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 """Odd multiplier of a hash, as an int64."""
@@ -160,7 +160,7 @@ class MachineLayout:
     def servers(
         self, asker: int | Tensor, machine: Tensor, ids: Tensor, schedule: Schedule = "static"
     ) -> Tensor:
-        """Which rank is asked about each vertex; a rank serves its own machine's itself.
+        """Rank that serves each vertex; a rank serves its own machine's itself.
 
         Args:
             asker: rank that asks, or int64[n], that of each vertex.
@@ -195,7 +195,7 @@ def check_machines(machines: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MachineShares:
-    """What each machine gets.
+    """Shares of the machines under an assignment of vertices.
 
     Attributes:
         vertices: int64[P], vertices that have an edge.
@@ -209,7 +209,7 @@ class MachineShares:
 
     @property
     def vertex_excess(self) -> float:
-        """How much more than the mean the largest share of vertices is, as a share of the mean."""
+        """Excess of the largest share of vertices over the mean, as a share of the mean."""
         return _excess(self.vertices)
 
     @property

@@ -29,7 +29,7 @@ TITLES: Final = {
 
 FENNEL_GAMMA: Final = 1.5
 SLACK: Final = 0.1
-"""How much fuller than the mean a part of an online partitioner may be (Fennel's setting)."""
+"""Largest excess of an online partitioner's part over the mean (Fennel's setting)."""
 
 
 def partition(

@@ -141,7 +141,7 @@ class StreamRankTrainer(StreamTrainer):
 
 @dataclass(slots=True)
 class BatchAnswer:
-    """What ranks answer to a batch of b events without training on it.
+    """Results of ranks for a batch of b events without training on it.
 
     Attributes:
         outputs: [3 b, H], by root. gradients: of the batch's loss, by parameter. loss: of it.
@@ -341,7 +341,7 @@ def _run(found: Sequence[_StreamRankOutput]) -> StreamRankedRun:
 
 @dataclass(frozen=True, slots=True)
 class _StreamRankInput:
-    """What every rank is told."""
+    """Input of every rank."""
 
     workload: StreamWorkload
     contenders: dict[str, GraphPlacement]
@@ -357,7 +357,7 @@ class _StreamRankInput:
 
 @dataclass(slots=True)
 class _StreamRankOutput:
-    """What one rank tells of one contender."""
+    """Output of one rank for one contender."""
 
     traffic: Traffic
     insert_traffic: Traffic

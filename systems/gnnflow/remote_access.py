@@ -33,7 +33,7 @@ MachineOf = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class GraphRankSettings:
-    """How a graph lies on machines, and what ranks do about it.
+    """Layout of a graph over machines, and caches of the ranks.
 
     Attributes:
         layout: ranks on machines; one machine: every rank has all of the graph.
@@ -208,7 +208,7 @@ class _Kind:
 
 
 class _Remote:
-    """What a cache reads its misses from: one exchange with all ranks for every batch."""
+    """Source of a cache's misses: one exchange with all ranks for every batch."""
 
     def __init__(self, name: str, fetcher: Fetcher, rows: FeatureRows, count: int) -> None:
         self.fetcher, self._name, self._rows = fetcher, name, rows

@@ -18,7 +18,7 @@ from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 
 class RemoteMemory:
-    """What `VertexMemory` is in one process; all ranks call it alike, also with no vertices.
+    """Distributed counterpart of `VertexMemory`; all ranks call it alike, also with no vertices.
 
     Rows, ids and events lie on the group's device.
 

@@ -13,7 +13,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How many old events a round trains on again, and which.
+    """Number and selection of the old events that a round trains on again.
 
     The paper (sections 3 and 6.1) names a ratio and does not define it. Ours is old events per new
     event, drawn uniformly without replacement from everything before the round.

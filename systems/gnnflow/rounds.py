@@ -34,7 +34,7 @@ class Round:
 
     @property
     def events(self) -> int:
-        """How many there are."""
+        """Number of events."""
         return self.last - self.first
 
 
@@ -85,7 +85,7 @@ def _check_initial(initial: float) -> None:
 
 @dataclass(slots=True)
 class RoundResult:
-    """What one round did and took.
+    """Result and times of one round.
 
     Attributes:
         round: its events.

@@ -20,7 +20,7 @@ PRESAMPLED_EPOCHS = 2
 
 
 class Visits:
-    """How often each id is visited; an id counts once a batch, as its row is fetched once.
+    """Visits of each id; an id counts once a batch, as its row is fetched once.
 
     Attributes:
         counts: int64[num_ids].

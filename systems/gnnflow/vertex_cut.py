@@ -30,7 +30,7 @@ RECORD_BYTES: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What sampling asked of other machines.
+    """Counts of the remote requests of sampling.
 
     Attributes:
         targets: vertices that were sampled.
@@ -74,7 +74,7 @@ def edge_machines(by: str, num_vertices: int, src: Tensor, dst: Tensor, machines
 def asked_edge_cut(
     owners: Owners, src: Tensor, dst: Tensor, first: int, fanout: int, asker: Tensor
 ) -> Asked:
-    """What both ends of the events `first ..` ask where each vertex lives on one machine.
+    """Remote requests of both ends of the events `first ..` if each vertex lives on one machine.
 
     Args:
         owners: of the vertices.

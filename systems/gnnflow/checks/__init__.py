@@ -1,1 +1,1 @@
-"""What GNNFlow's rows say of its claims, by subject; `claims.CHECKS` names which says what."""
+"""Checks of GNNFlow's claims by subject; `claims.CHECKS` maps claims to them."""

@@ -19,7 +19,7 @@ Rows = Sequence[Any]
 NEAR_ZERO: Final = 10.0
 """A hit rate below this, in percent, is nearly zero."""
 POINTS: Final = 10.0
-"""How far a share of time may lie from a printed one, in points."""
+"""Tolerance of a share of time against a printed one, in points."""
 FEWEST: Final = 3
 """Workloads below which a mean over them says nothing of what is best on average."""
 NETFLIX: Final = {"dataset": "netflix", "model": "tgn"}
@@ -98,7 +98,7 @@ def rr_gain(claim: Claim, rows: Rows) -> Finding:
 
 
 def _parts(rows: Rows) -> str:
-    """What reuse and restoration change apart, over all workloads of the ablation."""
+    """Describe the separate effects of reuse and restoration over the ablation's workloads."""
     found = rows_of(rows, experiment="cache_ablation", part="hits")
     if not found:
         return "the experiment 'cache_ablation' tells them apart"

@@ -182,7 +182,7 @@ def ldbc_throughput(claim: Claim, rows: Rows) -> Finding:
 
 
 def five_billion(claim: Claim, rows: Rows) -> Finding:
-    """Whether 5.1 billion edges and TGN's memories fit eight machines, and one machine."""
+    """Check if 5.1 billion edges and TGN's memories fit eight machines, and if they fit one."""
     row = _ldbc(rows)
     if row is None:
         return missing(NONE.format(large.NAME))

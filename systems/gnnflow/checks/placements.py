@@ -59,7 +59,7 @@ def _told(ratios: dict[str, Ratio]) -> str:
 
 
 def _lacking(rows: Rows) -> str:
-    """What did not run, and how it ended, in brackets."""
+    """Describe the cells that did not run, and their status, in brackets."""
     found = {
         f"{graph_title(row.params['dataset'])} {_short(row.params['system'])}: {row.status}"
         for row in rows

@@ -181,7 +181,7 @@ def rebuild_share(claim: Claim, rows: Rows) -> Finding:
 
 
 def rebuild_dominates(claim: Claim, rows: Rows) -> Finding:
-    """Whether TGL rebuilds for more than half of a round."""
+    """Check that TGL rebuilds for more than half of a round."""
     shares, used, lacking = _shares(rows, claim.workload["datasets"])
     if lacking:
         return missing(NO_RACE.format(" and ".join(lacking)))

@@ -129,7 +129,7 @@ def code(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def testbed(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Whether this run is on a machine like the paper's."""
+    """Check that this run is on a machine like the paper's."""
     found = rows_of(rows, experiment="table5")
     if not found:
         return missing("the machine was not looked at in this run")
@@ -152,7 +152,7 @@ def testbed(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """What contenders were seen to do. Table 1's own marks are lost, so nothing is compared."""
+    """Observed capabilities of contenders. Table 1's marks are lost: nothing is compared."""
     found = contender_rows(rows)
     if not found:
         return missing("no sampler was judged in this run; the marks of Table 1 are lost")

@@ -28,7 +28,7 @@ WITHIN = 0.05
 ORDERS = 1000.0
 """Several orders of magnitude: three at least."""
 ABOUT_5 = (3.5, 6.5)
-"""What rounds to `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
+"""Range of numbers that count as `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
 QUARTERS_PER_DAY = 96
 DAYS_PER_YEAR = 365.25
 RULES = ("printed", "completed")

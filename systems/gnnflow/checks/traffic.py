@@ -27,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.table4 import common
 Rows = Sequence[Any]
 
 WITHIN: Final = 5.0
-"""How far a share may lie from a printed one, in points."""
+"""Tolerance of a share against a printed one, in points."""
 SKEWED: Final = 0.5
 """Gini index of an exponential law: a skewed one has more."""
 
@@ -143,7 +143,8 @@ def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
 
 
 def already_cached(claim: Claim, rows: Rows) -> Finding:
-    """What a re-initialised cache would load and has already, nodes far above edges."""
+    """Check the share that a re-initialised cache would load and holds already, nodes far above
+    edges."""
     found = rows_of(rows, experiment="table4")
     if not found:
         return missing("the experiment 'table4' did not run")

@@ -1,4 +1,4 @@
-"""What every contender of sampling and updating can be asked, released or ours."""
+"""Common interface of the contenders of sampling and updating, released or ours."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class GraphStoreContender(ABC):
         return "this project"
 
     def remarks(self) -> list[str]:
-        """What a reader must know of the graph that was built last. Default: nothing."""
+        """Remarks on the graph that was built last, for a reader. Default: nothing."""
         return []
 
     @abstractmethod
@@ -103,4 +103,4 @@ class GraphStoreContender(ABC):
 
     @abstractmethod
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
-        """Which root each neighbour of the first hop is for, int64[K], and its edge, int64[K]."""
+        """Roots of the first hop's neighbours, int64[K], and their edges, int64[K]."""

@@ -1,4 +1,4 @@
-"""What a sample is worth: recall, leaks, duplicates and repeats, against a search by brute force.
+"""Quality of a sample: recall, leaks, duplicates and repeats, against a search by brute force.
 
 The truth is found edge by edge from the events alone; nothing of any contender is used for it.
 """
@@ -16,7 +16,7 @@ from dgbench.systems.gnnflow.contenders.base import Events
 
 @dataclass(frozen=True, slots=True)
 class SampleQuality:
-    """How good the first hop of one call is.
+    """Quality of the first hop of one call.
 
     Attributes:
         wanted: edges that a perfect answer has: the fanout, or all where there are fewer.
@@ -104,7 +104,7 @@ class ReferenceResult:
 
 
 def _shared(found: np.ndarray, allowed: np.ndarray) -> int:
-    """How many of `found` are in `allowed`, each at most as often as there (self edges twice)."""
+    """Size of the multiset intersection of `found` and `allowed` (self edges twice)."""
     ids, times = np.unique(allowed, return_counts=True)
     mine, count = np.unique(found, return_counts=True)
     at = np.searchsorted(ids, mine)

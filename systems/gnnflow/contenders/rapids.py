@@ -21,7 +21,7 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CuGraphSample:
-    """What one call returned, on the device.
+    """Sample returned by one call, on the device.
 
     Attributes:
         roots: int64[Q], the roots that have an edge before their time; only these are asked.
@@ -213,7 +213,7 @@ class CuGraphWindow(CuGraph):
     note = "samples on the GPU; later hops look before the root's time, not before their edge's"
 
     _flag = True
-    """Whether the window is an argument of its own, as in newer releases of 26.10."""
+    """True if the window is an argument of its own, as in newer releases of 26.10."""
 
     def sample(
         self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str

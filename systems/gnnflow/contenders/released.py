@@ -173,7 +173,7 @@ class Tglite(Released):
 
 
 def spread(nodes: Tensor, vertex: Tensor, eid: Tensor) -> tuple[Tensor, Tensor]:
-    """What was answered for each vertex once, for all roots of it.
+    """Expand answers given once per vertex to all roots of that vertex.
 
     Args:
         nodes: int64[R], the roots.

@@ -1,4 +1,4 @@
-"""Which features a training run asks for: the ids of every batch, without training anything.
+"""Features that a training run requests: the ids of every batch, without training anything.
 
 A root sees only edges before its own time, so one store of all events gives the samples that a
 store grown round by round would give. Negatives are drawn anew in every epoch, as TGL does: with
@@ -49,7 +49,7 @@ _random = random.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one batch asks for, repeated as it is sampled.
+    """Ids that one batch requests, repeated as they are sampled.
 
     Attributes:
         nodes: int64[n], targets and neighbours of the outermost hop.
@@ -121,7 +121,7 @@ class Accesses:
             yield self.batch(events, epoch)
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
-        """What a batch of events int64[b] asks for."""
+        """Ids that a batch of events int64[b] requests."""
         nodes, times, draw = self._roots(events, epoch)
         if self.model in STATIC_MODELS:
             return self._static(nodes, draw, events.numel())
@@ -194,7 +194,7 @@ class Accesses:
         return [hops]
 
     def from_vertices(self, nodes: Tensor) -> Access:
-        """What a static model asks for that trains on these vertices, int64[b]."""
+        """Ids that a static model requests when it trains on these vertices, int64[b]."""
         return self._static(nodes, int(nodes[0]), nodes.numel())
 
     def _static(self, nodes: Tensor, draw: int, events: int) -> Access:
@@ -207,7 +207,7 @@ class Accesses:
         return access
 
     def count(self, kind: str) -> int:
-        """How many `node` or `edge` ids there are."""
+        """Number of `node` or `edge` ids."""
         return self.data.events.num_nodes if kind == "node" else len(self.data.events)
 
     def dim(self, kind: str) -> int:

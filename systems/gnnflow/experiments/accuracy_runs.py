@@ -1,4 +1,4 @@
-"""What the experiments on accuracy share: their sizes, and differences with their errors.
+"""Helpers of the experiments on accuracy: their sizes, and differences with their errors.
 
 GDELT is not held and a twin may not decide an accuracy, so held graphs stand in. A run is cut down
 by the number of events and by widths; batches shrink along, so that a round has several of them.
@@ -28,7 +28,7 @@ READING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """How much of a stream a run takes.
+    """Length of a stream and sizes of models for each preset.
 
     Attributes:
         graphs: held graphs.

@@ -29,7 +29,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
 from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, trainer_checks
 
 BASELINES: Final = {"tgl": MODELS, "dgl": STATIC_MODELS}
-"""What section 2.2 trains on each of them."""
+"""Models that section 2.2 trains on each baseline."""
 BASELINE_TITLES: Final = {"tgl": "TGL", "dgl": "DGL"}
 PARTS: Final = ("sample", "fetch", "memory", "compute", "update")
 MIN_BATCHES: Final = 3
@@ -70,7 +70,7 @@ def baseline_task(graph: StreamGraph, model: str, preset: Preset) -> StreamWorkl
 
 
 def size_notes(preset: Preset) -> list[str]:
-    """What a row should say of the size of its batches."""
+    """Notes of a row on the size of its batches."""
     smaller = SMALLER[PRESETS.index(preset)]
     if smaller == 1:
         return []

@@ -1,4 +1,4 @@
-"""What each part of the cache brings: policy, admission, reuse, restoration, and batches (4.3)."""
+"""Ablation of the cache: policy, admission, reuse, restoration, and batches (4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a round's fetching takes with a dynamic cache and with static ones, turn by turn."""
+"""Time of a round's fetches with a dynamic cache and with static ones, turn by turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
 KINDS: Final = ("node", "edge")
 CONTENDERS: Final = {"dynamic": 0, "static": 1, "static with reuse": 2}
-"""How often each chooses its contents ahead, in rounds; 0 is never."""
+"""Interval in rounds at which each contender chooses its contents ahead; 0 is never."""
 ROUNDS: Final = {"smoke": 3, "quick": 6, "full": 16, "paper": 40}
 BATCHES: Final = 4
 """Of a round, as a GPU of the paper's eight has with TGN on Netflix."""

@@ -51,10 +51,10 @@ SEARCHES: Final = {"list": "linear", "fences": "binary"}
 """Ways to find a window, by the names that rows have for them."""
 WALKS: Final = tuple(SEARCHES)
 PAPERS: Final = ("list", "uniform")
-"""What stands for the paper's sampler: its walk along the list over the whole past."""
+"""Stand-in for the paper's sampler: its walk along the list over the whole past."""
 PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
-"""Which layout the paper finds faster than which."""
+"""Pairs of layouts: the paper finds the first faster than the second."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
 MAX_ROUNDS: Final = 201
 """Turns at most."""

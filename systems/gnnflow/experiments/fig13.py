@@ -143,12 +143,12 @@ def cpu_rows(rows: Rows) -> list[Any]:
 
 
 def share(row: Any, record: int = 20) -> float:
-    """What the records alone take of the limit at the published size, without any free slot."""
+    """Share of the limit that the records take at the published size, without free slots."""
     return record * number(row, "records", of="published") / LIMIT
 
 
 def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
-    """How many times as fast one placement of a graph is as another; None without both."""
+    """Speedup of one placement of a graph over another; None without both."""
     times = Table.of(rows, experiment=NAME).where("step_time")
     return ratio(times.where(system=slow), times.where(system=fast))
 

@@ -45,7 +45,7 @@ SEEDED: Final = {
     "vertex": "every vertex once",
     "tenth": "a tenth of the vertices",
 }
-"""What a static model is trained on: its roots."""
+"""Roots that a static model is trained on."""
 UPPER, ALL = ("setting", "upper half"), ("setting", "all")
 """Dimension of what laws are fitted to."""
 Laws = dict[tuple[Any, ...], float]
@@ -220,7 +220,7 @@ def law(row: Any, model: str, kind: str) -> str:
 
 
 def laws(rows: Sequence[Any], kind: str, models: Sequence[str]) -> list[str]:
-    """Which laws were nearer, and how often."""
+    """Names of the nearer laws with their counts."""
     names = [law(row, model, kind) for row in rows for model in models]
     return [f"{name} ({names.count(name)})" for name in dict.fromkeys(names)]
 

@@ -78,7 +78,7 @@ STEPS: Final = (
     (BARE, "in-place updates"),
     (GNNFLOW, "caches, reused and restored"),
 )
-"""What each contender adds to the one before it, from TGL on."""
+"""Feature that each contender adds to the one before it, from TGL on."""
 
 
 def over(baseline: str, **which: str) -> Callable[..., Ratio | None]:
@@ -93,7 +93,7 @@ def over(baseline: str, **which: str) -> Callable[..., Ratio | None]:
 def speedup(
     rows: Sequence[Any], baseline: str = TGL, setting: str = GNNFLOW, phase: str | None = None
 ) -> Ratio | None:
-    """How many times as fast a setting is, of the whole round or of a phase."""
+    """Speedup of a setting, of the whole round or of a phase."""
     return ratio_of(
         Table.of(rows).where("speedup", baseline=baseline, setting=setting, phase=phase)
     )

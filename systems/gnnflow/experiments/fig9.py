@@ -163,7 +163,7 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
 
 
 def speedup(rows: Rows, part: str) -> Ratio:
-    """How many times as fast as TGL's a part is."""
+    """Speedup of a part over TGL's."""
     return ratio_of(Table.of(rows).where("speedup", phase=part))
 
 
@@ -190,7 +190,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def plain_rows(data: Any, samples: Any, task: Any) -> list[Tensor]:
-    """What `fetch` should give, row by row of the tables of all features."""
+    """Expected result of `fetch`, row by row of the tables of all features."""
     rows = []
     for hops in samples:
         if task.node_dim:

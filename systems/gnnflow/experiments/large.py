@@ -99,7 +99,7 @@ class Large(Grid):
 
 
 def _sizes(graph: Any, preset: Preset) -> Measurement:
-    """What a graph needs by the sizes that the paper prints."""
+    """Memory of a graph at the sizes that the paper prints."""
     found = Measurement(
         checks=[_bytes_check()],
         data={"dataset": graph.name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
@@ -299,7 +299,7 @@ def gigabytes(row: Any, part: str) -> dict[int, float]:
 
 
 def printed_gigabytes(part: str) -> float:
-    """What the paper prints of LDBC."""
+    """Gigabytes that the paper prints for LDBC."""
     return float(ledger(LEDGER)[PRINTED[part]])
 
 

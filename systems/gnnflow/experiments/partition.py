@@ -55,7 +55,7 @@ GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "gdelt": (BALANCE, SERVING),
     },
 }
-"""What is counted on which graph. Cuts only on real ones: a twin has no communities."""
+"""Counted quantities by graph. Cuts only on real ones: a twin has no communities."""
 WHOLE: Final = ("gdelt",)
 """Twins that are taken at full size, their first events: in a smaller one the largest vertices have
 too large a share of the edges."""
@@ -216,7 +216,7 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
 
 
 def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
-    """What sampling asks of other machines under edge-cuts and vertex-cuts."""
+    """Observe the remote requests of sampling under edge-cuts and vertex-cuts."""
     from dgbench.systems.gnnflow.partitioners import partition
     from dgbench.systems.gnnflow.vertex_cut import (
         asked_edge_cut,
@@ -337,7 +337,7 @@ def last_rows(rows: Rows, kind: str) -> list[Any]:
 
 
 def excesses(row: Any, of: str = "records") -> dict[str, float]:
-    """How much more than the mean the fullest of 4 machines has, by partitioner."""
+    """Relative excess of the fullest of 4 machines over the mean, by partitioner."""
     return Table.of([row]).where("excess", of=of, machines=4).numbers("setting")
 
 

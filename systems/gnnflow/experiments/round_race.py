@@ -41,7 +41,7 @@ PHASE_OF: Final = {
     "insert": "update", "sample": "sample", "fetch": "transfer",
     "compute": "compute", "memory": "compute", "update": "compute",
 }  # fmt: skip
-"""What a figure calls a trainer's phases: `update` is the graph's there."""
+"""Name in a figure of each trainer phase: `update` is the graph's there."""
 GRAPH_AT: Final = 0.65
 """Share of the events that is there when the rounds begin: the mean over the paper's stream."""
 
@@ -52,7 +52,7 @@ COMPARED: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How many rounds a race takes.
+    """Number of rounds that a race takes.
 
     Attributes:
         least, most: turns that are timed; one more warms up.

@@ -254,7 +254,7 @@ def _columns(hop: Any) -> dict[str, Tensor]:
 
 
 def _columns_of(hop: Any, targets: Tensor) -> dict[str, Tensor]:
-    """What some targets of a hop got, bool[R]."""
+    """Samples of the selected targets of a hop, bool[R]."""
     counts = hop.offsets.diff()
     entries = torch.repeat_interleave(targets, counts)
     return {
@@ -265,7 +265,7 @@ def _columns_of(hop: Any, targets: Tensor) -> dict[str, Tensor]:
 
 
 def _below(hops: Sequence[Any], roots: Tensor) -> list[dict[str, Tensor]]:
-    """What the targets below some roots got, hop by hop, in the order of the whole batch."""
+    """Samples of the targets below some roots, hop by hop, in the order of the whole batch."""
     found = []
     root = torch.arange(hops[0].nodes.numel())
     for hop in hops:

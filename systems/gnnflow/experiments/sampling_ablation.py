@@ -1,4 +1,4 @@
-"""What each part of the CPU sampler brings, and what finding a window costs (section 4.2)."""
+"""Ablation of the CPU sampler, and cost of finding a window (section 4.2)."""
 
 from __future__ import annotations
 

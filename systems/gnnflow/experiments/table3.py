@@ -164,7 +164,7 @@ def bytes_check(
 
 
 def different(nothing: RowCache, ids: Tensor) -> int:
-    """How many different ids there are; a cache without slots counts them faster than a sort."""
+    """Number of distinct ids; a cache without slots counts them faster than a sort."""
     return nothing.lookup(ids).misses.numel()
 
 

@@ -171,7 +171,7 @@ def recount(
 
 
 def plain_sets(accesses: Accesses, one: Round) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
-    """What the epochs of a round sample, and what a cache chosen ahead holds, by kind."""
+    """Ids that the epochs of a round sample, and ids of a cache chosen ahead, by kind."""
     seen: dict[str, set[int]] = {kind: set() for kind in KINDS}
     visits = {kind: Counter() for kind in KINDS}
     for epoch in range(EPOCHS):
@@ -205,7 +205,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def common(row: Any, kind: str, statistic: str = "jaccard") -> float:
-    """What adjacent rounds of a row have in common, in percent."""
+    """Overlap of adjacent rounds of a row, in percent."""
     return 100 * number(row, "overlap", of=kind, statistic=statistic)
 
 

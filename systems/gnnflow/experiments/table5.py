@@ -108,7 +108,7 @@ class Table5(Grid):
 
 
 def machine() -> dict[str, int]:
-    """What section 6 prints of its machine, of this one."""
+    """Properties of this machine that section 6 prints for its own."""
     there = torch.cuda.device_count()
     memory = torch.cuda.get_device_properties(0).total_memory if there else 0
     return {

@@ -308,7 +308,7 @@ def build_times(row: Any) -> dict[str, float]:
 
 
 def build_gain(row: Any) -> Observation:
-    """How many times as fast a row builds as DistDGL, with its interval."""
+    """Speedup of a row's build over DistDGL's, with its interval."""
     return Table.of([row]).where("speedup", phase="build").one().of
 
 

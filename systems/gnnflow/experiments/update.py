@@ -1,4 +1,4 @@
-"""What a day of new edges costs a graph: appended in place, or rebuilt as TGL does (section 6.1).
+"""Cost of a day of new edges: appended in place, or rebuilt as TGL does (section 6.1).
 
 No model runs here. After every few days both graphs are compared, neighbour by neighbour.
 """
@@ -116,7 +116,7 @@ def update_rows(rows: Rows) -> list[Any]:
 
 
 def gain(rows: Rows) -> Ratio:
-    """How many times as fast rows append as they rebuild."""
+    """Speedup of appending over rebuilding."""
     return ratio_of(Table.of(rows).where("speedup"))
 
 
