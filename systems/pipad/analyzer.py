@@ -21,7 +21,7 @@ from dgbench.systems.pipad.partitions import Form, Partitions
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the tuner needs to know of a group of snapshots.
+    """Facts about a group of snapshots for the tuner.
 
     Attributes:
         words: 4-byte words of topology that a transfer of the group moves.
@@ -38,7 +38,7 @@ class GroupFacts:
 
 @dataclass(slots=True)
 class Analysis:
-    """What the analyzer found.
+    """Result of the analyzer.
 
     Attributes:
         seconds: CPU time of the thread that made it.
@@ -129,7 +129,7 @@ class Analyzer:
 
     @property
     def done(self) -> bool:
-        """Whether `wait` would return, or raise what the analysis raised, without waiting."""
+        """True if `wait` would return, or raise what the analysis raised, without waiting."""
         return self._analysis is not None or self._error is not None
 
     def wait(self) -> Analysis:

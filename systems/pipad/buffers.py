@@ -47,7 +47,7 @@ class HostStore:
         return [] if all(held) else [t for t, found in zip(times, held, strict=True) if not found]
 
     def rows(self, times: range) -> Tensor:
-        """What was kept of consecutive snapshots, a view float32[len(times), N, F]."""
+        """Stored rows of consecutive snapshots, a view float32[len(times), N, F]."""
         return self.values[times.start : times.stop]
 
 

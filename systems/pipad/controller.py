@@ -237,11 +237,11 @@ class Controller:
             self.notes.append(f"{count} of {len(self.frames)} frames, {said[s_per]}.")
 
     def _useful_bytes(self) -> int:
-        """What a frame can leave to the next one at most."""
+        """Largest number of bytes that a frame can leave to the next one."""
         return self.engine.buffer.row_bytes * len(self.frames[0]) if self.frames else 0
 
     def _allow_buffers(self) -> None:
-        """How much of the device's memory frames may leave to later ones (4.4)."""
+        """Set the device memory that frames may leave to later ones (4.4)."""
         engine = self.engine
         engine.resident_limit = free_bytes(engine.device) // 2
         if not engine.on["device_buffer"]:

@@ -17,7 +17,7 @@ from dgbench.runtime.transfer import PendingTransfer, TransferLink
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What travels in one go.
+    """Unit of transfer.
 
     Attributes:
         tensors: host tensors in the form that the link sends; none where nothing has to travel.

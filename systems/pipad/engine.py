@@ -1,4 +1,4 @@
-"""How PiPAD applies the normalised adjacency to a frame.
+"""Application of the normalised adjacency to a frame.
 
 First-layer aggregation depends on no parameter, so its results are kept across frames and epochs
 (inter-frame reuse, 4.4). Other aggregation runs over partitions: one call for all snapshots of a
@@ -37,7 +37,7 @@ CACHE_BYTES: Final = 4 << 20
 
 
 def merging_pays(snapshots: int, nodes: int, features: int) -> bool:
-    """Whether a partition is aggregated in one call rather than a snapshot at a time."""
+    """Return True if a partition is aggregated in one call rather than a snapshot at a time."""
     return features <= MERGE_UP_TO or 4 * snapshots * nodes * features <= CACHE_BYTES
 
 
@@ -197,8 +197,8 @@ class Engine:
         return self._aggregate(groups, h)
 
     def raw(self, times: range) -> tuple[Tensor, Tensor]:
-        """What the skip part of MPNN-LSTM reads: X_t [N, F] of a frame's first snapshot, and the
-        last column of each later one, [W - 1, N]."""
+        """Inputs of MPNN-LSTM's skip part: X_t [N, F] of a frame's first snapshot, and the last
+        column of each later one, [W - 1, N]."""
         x = self.sequence.features[times.start : times.stop]
         return x[0], x[1:, :, -1]
 
@@ -215,7 +215,7 @@ class Engine:
         return min(len(times), self.decided.get(times.start, self.s_per))
 
     def stays(self, times: range, nbytes: int) -> bool:
-        """Whether a group's topology of `nbytes` stays on the device; counts it if so."""
+        """Return True if a group's topology of `nbytes` stays on the device; counts it if so."""
         if self.single or not self.on["resident"]:
             return False
         nodes = self.sequence.features.shape[1]
@@ -228,7 +228,7 @@ class Engine:
 
     @property
     def grouped(self) -> bool:
-        """Whether snapshots are taken together at all, on the link or in an aggregation."""
+        """True if snapshots are taken together at all, on the link or in an aggregation."""
         return self.on["parallel_aggregation"] or self.on["overlap"]
 
     def capacity(self, times: range) -> int:
@@ -240,7 +240,7 @@ class Engine:
         return None
 
     def merges(self, size: int, nodes: int, features: int) -> bool:
-        """Whether a partition of `size` snapshots is aggregated in one call."""
+        """Return True if a partition of `size` snapshots is aggregated in one call."""
         if self.single or size == 1 or not self.on["parallel_aggregation"]:
             return False  # one snapshot has nothing to merge with
         return not self.on["dimension_aware"] or merging_pays(size, nodes, features)

@@ -23,7 +23,7 @@ def _zeros() -> dict[str, int]:
 
 @dataclass(slots=True)
 class FormatCounts:
-    """What all snapshots of a graph take.
+    """Sizes of all snapshots of a graph by format.
 
     Attributes:
         entries, slices: of all snapshots. longest_slice: entries of the longest one.

@@ -146,7 +146,7 @@ Aggregate = Callable[[Tensor], Tensor]
 
 
 def aggregation(partitions: Partitions, times: range, s_per: int) -> Aggregate:
-    """What the engine does with a frame at this S_per where merging is on; 1 is one at a time."""
+    """Aggregation of a frame at this S_per where merging is on; 1 is one at a time."""
     if s_per == 1:
         single = [partitions.snapshot(t) for t in times]
         return lambda h: SnapshotAggregation.apply(h, single)

@@ -32,7 +32,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.pipad.wire import PackedFrameTopology, pack, unpack
 
 Form = Literal["parts", "wire"]
-"""How an extracted group is kept: ready for aggregation on the CPU, or as it travels."""
+"""Storage form of an extracted group: ready for aggregation on the CPU, or as it is transferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Partitions:
         return found
 
     def wires(self, times: range) -> tuple[PackedFrameTopology, ...]:
-        """What a transfer of a group sends: one wire, or with `overlap` off one per snapshot."""
+        """Transfers of a group: one wire, or with `overlap` off one per snapshot."""
         if self.overlap:
             return (self.wire(times),)
         return tuple(self.wire(range(t, t + 1)) for t in times)

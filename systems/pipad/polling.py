@@ -13,7 +13,7 @@ PERIOD_S = 0.05
 
 @dataclass(slots=True)
 class MeterReadings:
-    """What a meter said while a block ran, and why it stopped saying anything, or ""."""
+    """Readings of a meter while a block ran, and the reason why it stopped reading, or ""."""
 
     values: list[float] = field(default_factory=list)
     broken: str = ""

@@ -1,4 +1,4 @@
-"""What the preparing epochs measure: times, bytes and memory of frames, a snapshot at a time (4.3).
+"""Profile of the preparing epochs: times, bytes and memory of frames, a snapshot at a time (4.3).
 
 Nothing here changes a parameter, and random numbers come from a generator of their own, so training
 goes on as if nothing had been measured.
@@ -147,7 +147,7 @@ def frame_facts(
     sends_topology: bool,
     peak_bytes: int,
 ) -> FrameFacts:
-    """What the tuner is told of a frame.
+    """Facts about a frame for the tuner.
 
     Args:
         engine: its partitions and store.

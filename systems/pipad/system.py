@@ -111,7 +111,7 @@ class PipadTrainer(FrameTrainer):
 
     @property
     def notes(self) -> list[str]:
-        """What a row should say: the tuner's reasons, and switches without effect here."""
+        """Notes of a row: the tuner's reasons, and switches without effect here."""
         return [*self._notes, *self.controller.notes, *self._remarks, *self.stages.reasons()]
 
     @notes.setter

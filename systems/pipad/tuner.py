@@ -31,7 +31,7 @@ class Gains(Protocol):
 
 @dataclass(frozen=True)
 class FrameFacts:
-    """What the preparing epochs know of one frame.
+    """Facts about one frame from the preparing epochs.
 
     Attributes:
         times: its snapshots.

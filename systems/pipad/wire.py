@@ -25,7 +25,7 @@ from dgbench.runtime.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """What the receiver knows without looking into the arrays.
+    """Layout of packed arrays, as the receiver needs it to unpack them.
 
     Attributes:
         num_rows, num_cols: shape of every piece.

@@ -1,4 +1,4 @@
-"""What each technique brings: added one by one, alone, and left out of everything (ours).
+"""Ablation of the techniques: added one by one, alone, and left out of everything (ours).
 
 The settings of a cell take turns inside one process, step by step on the same frames, so that what
 disturbs the machine disturbs all of them; ratios are formed turn by turn.
@@ -78,7 +78,7 @@ def speedups(rows: Sequence[Any], kind: str) -> dict[Key, Table]:
 
 
 def gain(table: Table, setting: str) -> Ratio:
-    """What a setting gains, pooled over the processes of a cell."""
+    """Gain of a setting, pooled over the processes of a cell."""
     found = ratio_of(table.where("speedup", setting=setting))
     assert found is not None
     return found
@@ -94,7 +94,7 @@ def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
 
 
 def noise(rows: Sequence[Any]) -> float | None:
-    """How far apart everything on and itself came out at most, as a fraction; None without."""
+    """Largest relative difference between everything on and itself, as a fraction; None without."""
     found = [gain(table, AGAIN).value for table in speedups(rows, "removed").values()]
     return max((max(v, 1 / v) - 1 for v in found), default=None)
 

@@ -1,4 +1,4 @@
-"""What several of PiPAD's experiments need: snapshots of a graph, and cells by graph."""
+"""Helpers of PiPAD's experiments: snapshots of a graph, and cells by graph."""
 
 from __future__ import annotations
 

@@ -45,4 +45,4 @@ RECURRENCE = MainRace(
         ),
     ),
 )
-"""How much of the main race's factors is ours and not the paper's."""
+"""Part of the main race's factors that is ours and not the paper's."""

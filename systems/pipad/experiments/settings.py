@@ -58,7 +58,7 @@ class FrameGraph:
 
 
 IN_LEDGER: Final = {"amz-automotive": "automotive", "covid19-england": "covid"}
-"""What the ledger calls a graph, where it is not our name."""
+"""Name of a graph in the ledger, where it is not our name."""
 
 GRAPHS: Final = (
     FrameGraph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 384, 1 / 16, 1.0)),

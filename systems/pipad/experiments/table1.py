@@ -178,6 +178,6 @@ def size(row: Any, key: str) -> int:
 
 
 def agrees(row: Any) -> dict[str, bool]:
-    """Which printed numbers of Table 1 a counted row has."""
+    """Compare a counted row with the printed numbers of Table 1."""
     printed = BY_NAME[row.params["dataset"]].printed
     return {key: same_printed(size(row, key), printed[key]) for key in SIZES if key in printed}

@@ -33,7 +33,7 @@ TURNS = (4, 10)
 BUDGETS = 3.0
 """Budgets of a process that one process may take, since five contenders share it."""
 WITHIN = 1.05
-"""How far the tuner may be behind the best fixed choice."""
+"""Largest factor by which the tuner may be slower than the best fixed choice."""
 TUNING = observed("tuning")
 
 

@@ -1,4 +1,4 @@
-"""What findings of PiPAD share."""
+"""Helpers of PiPAD's findings."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dgbench.systems.pipad.experiments.table2 import BUSY
 from dgbench.systems.pipad.findings.common import NEEDS_CUDA, Rows, resting
 
 RESIDENT = probe("gpu_kernel_resident_percent")
-"""What NVML calls utilisation."""
+"""Probe of NVML's utilisation."""
 MODEL_WORDS = {"evolvegcn": "evolvegcn", "mpnn-lstm": "mpnn_lstm", "t-gcn": "tgcn_model"}
 
 

@@ -16,7 +16,7 @@ from dgbench.systems.pipad.findings.common import NEEDS_CUDA, Rows, percent, res
 
 NO_SPLIT = "no instrumented PyGT step of this run tells its layers"
 MUCH_LARGER = 1.5
-"""How many times another share one must be to count as far larger."""
+"""Factor from which a share counts as far larger than another."""
 CLOSE = 0.02
 """Shares nearer to each other than this decide nothing: phases are read once."""
 

@@ -25,7 +25,7 @@ CAPACITY = 16 << 30
 
 
 def below(one: Ratio, other: Ratio) -> bool:
-    """Whether a gain lies below another, outside both intervals where there are any."""
+    """Return True if a gain lies below another, outside both intervals where there are any."""
     if one.high is None or other.low is None:
         return one.value < other.value
     return one.high < other.low
