@@ -1,4 +1,4 @@
-"""What takes the place of a released convolution in the variants R and G."""
+"""Replacement of a released convolution in the variants R and G."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a step's compute divides into graph layers, recurrent layers and the rest, both ways.
+"""Split of a step's compute into graph layers, recurrent layers and the rest, both ways.
 
 Only instrumented runs use it (PiPAD, PPoPP 2023, Figure 4): methods of the cells are wrapped then
 and only then, so that other runs pay nothing.

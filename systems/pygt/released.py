@@ -50,7 +50,7 @@ def version() -> str | None:
 
 
 def origin() -> str:
-    """What the rows of these systems rest on, without importing it."""
+    """Provenance of these systems' rows, without importing the package."""
     found = version()
     return f"released {PACKAGE} {found}" if found else "re-implemented (PyG GCNConv)"
 

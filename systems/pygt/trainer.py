@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a member of the family does beyond the released code (PiPAD section 5.1).
+    """Additions of a member of the family to the released code (PiPAD section 5.1).
 
     Attributes:
         asynchronous: copies from pinned memory, one snapshot ahead (PyGT-A).

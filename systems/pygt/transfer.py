@@ -1,4 +1,4 @@
-"""What a snapshot sends to the device, and how it gets there."""
+"""Transfer of a snapshot to the device."""
 
 from __future__ import annotations
 
