@@ -190,7 +190,7 @@ def _quiet_compiler() -> Iterator[None]:
 
 
 def lacking(device: str) -> str:
-    """What torch.compile lacks on `device`, as a sentence, or ""."""
+    """Reason why torch.compile cannot run on `device`, as a sentence, or ""."""
     if not hasattr(torch, "compile"):
         return f"torch {torch.__version__} has no torch.compile"
     compiler = os.environ.get("CXX", "g++").split()[0]
