@@ -48,7 +48,7 @@ MAJORITY: Final = "majority"
 
 @dataclass(frozen=True, slots=True)
 class AccuracySize:
-    """How much of Figure 9 a preset runs.
+    """Size of a preset's part of Figure 9.
 
     Attributes:
         graphs: names of datasets.
@@ -228,7 +228,7 @@ def _majority(data: Any) -> float:
 
 
 def observe_memory(found: Measurement) -> None:
-    """What the state of the baselines takes for Twitter at its printed size."""
+    """Observe the memory of the baselines' state for Twitter at its printed size."""
     from dgbench.systems.base.interaction_baseline import vertex_bytes
 
     vertices = BY_NAME[LARGE].printed.vertices

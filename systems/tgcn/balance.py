@@ -1,4 +1,4 @@
-"""How evenly grids are filled: what a cut of the vertices leaves of the devices' time."""
+"""Fill of the grids: use of the devices' time under a cut of the vertices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one device computes of an interval: it refreshes its rows, trains grids, and learns.
+"""One device's part of an interval: it refreshes its rows, trains grids, and learns.
 
 The rows of the part are owned here and never leave. Of the destinations that pass through it reads
 embeddings, and adds gradients and sums of partners to them; when they are home again, the gradients
@@ -40,7 +40,7 @@ class PartLabels:
 
 @dataclass(slots=True)
 class IntervalScores:
-    """What a device found of one interval.
+    """Losses and scores of one device for one interval.
 
     Attributes:
         loss: summed, float, without a graph.

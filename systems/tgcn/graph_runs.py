@@ -30,11 +30,11 @@ SIZES: Final = {"vertices": "nodes", "edges": "edges"}
 """Metric of a size -> what a dataset's card calls it."""
 WHOLE, HALF = "whole", "half"
 DEFINITIONS: Final = {"E/V": 1, "2 E/V": 2}
-"""What a mean degree may be: edges over vertices, or ends of edges over vertices."""
+"""Definitions of a mean degree: edges over vertices, or ends of edges over vertices."""
 
 
 def far(graph: GridGraph) -> bool:
-    """Whether the publisher's files of a graph are not here."""
+    """Return True if the publisher's files of a graph are not available here."""
     return find_form(datasets.card(graph.name)) is None
 
 

@@ -1,4 +1,4 @@
-"""What of a time interval goes to which device: grids of pairs, and the rows that they name.
+"""Distribution of a time interval over devices: grids of pairs, and the rows that they name.
 
 An interval's edges (u, v) and their negatives (u, w) are *pairs*. A pair belongs to the grid of its
 two ends' parts (section 4.1). A part's vertices that an interval reads are its *rows*, in the order
@@ -44,7 +44,7 @@ class Pairs:
     latest_g: Tensor | None = None
 
     def tensors(self) -> list[Tensor]:
-        """What a device is sent."""
+        """Tensors sent to a device."""
         return [
             one for one in (self.src, self.dst, self.latest_s, self.latest_g) if one is not None
         ]
@@ -82,7 +82,7 @@ class PartRows:
         return self.ids.numel() - self.targets
 
     def tensors(self) -> list[Tensor]:
-        """What a device is sent."""
+        """Tensors sent to a device."""
         return [self.ids, self.count_s, self.count_g, self.time_s, self.time_g]
 
     def received(self, tensors: list[Tensor]) -> PartRows:

@@ -1,4 +1,4 @@
-"""Which devices are linked, how wide and how far: what the ring is planned on (sections 4.2, 4.4).
+"""Links between devices, their bandwidth and distance, for planning the ring (sections 4.2, 4.4).
 
 The paper says of its machine: two fully connected groups of four, some links between the groups,
 "two V2 and two V1" links a GPU. That is a DGX-1 with V100: six NVLink 2 bricks a GPU to four

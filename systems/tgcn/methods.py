@@ -23,7 +23,7 @@ TITLES: Final = {
 }
 """Of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree, `sis8` ours."""
 BASE: Final = "sis"
-"""What gains are formed over: the paper's tree."""
+"""Baseline of all gains: the paper's tree."""
 ITS: Final = ("its_linear", "its_bitmap", "its_list", "its_rebuild")
 """The forms that "inverse transform sampling" may have had (dossier 3.4)."""
 LINEAR: Final = ("its_linear", "its_list", "its_rebuild")

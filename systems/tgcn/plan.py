@@ -1,4 +1,4 @@
-"""What a training of any size needs, by count alone: bytes of each region, and what they leave out.
+"""Memory of a training of any size, by count alone: bytes of each region, and omitted parts.
 
 Nothing is allocated. Rows and edges are those of the code here: state and what waits of a vertex
 (`models/streaming/state.py`), pairs and shares of an interval (`intervals.py`), three vectors of a
@@ -75,7 +75,7 @@ class MemoryPlan:
         return sum(self.host.values())
 
     def fits(self, device: int, host: int | None = None) -> bool:
-        """Whether a device and a host of so many bytes hold it."""
+        """Return True if it fits a device and a host of so many bytes."""
         return self.device_bytes <= device and (host is None or self.host_bytes <= host)
 
 
@@ -104,7 +104,7 @@ def parameter_bytes(size: ModelSize) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How T-GCN lays a graph out.
+    """Cut of a graph over devices, intervals and parts.
 
     Attributes:
         devices: G. intervals: T of an epoch. share: of the edges that is sampled.
@@ -178,7 +178,7 @@ def tgcn_memory(size: ModelSize, cut: Cut) -> MemoryPlan:
 
 
 def baseline_memory(size: ModelSize, system: str, *, padding: float = 1.0) -> MemoryPlan:
-    """What DyGNN and JODIE hold on their one GPU (section 6.1, as the paper runs them): all.
+    """Memory of DyGNN and JODIE on their one GPU (section 6.1, as the paper runs them): all.
 
     Args:
         system: `dygnn`, `jodie` as here, or `paper`, with the smallest state that counts.

@@ -78,7 +78,7 @@ class Program:
         self.trainer = trainer
 
     def sampling(self, edges: Edges) -> Tensor | Sequence[Tensor]:
-        """Which edges to train on: int64 places, ascending; or several such sets.
+        """Select the edges to train on: int64 places, ascending; or several such sets.
 
         Of several sets, subgraphs for instance, an epoch takes the next one in turn. Here: the
         workload's share of every source's edges.

@@ -55,12 +55,12 @@ class DeviceRates:
 
     @property
     def bandwidth(self) -> float:
-        """How many of these a V100 is by memory."""
+        """Speed of a V100 in these devices, by memory bandwidth."""
         return V100_BYTES_PER_S / self.bytes_per_s
 
     @property
     def arithmetic(self) -> float:
-        """How many of these a V100 is by arithmetic."""
+        """Speed of a V100 in these devices, by arithmetic."""
         return V100_FLOPS / self.flops
 
 
@@ -110,7 +110,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class EpochLoad:
-    """What an epoch asks of G devices in T intervals.
+    """Load of an epoch on G devices in T intervals.
 
     Attributes:
         pairs: float64[T, G, G], pairs of each grid.

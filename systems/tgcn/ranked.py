@@ -173,7 +173,7 @@ class GridRankedRun:
 
 @dataclass(frozen=True, slots=True)
 class _GridRankInput:
-    """What every rank is told."""
+    """Input of every rank."""
 
     workload: InteractionWorkload
     switches: dict[str, bool]
@@ -186,7 +186,7 @@ class _GridRankInput:
 
 @dataclass(slots=True)
 class _GridRankOutput:
-    """What one rank tells."""
+    """Output of one rank."""
 
     losses: list[float]
     scores: InteractionScores | None

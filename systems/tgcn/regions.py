@@ -25,7 +25,7 @@ from dgbench.runtime.transfer.cuda import CudaDevice, CudaLink
 from dgbench.systems.base.interaction_baseline import SAVED
 
 PLANES = 3
-"""What travels of a row: its embedding, the gradient of it, the sum over its partners."""
+"""Vectors transferred per row: its embedding, the gradient of it, the sum over its partners."""
 
 
 class DeviceFull(DgbenchError):
@@ -127,7 +127,7 @@ class Timeline:
         self._spans.append((what, begin, end))
 
     def stop(self) -> list[tuple[str, float, float]]:
-        """What ran, with the seconds of its begin and its end; waits for the device."""
+        """Stop recording; spans with the seconds of their begin and end. Waits for the device."""
         if not self.on:
             return []
         self.on = False

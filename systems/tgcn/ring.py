@@ -28,7 +28,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, order=True)
 class RingQuality:
-    """How good a ring is; smaller is better.
+    """Quality of a ring; smaller is better.
 
     Attributes:
         not_direct: neighbours without a link of their own.
@@ -64,7 +64,7 @@ def pairs(ring: Sequence[int]) -> tuple[Pairs, Pairs]:
 
 
 def quality(links: Links, ring: Sequence[int]) -> RingQuality:
-    """How good a ring is on a machine; of an odd one all neighbours are one phase.
+    """Quality of a ring on a machine; of an odd one all neighbours are one phase.
 
     Raises:
         InvalidInputError: not every device once.

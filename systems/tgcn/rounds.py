@@ -21,7 +21,7 @@ from dgbench.systems.tgcn.schedule import PartMove, RingSchedule
 
 
 class DeviceSettings:
-    """What all devices of a trainer have in common.
+    """Settings that all devices of a trainer share.
 
     Args:
         model: the network. meter: gets phases and counters.

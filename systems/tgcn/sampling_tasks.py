@@ -56,7 +56,7 @@ TASKS: Final = {
     "subgraph 10^4": "subgraph, frontier 10^4",
     "subgraph 10%": "subgraph, frontier 10 % of V",
 }
-"""What Figure 7 shows, and the second reading of its frontier."""
+"""Tasks of Figure 7, and the second interpretation of its frontier."""
 POOLED: Final = ("sis", "sis8", *ITS, "alias", "reservoir", "keys")
 """Methods for pools of equal weights."""
 FRONTIERS: Final = ("sis", "sis8", "brs", "brs rest", "brs_literal", "its_bitmap", "keys")
@@ -118,7 +118,7 @@ def reads_of(pools: Tensor) -> float:
 
 
 def fits(pools: Tensor, preset: Preset, share: int = 1) -> bool:
-    """Whether linear methods may draw from such pools, within a share of what they may read."""
+    """Return True if linear methods may draw from such pools within a share of their limits."""
     return (
         share * float(pools.sum()) <= WORK[preset] and share * reads_of(pools) <= READ[preset]
     )  # fmt: skip

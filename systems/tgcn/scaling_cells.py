@@ -34,7 +34,7 @@ INTERVALS: Final = 11
 CUTS: Final = ("equal", "dealt")
 PRINTED, BANDWIDTH, ARITHMETIC = "printed", "bandwidth", "arithmetic"
 READINGS: Final = (PRINTED, BANDWIDTH, ARITHMETIC)
-"""How fast a V100 trains: as Table 2 prints, or as this machine by memory or by arithmetic."""
+"""Speed of a V100: as Table 2 prints, or relative to this machine by memory or by arithmetic."""
 ON, OFF = "on", "off"
 WALL, PROCESSOR = "wall clock", "processor time"
 PRINTED_FOR: Final = (4, 8)
@@ -159,7 +159,8 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
 
 
 def project_swaps() -> Measurement:
-    """How many swaps of all vertices make 4 GPUs without P2P as slow as one, at Table 2's times."""
+    """Number of swaps of all vertices that make 4 GPUs without P2P as slow as one, at Table 2's
+    times."""
     from dgbench.systems.tgcn.links import SOURCES
     from dgbench.systems.tgcn.scaling_runs import whole_swaps
 

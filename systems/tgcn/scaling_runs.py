@@ -1,4 +1,4 @@
-"""What Figure 10 measures: training on virtual devices, times of its pieces, and what they make."""
+"""Measurements of Figure 10: training on virtual devices, times of its parts, and derived times."""
 
 from __future__ import annotations
 

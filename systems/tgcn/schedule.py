@@ -251,7 +251,7 @@ def traffic(schedule: RingSchedule, rows: Sequence[int], *, read: int, add: int)
 
 
 def expected_bytes(schedule: RingSchedule, rows: Sequence[int], *, read: int, add: int) -> int:
-    """What all devices send in a lean round by formula: (G - 1) V vectors of every kind."""
+    """Bytes that all devices send in a lean round by formula: (G - 1) V vectors of every kind."""
     return (schedule.size - 1) * sum(map(int, rows)) * (read + add)
 
 

@@ -100,7 +100,7 @@ def few_of(method: str, size: int) -> int:
 
 
 def repeats_of(method: str, size: int, draws: int) -> int:
-    """How often a small draw is made in one call, so that the call itself weighs nothing."""
+    """Repetitions of a small draw in one call, so that the call itself is negligible."""
     work = size * draws if method in LINEAR else size + draws
     return max(1, (READ if method in LINEAR else REPEATED) // max(1, work))
 
@@ -196,7 +196,7 @@ def per_draw(kind: str, size: int, seconds: Spent) -> Draws:
 
 
 def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
-    """What draws do, exactly, and that no index comes twice."""
+    """Observe exact counts of draws, and check that no index comes twice."""
     weights = weights_of(kind, size)
     for method in methods_for(kind):
         if method == "keys":

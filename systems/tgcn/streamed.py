@@ -364,7 +364,7 @@ class Incoming:
         self._tickets: dict[int, PendingTransfer] = {}
 
     def has(self, number: int) -> bool:
-        """Whether they were sent."""
+        """Return True if the rows of part `number` were sent."""
         return number in self._tickets
 
     def ahead(self, number: int, columns: Callable[[], list[Tensor]]) -> None:
@@ -394,7 +394,7 @@ class Incoming:
 
 
 def _covers(piece: Piece, share: PartRows) -> bool:
-    """Whether a piece names a part's sources and targets as its share does."""
+    """Return True if a piece names a part's sources and targets as its share does."""
     if isinstance(piece.sources, slice):
         return True
     sizes = piece.sources.numel(), piece.targets.numel()

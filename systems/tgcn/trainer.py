@@ -168,7 +168,7 @@ class TgcnTrainer(InteractionTrainer):
         self.rounds = self._rounds(labels)
 
     def _rounds(self, labels: PartLabels | None) -> Any:
-        """What runs intervals."""
+        """Make the runner of intervals."""
         if not self.resident:
             return HostRounds(
                 self.regions, self._settings, self.parts, self.vertices, self.pending, labels
@@ -375,7 +375,7 @@ class TgcnTrainer(InteractionTrainer):
 
 
 def result_of(load: StagedInterval, found: Sequence[IntervalScores], link: bool) -> StepResult:
-    """What an interval gave, its scores in the order of its events."""
+    """Result of an interval, its scores in the order of its events."""
     loss = torch.stack([one.loss for one in found]).sum()
     columns = []
     for name, order in (("right", load.edge_order), ("wrong", load.wrong_order)):

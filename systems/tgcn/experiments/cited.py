@@ -1,4 +1,4 @@
-"""What the paper quotes of others (sections 2.3, 2.4), and its own numbers against each other."""
+"""Numbers that the paper cites (sections 2.3, 2.4), and its own numbers against each other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Derived:
 
     @property
     def agrees(self) -> bool:
-        """Whether both are the same to about three digits."""
+        """True if both are the same to about three digits."""
         return abs(self.follows / self.printed - 1) <= NEAR
 
 

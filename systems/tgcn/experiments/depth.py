@@ -1,4 +1,4 @@
-"""How many vertices a sample reaches as layers are added (section 2.3)."""
+"""Number of vertices that a sample reaches as layers are added (section 2.3)."""
 
 from __future__ import annotations
 

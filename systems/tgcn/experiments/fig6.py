@@ -44,7 +44,7 @@ LARGE: Final = "twitter"
 
 
 def gain(rows: Sequence[Any], over: str) -> Ratio:
-    """How many times faster than a contender the first one of its process is, over all rows."""
+    """Speedup of the first contender of a process over another, pooled over all rows."""
     found = ratio_of(Table.of(rows).where("speedup", baseline=over))
     assert found is not None, over
     return found

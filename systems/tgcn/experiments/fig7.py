@@ -202,7 +202,7 @@ def checked_draws() -> ResultCheck:
 
 
 def gain(row: Any, task: str, way: str) -> Ratio | None:
-    """How many times as long as SIS another way to draw takes, where it was raced."""
+    """Time of another sampler relative to SIS, where it was raced."""
     return ratio_of(Table.of([row]).where("speedup", setting=task, baseline=way))
 
 

@@ -118,7 +118,7 @@ def draw_times(row: Any, method: str, setting: str) -> dict[int, float]:
 
 
 def growth_of(row: Any, method: str, setting: str) -> dict[int, Ratio]:
-    """How many times as long a draw takes as at the size before, by size."""
+    """Growth of a draw's time over the size before, by size."""
     found = Table.of([row]).where("growth", method=method, setting=setting).by("size")
     return {size: ratio for size in sorted(found) if (ratio := ratio_of(found[size])) is not None}
 

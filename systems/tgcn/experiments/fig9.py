@@ -191,7 +191,7 @@ def mean(row: Any, kind: str, title: str) -> float:
 
 
 def over(rows: Sequence[Any], kind: str, high: str, low: str) -> Lead:
-    """How far one contender leads another on the same pieces of the same runs."""
+    """Lead of one contender over another on the same pieces of the same runs."""
     gaps = []
     for row in rows:
         one, two = learned(row, kind, high), learned(row, kind, low)

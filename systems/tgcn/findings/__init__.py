@@ -1,1 +1,1 @@
-"""What T-GCN's rows say of its claims, by subject; `claims.CHECKS` names which says what."""
+"""Checks of T-GCN's claims by subject; `claims.CHECKS` maps claims to them."""

@@ -27,7 +27,7 @@ SMALL: Final = 5.0
 
 
 def degree_independent(claim: Claim, rows: Rows) -> Finding:
-    """What degrees change at the same sizes: fill of the grids, and time of the sort."""
+    """Check the effect of degrees at the same sizes: fill of the grids, and time of the sort."""
     graphs = Table.of(last_rows(rows, partition.NAME, kind=partition.FILL))
     busy = graphs.where("busy_devices", method="equal", ranks=8)
     seen = ", ".join(f"{panel(one.row)} {one.value:.1f}" for one in busy)

@@ -33,7 +33,7 @@ FORMS: Final = {
     "BRS, frontier": ("brs", REPLACED),
     "BRS, set": ("brs", READY),
 }
-"""What ITS and BRS may have been. A list of the taken is short until much of the set is drawn."""
+"""Interpretations of ITS and BRS. A list of the taken is short until much of the set is drawn."""
 
 
 def per_decade(growth: Mapping[int, Ratio]) -> float | None:
@@ -91,13 +91,13 @@ def scales_best(claim: Claim, rows: Rows) -> Fields:
 
 
 def proportional(touched: Mapping[int, float]) -> bool:
-    """Whether counts per element are alike at all sizes."""
+    """Return True if counts per element are alike at all sizes."""
     shares = [count / size for size, count in touched.items()]
     return min(shares) > 0 and max(shares) <= NEAR * min(shares)
 
 
 def logarithmic(touched: Mapping[int, float], per_level: float) -> bool:
-    """Whether counts are at most so many for each level of a binary tree, and one more level."""
+    """Return True if counts are at most `per_level` per level of a binary tree and one more."""
     return all(count <= per_level * (math.ceil(math.log2(n)) + 1) for n, count in touched.items())
 
 

@@ -71,7 +71,7 @@ def sizes(metric: str) -> Judge:
 
 
 def mean_degrees(claim: Claim, rows: Rows) -> Fields:
-    """Whether one definition of a mean degree gives the column."""
+    """Check that one definition of a mean degree gives the column."""
     fits = dict.fromkeys(graph_runs.DEFINITIONS, 0)
     measured: dict[str, str] = {}
     for graph in GRAPHS:
@@ -123,7 +123,7 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
 
 
 def own_evidence(rows: Rows) -> tuple[bool, str]:
-    """Whether the rows are of the paper's graphs, and what that makes of them."""
+    """Return True if the rows are of the paper's graphs, and the strength of their evidence."""
     own = len(PAPERS_GRAPHS.of(rows)) == len(GRAPHS)
     return own, "counted" if own else "analogue"
 
@@ -189,7 +189,7 @@ def degrees_kept(claim: Claim, rows: Rows) -> Fields:
 
 
 def testbed(claim: Claim, rows: Rows) -> Fields | Finding:
-    """Whether this run is on a machine like the paper's."""
+    """Check that this run is on a machine like the paper's."""
     row = rows[0]
     here = {
         "gpus": number(row, "devices"),
@@ -225,7 +225,7 @@ def quoted(needs: str) -> Check:
 
 
 def marius_rate(claim: Claim, rows: Rows) -> Fields:
-    """Whether the rate is the edges over the hours that are quoted beside it."""
+    """Check that the rate equals the edges over the hours that are quoted beside it."""
     one = next(d for d in cited.derived() if f"tgcn-{d.claim}" == claim.id)
     rate = number(rows[0], "derived_number", of=one.words)
     return {

@@ -34,7 +34,7 @@ SUBGRAPH: Final = "subgraph 10^4"
 GROWTH: Final = 2.0
 """Factor of each layer from which growth with depth is exponential."""
 MULTIPLIED: Final = 1.5
-"""What each layer must multiply the edges drawn by: some vertices have few neighbours, some are met
+"""Smallest factor of the drawn edges per layer: some vertices have few neighbours, some are met
 twice."""
 FLAT: Final = 0.1
 """Difference of layers up to which they are alike."""
@@ -203,7 +203,7 @@ def cost_order(claim: Claim, rows: Rows) -> Fields:
 
 
 def third_layer(claim: Claim, rows: Rows) -> Fields:
-    """What a third layer multiplies the time of a root by."""
+    """Check the factor by which a third layer multiplies the time of a root."""
     grown = {panel(row): whole_graph(row)["node 3"] / whole_graph(row)["node 2"] for row in rows}
     return {
         "measured": {name: multiple(factor, ".1f") for name, factor in grown.items()},
@@ -230,10 +230,10 @@ def by_layer(way: str, holds: Callable[[list[float]], bool], words: str) -> Judg
 
 
 def multiplies(layers: list[float]) -> bool:
-    """Whether each layer draws several times the edges of the one before."""
+    """Return True if each layer draws several times the edges of the one before."""
     return min(after / before for before, after in pairwise(layers)) >= MULTIPLIED
 
 
 def alike(layers: list[float]) -> bool:
-    """Whether all layers draw as many edges."""
+    """Return True if all layers draw about as many edges."""
     return max(layers) <= (1 + FLAT) * min(layers)

@@ -103,7 +103,7 @@ def p2p_benefit(claim: Claim, rows: Rows) -> Fields:
 
 
 def eight_ahead(claim: Claim, rows: Rows) -> Fields:
-    """Whether 8 devices are ahead of one on every graph."""
+    """Check that 8 devices are ahead of one on every graph."""
     each = {panel(row): speedup(row, 8, "equal") for row in rows}
     return {
         "measured": {name: multiple(value) for name, value in each.items()},

@@ -26,7 +26,7 @@ GPU_RACES = rows_with(fig6.NAME, NEEDS_CUDA, PAPERS_GRAPHS.of, what="race", devi
 PADDED = rows_with(fig6.NAME, NO_FIG6, what="padding")
 GPU_RATE = rows_with(fig6.NAME, NEEDS_CUDA, what="rate", device="cuda")
 RESIDENT = probe("gpu_kernel_resident_percent")
-"""What NVML calls utilisation."""
+"""Probe of NVML's utilisation."""
 BUSY: Final = 90
 """Percent of the time from which a GPU is fully used."""
 
@@ -37,7 +37,7 @@ def thousands(printed: str) -> float:
 
 
 def controls(rows: Rows) -> str:
-    """What relaxed order and fewer edges bring on their own."""
+    """Describe the separate gains of relaxed order and of fewer edges."""
     words = []
     for other in (RELAXED, WHOLE):
         values = Table.of(rows).where("speedup", baseline=other).values
@@ -342,7 +342,7 @@ def planned_bytes(row: Any) -> dict[str, Any]:
 
 
 def twitter_oom(claim: Claim, rows: Rows) -> Finding:
-    """What both baselines hold on their GPU against its 32 GiB."""
+    """Check the memory of both baselines on their GPU against its 32 GiB."""
     small = [
         row.params["dataset"]
         for row in last_rows(rows, large.NAME, kind=large.PLAN)
@@ -366,7 +366,7 @@ def twitter_oom(claim: Claim, rows: Rows) -> Finding:
 
 
 def not_separable(claim: Claim, rows: Rows) -> Fields:
-    """Whether one GPU holds Twitter's vertices and edges without parts, and how it streams."""
+    """Check that one GPU cannot hold Twitter's vertices and edges without parts."""
     held = planned_bytes(rows[0])["tgcn"]
     return {
         "measured": f"{held / 1e9:.0f} GB of {GPU_BYTES / 1e9:.0f} GB",
@@ -381,7 +381,7 @@ def not_separable(claim: Claim, rows: Rows) -> Fields:
 
 LADDER = rows_with(ablation.NAME, "needs a row of ablation")
 ENABLED: Final = ("sampling", "partition", "schedule")
-"""What the paper says it enables one at a time."""
+"""Techniques that the paper says it enables one at a time."""
 
 
 def every_step_gains(claim: Claim, rows: Rows) -> Fields:
