@@ -1,4 +1,4 @@
-"""What a test run says at its end: skipped tests by reason, and files left in the tree."""
+"""Summary at the end of a test run: skipped tests by reason, and files left in the tree."""
 
 from __future__ import annotations
 

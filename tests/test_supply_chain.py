@@ -200,7 +200,7 @@ def test_safe_loaders_are_safe() -> None:
 
 
 class Bomb:
-    """What would run if it were unpickled."""
+    """Object with a side effect when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
         return Path.touch, (Path("unpickled"),)  # type: ignore[return-value]

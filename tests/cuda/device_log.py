@@ -1,4 +1,4 @@
-"""What kernels asked the emulated runtime for, call by call (`EMULATED_LOG` of emulated/)."""
+"""Log of the calls that kernels made to the emulated runtime (`EMULATED_LOG` of emulated/)."""
 
 from __future__ import annotations
 

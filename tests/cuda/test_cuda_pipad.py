@@ -108,7 +108,7 @@ def test_weighted_snapshots_travel_too(monkeypatch, place, model):
 
 
 def new_snapshots(frames: list[range]) -> list[int]:
-    """How many snapshots of each frame the one before it did not have, around the epoch."""
+    """Number of snapshots of each frame that the one before it did not have, around the epoch."""
     return [len(set(now) - set(frames[i - 1])) for i, now in enumerate(frames)]
 
 

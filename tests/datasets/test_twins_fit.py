@@ -1,4 +1,4 @@
-"""How close the twins come: to what was measured on the held sets, and to printed statistics.
+"""Closeness of the twins to measurements on the held sets, and to printed statistics.
 
 The reference values are constants (measured once on the real data with the functions of
 `statistics`), so that these tests run without data.

@@ -1,4 +1,4 @@
-"""What twins may not decide, and the lengthened sensor series."""
+"""Limits of twins as evidence, and the lengthened sensor series."""
 
 import numpy as np
 import pytest

@@ -64,7 +64,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a kind: faults injected and passed, the losses, and which checks were made."""
+    """Outcome of a kind: faults injected and passed, the losses, and the checks that were made."""
 
     kind: Kind
     injected: int = 0

@@ -1,4 +1,4 @@
-"""What must hold after a fault. Nothing here trusts the code that is checked."""
+"""Invariants after a fault. Nothing here trusts the code that is checked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def leftovers(root: Path, temporary: Path | None = None) -> list[str]:
 
 
 def living(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
+    """Return True if there is such a process and it has not ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"

@@ -1,4 +1,4 @@
-"""What a forked runner does: run the cells it is given, and tell of it through a pipe."""
+"""Forked runner: runs the cells it is given, and reports through a pipe."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Teller(Listener):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a forked runner shall run."""
+    """Arguments of a forked runner."""
 
     cells: list[Cell]
     resume: Path | None

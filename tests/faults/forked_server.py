@@ -59,7 +59,7 @@ class ForkedServer:
 
 
 class Subprocess:
-    """What the runner uses of the module `subprocess`."""
+    """Part of the module `subprocess` that the runner uses."""
 
     Popen = ForkedServer
     DEVNULL = subprocess.DEVNULL

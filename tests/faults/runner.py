@@ -102,7 +102,7 @@ class Runner:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What it said at its end. Raises Loss where it did not come to one."""
+        """Summary that it sent at its end. Raises Loss where it did not come to one."""
         found = [e for e in self.events if "end" in e]
         if not found:
             raise Loss(f"it has no summary, exit code {self.code}; it said {self.events[-3:]}")

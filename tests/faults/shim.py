@@ -40,7 +40,7 @@ def compile_shim(folder: Path) -> Path | None:
 
 
 class Disk:
-    """What the preloaded library does, in this process and in all that have it, at once.
+    """State of the preloaded fault library, shared by this process and all that load it.
 
     Modes: `count` only counts operations; `kill` ends the process with SIGKILL before operation
     `at`, `tear` in the middle of it where it writes; `full` has room for `bytes`; `read-only`;

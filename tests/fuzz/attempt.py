@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the inputs of one target."""
+    """Counts of the outcomes of one target's inputs."""
 
     target: str
     engine: str

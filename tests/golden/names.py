@@ -11,7 +11,7 @@ from tests.golden.record import PAPERS, kept_runs
 
 
 def unread(paper: str) -> Counter[str]:
-    """How many rows have each name that no pattern reads, as `experiment: source: name`."""
+    """Number of rows with each name that no pattern reads, by `experiment: source: name`."""
     found: Counter[str] = Counter()
     for run in kept_runs().values():
         for row in run.everything:

@@ -173,7 +173,7 @@ def write(paper: str) -> int:
 
 
 def differences(paper: str) -> dict[str, tuple[Any, Any]]:
-    """What the present code answers otherwise than was recorded: (recorded, found) by question."""
+    """Differences between recorded and present answers: (recorded, found) by question."""
     old = read(paper)
     new = json.loads(json.dumps(record(find_paper(paper))))
     keys = dict.fromkeys((*old, *new))

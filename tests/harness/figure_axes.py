@@ -18,7 +18,7 @@ from dgbench.harness.figures.strips import NAMES
 
 
 def is_log(rows, key, asked):
-    """Whether an axis is a log one: as asked for, but never with values at or below 0."""
+    """Return True if an axis is logarithmic: as requested, but never with values at or below 0."""
     return asked and min(float(row[key]) for row in rows) > 0
 
 

@@ -155,7 +155,7 @@ class Picture:
         return found
 
     def marked(self, x: float, y: float, colour: str | None = None, height: float = 1.5) -> bool:
-        """Whether a mark (of a colour) stands at a place, at most `height` above or below it."""
+        """Return True if a mark (of a colour) is at most `height` above or below a position."""
         return any(
             abs(m.x - x) <= 1.5 and abs(m.y - y) <= height and colour in (None, m.colour)
             for m in self.marks
@@ -213,7 +213,7 @@ def number(text: str) -> tuple[float, float] | None:
 
 
 def says(text: str, value: float) -> bool:
-    """Whether a text shows a value, as exactly as its digits can."""
+    """Return True if a text shows a value, as exactly as its digits can."""
     found = number(text)
     return found is not None and abs(found[0] - value) <= found[1] * 1.02 + 2e-6 * abs(value)
 

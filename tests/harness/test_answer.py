@@ -1,4 +1,4 @@
-"""How much faster a paper's system was: outcomes as fields, their words in one place."""
+"""Speedup of a paper's system: outcomes as fields, their words in one place."""
 
 from __future__ import annotations
 

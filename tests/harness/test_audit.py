@@ -1,4 +1,4 @@
-"""What an audit says when its database answers, answers in part, or cannot be reached."""
+"""Outcome of an audit when its database answers, answers in part, or cannot be reached."""
 
 from __future__ import annotations
 

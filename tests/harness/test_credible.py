@@ -1,4 +1,4 @@
-"""What a plugin says of itself, held against what the harness saw."""
+"""Plausibility of a plugin's own measurements against the harness's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Clock:
 
 
 def told(samples, phases=None):
-    """What a process says that it timed."""
+    """Measurement of a process with these samples and phases."""
     found = Measurement()
     found.observe("step_time", sum(samples) / len(samples), samples=samples)
     for phase, seconds in (phases or {}).items():

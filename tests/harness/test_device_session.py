@@ -121,7 +121,7 @@ def rehearsal(folder, paper, commands, device) -> DeviceSession:
 
 
 def measured(folder: Path) -> Counter:
-    """How often each process and each command's row was measured."""
+    """Number of measurements of each process and of each command's row."""
     found: Counter = Counter()
     for run in (folder / "runs").glob("*/*/run.json"):
         for row in Store.open(run.parent).written(latest=False):

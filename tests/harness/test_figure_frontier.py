@@ -1,4 +1,4 @@
-"""What memory buys: the frontier is right, settings are named, what did not fit is a cross."""
+"""Gain from memory: the frontier is right, settings are named, and failures are crosses."""
 
 from __future__ import annotations
 

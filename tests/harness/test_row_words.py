@@ -1,4 +1,4 @@
-"""What params and data of a row hold in words is read in one place."""
+"""Params and data that a row holds in words are read in one place."""
 
 from __future__ import annotations
 

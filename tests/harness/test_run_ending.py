@@ -1,4 +1,4 @@
-"""How a run ends: signals, exit codes, outputs that nobody reads, and which run is resumed."""
+"""End of a run: signals, exit codes, outputs that nobody reads, and the run that is resumed."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_session_installs_from_the_parcel_once(checkout, tmp_path) -> None:
     commit = (checkout / "build" / "gpu_parcel" / "COMMIT").read_text().strip()
 
     def session() -> list[str]:
-        """What pip was asked for in one call."""
+        """Run one call and return the arguments of its pip calls."""
         before = len(calls(checkout))
         done = run(checkout, "scripts/gpu_run.sh", "session", PYTHON="measuring-python")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -108,7 +108,7 @@ class Page(HTMLParser):
 
 
 def plain(text):
-    """What a reader sees of a page, without its style and script."""
+    """Visible text of a page, without its style and script."""
     text = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.S)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", text)).split())
 

@@ -1,4 +1,4 @@
-"""What fits in 80 columns, without colour, without UTF-8, and what the last lines say."""
+"""Output that fits in 80 columns, without colour, without UTF-8, and its last lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU did: read from rows, stamped on races that left it idle, never 0 where unknown."""
+"""Use of a GPU: read from rows, shown on races that left it idle, never 0 where unknown."""
 
 from __future__ import annotations
 

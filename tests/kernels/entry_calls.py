@@ -23,7 +23,7 @@ ARRAY: Final = re.compile(r"ndarray\[(.*?)\](?=[\],) |]|$)")
 
 @dataclass(frozen=True)
 class Argument:
-    """What a signature says of one argument.
+    """Requirements of a signature on one argument.
 
     Attributes:
         kind: `array`, `arrays` (a sequence of them), or `other`.

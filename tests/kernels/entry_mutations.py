@@ -68,7 +68,7 @@ class Wrong:
 
 
 def wrong_values(argument: Argument, value: Any) -> Iterator[Wrong]:
-    """What may be wrong with an argument whose right value is `value`."""
+    """Wrong values of an argument whose right value is `value`."""
     if value is None or value is LEFT_OUT:
         return
     if isinstance(value, np.ndarray):

@@ -121,7 +121,7 @@ def in_guarded(call: Call, after: bool) -> list[Any]:
 
 
 def is_dense(value: Any) -> bool:
-    """Whether a copy in guarded memory is as wrong as the value."""
+    """Return True if a copy in guarded memory is as wrong as the value."""
     arrays = arrays_of([value])
     return bool(arrays) and all(a.flags.c_contiguous and a.flags.writeable for a in arrays)
 
@@ -131,7 +131,7 @@ def identical(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def in_fork(outcomes: Any) -> list[str]:
-    """What an iterator gave in a fork; the last one says so if the fork died."""
+    """Collect an iterator's outcomes in a fork; the last one says so if the fork died."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What the entry points of `_cpu` may be given besides right arguments, each with its reason.
+"""Exceptions of the entry points of `_cpu`: accepted arguments besides right ones, with reasons.
 
 Everything that is not named here has to be refused, so an operator that joins is checked in full.
 """
@@ -35,7 +35,7 @@ READ_ONLY: Final = frozenset({"InducedEdges", "SampledRoots", "SampledSubgraphs"
 """Classes whose methods change nothing, so that one call after another may be taken."""
 
 NOT_IN_A_FORK: Final = frozenset({"CopyThread.wait"})
-"""What needs a thread that a fork does not have; tests/runtime tries it."""
+"""Entry points that need a thread that a fork does not have; tests/runtime tries them."""
 
 ANY_LENGTH: Final = {
     "its length says how many there are": (

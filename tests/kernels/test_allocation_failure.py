@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 MEASURED: Final = frozenset({"weighted_time"})
-"""What it answers is seconds."""
+"""Entry points that return seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reports_of(shim: Path, threads: int) -> dict[str, list[dict[str, Any]]]:
-    """What became of the calls of each entry point."""
+    """Outcomes of the calls of each entry point."""
     out = shim.with_name(f"report{threads}.json")
     environment = os.environ | {"LD_PRELOAD": str(shim), "OMP_NUM_THREADS": str(threads)}
     program = [sys.executable, str(HERE / "allocation_probe.py"), str(out), str(threads)]

@@ -156,7 +156,7 @@ def test_answers_do_not_depend_on_threads_or_on_how_a_batch_is_cut() -> None:
 
 
 def counted(sample, leaves: int, roots: int) -> Tensor:
-    """How often every set of leaves was drawn, as a code of bits."""
+    """Number of draws of every set of leaves, as a code of bits."""
     codes = torch.zeros(roots, dtype=torch.int64)
     layer = sample.layers[0]
     owner = torch.repeat_interleave(torch.arange(roots), layer.offsets.diff())

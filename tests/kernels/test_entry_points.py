@@ -68,7 +68,7 @@ def test_wrong_arguments_are_refused_and_nothing_is_written(entry, trials):
 
 
 def is_fine(trial: dict[str, Any]) -> bool:
-    """Whether the outcome of a trial is one that its kind may have."""
+    """Return True if the outcome of a trial is one that its kind may have."""
     kind, outcome = trial["kind"], trial["outcome"]
     if kind == "right":
         return outcome == "taken"
@@ -112,7 +112,7 @@ def test_trials_are_many_and_of_every_kind(trials):
 
 
 def broken_matrices() -> dict[str, Csr]:
-    """What a compiled loop must never see."""
+    """Malformed matrices that a compiled loop must never read."""
     good = matrix(12)
     out = {}
     for name, change in {

@@ -40,7 +40,7 @@ ADDED_IN_PARTS: Final = frozenset(
 """Sums over all vertices in floats, of which each thread adds a part: the same to rounding."""
 
 MEASURED: Final = frozenset({"time_items", "hand_out", "weighted_time"})
-"""What they write is seconds."""
+"""Entry points that write seconds."""
 
 IN_ANY_ORDER: Final = frozenset({"ListCache.fetch"})
 """The cache that GNNFlow argues against: threads take its lock in any order, so hits differ."""

@@ -96,7 +96,7 @@ def test_only_named_modules_do_it(wanted: set[str], allowed: dict[str, str]) -> 
 
 
 def test_only_named_modules_take_texts_apart() -> None:
-    """What is told is made of fields: nothing is split off a title, a note or a name."""
+    """Texts are made of fields: nothing is split off a title, a note or a name."""
     found = set()
     for name, tree in modules():
         place = name.split("/")
@@ -136,7 +136,7 @@ def test_no_number_of_a_row_is_asked_for_by_a_name() -> None:
 
 
 def test_no_dimension_travels_in_the_name_of_a_metric() -> None:
-    """What is observed or selected is a name in full, not one that is put together."""
+    """Names of metrics are written in full, not assembled."""
     asked = {"observe", "observation", "where", "observed", "number"}
     found = []
     for name, tree in modules():

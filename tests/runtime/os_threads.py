@@ -1,4 +1,4 @@
-"""What the operating system says about this process's threads."""
+"""Threads of this process as the operating system lists them."""
 
 from __future__ import annotations
 

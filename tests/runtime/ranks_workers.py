@@ -1,4 +1,4 @@
-"""What the ranks of the tests do. Imported by their processes, so it imports little."""
+"""Functions that the ranks of the tests run. Imported by their processes, so it imports little."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Plan = tuple[list[list[int]], tuple[int, ...], int]
 
 
 def knows_module(comm: Communicator, name: str) -> bool:
-    """Whether a module is there without this rank having asked for it."""
+    """Return True if a module is loaded without a request of this rank."""
     return name in sys.modules
 
 
 def rows_of(plan: Plan, rank: int) -> Tensor:
-    """What `rank` sends, float32[sum of its row, ...]."""
+    """Rows that `rank` sends, float32[sum of its row, ...]."""
     sizes, shape, seed = plan
     random = np.random.default_rng([seed, rank])
     return torch.from_numpy(random.standard_normal((sum(sizes[rank]), *shape), dtype=np.float32))
 
 
 def weights_of(plan: Plan, rank: int) -> Tensor:
-    """What the loss of `rank` multiplies the received rows with."""
+    """Factors of the received rows in the loss of `rank`."""
     sizes, shape, seed = plan
     received = sum(row[rank] for row in sizes)
     random = np.random.default_rng([seed, rank, 1])
@@ -112,7 +112,7 @@ def others(comm: GroupCommunicator, method: str) -> dict[str, Any]:
 
 
 def about(comm: Communicator, tag: str) -> dict[str, Any]:
-    """What a rank's process looks like."""
+    """Properties of a rank's process."""
     return {
         "tag": tag,
         "rank": comm.rank,

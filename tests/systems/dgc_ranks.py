@@ -15,7 +15,7 @@ from dgbench.runtime.meter import Meter
 
 
 class _Board:
-    """What ranks show each other, one operation after the other."""
+    """Exchange of objects between ranks, one operation after the other."""
 
     def __init__(self, size: int) -> None:
         self.posts: list[Any] = [None] * size
@@ -65,7 +65,7 @@ class ThreadCommunicator(Communicator):
 
 
 def as_ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """What `function(comm, *args)` gives on each of `size` ranks; the first error is raised."""
+    """Results of `function(comm, *args)` on each of `size` ranks; the first error is raised."""
     board = _Board(size)
     found: list[Any] = [None] * size
     errors: list[BaseException] = []

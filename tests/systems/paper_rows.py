@@ -22,7 +22,7 @@ def answered_by(checks: Mapping, *modules: ModuleType) -> dict:
 
 
 def entries_of(module: ModuleType, table: str) -> int:
-    """How many claims a table's source names; a dictionary drops a second entry without a word."""
+    """Number of claims in a table's source; a dictionary drops a second entry silently."""
     tree = ast.parse(inspect.getsource(module))
     named = (n for n in tree.body if isinstance(n, ast.AnnAssign) and n.target.id == table)
     found = next(named).value

@@ -274,7 +274,7 @@ def _check_index(index: Any) -> None:
 
 
 def _is_real(x: Tensor) -> bool:
-    """Whether a tensor has numbers, here or on the device."""
+    """Return True if a tensor has numbers, here or on the device."""
     return isinstance(x, Pretended) or x.device.type != "meta"
 
 

@@ -26,7 +26,7 @@ CALLS = ("all_to_all_single", "all_gather", "all_reduce", "broadcast")
 
 
 class Connected:
-    """What went over the two groups: calls by name, `host` ones as `host <name>`."""
+    """Calls over the two groups by name, `host` ones as `host <name>`."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()

@@ -145,7 +145,7 @@ def test_streams_after_training_on_what_came_before(system, model) -> None:
 @pytest.mark.parametrize("system", STREAM_SYSTEMS)
 @pytest.mark.parametrize("kind", ["endpoints", "features"])
 def test_batches_of_equal_size_leak_events_of_the_same_time(system, kind) -> None:
-    """What the switch is for, and that these tests would see it."""
+    """Purpose of the switch, and proof that these tests would detect a leak."""
     task = stream_task("tgn", strict_time=False)
     assert any(x > 1e-4 for x in moved(STREAM_SYSTEMS[system], task, kind, train=False))
 
@@ -232,7 +232,7 @@ def test_interactions(system) -> None:
 
 @pytest.mark.parametrize("system", INTERACTION_SYSTEMS)
 def test_the_order_of_the_file_leaks_events_of_the_same_time(system) -> None:
-    """What the switch is for, and that these tests would see it."""
+    """Purpose of the switch, and proof that these tests would detect a leak."""
     model, build = INTERACTION_SYSTEMS[system]
     moves = score_moves(build, interaction_task(model, strict_time=False))
     assert any(x > 1e-4 for x in moves)

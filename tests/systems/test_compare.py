@@ -1,4 +1,4 @@
-"""Which side of 1x a ratio lies on, and which of two ratios is larger: intervals decide."""
+"""Side of 1x of a ratio, and the larger of two ratios: intervals decide."""
 
 import pytest
 

@@ -137,7 +137,7 @@ def a_hat(case: Case) -> Tensor:
 
 
 def deliver(values: list[Tensor], lists: list[RowLists], reader: int) -> Tensor:
-    """What a worker receives when each sends what its lists say."""
+    """Rows that a worker receives when each sends those of its lists."""
     parts = []
     for sender, (mine, its) in enumerate(zip(values, lists, strict=True)):
         first = sum(its.send_counts[:reader])

@@ -72,7 +72,7 @@ def test_a_chunk_holds_what_its_rows_hear(seed, count, presence):
 
 
 def _inside(indptr):
-    """Whether an entry and the one behind it stand in one row."""
+    """For each entry, True if the next one is in the same row."""
     row = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff())
     return row.diff() == 0
 

@@ -43,7 +43,7 @@ KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" 
 
 
 def failed(checks: list[ResultCheck]) -> set[str]:
-    """What the checks that did not pass are of."""
+    """Subjects of the checks that did not pass."""
     assert checks
     return {check.of for check in checks if not check.passed}
 
@@ -346,7 +346,7 @@ def kept_rows(**fields):
 
 
 def decided(rows) -> int:
-    """How many claims have a verdict."""
+    """Number of claims with a verdict."""
     return sum(verdict.glyph != "-" for verdict in evaluate(PAPER, rows).verdicts)
 
 

@@ -23,7 +23,8 @@ def task_of(model, norm, task, loss_on):
 
 
 def can_run(name, *workload):
-    """Whether the system offers such a workload; one that does not load is skipped by its test."""
+    """Return True if the system offers such a workload; one that does not load is skipped by its
+    test."""
     if name not in system_names() or isinstance(system := find_system(name), Broken):
         return True
     return not system.unsupported(task_of(*workload), "cpu")

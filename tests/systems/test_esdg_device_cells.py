@@ -1,4 +1,4 @@
-"""What ESDG's experiments plan for a CUDA device, by how many devices there are."""
+"""Cells that ESDG's experiments plan for a CUDA device, by number of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What overlap hides: exactly, on clocks that are told what computing costs; and how it is told."""
+"""Time hidden by overlap: exact on simulated clocks with given costs, and its report in words."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_all_but_one_piece_is_hidden_forward_and_backward(
 
 
 def test_turns_on_a_tiny_timeline() -> None:
-    """What rows rest on: gradients, messages, and epochs of every link and number of pieces."""
+    """Basis of the rows: gradients, messages, and epochs of every link and number of pieces."""
     task, snapshots = workload("cd_gcn", "link"), data(STEPS, NODES)
     oracle = TimelineOracle(task, snapshots)
     found = take_overlap_turns(

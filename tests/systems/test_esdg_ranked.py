@@ -309,7 +309,7 @@ def test_gloo_carries_the_same():
 
 
 def carriers(comm: Communicator) -> list[str]:
-    """What carries rows, by transport."""
+    """Carrier of rows by transport."""
     found = []
     for transport in ("gloo", "auto"):
         use_transport(comm, transport)
@@ -329,7 +329,7 @@ def test_the_transport_is_a_setting():
 
 
 def bound(comm: Communicator) -> tuple[bool, set[int]]:
-    """Whether a rank was kept on cores, and on which it may run."""
+    """Return True if a rank was bound to cores, and the cores it may run on."""
     return bind(comm.rank, comm.size), os.sched_getaffinity(0)
 
 

@@ -1,4 +1,4 @@
-"""What ESDG's scaling rests on: shares run alone, random graphs, costs, traffic, projections."""
+"""Basis of ESDG's scaling: shares run alone, random graphs, costs, traffic, projections."""
 
 from __future__ import annotations
 

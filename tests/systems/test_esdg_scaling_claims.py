@@ -38,7 +38,7 @@ CURVES5, CURVES7 = fig5_curves.curves, fig7.curves
 
 
 def costs(model: str, rate: float) -> list[Observation]:
-    """What computing costs here, and how fast a thread copies."""
+    """Observed cost of computing on this machine, and bandwidth of a thread's copy."""
     return [
         seen("epoch_time", 0.004),
         seen("operation_time", 5e-5, of="partner"),

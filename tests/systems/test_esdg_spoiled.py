@@ -54,7 +54,7 @@ def served(monkeypatch):
 
 
 def ran(name: str, **params: Any) -> Measurement:
-    """What the first smoke cell with these params measures."""
+    """Measurement of the first smoke cell with these params."""
     (experiment,) = (e for e in EXPERIMENTS if e.name == name)
     cells = [c for c in experiment.cells("smoke", "cpu") if params.items() <= c.params.items()]
     return experiment.run(cells[0], CONTEXT)

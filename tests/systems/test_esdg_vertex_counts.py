@@ -1,4 +1,4 @@
-"""What the vertex partition sends, counted without data, against lists, formulas and real runs."""
+"""Traffic of the vertex partition, counted without data, against lists, formulas and real runs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from dgbench.systems.esdg.vertex_rows import HeldRows
 
 
 class Letter(PendingExchange):
-    """What the others laid down for a rank, picked up when it is waited for."""
+    """Pending exchange over a board: rows posted by the others are fetched in `wait`."""
 
     def __init__(self, board: dict[int, Any], rank: int, like: Tensor, rows: int) -> None:
         self.board, self.rank = board, rank

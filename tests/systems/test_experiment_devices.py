@@ -26,7 +26,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def reads_device(module: ModuleType, seen: set[str] | None = None) -> bool:
-    """Whether a module, or one of a function that it hands its context to, reads its device.
+    """Return True if a module, or one of a function that receives its context, reads its device.
 
     A function that is chosen from a table stands for all of that table.
     """

@@ -1,4 +1,4 @@
-"""What is sampled for cache experiments, the laws of access, and what checks say of rows."""
+"""Samples for cache experiments, the laws of access, and checks of their rows."""
 
 from __future__ import annotations
 

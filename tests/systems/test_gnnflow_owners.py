@@ -1,4 +1,4 @@
-"""Which machine has which vertex, and what that means for balance and for who is asked."""
+"""Owner machines of vertices, their balance, and the ranks that serve requests."""
 
 from __future__ import annotations
 

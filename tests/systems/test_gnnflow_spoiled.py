@@ -67,7 +67,7 @@ def run(name: str, **params: Any) -> Any:
 
 
 def failed(name: str, **params: Any) -> set[str]:
-    """What failed of a cell."""
+    """Subjects of a cell's failed checks."""
     return {check.of for check in run(name, **params)[1].checks if not check.passed}
 
 
@@ -154,7 +154,7 @@ def swapped(owner: Any, method: str) -> Spoil:
 
 
 def replaced(owner: Any, method: str, change: Callable[[Any], Any]) -> Spoil:
-    """What a function returns is changed."""
+    """Change the return value of a function."""
 
     def spoil(patch: pytest.MonkeyPatch) -> None:
         right = getattr(owner, method)

@@ -1,4 +1,4 @@
-"""What sampling asks of other machines, against a count by hand of every event."""
+"""Remote requests of sampling, against a count of every event."""
 
 from __future__ import annotations
 

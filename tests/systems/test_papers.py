@@ -1,4 +1,4 @@
-"""What holds for every registered paper: ledger, checks, experiments and figures hang together."""
+"""Invariants of every registered paper: consistent ledger, checks, experiments and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a frame's inputs in order: the device's buffer, the courier, topology that arrived."""
+"""Order of a frame's inputs: the device's buffer, the courier, topology that arrived."""
 
 from __future__ import annotations
 

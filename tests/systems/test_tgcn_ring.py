@@ -47,7 +47,7 @@ GPU1\tPHB\t X \t0-15\t0
 
 
 def switched(count: int, entry: str) -> str:
-    """What is printed of GPUs on NVSwitch: every pair has all bricks of a GPU."""
+    """Printed matrix of GPUs on NVSwitch: every pair has all bricks of a GPU."""
     names = [f"GPU{i}" for i in range(count)]
     lines = ["\t" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"]
     for i, name in enumerate(names):

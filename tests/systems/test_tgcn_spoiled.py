@@ -46,7 +46,7 @@ def checks_of(experiment: str, **params) -> list[ResultCheck]:
 
 
 def failed(experiment: str, **params) -> set[str]:
-    """What of a smoke cell fails a check."""
+    """Subjects of a smoke cell's failed checks."""
     checks = checks_of(experiment, **params)
     assert checks
     return {check.of for check in checks if not check.passed}

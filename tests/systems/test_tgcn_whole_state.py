@@ -57,7 +57,7 @@ def test_devices_and_placement_change_nothing(options):
 
 
 def test_the_first_loss_is_that_of_the_own_program():
-    """What is trained on is the same; only what states rest on is not."""
+    """Training data are the same; only the basis of states differs."""
     one, two = opened(program=WholeState()), opened()
     first = [trainer.loads(0, trainer.data.train_end)[0] for trainer in (one, two)]
     assert torch.equal(one.kept[0], two.kept[0])

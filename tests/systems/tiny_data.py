@@ -25,7 +25,7 @@ class TinyOrigin:
 
 @dataclass
 class TinySequence:
-    """What a trainer reads of a SnapshotSequence."""
+    """Part of a SnapshotSequence that a trainer reads."""
 
     topology: list[Csr]
     features: Tensor

@@ -16,7 +16,7 @@ HOW = readers.__name__
 
 
 def _right(bench: Bench, runner: Runner) -> tuple[float, float]:
-    """What the first cell, that nothing had harmed, read."""
+    """Numbers that the first cell, which no fault touched, read."""
     found = numbers(runner.rows(f"{HOW}:read")[0])
     if found["edges"] != len(readers.ROWS):
         raise Loss(f"the first cell read {found['edges']} edges")

@@ -116,4 +116,4 @@ def broken(bench: Bench) -> None:
 
 
 PROBES = 2 << 20
-"""What trying the disk takes: a mebibyte when a run is made, and one when it is opened."""
+"""Bytes written to probe the disk: a mebibyte when a run is made, and one when it is opened."""

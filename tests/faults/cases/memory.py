@@ -116,14 +116,14 @@ def limited_python(_: Cell, context: RunContext) -> Measurement:
 
 
 def device(_: Cell, context: RunContext) -> Measurement:
-    """What torch raises when a device has no room, as it says it."""
+    """Raise torch's out-of-memory error of a device, with its message."""
     raise torch.OutOfMemoryError(
         "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.77 GiB"
     )
 
 
 def device_driver(_: Cell, context: RunContext) -> Measurement:
-    """What the driver's error becomes outside torch's allocator."""
+    """Raise the driver's out-of-memory error as it appears outside torch's allocator."""
     raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously ...")
 
 

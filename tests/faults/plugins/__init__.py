@@ -12,7 +12,7 @@ from tests.faults.papers import Behaviour
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What a behaviour's row must be: its status, and words of its reason or notes.
+    """Expected row of a behaviour: its status, and words of its reason or notes.
 
     Attributes:
         how: where the behaviour is found. cell: further settings of its cell.

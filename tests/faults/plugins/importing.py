@@ -21,7 +21,7 @@ HARM = {
     "wrong": "def of(:",
     "walks": "import os; os.chdir('/')",
 }
-"""What modules do, by name."""
+"""Sources of modules by name."""
 
 
 def write(folder: Path) -> list[str]:

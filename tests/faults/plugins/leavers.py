@@ -1,4 +1,4 @@
-"""What a plugin may leave running, or lying about, when it is done."""
+"""Plugins that leave processes or files behind."""
 
 from __future__ import annotations
 

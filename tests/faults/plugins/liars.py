@@ -1,4 +1,4 @@
-"""What a plugin may say of its own time, and is not true."""
+"""Plugins that report false times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin may hand back that is no measurement."""
+"""Plugins that return something other than a measurement."""
 
 from __future__ import annotations
 

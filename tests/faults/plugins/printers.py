@@ -1,4 +1,4 @@
-"""What a plugin may print."""
+"""Plugins that print."""
 
 from __future__ import annotations
 

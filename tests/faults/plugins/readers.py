@@ -155,7 +155,7 @@ SOURCE: dict[str, Callable[[Path], None]] = {
     "a broken link": lambda path: (path.unlink(), path.symlink_to("/nowhere/at/all"))[0],
     "more behind its end": lambda path: _bytes(path, lambda data: data + b"1,2,3\n"),
 }
-"""What may happen to the publisher's file, by name."""
+"""Changes of the publisher's file by name."""
 
 PREPARED: dict[str, Callable[[Path], object]] = {
     "no data": lambda at: (at / "data.bin").unlink(),
@@ -176,7 +176,7 @@ PREPARED: dict[str, Callable[[Path], object]] = {
     "all of it gone": shutil.rmtree,
     "a file in its place": lambda at: (shutil.rmtree(at), at.write_bytes(b"x")),
 }
-"""What may happen to the prepared form, by name."""
+"""Changes of the prepared form by name."""
 
 HARMLESS: dict[str, Callable[[Path], object]] = {
     "nothing seen": lambda at: (at / "seen.json").unlink(),
@@ -189,7 +189,7 @@ HARMLESS: dict[str, Callable[[Path], object]] = {
     ),
     "touched": lambda at: os.utime(at / "data.bin"),
 }
-"""What leaves every byte as it was: nothing is made again."""
+"""Changes that leave every byte as it was: nothing is prepared again."""
 PREPARED |= HARMLESS
 
 
@@ -222,4 +222,4 @@ OPENED: dict[str, Callable[[EventStream], object]] = {
     "cut while open": _cut_while_open,
     "by np.copyto": lambda events: np.copyto(events.dst.numpy(), 1),
 }
-"""What a plugin may do to data that it has open."""
+"""Changes that a plugin may make to data that it has open."""

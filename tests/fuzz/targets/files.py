@@ -204,7 +204,7 @@ def pins(data: bytes) -> None:
 @target("hash-note", seeds=[b'{"size":3,"mtime_ns":1,"ctime_ns":2,"sha256":"00"}'], kind="json",
         tokens=(b"null", b"[" * 3000, b"1e400", b'"\xff"'))  # fmt: skip
 def hash_note(data: bytes) -> None:
-    """What the cache remembers of a file: never the wrong hash."""
+    """Note of a file's hash in the cache: never the wrong hash."""
     folder = scratch("hash-note")
     file = folder / "f"
     if not file.exists():

@@ -161,7 +161,7 @@ def provenance_json(data: bytes) -> None:
 
 
 def shown(run) -> None:
-    """What pages ask of a run."""
+    """Read the attributes of a run that pages use."""
     for name in ("complete", "smoke", "device", "seconds", "context", "states", "duration"):
         getattr(run, name, None)
 

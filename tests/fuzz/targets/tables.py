@@ -61,7 +61,8 @@ def table(data: bytes) -> None:
 
 
 def check(spec: ReaderSpec, raw, text: bytes) -> None:
-    """What was read is a stream, and holds what a plain parser finds in the text."""
+    """Check that the table is a stream, and holds the records that a plain parser finds in the
+    text."""
     stream = EventStream.build(
         *(raw.src, raw.dst, raw.t),
         num_nodes=raw.num_nodes,
