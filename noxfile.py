@@ -1,4 +1,4 @@
-"""What a person runs: `nox -s reproduce -- pipad`, `nox -s tests`, and the checks around them.
+"""Sessions for people: `nox -s reproduce -- pipad`, `nox -s tests`, and the checks around them.
 
 Sessions that need dgbench share one environment, `.nox/dgbench`, see scripts/environment.py: it is
 made by the first of them and brought up to date by the others. Nothing needs a GPU.

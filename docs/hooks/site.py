@@ -1,4 +1,4 @@
-"""What the site of docs/ needs beyond MkDocs: links that leave docs/, the changelog, the sources.
+"""Additions to MkDocs for the site of docs/: links that leave docs/, the changelog, the sources.
 
 Pages link to files of the repository relatively, so that the links work where the repository is
 read. On the site such a file is copied along and the link follows it; no address is needed.
