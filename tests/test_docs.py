@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -62,6 +64,64 @@ def blocks(page: Path) -> list[Block]:
             before = line
     assert inside is None, f"{page}: a block is not closed"
     return found
+
+
+# --- docstrings -----------------------------------------------------------------------------
+
+CODE = ("benchmarks", "datasets", "docs/hooks", "harness", "kernels_cuda", "lab", "models",
+        "runtime", "scripts", "src", "systems", "tests")  # fmt: skip
+_QUESTION = re.compile(r"\s*(What|Whether|How|Which|That)\b")
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of the docstrings of modules, classes, functions, constants and fields."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for one in body if isinstance(body, list) else ():
+            value = (
+                one.value.value
+                if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+                else None
+            )
+            if isinstance(value, str):
+                yield one.lineno, value
+
+
+def questions(source: str) -> list[int]:
+    """Lines of docstrings that begin with a question word instead of a noun or a verb."""
+    return sorted(n for n, text in docstrings(ast.parse(source)) if _QUESTION.match(text))
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    """PyTorch's form: "Number of edges", "Return True if", not "How many" or "Whether"."""
+    files = [ROOT / "noxfile.py", *(p for folder in CODE for p in (ROOT / folder).rglob("*.py"))]
+    assert len(files) > 1000
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(files)
+        for line in questions(path.read_text())
+    ]
+    assert not found, "begin with what it is, or with a verb: " + ", ".join(found)
+
+
+def test_question_words_are_found_in_every_docstring() -> None:
+    """A module, a constant, a class, a field, a method and a nested function."""
+    source = '''"""What it does."""
+LIMIT = 3
+"""How many there are."""
+class Sampler:
+    """Which edges to draw."""
+    seed: int = 0
+    """That of the draw."""
+    def draw(self):
+        r"""
+        Whether to draw."""
+        def inner():
+            """What is drawn."""
+def sample():
+    """Whatever is sampled, or `What`."""
+'''
+    assert questions(source) == [1, 3, 5, 7, 9, 12]
 
 
 # --- links and navigation -------------------------------------------------------------------
