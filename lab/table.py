@@ -9,9 +9,8 @@ is selected from by metric and dimensions and never by a name that means somethi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -108,8 +107,7 @@ def check(one: Observation) -> None:
         metrics.check_value(name, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """An observation with the row it stands in."""
 
     row: Any
@@ -169,6 +167,19 @@ class Table(Sequence[Entry]):
             if usable(row) and _row_matches(row, where)
             for one in row.observations
         )
+
+    @classmethod
+    def select(cls, rows: Iterable[Any], metric: str, **dims: Any) -> Table:
+        """`Table.of(rows).where(metric, **dims)`, without entries of other metrics in between."""
+        metrics.metric(metric)
+        entries = (
+            Entry(row, one)
+            for row in rows
+            if usable(row)
+            for one in row.observations
+            if one.metric == metric
+        )
+        return cls(one for one in entries if one.matches(dims))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -254,7 +265,7 @@ def _row_matches(row: Any, where: Mapping[str, Any]) -> bool:
 
 
 def _allows(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, Callable):  # type: ignore[arg-type]
+    if callable(wanted):
         return bool(wanted(found))
     return found in wanted if isinstance(wanted, tuple | set | frozenset) else bool(found == wanted)
 

@@ -76,7 +76,7 @@ class Race:
 
     def times(self, rows: Rows, **where: Any) -> Table:
         """The times of a contender or a workload."""
-        return Table.of(self.timed(rows)).where(self.metric, **where)
+        return Table.select(self.timed(rows), self.metric, **where)
 
     def deviation(self, rows: Rows, **params: Any) -> float | None:
         """Largest deviation from the reference in the cells of the judged system that compare."""
