@@ -146,13 +146,15 @@ def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
     if kind != "claim_board":
         assert any(p.get("failed") for p in points)
     drawn = [
-        draw_points(kind, "f", "A title", points, tmp_path / name, fake_run.CONTEXT, options)
-        for name in ("a", "b")
+        draw_points(
+            kind, "f", "A title", points, tmp_path / name, fake_run.CONTEXT, options, widths=widths
+        )
+        for name, widths in (("a", ("full", "half")), ("b", ("half",)))
     ]
     assert set(drawn[0].files) == {
         "f-full.svg", "f-full.png", "f-half.svg", "f-half.png", "f.csv", "f.txt",
     }  # fmt: skip
-    for name in drawn[0].files:
+    for name in drawn[1].files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     assert drawn[0].alt.endswith(".")
     flat = getattr(importlib.import_module(f"dgbench.harness.figures.{kind}"), "flat", list)

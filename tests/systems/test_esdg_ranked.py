@@ -34,21 +34,24 @@ def plain(model: str, epochs: int = EPOCHS) -> tuple[list[float], dict[str, torc
     return [trainer.train_epoch() for _ in range(epochs)], trainer.state()
 
 
-def epochs(comm: Communicator, todo: list[tuple[str, dict[str, Any]]]) -> list[list[float]]:
-    """Losses of all cases on this rank."""
+def epochs(
+    comm: Communicator, todo: list[tuple[str, dict[str, Any]]], count: int = EPOCHS
+) -> list[list[float]]:
+    """Losses of `count` epochs of all cases on this rank."""
     found = []
     for model, options in todo:
         if options["partition"] == "vertex":
             parts = VertexParts(torch.arange(11) * 7 % comm.size, comm.size)
             options = {**options, "parts": parts}
         trainer = SnapshotRankTrainer(comm, workload(model, "link"), data(), **options)
-        found.append([trainer.train_epoch() for _ in range(EPOCHS)])
+        found.append([trainer.train_epoch() for _ in range(count)])
     return found
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_twenty_steps_stay_within_the_bar(ranks):
-    """Single precision; with 8 ranks some have one vertex and no snapshot of a block.
+    """Single precision; with 8 ranks some have one vertex and no snapshot of a block, which five
+    steps show.
 
     Two ranks train every model without checkpoints, too; test_esdg_spread does so with four.
     """
@@ -59,13 +62,14 @@ def test_twenty_steps_stay_within_the_bar(ranks):
         for checkpoint in (True, False)
         if ranks < 4 or checkpoint or model == "cd_gcn"
     ]
+    count = EPOCHS if ranks < 8 else 5
     if ranks == 1:
         results = [epochs(LocalCommunicator(), todo)]
     else:
-        results = launch(epochs, ranks, (todo,), timeout_s=LIMIT_S, stall_s=30, threads=1)
+        results = launch(epochs, ranks, (todo, count), timeout_s=LIMIT_S, stall_s=30, threads=1)
     for found in results:
         for (model, options), losses in zip(todo, found, strict=True):
-            assert losses == pytest.approx(plain(model)[0], rel=BAR), (model, options)
+            assert losses == pytest.approx(plain(model)[0][:count], rel=BAR), (model, options)
 
 
 SWITCHES = (

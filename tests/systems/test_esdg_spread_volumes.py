@@ -35,14 +35,17 @@ TABLE_2 = {
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("ranks", [1, 4, 16, 64])
 def test_the_papers_volumes(model, ranks):
-    counted = count_snapshot(model, size=ranks)
+    # Ranks of EvolveGCN evolve the weights of all steps and send nothing: a step each will do.
+    fewer = {"steps": 64} if model == "evolvegcn_o" else {}
+    counted = count_snapshot(model, size=ranks, **fewer)
     want = TABLE_2.get(model, {}).get(ranks, 0)
     assert counted.total("floats") == want
     assert counted.total("bytes") == 4 * want
     for phase in ("forward", "rerun", "backward"):
         assert counted.total("floats", phase=phase) == want // 3
     if ranks <= 16:
-        assert count_snapshot(model, size=ranks, checkpoint=False).total("floats") == want * 2 // 3
+        whole = count_snapshot(model, size=ranks, checkpoint=False, **fewer)
+        assert whole.total("floats") == want * 2 // 3
 
 
 @pytest.mark.parametrize(
