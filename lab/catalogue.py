@@ -6,7 +6,10 @@ number is one metric with a dimension. See `metrics` for the rules of names.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dgbench.lab.metrics import Source
 
 DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "dataset": (str, "name of a dataset's card"),
@@ -268,6 +271,32 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
+
+SOURCES: Final[dict[str, Source]] = {
+    "projected_time": "projected",
+    "projected_throughput": "projected",
+    "scale_factor": "projected",
+    "imbalance": "counted",
+    "span": "counted",
+    "quantile_ratio": "counted",
+    "predicted_memory": "counted",
+    "relative_size": "counted",
+    "loss": "learned",
+    "average_precision": "learned",
+    "accuracy": "learned",
+    "distance": "learned",
+    "worker_cycles": "timed",
+    "time_share": "timed",
+    "prediction_error": "timed",
+    "utilisation": "probed",
+    # Mixed: a clock's unless the experiment declares that it counts.
+    "portion": "timed",
+    "relative_error": "timed",
+    "saving": "timed",
+    "variation": "timed",
+}
+"""Metric -> how its numbers are obtained, where that does not follow from its kind. An experiment
+that obtains them otherwise declares it in `Experiment.sources`."""
 
 METER_METRICS: Final[dict[str, str]] = {
     "bytes_h2d_counted": "host_to_device",

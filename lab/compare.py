@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgbench.lab.judging import current_floor, note_read
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
@@ -38,6 +39,8 @@ class Ratio:
         value: the ratio (geometric mean over pairs, and over groups where there are several).
         low, high: 95 % interval, or None where a group has a single pair.
         n: number of pairs.
+        processes: pairs of processes that its smallest group rests on.
+        floor: relative noise floor; a difference inside it is none.
         rows: ids of the rows it rests on.
         deviation: largest relative deviation from the reference among these rows, or None where
             nothing was compared.
@@ -51,22 +54,26 @@ class Ratio:
     rows: list[str] = field(default_factory=list)
     deviation: float | None = None
     twin: bool = False
+    processes: int = 1
+    floor: float = field(default_factory=current_floor)
 
     @property
     def side(self) -> int:
-        """1 if the whole interval lies above 1x, -1 if below, 0 if it holds 1x.
+        """1 if the whole interval lies above the noise floor around 1x, -1 if below, else 0.
 
         Without an interval (a single pair) the value decides nothing: 0.
         """
         if self.low is None or self.high is None:
             return 0
-        return 1 if self.low > 1 else -1 if self.high < 1 else 0
+        return 1 if self.low > 1 + self.floor else -1 if self.high * (1 + self.floor) < 1 else 0
 
     def against(self, other: Ratio) -> int:
-        """1 if this ratio's whole interval lies above the other's, -1 if below, else 0."""
+        """1 if this ratio's whole interval lies above the other's by more than the floor, -1 if
+        below, else 0."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return 0
-        return 1 if self.low > other.high else -1 if self.high < other.low else 0
+        wide = 1 + max(self.floor, other.floor)
+        return 1 if self.low > other.high * wide else -1 if self.high * wide < other.low else 0
 
 
 def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
@@ -101,6 +108,7 @@ def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:
 
 def quantity(row: Any, value: str) -> float | None:
     """`row.time`, or what the row observed of a metric without dimensions; None without."""
+    note_read(row, "step_time" if value == "time" else value)
     if value == "time":
         return row.time
     metric(value)
@@ -159,6 +167,7 @@ def paired(
         rows=list(used),
         deviation=max(deviations, default=None),
         twin=any(bool(row.data.get("twin")) for row in used.values()),
+        processes=min(len(above) for above, _ in groups.values()),
     )
 
 
@@ -176,7 +185,7 @@ def ratio_of(found: Table) -> Ratio | None:
     low, high = pooled.low, pooled.high
     if len(values) == 1:
         low, high = found[0].of.low, found[0].of.high
-    return _resting_on(found.rows, pooled.value, low, high, pooled.n)
+    return _resting_on(found.rows, pooled.value, low, high, pooled.n, len(found.rows))
 
 
 def observe_ratio(
@@ -239,11 +248,17 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     if not groups:
         return None
     found = pooled_ratio(list(groups.values()))
-    return _resting_on(list(used.values()), found.value, found.low, found.high, found.n)
+    fewest = min(len(above) for above, _ in groups.values())
+    return _resting_on(list(used.values()), found.value, found.low, found.high, found.n, fewest)
 
 
 def _resting_on(
-    rows: Sequence[Any], value: float, low: float | None, high: float | None, n: int
+    rows: Sequence[Any],
+    value: float,
+    low: float | None,
+    high: float | None,
+    n: int,
+    processes: int,
 ) -> Ratio:
     return Ratio(
         value=value,
@@ -253,6 +268,7 @@ def _resting_on(
         rows=[row.id for row in rows],
         deviation=max((abs(gap) for row in rows for gap in row.deviation.values()), default=None),
         twin=any(bool(row.data.get("twin")) for row in rows),
+        processes=processes,
     )
 
 

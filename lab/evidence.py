@@ -1,19 +1,201 @@
-"""Strength of rows as evidence, and findings from ratios, for the checks of any paper."""
+"""Scope of a claim, conditions of what was observed, and the strength that follows from the two.
+
+No check names a strength: it finds something, and `strength` compares the conditions under which
+the numbers that it read were obtained with what the claim is about.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
+from typing import Any, Final, Literal
 
+from dgbench.lab import metrics
 from dgbench.lab.compare import Ratio
-from dgbench.lab.paper import Check, Claim, Evidence, Finding
+from dgbench.lab.judging import Read
+from dgbench.lab.metrics import Source
+from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.lab.paper import PapersGraphs as PapersGraphs
+from dgbench.lab.paper import any_graph as any_graph
+
+MIN_PROCESSES: Final = 5
+"""Pairs of processes below which an interval of a ratio of times is no strong evidence."""
+MIN_SEEDS: Final = 5
+"""Seeds below which what a model learned is no strong evidence."""
+
+Strength = Literal["strong", "weak", "none"]
+Data = Literal["", "real", "part", "other", "printed", "twin"]
 
 
-def strength(rows: Iterable[Any]) -> Evidence:
-    """Timed rows of a GPU are measured; on a CPU they stand for the GPU as an analogue."""
-    return "measured" if all(row.device == "cuda" for row in rows) else "analogue"
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a claim is about.
+
+    Attributes:
+        device: `gpu`, or `cpu` where the quantity is the host's or no device's.
+        gpus: how many GPUs the paper used for it.
+        named_data: whether the number is bound to the datasets that the paper names.
+        twin: what a synthetic twin may say: `allowed`, `direction` or `never`; `twin_reason` why.
+    """
+
+    device: Literal["cpu", "gpu"]
+    gpus: int
+    named_data: bool
+    twin: Literal["allowed", "direction", "never"]
+    twin_reason: str = ""
+
+    @classmethod
+    def of(cls, claim: Claim, twin_rule: tuple[str, str] | None = None) -> Scope:
+        """The scope of a claim; of its own and the given rule on twins the stricter one counts."""
+        gpus = int(claim.needs.get("gpus", 0) or 0)
+        device = claim.device or ("gpu" if gpus else "cpu")
+        rule, why = claim.twin, claim.twin_reason
+        named = bool(claim.needs.get("real_dataset_required", False))
+        if rule == "allowed" and named:
+            rule, why = "direction", why or "the number is bound to one dataset"
+        order = ("allowed", "direction", "never")
+        if twin_rule is not None and order.index(twin_rule[0]) > order.index(rule):
+            rule, why = twin_rule  # type: ignore[assignment]
+        return cls(device, gpus if device == "gpu" else 0, named, rule, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Conditions under which the numbers of a finding were obtained, as rows recorded them.
+
+    Attributes:
+        source: of the numbers read, the one that depends on most.
+        device: `cuda` where every row worked on a GPU, else `cpu`.
+        gpus: GPUs that worked together; 0 on a CPU.
+        data: `real` (a dataset of the paper, whole), `part` of one, `other` than the paper's,
+            `printed` sizes, `twin`, or "" where no dataset was used.
+        processes: of the cell that has the fewest. seeds: distinct ones of what was learned.
+        model, proxy: see `Finding`.
+    """
+
+    source: Source = "counted"
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpus: int = 0
+    data: Data = ""
+    processes: int = 1
+    seeds: int = 1
+    model: str = ""
+    proxy: str = ""
+
+
+def conditions(
+    finding: Finding, rows: Iterable[Any], reads: Collection[Read], paper: Paper
+) -> Conditions:
+    """The conditions of a finding: of the rows that it names, and of what was read from them."""
+    names = set(finding.rows)
+    used = [row for row in rows if row.id in names]
+    mine = [one for one in reads if one.row in names]
+    where = {row.id: row.experiment for row in used}
+    declared = {one.name: one.sources for one in paper.experiments}
+    sources = [metrics.source(one.metric, declared.get(where[one.row])) for one in mine]
+    # A finding that read no number rests on how its cells ended, which a device decides.
+    source = max(sources, key=metrics.SOURCES.index, default="probed")
+    gpus = [_gpus(row) for row in used]
+    return Conditions(
+        source="projected" if finding.model else source,
+        device="cuda" if gpus and min(gpus) > 0 else "cpu",
+        gpus=min(gpus, default=0),
+        data=_data(used, paper.graphs),
+        processes=_processes(used) if finding.processes is None else finding.processes,
+        seeds=_seeds(used, mine),
+        model=finding.model,
+        proxy=finding.proxy,
+    )
+
+
+def strength(scope: Scope, found: Conditions) -> tuple[Strength, list[str]]:
+    """Strength of what was found under these conditions for a claim of this scope, and why not
+    more.
+
+    Numbers that were counted depend on no device, and where the claim is bound to no dataset on no
+    data. Times and probes need the claim's class of device and its number, what was learned five
+    seeds, ratios of times five processes. A projection or a proxy is weak.
+    """
+    if found.data == "twin" and scope.twin == "never":
+        why = scope.twin_reason or "the twin is fitted to this number"
+        return "none", [f"needs the real data: {why}"]
+    lacks: list[str] = []
+    if found.source == "projected":
+        lacks.append(f"projected by the {found.model}" if found.model else "projected")
+    if found.proxy:
+        lacks.append(f"a proxy: {found.proxy}")
+    if found.source in ("timed", "probed"):
+        if scope.device == "gpu" and found.device != "cuda":
+            lacks.append("a CPU stands for a GPU")
+        elif scope.device == "cpu" and found.device == "cuda":
+            lacks.append("a GPU stands for a CPU")
+        elif scope.gpus > 1 and found.gpus < scope.gpus:
+            lacks.append(f"{found.gpus} of {scope.gpus} GPUs")
+    if found.source == "timed" and found.processes < MIN_PROCESSES:
+        lacks.append(f"{found.processes} of {MIN_PROCESSES} processes")
+    if found.source == "learned" and found.seeds < MIN_SEEDS:
+        lacks.append(f"{found.seeds} of {MIN_SEEDS} seeds")
+    if scope.named_data and found.data in _WEAK_DATA:
+        lacks.append(_WEAK_DATA[found.data])
+    elif found.data == "twin" and scope.twin == "direction":
+        lacks.append(_WEAK_DATA["twin"])
+    return ("weak" if lacks else "strong"), lacks
+
+
+_WEAK_DATA: Final[Mapping[str, str]] = {
+    "part": "a part of the dataset",
+    "other": "another dataset",
+    "twin": "a twin",
+}
+
+
+def _gpus(row: Any) -> int:
+    """GPUs that a row's process worked on; 0 on a CPU."""
+    if row.device != "cuda":
+        return 0
+    touched = getattr(row, "touched", None) or {}
+    return int(touched.get("gpus", 1) or 1)
+
+
+def _data(rows: Sequence[Any], graphs: PapersGraphs | None) -> Data:
+    """The weakest kind of data among rows."""
+    kinds = {_data_of(row, graphs) for row in rows} or {""}
+    return max(kinds, key=_WORSE.index)
+
+
+_WORSE: Final = ("", "printed", "real", "part", "other", "twin")
+
+
+def _data_of(row: Any, graphs: PapersGraphs | None) -> Data:
+    if bool(row.data.get("twin")):
+        return "twin"
+    if getattr(row, "read_sizes_only", False):
+        return "printed"
+    names = getattr(row, "datasets", None) or [row.params.get("dataset") or row.data.get("dataset")]
+    names = [name for name in names if name]
+    if not names:
+        return ""
+    if graphs is not None and not all(graphs.has(name) for name in names):
+        return "other"
+    scale = row.data.get("scale", 1)
+    whole = not isinstance(scale, int | float) or scale >= 1
+    return "real" if whole and row.data.get("kind") != "subset" else "part"
+
+
+def _processes(rows: Sequence[Any]) -> int:
+    """Processes of the cell that has the fewest."""
+    cells: dict[tuple, set[int]] = {}
+    for row in rows:
+        params = tuple(sorted((name, repr(value)) for name, value in row.params.items()))
+        cells.setdefault((row.experiment, params), set()).add(row.round)
+    return min(map(len, cells.values()), default=1)
+
+
+def _seeds(rows: Sequence[Any], reads: Iterable[Read]) -> int:
+    """Distinct seeds of what was read; 1 where no seed is named."""
+    seeds = {repr(one.seed) for one in reads if one.seed is not None}
+    seeds |= {repr(row.params["seed"]) for row in rows if "seed" in row.params}
+    return max(1, len(seeds))
 
 
 def uses_twin(rows: Iterable[Any]) -> bool:
@@ -28,28 +210,29 @@ def ids(rows: Iterable[Any]) -> list[str]:
 
 def from_ratio(
     ratio: Ratio | None,
-    rows: Sequence[Any],
     *,
     target: float | None = None,
     deviation: float | None = None,
     missing: str = "",
     reason: str = "",
+    model: str = "",
+    proxy: str = "",
 ) -> Finding:
     """A finding from a ratio of times; `target` is the paper's factor."""
     if ratio is None:
         return missing_finding(missing)
-    used = [row for row in rows if row.id in set(ratio.rows)]
     return Finding(
         measured=ratio.value,
         direction=ratio.value > 1,
         low=ratio.low,
         high=ratio.high,
         target=target,
-        evidence=strength(used),
-        twin=ratio.twin,
         rows=ratio.rows,
         reason=reason,
         deviation=ratio.deviation if deviation is None else deviation,
+        processes=ratio.processes,
+        model=model,
+        proxy=proxy,
     )
 
 
@@ -71,83 +254,43 @@ def some(number: int, word: str, many: str = "") -> str:
 def finding(
     rows: Sequence[Any],
     *,
-    evidence: Evidence,
     measured: Any,
     holds: bool | None = None,
     direction: bool | None = None,
     target: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     undecided: bool = False,
     reason: str = "",
+    model: str = "",
+    proxy: str = "",
+    processes: int | None = None,
 ) -> Finding:
     """A finding that rests on these rows.
 
     Args:
-        rows: whose ids, twins and largest deviation it takes.
-        evidence, measured, holds, direction, target, undecided, reason: see `Finding`.
+        rows: whose ids and largest deviation it takes.
+        measured, holds, direction, target, low, high, undecided, reason, model, proxy, processes:
+            see `Finding`.
     """
-    deviations: list[float] = []
-    for row in rows:
-        found: Mapping[str, float] = row.deviation
-        deviations += [abs(value) for value in found.values()]
+    deviations = [abs(value) for row in rows for value in row.deviation.values()]
     return Finding(
         measured=measured,
         holds=holds,
         direction=direction,
+        low=low,
+        high=high,
         target=target,
-        evidence=evidence,
-        twin=uses_twin(rows),
         rows=ids(rows),
         reason=reason,
         deviation=max(deviations, default=None),
         undecided=undecided,
+        model=model,
+        proxy=proxy,
+        processes=processes,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PapersGraphs:
-    """The graphs that a paper uses; rows of others take no part in claims about these.
-
-    Attributes:
-        names: of the graphs.
-        families: what the names of graphs of the paper's own generators begin with.
-    """
-
-    names: Collection[str]
-    families: tuple[str, ...] = ()
-
-    def __contains__(self, row: object) -> bool:
-        """Return True if a row uses one of the paper's graphs, or names no dataset."""
-        name = row.params.get("dataset")  # type: ignore[attr-defined]
-        return name is None or name in self.names or name.startswith(self.families)
-
-    def of(self, rows: Iterable[Any]) -> list[Any]:
-        """Rows that rest on the paper's graphs, or on none."""
-        return [row for row in rows if row in self]
-
-    def guard(self, checks: Mapping[str, Check]) -> dict[str, Check]:
-        """Checks of which each gets rows of the paper's graphs only, where its claim names some.
-
-        Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take
-        rows of any graph.
-        """
-        return {name: self._guarded(check) for name, check in checks.items()}
-
-    def _guarded(self, check: Check) -> Check:
-        if getattr(check, "any_graph", False):
-            return check
-
-        @wraps(check)
-        def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
-            return check(claim, self.of(rows) if claim.workload.get("datasets") else rows)
-
-        return checked
-
-
-def any_graph(check: Check) -> Check:
-    """Mark a check that takes rows of any graph, though its claim names the paper's.
-
-    For statements about a mechanism that every graph shows. Its evidence on other graphs is
-    `analogue` at most, and its reason names them.
-    """
-    check.any_graph = True  # type: ignore[attr-defined]
-    return check
+def on_gpu(rows: Iterable[Any]) -> bool:
+    """Return True if all rows worked on a GPU."""
+    return all(row.device == "cuda" for row in rows)

@@ -19,6 +19,7 @@ from dgbench.runtime.meter import Meter
 
 if TYPE_CHECKING:
     from dgbench.lab.main_race import MainRace
+    from dgbench.lab.metrics import Source
 
 Preset = Literal["smoke", "quick", "full", "paper"]
 Scalar = str | int | float | bool | None
@@ -193,6 +194,7 @@ class Experiment(ABC):
     reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
     main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
     device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
+    sources: ClassVar[Mapping[str, Source]] = {}  # metric -> how it is obtained, see `lab.metrics`
     own_data: ClassVar[str] = ""  # why it cannot run on a dataset of the user's; "" if it can
 
     @abstractmethod

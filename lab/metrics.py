@@ -18,12 +18,24 @@ from typing import Final, Literal
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, unknown_key
 
 Kind = Literal["time", "rate", "count", "bytes", "ratio", "score", "share"]
+Source = Literal["counted", "learned", "timed", "probed", "projected"]
+"""How a number was obtained: counted or computed exactly, whatever the machine; from what a model
+learned (with its seed); by a clock; by a probe of the machine; by a model of another machine."""
+SOURCES: Final[tuple[Source, ...]] = ("counted", "learned", "timed", "probed", "projected")
+"""From the source that depends on least to the one that depends on most."""
 UNITS: Final[dict[str, str]] = {
     "time": "s", "rate": "1/s", "count": "", "bytes": "B", "ratio": "x", "score": "", "share": "",
 }  # fmt: skip
 """Kind -> unit. A share is a fraction of 1; a score is any other number."""
+PROBE: Final = "probe"
+"""Name under which a reading of a probe is noted; no metric."""
 EXACT: Final = ("count", "bytes")
 """Kinds that are integers; two processes of a cell must agree on them, unless told otherwise."""
+
+_SOURCE_OF_KIND: Final[dict[str, Source]] = {
+    "time": "timed", "rate": "timed", "count": "counted", "bytes": "counted", "ratio": "timed",
+    "score": "counted", "share": "counted",
+}  # fmt: skip
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]*)*")
 _UNIT_WORDS: Final = frozenset(
@@ -108,6 +120,22 @@ def metric(name: str) -> Metric:
     if name not in METRICS:
         raise unknown_key("metric", name, METRICS)
     return METRICS[name]
+
+
+def source(name: str, declared: Mapping[str, Source] | None = None) -> Source:
+    """How the numbers of a metric were obtained.
+
+    Args:
+        name: of a metric, or `probe` for what a probe read.
+        declared: sources by metric that the experiment declares, where its way differs.
+    """
+    if declared and name in declared:
+        return declared[name]
+    if name == PROBE:
+        return "probed"
+    from dgbench.lab.catalogue import SOURCES as named
+
+    return named.get(name) or _SOURCE_OF_KIND[metric(name).kind]
 
 
 def dimension(name: str) -> Dimension:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from dgbench.lab.experiment import Experiment
-
-Evidence = Literal["measured", "analogue", "counted", "projected"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +25,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         twin: `allowed`, `direction` (a twin supports a direction only) or `never`, with the
             reason in `twin_reason` for `never`.
         tolerance: relative tolerance that overrides the kind's default.
+        bound: `upper` or `lower` where the printed number is a bound and not a value.
+        device: `cpu` or `gpu` where the quantity was obtained there, whatever `needs.gpus` says
+            of the machine; "" by `needs`.
+        definition: why no measurement can decide it (a setting, an identity of arithmetic, a
+            quotient of printed numbers, a number that the input was fitted to), or "".
         notes: our reading.
     """
 
@@ -43,6 +47,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     twin: Literal["allowed", "direction", "never"] = "allowed"
     twin_reason: str = ""
     tolerance: float | None = None
+    bound: Literal["", "upper", "lower"] = ""
+    device: Literal["", "cpu", "gpu"] = ""
+    definition: str = ""
     notes: str = ""
 
 
@@ -50,19 +57,27 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Finding:
     """Outcome of a check over the rows, before the harness turns it into a verdict.
 
+    A finding says what was found and on which rows. How strong it is follows from the conditions
+    under which the numbers that the check read were obtained (`lab.evidence`); what a check may
+    say beside is that it found less than the claim's quantity: `model` or `proxy`.
+
     Attributes:
         measured: the measured value (float, mapping or words), or None when nothing was.
         holds: for orderings and exact statements, whether the statement holds; None otherwise.
         direction: whether the measured side agrees in sign with the paper; None if undefined.
         low, high: interval of a scalar `measured`, same unit as the claim.
         target: the paper's scalar that `measured` is compared with, if it is a number.
-        evidence: how strong the evidence is.
-        twin: whether any of the rows used a twin.
         rows: ids of the rows it rests on.
         reason: when nothing was measured, what it needs; otherwise a remark.
         deviation: largest relative deviation from the reference among the rows.
         undecided: what was measured lies inside its noise, so that it supports neither side;
             `reason` says which comparison is open.
+        model: name of the model of another machine that the check computed with ("alpha-beta
+            model"), or "".
+        proxy: what was measured in place of the claim's quantity, or "".
+        processes: pairs of processes that its ratios rest on; None: as many as its cells have.
+        readings: findings under each reading that the paper leaves open, by its name; all other
+            fields but `reason` are then unused.
     """
 
     measured: Any = None
@@ -71,15 +86,76 @@ class Finding:
     low: float | None = None
     high: float | None = None
     target: float | None = None
-    evidence: Evidence = "analogue"
-    twin: bool = False
     rows: list[str] = field(default_factory=list)
     reason: str = ""
     deviation: float | None = None
     undecided: bool = False
+    model: str = ""
+    proxy: str = ""
+    processes: int | None = None
+    readings: dict[str, Finding] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing was measured."""
+        return self.measured is None and self.holds is None and not self.readings
 
 
 Check = Callable[[Claim, Sequence[Any]], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class PapersGraphs:
+    """The graphs that a paper uses; a number bound to its data is only weakly supported by others.
+
+    Attributes:
+        names: of the graphs.
+        families: what the names of graphs of the paper's own generators begin with.
+    """
+
+    names: Collection[str]
+    families: tuple[str, ...] = ()
+
+    def __contains__(self, row: object) -> bool:
+        """Return True if a row uses one of the paper's graphs, or names no dataset."""
+        name = row.params.get("dataset")  # type: ignore[attr-defined]
+        return name is None or self.has(name)
+
+    def has(self, dataset: str) -> bool:
+        """Return True if the dataset is one of the paper's."""
+        return dataset in self.names or dataset.startswith(self.families)
+
+    def of(self, rows: Iterable[Any]) -> list[Any]:
+        """Rows that rest on the paper's graphs, or on none."""
+        return [row for row in rows if row in self]
+
+    def guard(self, checks: Mapping[str, Check]) -> dict[str, Check]:
+        """Checks of which each gets rows of the paper's graphs only, where its claim names some.
+
+        Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take
+        rows of any graph.
+        """
+        return {name: self._guarded(check) for name, check in checks.items()}
+
+    def _guarded(self, check: Check) -> Check:
+        if getattr(check, "any_graph", False):
+            return check
+
+        @wraps(check)
+        def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
+            return check(claim, self.of(rows) if claim.workload.get("datasets") else rows)
+
+        return checked
+
+
+def any_graph(check: Check) -> Check:
+    """Mark a check that takes rows of any graph, though its claim names the paper's.
+
+    For statements about a mechanism that every graph shows. What it finds on other graphs is weak,
+    and its reason names them.
+    """
+    check.any_graph = True  # type: ignore[attr-defined]
+    return check
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +169,8 @@ class Paper:
         ledger: path of `claims.yaml`.
         experiments: its experiments, in the order of the paper.
         checks: claim id -> check. Every id of the ledger must be there.
+        readings: sentences on how our reading differs from the paper.
+        graphs: the datasets that the paper uses, by the names of their cards.
     """
 
     name: str
@@ -104,3 +182,4 @@ class Paper:
     experiments: tuple[Experiment, ...]
     checks: Mapping[str, Check]
     readings: tuple[str, ...] = ()
+    graphs: PapersGraphs | None = None

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from dgbench.lab.judging import note_read
+from dgbench.lab.metrics import PROBE
 from dgbench.runtime.errors import unknown_key
 
 Source = Literal["process", "machine", "nvml", "gpm"]
@@ -32,6 +34,7 @@ class ProcessProbe:
 
     def read(self, row: Any) -> float | None:
         """The number in a row; None where there is none, or a sentence that says why."""
+        note_read(row, PROBE)
         value = row.probes.get(self.name)
         plain = isinstance(value, int | float) and not isinstance(value, bool)
         return float(value) if plain else None

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dgbench.lab import metrics
+from dgbench.lab.judging import note_read
 from dgbench.runtime.errors import InvalidInputError
 
 Scalar = str | int | float | bool | None
@@ -116,7 +117,14 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def value(self) -> float | int:
         """Its number."""
+        note_read(self.row, self.of.metric, self["seed"])
         return self.of.value
+
+    @property
+    def samples(self) -> list[float]:
+        """Seconds of each turn or iteration, where they were kept."""
+        note_read(self.row, self.of.metric, self["seed"])
+        return self.of.samples
 
     def __getitem__(self, name: str) -> Any:
         """A dimension: of the observation, else a param of the cell, else a column of the row.

@@ -10,15 +10,15 @@ experiment. A verb says what is asked of them and makes a `Check`: (claim, rows)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.compare import observe_speedup as observe_speedup
-from dgbench.lab.evidence import finding, ids, missing, strength
-from dgbench.lab.paper import Check, Claim, Evidence, Finding
+from dgbench.lab.evidence import finding, ids, missing
+from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.lab.table import number as number
 
@@ -89,14 +89,13 @@ class Race:
         """A finding that rests on ratios of this race."""
         found = list(used)
         names = list(dict.fromkeys(name for one in found for name in one.rows))
-        mine = [row for row in rows if row.id in set(names)]
         if self.judged:
             fields.setdefault("deviation", self.deviation(rows))
         else:
             gaps = [one.deviation for one in found if one.deviation is not None]
             fields.setdefault("deviation", max(gaps, default=None))
-        twin = any(one.twin for one in found)
-        return Finding(evidence=strength(mine), twin=twin, rows=names, **fields)
+        fields.setdefault("processes", min((one.processes for one in found), default=None))
+        return Finding(rows=names, **fields)
 
 
 @dataclass(frozen=True)
@@ -349,16 +348,13 @@ def equals(selection: Selection, of: Callable[[Table], Any], said: str = "") -> 
             return selection.missing
         measured = of(found.where(round=found[-1].row.round))
         return finding(
-            found.rows, evidence="counted", measured=measured, holds=measured == claim.value,
-            reason=said,
+            found.rows, measured=measured, holds=measured == claim.value, reason=said,
         )  # fmt: skip
 
     return check
 
 
-def average(
-    selection: Selection, said: str = "", *, scale: float = 1.0, evidence: Evidence = "counted"
-) -> Check:
+def average(selection: Selection, said: str = "", *, scale: float = 1.0) -> Check:
     """The mean of the observations against a printed number.
 
     Args:
@@ -372,8 +368,8 @@ def average(
             return selection.missing
         value = scale * sum(found.values) / len(found)
         return finding(
-            found.rows, evidence=evidence, measured=value, target=float(claim.value),
-            direction=value > 0, reason=said.format(n=len(found)),
+            found.rows, measured=value, target=float(claim.value), direction=value > 0,
+            reason=said.format(n=len(found)),
         )  # fmt: skip
 
     return check
@@ -382,6 +378,21 @@ def average(
 def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
     """The ratio that processes formed over their turns, pooled over the processes."""
     return ratio_of(selection(rows))
+
+
+def readings(said: str = "", **checks: Check) -> Check:
+    """A check of a claim that can be read in several ways: one check a reading, by its name.
+
+    The verdict holds for all of them, or says that it depends on the reading.
+    """
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = {name: one(claim, rows) for name, one in checks.items()}
+        if all(one.empty for one in found.values()):
+            return missing(next(iter(found.values())).reason)
+        return Finding(reason=said, readings=found)
+
+    return check
 
 
 # ESDG
@@ -409,7 +420,7 @@ def instrumented(rows: Rows, **where: Any) -> Table:
 
 
 def asking(
-    select: Callable[[Rows], Sequence[Any]], none: str, *, evidence: Evidence | None = None
+    select: Callable[[Rows], Sequence[Any]], none: str
 ) -> Callable[[Callable[[Claim, Any], Mapping[str, Any]]], Check]:
     """A decorator that makes a check of a function from what was found to fields of a finding.
 
@@ -417,7 +428,6 @@ def asking(
         select: rows -> what is asked about: rows, a table, or anything that has a `row`. The
             finding rests on all of them, where the function returns no `rows`.
         none: why nothing is said where it finds nothing.
-        evidence: of the finding; None: by the rows, where the function returns none.
     """
 
     def decorate(say: Callable[[Claim, Any], Mapping[str, Any]]) -> Check:
@@ -429,9 +439,7 @@ def asking(
             said = dict(say(claim, found))
             used = said.pop("rows", found)
             used = list({row.id: row for row in (getattr(o, "row", o) for o in used)}.values())
-            ends = {end: said.pop(end) for end in ("low", "high") if end in said}
-            said.setdefault("evidence", evidence or strength(used))
-            return replace(finding(used, **said), **ends)
+            return finding(used, **said)
 
         return check
 
@@ -481,12 +489,8 @@ def last_of_each(rows: list[Any]) -> list[Any]:
     return list({str(sorted(row.params.items())): row for row in rows}.values())
 
 
-def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None) -> Check:
-    """A finding that `judge` forms from the rows of a selection.
-
-    Args:
-        evidence: how strong it is; None where timed rows of a CPU stand for a GPU.
-    """
+def says(selection: RowSelection, judge: Judge) -> Check:
+    """A finding that `judge` forms from the rows of a selection."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
         found = selection(rows)
@@ -495,13 +499,10 @@ def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None
             return missing(selection.none)
         if isinstance(fields, Finding):
             return fields
-        plain = {"evidence": evidence or strength(found), **fields}
+        plain = dict(fields)
         if "target" in plain:
             plain["target"] = float(plain["target"])
-        low, high = plain.pop("low", None), plain.pop("high", None)
-        made = finding(plain.pop("rows", found), **plain)
-        made.low, made.high = low, high
-        return made
+        return finding(plain.pop("rows", found), **plain)
 
     return check
 
@@ -543,8 +544,8 @@ def at_least(selection: Selection, said: str = "") -> Check:
             holds=True if min(lows) >= bar else None,
             direction=worst.value > 1,
             undecided=min(lows) < bar and not lost,
-            evidence="measured",
             rows=ids(found.rows),
+            processes=min(one.processes for one in known.values()),
             reason=said.format(where=where) or f"lowest of {len(known)}: {where}",
             deviation=max((g for r in found.rows for g in r.deviation.values()), default=None),
         )

@@ -12,8 +12,11 @@ from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
-from dgbench.lab.compare import OWN_DATA
+from dgbench.lab.compare import OWN_DATA, control_ratios
+from dgbench.lab.evidence import Conditions, conditions
+from dgbench.lab.judging import Read, judging
 from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.runtime.statistics import noise_floor
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +41,7 @@ class PaperVerdicts:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Verdicts per glyph, all five, in the fixed order."""
+        """Verdicts per glyph, all of them, in the fixed order."""
         return count(self.verdicts)
 
     def find(self, claim_id: str) -> tuple[Claim, Verdict] | None:
@@ -62,6 +65,7 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """
     claims = load_ledger(paper.ledger)
     every = [row for row in _judged(rows) if row.paper == paper.name]
+    floor = noise_floor(control_ratios(rows))
     own = sorted({_dataset_of(row) for row in every if OWN_DATA in row.params})
     every = [row for row in every if OWN_DATA not in row.params]
     mine = [row for row in every if row.status not in ("check", VOID)]
@@ -74,7 +78,7 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
         said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
         found = Finding(reason=said)
         return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
-    verdicts = [_decide_one(paper, claim, mine, void, warnings) for claim in claims]
+    verdicts = [_decide_one(paper, claim, mine, floor, void, warnings) for claim in claims]
     for warning in warnings:
         log.warning(warning)
     return PaperVerdicts(paper, claims, verdicts, warnings)
@@ -112,8 +116,10 @@ def _several(reasons: list[str]) -> str:
 
 def _unfounded(finding: Finding | None, rows: list[Any]) -> str:
     """Problem with the rows that a finding names, or ""."""
-    if finding is None or (finding.measured is None and finding.holds is None):
+    if finding is None or finding.empty:
         return ""
+    if finding.readings:
+        return next(filter(None, (_unfounded(one, rows) for one in finding.readings.values())), "")
     if not finding.rows:
         return "its check names no row that it rests on"
     strange = set(finding.rows) - {row.id for row in rows}
@@ -121,20 +127,31 @@ def _unfounded(finding: Finding | None, rows: list[Any]) -> str:
 
 
 def _decide_one(
-    paper: Paper, claim: Claim, rows: list[Any], void: dict[str, str], warnings: list[str]
+    paper: Paper,
+    claim: Claim,
+    rows: list[Any],
+    floor: float | None,
+    void: dict[str, str],
+    warnings: list[str],
 ) -> Verdict:
     check = paper.checks.get(claim.id)
     if check is None:
         warnings.append(f"claim '{claim.id}' has no check")
         return decide(claim, Finding(reason="no check is written for this claim"))
     try:
-        finding = check(claim, rows)
+        with judging(floor) as context:
+            finding = check(claim, rows)
         if finding is not None and not isinstance(finding, Finding):
             raise TypeError(f"a check returns a Finding, found {type(finding).__name__}")
         if unfounded := _unfounded(finding, rows):
             raise ValueError(unfounded)
         verdict = decide(
-            claim, finding, twin_rule=_twin_rule(claim.id), smoke=_is_smoke(finding, rows)
+            claim,
+            finding,
+            _conditions(finding, rows, context.reads, paper),
+            floor=floor,
+            twin_rule=_twin_rule(claim.id),
+            smoke=_is_smoke(finding, rows),
         )
         if claim.id in void:
             verdict = _voided(verdict, void[claim.id])
@@ -147,9 +164,25 @@ def _decide_one(
         return Verdict(**{**_fields(verdict), "broken": True})
 
 
+def _conditions(
+    finding: Finding | None, rows: list[Any], reads: set[Read], paper: Paper
+) -> Conditions | dict[str, Conditions] | None:
+    """The conditions of a finding; where it has readings, of each of them."""
+    if finding is None:
+        return None
+    if finding.readings:
+        return {name: conditions(one, rows, reads, paper) for name, one in finding.readings.items()}
+    return conditions(finding, rows, reads, paper)
+
+
+def _rows_of(finding: Finding) -> set[str]:
+    """Ids of all rows that a finding rests on, under any reading."""
+    return set(finding.rows).union(*(_rows_of(one) for one in finding.readings.values()))
+
+
 def _voided(verdict: Verdict, why: str) -> Verdict:
     """The verdict where rows of its experiments are void: it says so, and without others is."""
-    if verdict.evidence and verdict.measured is not None:
+    if verdict.source and verdict.measured is not None:
         reason = f"{verdict.reason}; other rows are void: {why}".removeprefix("; ")
         return Verdict(**{**_fields(verdict), "reason": reason})
     return Verdict(**{**_fields(verdict), "reason": f"void: {why}", "void": True})
@@ -161,7 +194,7 @@ def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
     What was counted or projected does not depend on how busy a GPU was, and no more do claims
     that are about no time.
     """
-    if claim.kind not in TIMED_KINDS or verdict.evidence not in ("measured", "analogue"):
+    if claim.kind not in TIMED_KINDS or verdict.source not in ("timed", "probed"):
         return verdict
     used = set(verdict.rows)
     idle = gpu_idle(row for row in rows if row.id in used)
@@ -175,7 +208,7 @@ def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:
     """Return True if a finding rests on rows of the smoke preset."""
     if finding is None:
         return False
-    used = set(finding.rows)
+    used = _rows_of(finding)
     return any(getattr(row, "preset", "") == "smoke" for row in rows if row.id in used)
 
 

@@ -1,34 +1,75 @@
 """The rules that turn a finding into a verdict. All of them are in this file.
 
-In short, from the strongest rule to the weakest:
+A verdict is read from a table with two sides: how strong the evidence is, which follows from the
+conditions under which it was obtained (`lab.evidence`), and how it agrees with the claim.
 
-1. Nothing measured, a check that raised, a clock read in a smoke run, or a twin where the claim may
-   not use one: *not run here*.
-2. Weak evidence (an analogue, a projection, or a twin for a number bound to one dataset) supports
-   a direction and no more. Pointing the other way it decides nothing: *not run here*, marked. A
-   factor whose interval holds 1x, or a saving whose interval holds 0 %, supports neither side.
-3. Counted evidence is exact: within the tolerance it reproduces, with the right sign but another
-   value it is *direction only*, otherwise it contradicts.
-4. Measured evidence reproduces with the right sign and a value within the tolerance. It
-   contradicts only if its whole interval lies on the other side; an interval that holds both sides
-   is undecided.
-5. A result whose mathematics deviates from the reference is never *reproduced*.
+              value        direction               undecided   opposite
+    strong    reproduced   direction only          undecided   contradicted
+    weak      supported    supported (direction)   undecided   opposed
+
+1. What no measurement can decide is *by definition*, and counts in no total.
+2. Nothing measured, a check that raised, a clock read in a smoke run, or a twin that was fitted to
+   the number: *not run here*.
+3. A time or a ratio of times decides nothing in a run without a noise floor. An interval that meets
+   the floor around "no difference" is *undecided*; a broken bound is *opposite*.
+4. Where the paper leaves a reading open, the verdict holds for all readings or *depends on the
+   reading*.
+5. A result whose mathematics deviates from the reference agrees in no value.
+
+The table is symmetric: evidence that may support may oppose, and as strongly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
+from dgbench.lab.evidence import Conditions, Scope, strength
 from dgbench.lab.paper import Claim, Finding
 
-Word = Literal["reproduced", "direction only", "contradicted", "not run here"]
+Word = Literal[
+    "reproduced", "direction only", "contradicted", "supported", "supported (direction)", "opposed",
+    "undecided", "depends on the reading", "by definition", "not run here",
+]  # fmt: skip
+Agreement = Literal["value", "direction", "undecided", "opposite", "none"]
 
-GLYPHS: Final = ("R", "d", "X", "p", "-")
-"""Reproduced, direction only, contradicted, projected, not run here: always in this order."""
+GLYPHS: Final[dict[str, Word]] = {
+    "R": "reproduced",
+    "d": "direction only",
+    "X": "contradicted",
+    "S": "supported",
+    "s": "supported (direction)",
+    "O": "opposed",
+    "u": "undecided",
+    "v": "depends on the reading",
+    "=": "by definition",
+    "-": "not run here",
+}
+"""Glyph -> verdict, always in this order: strong ones, weak ones, open ones, none."""
+FOR: Final = ("R", "d", "S", "s")
+AGAINST: Final = ("X", "O")
+STRONG: Final = ("R", "d", "X")
+WEAK: Final = ("S", "s", "O")
+OPEN: Final = ("u", "v")
+
+_TABLE: Final[Mapping[str, Mapping[str, Word]]] = {
+    "strong": {
+        "value": "reproduced",
+        "direction": "direction only",
+        "undecided": "undecided",
+        "opposite": "contradicted",
+    },
+    "weak": {
+        "value": "supported",
+        "direction": "supported (direction)",
+        "undecided": "undecided",
+        "opposite": "opposed",
+    },
+}
+_GLYPH_OF: Final = {word: glyph for glyph, word in GLYPHS.items()}
 
 MAX_DEVIATION: Final = 1e-5
 """Largest relative deviation from the reference that float rounding explains."""
@@ -37,7 +78,6 @@ FACTOR, SHARE, EXACT = 0.25, 0.05, 0.0
 _SHARE_KINDS = frozenset({"utilisation", "similarity", "hit_rate", "accuracy"})
 _COUNT_KINDS = frozenset({"volume", "dataset_stat", "complexity"})
 _DIFFERENCES = ("% less", "% more", "% fewer", "% shorter", "% longer")
-_STRICTNESS = {"allowed": 0, "direction": 1, "never": 2}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,18 +85,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: the claim.
-        verdict: reproduced, direction only, contradicted or not run here.
-        evidence: measured, analogue, counted, projected, or "" when nothing was measured.
-        data: `real`, `twin`, or "".
+        verdict, glyph: see `GLYPHS`.
+        reason: why this verdict, one sentence.
+        strength: `strong`, `weak`, or "" where nothing decides.
+        agreement: `value`, `direction`, `undecided`, `opposite`, or "".
+        lacks: why the evidence is not strong, each in a few words.
+        source: `counted`, `learned`, `timed`, `probed`, `projected`, or "" when nothing was
+            measured. device: `cpu` or `cuda`.
+        data: `real`, `part`, `other`, `printed`, `twin`, or "" where no dataset was used.
         measured, low, high, unit: the value found and its interval.
         paper: the paper's value as printed in the ledger.
         target: the paper's scalar that `measured` was compared with, or None.
-        reason: why this verdict, one sentence.
         rows: ids of the rows it rests on.
         tolerance: relative tolerance that was applied, or None where none applies.
         deviation: largest relative deviation from the reference.
-        glyph: one of `GLYPHS`.
-        other_way: weak evidence points the other way.
+        readings: verdicts under each reading that the paper leaves open.
         gpu_idle: "GPU idle: SM active 0.3 %" where it rests on a race that left its GPU idle.
         broken: the check itself failed; shown as a warning.
         void: every row it could rest on has a result that is wrong or was compared with nothing.
@@ -66,7 +109,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Word
     glyph: str
     reason: str
-    evidence: str = ""
+    strength: Literal["", "strong", "weak"] = ""
+    agreement: Literal["", "value", "direction", "undecided", "opposite"] = ""
+    lacks: tuple[str, ...] = ()
+    source: str = ""
+    device: str = ""
     data: str = ""
     measured: Any = None
     low: float | None = None
@@ -77,7 +124,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[str, ...] = ()
     tolerance: float | None = None
     deviation: float | None = None
-    other_way: bool = False
+    readings: dict[str, Word] = {}
     gpu_idle: str = ""
     broken: bool = False
     void: bool = False
@@ -87,9 +134,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """The first row it rests on, or None."""
         return self.rows[0] if self.rows else None
 
+    @property
+    def side(self) -> Literal["for", "against", ""]:
+        """`for` the claim, `against` it, or "" where it decides nothing."""
+        if self.glyph in FOR:
+            return "for"
+        return "against" if self.glyph in AGAINST else ""
+
 
 def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Verdicts per glyph, all five keys in the fixed order; their sum is the number of verdicts."""
+    """Verdicts per glyph, all keys in the fixed order; their sum is the number of verdicts."""
     counts = dict.fromkeys(GLYPHS, 0)
     for verdict in verdicts:
         counts[verdict.glyph] += 1
@@ -127,11 +181,11 @@ def tolerance_of(claim: Claim) -> float:
 
 def what_it_needs(claim: Claim) -> str:
     """One sentence: what a machine must have to check this claim."""
-    gpus = int(claim.needs.get("gpus", 0) or 0)
+    scope = Scope.of(claim)
     parts = []
-    if gpus and not claim.needs.get("cpu_only_ok", False):
-        parts.append("one CUDA device" if gpus == 1 else f"{gpus} CUDA devices")
-    if claim.needs.get("real_dataset_required", False) and claim.twin != "allowed":
+    if scope.gpus and not claim.needs.get("cpu_only_ok", False):
+        parts.append("one CUDA device" if scope.gpus == 1 else f"{scope.gpus} CUDA devices")
+    if scope.named_data:
         parts.append("the real dataset")
     if not parts:
         return "no experiment of this run measures it"
@@ -141,7 +195,9 @@ def what_it_needs(claim: Claim) -> str:
 def decide(
     claim: Claim,
     finding: Finding | None,
+    found: Conditions | Mapping[str, Conditions] | None = None,
     *,
+    floor: float | None = 0.0,
     twin_rule: tuple[str, str] | None = None,
     smoke: bool = False,
 ) -> Verdict:
@@ -150,126 +206,205 @@ def decide(
     Args:
         claim: the statement of the paper.
         finding: what the check found, or None if there was nothing to look at.
+        found: the conditions under which it was found; of a finding with readings, by reading.
+        floor: relative noise floor of the run; None where none was measured.
         twin_rule: `(allowed | direction | never, reason)` from the specification of the twins;
             of this and the claim's own `twin` the stricter one counts.
         smoke: the rows are of the `smoke` preset, which is too small to time anything; only what
             was counted exactly is kept.
     """
-    if finding is None or (finding.measured is None and finding.holds is None):
+    if finding is not None and finding.readings:
+        return _over_readings(claim, finding, found, floor=floor, twin_rule=twin_rule, smoke=smoke)
+    where = found if isinstance(found, Conditions) else Conditions()
+    if claim.definition:
+        shown = finding if finding is not None and not finding.empty else None
+        return _verdict(claim, shown, where, "by definition", claim.definition)
+    if finding is None or finding.empty:
         said = finding.reason if finding is not None else ""
-        return _verdict(claim, None, "not run here", said or what_it_needs(claim))
-
-    if smoke and finding.evidence != "counted":
+        return _verdict(claim, None, where, "not run here", said or what_it_needs(claim))
+    if smoke and where.source != "counted":
         reason = "a smoke run is not a measurement; run the quick preset"
-        return _verdict(claim, finding, "not run here", reason)
-    rule, why = _twin_rule(claim, twin_rule)
-    if finding.undecided:
-        reason = "undecided: the difference lies inside the noise"
-        return _verdict(claim, finding, "not run here", reason)
-    if finding.twin and rule == "never":
-        why = why or "the twin is fitted to this number, so agreement would be circular"
-        return _verdict(claim, finding, "not run here", f"needs the real data: {why}")
+        return _verdict(claim, finding, where, "not run here", reason)
+    scope = Scope.of(claim, twin_rule)
+    strong, lacks = strength(scope, where)
+    if strong == "none":
+        return _verdict(claim, finding, where, "not run here", "; ".join(lacks))
     value = _number(finding.measured)
     if value is not None and not math.isfinite(value):
-        return _verdict(claim, finding, "not run here", f"the measured value is {value}")
-
-    tolerance = tolerance_of(claim)
-    target, bounds = _target(claim, finding)
-    agrees = _agrees(finding, value, bounds, tolerance)
-    same_way = _direction(claim, finding, value, bounds)
-    weak = _weakness(claim, finding, rule)
-    extra = {"target": target, "tolerance": None if finding.holds is not None else tolerance}
-
-    if weak:
-        side = _interval_side(claim, finding, bounds, tolerance)
-        if side == "both" and neutral(claim) is not None:
-            reason = f"undecided: the interval of {weak} includes {_no_difference(claim)}"
-            return _verdict(claim, finding, "not run here", reason, **extra)
-        return _weak(claim, finding, weak, agrees, same_way, extra)
-    if finding.evidence == "counted":
-        return _counted(claim, finding, agrees, same_way, tolerance, extra)
-    return _measured(claim, finding, value, bounds, agrees, same_way, tolerance, extra)
-
-
-def _weak(claim, finding, weak, agrees, same_way, extra) -> Verdict:
-    if same_way is False or (same_way is None and finding.holds is False):
-        shown = show(finding.measured, claim.unit)
-        reason = f"{weak} points the other way" + (f": {shown}" if shown else "")
-        return _verdict(claim, finding, "not run here", reason, other_way=True, **extra)
-    if same_way or agrees:
-        value = "value agrees too, but " if agrees else ""
-        reason = f"{value}{weak} supports a direction only"
-        return _verdict(claim, finding, "direction only", reason, **extra)
-    reason = f"{weak} found {show(finding.measured, claim.unit)}; it has no direction to compare"
-    return _verdict(claim, finding, "not run here", reason, **extra)
-
-
-def _counted(claim, finding, agrees, same_way, tolerance, extra) -> Verdict:
-    if agrees:
-        words = "counted exactly" if tolerance == EXACT or finding.holds else _within(tolerance)
-        return _reproduced(claim, finding, words, extra)
-    if agrees is None:
-        verdict: Word = "direction only" if same_way else "not run here"
-        reason = (
-            "right sign; the paper gives no number to compare"
-            if same_way
-            else ("counted, but the paper gives nothing to compare with")
-        )
-        return _verdict(claim, finding, verdict, reason, **extra)
-    if same_way:
-        return _verdict(
-            claim, finding, "direction only", f"right sign, not {_within(tolerance)}", **extra
-        )
-    return _verdict(claim, finding, "contradicted", "counted exactly, and it differs", **extra)
-
-
-def _measured(claim, finding, value, bounds, agrees, same_way, tolerance, extra) -> Verdict:
-    side = _interval_side(claim, finding, bounds, tolerance)
-    if same_way is False or (finding.holds is False and same_way is None):
-        if side == "other":
-            reason = "the whole interval lies on the other side"
-            return _verdict(claim, finding, "contradicted", reason, **extra)
-        reason = (
-            "undecided: the interval includes both sides"
-            if side == "both"
-            else "undecided: it points the other way, without an interval"
-        )
-        return _verdict(claim, finding, "not run here", reason, **extra)
-    if side == "both" and neutral(claim) is not None:
-        reason = f"right sign, but the interval includes {_no_difference(claim)}"
-        return _verdict(claim, finding, "direction only", reason, **extra)
-    if agrees:
-        words = "the statement holds" if finding.holds is not None else _within(tolerance)
-        return _reproduced(claim, finding, words, extra)
-    if same_way or (value is not None and bounds is not None):
-        words = f"right sign, not {_within(tolerance)}" if same_way else f"not {_within(tolerance)}"
-        return _verdict(claim, finding, "direction only", words, **extra)
-    reason = "measured, but the paper gives nothing to compare with"
-    return _verdict(claim, finding, "not run here", reason, **extra)
-
-
-def _reproduced(claim, finding, words, extra) -> Verdict:
-    deviation = finding.deviation
-    if deviation is not None and not deviation <= MAX_DEVIATION:  # also true for NaN
-        reason = (
-            f"{words}, but the mathematics deviates by {deviation:.1e} from the reference "
+        return _verdict(claim, finding, where, "not run here", f"the measured value is {value}")
+    if _of_other_hardware(claim, finding, scope, where):
+        reason = "a time of other hardware than the paper's: neither for nor against"
+        return _verdict(claim, finding, where, "not run here", reason)
+    agreed, reason = agreement(claim, finding, where, floor)
+    if agreed == "none":
+        return _verdict(claim, finding, where, "not run here", reason)
+    if agreed == "value" and _deviates(finding):
+        agreed = "direction"
+        reason += (
+            f", but the mathematics deviates by {finding.deviation:.1e} from the reference "
             f"(at most {MAX_DEVIATION:.0e} is float rounding)"
         )
-        return _verdict(claim, finding, "direction only", reason, **extra)
-    return _verdict(claim, finding, "reproduced", words, **extra)
+    if lacks and agreed != "undecided":
+        reason += f"; weak: {', '.join(lacks)}"
+    return _verdict(
+        claim,
+        finding,
+        where,
+        _TABLE[strong][agreed],
+        reason,
+        strength=strong,
+        agreement=agreed,
+        lacks=tuple(lacks),
+        target=_target(claim, finding)[0],
+        tolerance=None if finding.holds is not None else tolerance_of(claim),
+    )
 
 
-def _verdict(claim, finding, word: Word, reason: str, **extra) -> Verdict:
-    evidence = finding.evidence if finding is not None else ""
-    glyph = {"reproduced": "R", "contradicted": "X", "not run here": "-"}.get(word)
-    if glyph is None:
-        glyph = "p" if evidence == "projected" else "d"
+def agreement(
+    claim: Claim, finding: Finding, found: Conditions, floor: float | None
+) -> tuple[Agreement, str]:
+    """How a finding agrees with its claim, and why.
+
+    Decided from the interval, the tolerance and the noise floor together.
+    """
+    if found.source == "timed" and floor is None:
+        return "undecided", "the run measured no noise floor"
+    if finding.undecided:
+        return "undecided", "the difference lies inside the noise"
+    if finding.holds is not None:
+        if finding.holds:
+            return "value", "the statement holds"
+        if finding.direction and not claim.bound:
+            return "direction", "right direction, not the whole statement"
+        return "opposite", "the statement does not hold"
+    value = _number(finding.measured)
+    bounds = _target(claim, finding)[1]
+    tolerance = tolerance_of(claim)
+    if value is None or bounds is None:
+        return _without_number(claim, finding, tolerance)
+    low, high = _interval(finding, value)
+    if claim.bound:
+        return _bounded(claim, low, high, bounds)
+    middle = neutral(claim)
+    inside = _inside(value, bounds, tolerance)
+    margin = (floor or 0.0) if found.source == "timed" else 0.0
+    if middle is not None and not bounds[0] <= middle <= bounds[1]:
+        if found.source == "timed" and finding.low is None:
+            return "undecided", "one pair of processes has no interval"
+        below, above = _band(middle, margin)
+        if low <= above and high >= below:
+            what = _no_difference(claim)
+            wide = low > middle or high < middle
+            return "undecided", (
+                f"inside the noise floor of {100 * margin:.1f} %"
+                if wide
+                else f"the interval includes {what}"
+            )
+        right = (low > above) == (bounds[0] > middle)
+        if finding.direction is not None:
+            right = finding.direction
+        if not right:
+            return "opposite", "the other way"
+    elif inside:
+        pass
+    elif finding.direction is None or not finding.direction:
+        if _meets(low, high, bounds, max(tolerance, margin)):
+            return "undecided", "the interval includes the paper's value"
+        return "opposite", f"not {_within(tolerance)}"
+    return ("value", _within(tolerance)) if inside else (
+        "direction", f"right direction, not {_within(tolerance)}"
+    )  # fmt: skip
+
+
+def _without_number(claim: Claim, finding: Finding, tolerance: float) -> tuple[Agreement, str]:
+    """Agreement of words and mappings: value where each printed number is met."""
+    if finding.direction is None:
+        return "none", "measured, but the paper gives nothing to compare with"
+    if not finding.direction:
+        return "opposite", "the other way"
+    ends = ("low", "high")
+    if isinstance(finding.measured, Mapping) and isinstance(claim.value, Mapping):
+        pairs = [(_number(finding.measured.get(k)), _number(claim.value.get(k))) for k in ends]
+        if all(
+            here is not None and there is not None and _inside(here, (there, there), tolerance)
+            for here, there in pairs
+        ):
+            return "value", f"both ends {_within(tolerance)}"
+    return "direction", "right direction"
+
+
+def _bounded(
+    claim: Claim, low: float, high: float, bounds: tuple[float, float]
+) -> tuple[Agreement, str]:
+    """Agreement with a printed bound."""
+    upper = claim.bound == "upper"
+    kept = high <= bounds[1] if upper else low >= bounds[0]
+    broken = low > bounds[1] if upper else high < bounds[0]
+    if kept:
+        return "value", "the bound holds"
+    return ("opposite", "the bound is broken") if broken else (
+        "undecided", "the interval includes the bound"
+    )  # fmt: skip
+
+
+def _over_readings(claim: Claim, finding: Finding, found: Any, **context: Any) -> Verdict:
+    """One verdict of a claim under several readings."""
+    places = found if isinstance(found, Mapping) else {}
+    each = {
+        name: decide(claim, one, places.get(name), **context)
+        for name, one in finding.readings.items()
+    }
+    words = {name: verdict.verdict for name, verdict in each.items()}
+    said = "; ".join(
+        f"{name}: {verdict.verdict}"
+        + (f", {shown}" if (shown := show(verdict.measured, claim.unit)) else "")
+        for name, verdict in each.items()
+    )
+    first = next(iter(each.values()))
+    if len(set(words.values())) == 1:
+        kept = {name: getattr(first, name) for name in first.__struct_fields__}
+        reason = f"{first.reason}; under every reading ({said})"
+        return Verdict(**{**kept, "reason": reason, "readings": words})
+    rows = tuple(dict.fromkeys(row for verdict in each.values() for row in verdict.rows))
+    return Verdict(
+        id=claim.id,
+        verdict="depends on the reading",
+        glyph=_GLYPH_OF["depends on the reading"],
+        reason="; ".join(filter(None, (said, finding.reason))),
+        paper=claim.value,
+        unit=claim.unit,
+        measured={name: verdict.measured for name, verdict in each.items()},
+        rows=rows,
+        readings=words,
+        source=first.source,
+        device=first.device,
+        data=first.data,
+    )
+
+
+def _of_other_hardware(claim: Claim, finding: Finding, scope: Scope, found: Conditions) -> bool:
+    """Return True for an absolute time or rate that was taken on another class of device."""
+    if claim.kind not in ("time", "throughput") or neutral(claim) is not None or claim.bound:
+        return False
+    absolute = finding.direction is None and finding.holds is None
+    other = scope.device != ("gpu" if found.device == "cuda" else "cpu")
+    return absolute and other and found.source in ("timed", "probed")
+
+
+def _deviates(finding: Finding) -> bool:
+    deviation = finding.deviation
+    return deviation is not None and not deviation <= MAX_DEVIATION  # also true for NaN
+
+
+def _verdict(
+    claim: Claim, finding: Finding | None, found: Conditions, word: Word, reason: str, **extra: Any
+) -> Verdict:
     if finding is not None and finding.reason and finding.reason not in reason:
         reason = f"{reason}; {finding.reason}" if reason else finding.reason
-    common = {
+    common: dict[str, Any] = {
         "id": claim.id,
         "verdict": word,
-        "glyph": glyph,
+        "glyph": _GLYPH_OF[word],
         "reason": reason,
         "paper": claim.value,
         "unit": claim.unit,
@@ -278,8 +413,9 @@ def _verdict(claim, finding, word: Word, reason: str, **extra) -> Verdict:
         return Verdict(**common, **extra)
     return Verdict(
         **common,
-        evidence=evidence,
-        data="twin" if finding.twin else "real",
+        source=found.source,
+        device=found.device,
+        data=found.data,
         measured=finding.measured,
         low=finding.low,
         high=finding.high,
@@ -287,26 +423,6 @@ def _verdict(claim, finding, word: Word, reason: str, **extra) -> Verdict:
         deviation=finding.deviation,
         **extra,
     )
-
-
-def _twin_rule(claim: Claim, given: tuple[str, str] | None) -> tuple[str, str]:
-    rule, why = claim.twin, claim.twin_reason
-    if rule == "allowed" and claim.needs.get("real_dataset_required", False):
-        rule, why = "direction", why or "the number is bound to one dataset"
-    if given is not None and _STRICTNESS[given[0]] > _STRICTNESS[rule]:
-        return given
-    return rule, why
-
-
-def _weakness(claim: Claim, finding: Finding, rule: str) -> str:
-    """Why the evidence can support a direction only, or "" if it is strong."""
-    if finding.evidence == "analogue":
-        return "a CPU analogue" if claim.needs.get("gpus") else "an analogue"
-    if finding.evidence == "projected":
-        return "a projection"
-    if finding.twin and rule == "direction":
-        return "a twin"
-    return ""
 
 
 def _number(value: Any) -> float | None:
@@ -329,53 +445,37 @@ def _target(claim: Claim, finding: Finding) -> tuple[float | None, tuple[float, 
         mean = _number(claim.value.get("mean"))
         if mean is not None and len(claim.value) == 1:
             return mean, (mean, mean)
+        only = high if low is None else low
+        if only is not None and len(claim.value) == 1:
+            return only, (only, only)
     return None, None
 
 
-def _agrees(finding: Finding, value, bounds, tolerance: float) -> bool | None:
-    """Return True if the value equals the paper's within the tolerance; None if nothing is
-    comparable."""
-    if finding.holds is not None:
-        return finding.holds
-    if value is None or bounds is None:
-        return None
-    low, high = bounds
-    slack = 1e-12
-    return low - abs(low) * (tolerance + slack) <= value <= high + abs(high) * (tolerance + slack)
-
-
-def _direction(claim: Claim, finding: Finding, value, bounds) -> bool | None:
-    """Return True if the measured value is on the paper's side; None if the claim has no sides."""
-    if finding.direction is not None:
-        return finding.direction
-    if finding.holds is not None:
-        return True if finding.holds else None
-    middle = neutral(claim)
-    if value is None or bounds is None or middle is None:
-        return None
-    if bounds[0] > middle:
-        return value > middle
-    if bounds[1] < middle:
-        return value < middle
-    return None
-
-
-def _interval_side(claim: Claim, finding: Finding, bounds, tolerance: float) -> str:
-    """Where the interval lies: `right`, `other`, `both`, or "" when there is none."""
+def _interval(finding: Finding, value: float) -> tuple[float, float]:
     if finding.low is None or finding.high is None:
-        return ""
-    middle = neutral(claim)
-    if middle is not None:
-        if finding.low <= middle <= finding.high:
-            return "both"
-        above = finding.low > middle
-        wants_above = bounds[0] >= middle if bounds is not None else True
-        return "right" if above == wants_above else "other"
-    if bounds is None:
-        return ""
-    low = bounds[0] - abs(bounds[0]) * tolerance
-    high = bounds[1] + abs(bounds[1]) * tolerance
-    return "other" if finding.high < low or finding.low > high else "both"
+        return value, value
+    return finding.low, finding.high
+
+
+def _inside(value: float, bounds: tuple[float, float], tolerance: float) -> bool:
+    """Return True if a value equals the paper's within the tolerance."""
+    low, high = bounds
+    slack = tolerance + 1e-12
+    return low - abs(low) * slack <= value <= high + abs(high) * slack
+
+
+def _meets(low: float, high: float, bounds: tuple[float, float], tolerance: float) -> bool:
+    """Return True if an interval reaches into the range that counts as the paper's value."""
+    return low <= bounds[1] + abs(bounds[1]) * tolerance and high >= (
+        bounds[0] - abs(bounds[0]) * tolerance
+    )
+
+
+def _band(middle: float, margin: float) -> tuple[float, float]:
+    """The range around "no difference" that the noise floor fills."""
+    if middle == 1.0:
+        return 1 / (1 + margin), 1 + margin
+    return middle - 100 * margin, middle + 100 * margin
 
 
 def _no_difference(claim: Claim) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from dgbench.harness.store import old_names
 from dgbench.harness.store.old_names import texts
 from dgbench.lab import metrics
+from dgbench.lab.judging import note_read
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Observation
@@ -156,11 +157,13 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     @property
     def time(self) -> float | None:
         """Median of its steady iterations in seconds; None where nothing was timed."""
+        note_read(self, "step_time")
         return statistics.median(self.steady) if self.steady else None
 
     @property
     def steady(self) -> list[float]:
         """Seconds of each iteration of what the process was started to time; empty without."""
+        note_read(self, "step_time")
         timed = (one.samples for one in self.observed if one.samples and not one.dims)
         return next(timed, self.samples)
 

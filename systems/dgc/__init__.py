@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import EXPERIMENTS
+from dgbench.systems.dgc.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 
 PAPER = Paper(
@@ -20,6 +21,7 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
+    graphs=PAPERS_GRAPHS,
     readings=(
         "A vertex is present from its first to its last edge; the paper does not say when it is.",
         "Neither the task nor the hidden size is printed: ours is whether a vertex has an edge in "

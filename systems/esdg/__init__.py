@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.esdg.claims import CHECKS
 from dgbench.systems.esdg.experiments import EXPERIMENTS
+from dgbench.systems.esdg.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
 PAPER = Paper(
@@ -20,6 +21,7 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
+    graphs=PAPERS_GRAPHS,
     readings=(
         "Neither the edge life nor the window of the smoothing is printed: ours are the smallest "
         "that reach the printed numbers of edges.",

@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.gnnflow.claims import CHECKS
 from dgbench.systems.gnnflow.experiments import EXPERIMENTS
+from dgbench.systems.gnnflow.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.gnnflow.system import GnnflowSystem, GnnflowTrainer
 
 PAPER = Paper(
@@ -20,6 +21,7 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
+    graphs=PAPERS_GRAPHS,
     readings=(
         "A window is half open, so that a root never finds the edge that it is asked about; the "
         "paper's closed one can be chosen.",

@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import EXPERIMENTS
+from dgbench.systems.pipad.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.pipad.system import PipadSystem
 
 PAPER = Paper(
@@ -21,6 +22,7 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
+    graphs=PAPERS_GRAPHS,
     readings=(
         "T-GCN in this paper is the traffic model (a GCN inside a GRU), not the streaming system.",
         "Aggregation is named a mean, PyG's layer is symmetric; both factor into scalings per "

@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.tgcn.claims import CHECKS
 from dgbench.systems.tgcn.experiments import EXPERIMENTS
+from dgbench.systems.tgcn.settings import PAPERS_GRAPHS
 from dgbench.systems.tgcn.system import TgcnSystem
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
@@ -22,6 +23,7 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
+    graphs=PAPERS_GRAPHS,
     readings=(
         "Inverse transform sampling may have been any of four forms, which differ in what a draw "
         "reads: all are raced, beside a selection by exponential keys.",

@@ -15,7 +15,7 @@ from dgbench.systems.tgcn.findings import (
     scaling,
     training,
 )
-from dgbench.systems.tgcn.findings.common import ON_CPU, geometric_mean
+from dgbench.systems.tgcn.findings.common import geometric_mean
 from dgbench.systems.tgcn.methods import ITS
 from dgbench.systems.tgcn.races import DYGNN, JODIE, TGCN
 from dgbench.systems.tgcn.sampling_tasks import FRONTIERS
@@ -23,8 +23,8 @@ from dgbench.systems.tgcn.sampling_tasks import FRONTIERS
 CHECKS: Final[dict[str, Check]] = {
     "tgcn-abs-e2e-max-speedup": says(training.RACES, training.largest_gain),
     "tgcn-abs-8gpu-mean-scaling": scaling.projected(8, float),
-    "tgcn-abs-sampling-max-speedup": says(sampling.SAMPLED, sampling.largest_sampling_gain, ON_CPU),
-    "tgcn-s1-brs-twitter-time": says(sampling.ON_TWITTER, sampling.twitter_hours, "projected"),
+    "tgcn-abs-sampling-max-speedup": says(sampling.SAMPLED, sampling.largest_sampling_gain),
+    "tgcn-s1-brs-twitter-time": says(sampling.ON_TWITTER, sampling.twitter_hours),
     "tgcn-s1-twitter-edge-count": says(graphs.MACHINE, graphs.twitter_edges),
     "tgcn-s1-nvlink-faster-than-pcie": devices.nvlink,
     "tgcn-s2-nodewise-exponential": says(
@@ -40,40 +40,40 @@ CHECKS: Final[dict[str, Check]] = {
     "tgcn-s2-graphsaint-over-clustergcn": graphs.quoted(
         "GraphSAINT and ClusterGCN on a static graph with labels"
     ),
-    "tgcn-s2-brs-complexity": says(draws.DRAWN, draws.brs_linear, "counted"),
-    "tgcn-s2-its-complexity": says(draws.DRAWN, draws.its_linear, "counted"),
+    "tgcn-s2-brs-complexity": says(draws.DRAWN, draws.brs_linear),
+    "tgcn-s2-its-complexity": says(draws.DRAWN, draws.its_linear),
     "tgcn-s24-prior-throughput-floor": says(training.RACES, training.throughput_floor),
     "tgcn-s24-dglke-gpu-utilisation": graphs.quoted("DGL-KE and a GPU"),
     "tgcn-s24-pbg-gpu-utilisation": graphs.quoted("PyTorch-BigGraph and a GPU"),
     "tgcn-s24-marius-epoch-time": graphs.quoted("Marius, a GPU and the Twitter graph"),
-    "tgcn-s24-marius-throughput": says(graphs.QUOTED, graphs.marius_rate, "counted"),
-    "tgcn-s3-sis-query-complexity": says(draws.DRAWN, draws.levels("search"), "counted"),
-    "tgcn-s3-sis-modify-complexity": says(draws.DRAWN, draws.levels("modify"), "counted"),
-    "tgcn-s3-sis-total-complexity": says(draws.DRAWN, draws.total_complexity, "counted"),
-    "tgcn-s3-sis-no-repeats": says(draws.ALL_DRAWN, draws.no_repeats, "counted"),
-    "tgcn-s3-tree-height-example": says(draws.DRAWN, draws.tree_example, "counted"),
+    "tgcn-s24-marius-throughput": says(graphs.QUOTED, graphs.marius_rate),
+    "tgcn-s3-sis-query-complexity": says(draws.DRAWN, draws.levels("search")),
+    "tgcn-s3-sis-modify-complexity": says(draws.DRAWN, draws.levels("modify")),
+    "tgcn-s3-sis-total-complexity": says(draws.DRAWN, draws.total_complexity),
+    "tgcn-s3-sis-no-repeats": says(draws.ALL_DRAWN, draws.no_repeats),
+    "tgcn-s3-tree-height-example": says(draws.DRAWN, draws.tree_example),
     "tgcn-s41-partition-degree-independent": devices.degree_independent,
-    "tgcn-s41-hbm-embeddings-cut-traffic": says(devices.VOLUME, devices.device_vectors, "counted"),
-    "tgcn-s42-intergroup-cost": says(devices.DGX1, devices.intergroup_cost, "projected"),
-    "tgcn-s42-two-channel-split": says(devices.DGX1, devices.two_channels, "projected"),
-    "tgcn-s42-schedule-rounds": says(devices.DGX1, devices.swap_rounds, "counted"),
-    "tgcn-s42-schedule-no-two-hop": says(devices.DGX1, devices.no_two_hop, "counted"),
-    "tgcn-s42-schedule-uses-dual-links": says(devices.DGX1, devices.dual_links, "analogue"),
+    "tgcn-s41-hbm-embeddings-cut-traffic": says(devices.VOLUME, devices.device_vectors),
+    "tgcn-s42-intergroup-cost": says(devices.DGX1, devices.intergroup_cost),
+    "tgcn-s42-two-channel-split": says(devices.DGX1, devices.two_channels),
+    "tgcn-s42-schedule-rounds": says(devices.DGX1, devices.swap_rounds),
+    "tgcn-s42-schedule-no-two-hop": says(devices.DGX1, devices.no_two_hop),
+    "tgcn-s42-schedule-uses-dual-links": says(devices.DGX1, devices.dual_links),
     "tgcn-s43-pingpong-no-conflict": says(training.ALL_TIMES, training.pingpong),
-    "tgcn-s61-testbed": says(graphs.TESTBED, graphs.testbed, "counted"),
+    "tgcn-s61-testbed": says(graphs.TESTBED, graphs.testbed),
     "tgcn-s61-power-law": says(graphs.DEGREES, graphs.power_law),
     "tgcn-s61-sampling-keeps-degree-dist": says(graphs.DEGREES, graphs.degrees_kept),
-    "tgcn-s613-partition-not-separable": says(training.PLANNED, training.not_separable, "counted"),
+    "tgcn-s613-partition-not-separable": says(training.PLANNED, training.not_separable),
     "tgcn-tab1-vertices": says(graphs.MACHINE, graphs.sizes("vertices")),
     "tgcn-tab1-edges": says(graphs.MACHINE, graphs.sizes("edges")),
-    "tgcn-tab1-avg-degree": says(graphs.MACHINE, graphs.mean_degrees, "counted"),
+    "tgcn-tab1-avg-degree": says(graphs.MACHINE, graphs.mean_degrees),
     "tgcn-tab1-feature": graphs.features,
     "tgcn-fig6-vs-dygnn": says(training.RACES, training.faster_than(DYGNN)),
     "tgcn-fig6-vs-jodie": says(training.RACES, training.faster_than(JODIE)),
     "tgcn-fig6-beats-both-everywhere": says(training.RACES, training.beats_both),
-    "tgcn-fig6-8gpu-included": says(scaling.PROJECTED, scaling.eight_ahead, "projected"),
-    "tgcn-fig6-gpu-underused-small": says(training.GPU_RACES, training.underused, "measured"),
-    "tgcn-fig6-twitter-time": says(training.GPU_RATE, training.twitter_time, "projected"),
+    "tgcn-fig6-8gpu-included": says(scaling.PROJECTED, scaling.eight_ahead),
+    "tgcn-fig6-gpu-underused-small": says(training.GPU_RACES, training.underused),
+    "tgcn-fig6-twitter-time": says(training.GPU_RATE, training.twitter_time),
     "tgcn-fig6-twitter-oom": training.twitter_oom,
     "tgcn-s62-throughput-dygnn": says(training.RACES, training.throughput(DYGNN, geometric_mean)),
     "tgcn-s62-throughput-jodie": says(training.RACES, training.throughput(JODIE, geometric_mean)),
@@ -85,18 +85,18 @@ CHECKS: Final[dict[str, Check]] = {
     "tgcn-fig7-subgraph": sampling.gains_over(
         sampling.SUBGRAPH, ("brs", "brs rest"), [way for way in FRONTIERS[1:] if "brs" not in way]
     ),
-    "tgcn-fig7-degree-trend": says(sampling.SAMPLED, sampling.degree_trend, ON_CPU),
-    "tgcn-fig7-cost-order": says(sampling.SAMPLED, sampling.cost_order, "projected"),
-    "tgcn-fig7-3layer-exponential": says(sampling.SAMPLED, sampling.third_layer, ON_CPU),
-    "tgcn-fig8-sis-flat": says(draws.DRAWN, draws.sis_flat, ON_CPU),
-    "tgcn-fig8-its-brs-grow": says(draws.DRAWN, draws.others_grow, ON_CPU),
-    "tgcn-fig8-order": says(draws.DRAWN, draws.scales_best, ON_CPU),
+    "tgcn-fig7-degree-trend": says(sampling.SAMPLED, sampling.degree_trend),
+    "tgcn-fig7-cost-order": says(sampling.SAMPLED, sampling.cost_order),
+    "tgcn-fig7-3layer-exponential": says(sampling.SAMPLED, sampling.third_layer),
+    "tgcn-fig8-sis-flat": says(draws.DRAWN, draws.sis_flat),
+    "tgcn-fig8-its-brs-grow": says(draws.DRAWN, draws.others_grow),
+    "tgcn-fig8-order": says(draws.DRAWN, draws.scales_best),
     "tgcn-s64-dygnn-over-jodie": says(
         accuracy.SCORED_BY_ALL, accuracy.dygnn_over_jodie, "analogue"
     ),
-    "tgcn-fig9-no-accuracy-loss": says(accuracy.SCORED_BY_ALL, accuracy.no_loss, "analogue"),
-    "tgcn-fig9-twitter": says(accuracy.SCORED_LARGE, accuracy.twitter_accuracy, "analogue"),
-    "tgcn-fig9-stable-over-time": says(accuracy.SCORED, accuracy.stable, "analogue"),
+    "tgcn-fig9-no-accuracy-loss": says(accuracy.SCORED_BY_ALL, accuracy.no_loss),
+    "tgcn-fig9-twitter": says(accuracy.SCORED_LARGE, accuracy.twitter_accuracy),
+    "tgcn-fig9-stable-over-time": says(accuracy.SCORED, accuracy.stable),
     **{
         f"tgcn-tab2-{system}-{part}": training.gpu_seconds(system, part)
         for system in (DYGNN, TGCN)
@@ -115,6 +115,6 @@ CHECKS: Final[dict[str, Check]] = {
     "tgcn-fig10-8gpu": scaling.projected(8, lambda printed: printed["mean"]),
     "tgcn-fig10-4gpu": scaling.projected(4, lambda printed: printed["high"]),
     "tgcn-s67-p2p-off-slowdown": scaling.without_p2p,
-    "tgcn-s67-p2p-benefit": says(scaling.PROJECTED, scaling.p2p_benefit, "projected"),
+    "tgcn-s67-p2p-benefit": says(scaling.PROJECTED, scaling.p2p_benefit),
 }
 """Claim id -> check, in the order of the paper."""

@@ -182,7 +182,7 @@ def _real_quarters(rows: Rows) -> list[fig5c.Quarter]:
 
 
 @any_graph
-@asking(_real_quarters, NONE5 + " on a real graph", evidence="analogue")
+@asking(_real_quarters, NONE5 + " on a real graph")
 def trends(claim: Claim, found: Sequence[fig5c.Quarter]) -> Said:
     """Over the quarters of a graph, bytes of PSS and PSS-TS rise with vertex-steps and epochs of
     PTS with edges: rank correlations above 0, on every real graph."""

@@ -35,7 +35,7 @@ def _gaps(one: Trained) -> tuple[float, float]:
 
 
 @any_graph
-@asking(trained, NONE18, evidence="measured")  # the same sums in another order, on any clock
+@asking(trained, NONE18)  # the same sums in another order, on any clock
 def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
     """Without stale rows, losses and accuracies of all systems are one process's."""
     loss, points = (max(gaps) for gaps in zip(*map(_gaps, found), strict=True))
@@ -51,7 +51,6 @@ def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
 @asking(
     lambda rows: [one for one in trained(rows) if not one.twin],
     NONE18 + " on a real graph",
-    evidence="analogue",
 )
 def convergence(claim: Claim, found: Sequence[Trained]) -> Said:
     """All but stale rows end alike; stale rows end sooner in time and slightly less accurate."""

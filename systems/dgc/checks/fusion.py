@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import any_graph, finding, missing, some, strength
+from dgbench.lab.evidence import any_graph, finding, missing, some
 from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
@@ -68,7 +68,6 @@ def mask_correct(claim: Claim, rows: Rows) -> Finding:
         return missing(f"not compared in this run: {', '.join(lacking)}")
     return finding(
         found,
-        evidence="measured",
         measured={MODEL_TITLES[model]: float(f"{gap:.1g}") for model, gap in apart.items()},
         holds=max(apart.values()) <= EQUAL,
         reason=f"relative deviation forward and backward, at most {EQUAL:g} counts as equal",
@@ -78,7 +77,6 @@ def mask_correct(claim: Claim, rows: Rows) -> Finding:
 @asking(
     lambda rows: [row for row in ablation_rows(rows) if number(row, "boundary_rows", None)],
     NO_ABLATION,
-    evidence="counted",
 )
 def redundant_load(claim: Claim, found: Rows) -> Said:
     """Loads of a row that another chunk of its worker hears, before and after fusion."""
@@ -106,7 +104,6 @@ def loading(claim: Claim, rows: Rows) -> Finding:
     open_ones = [title for title, side in sides.items() if side == 0]
     return finding(
         found,
-        evidence=strength(found),
         measured={title: round(reduction(gain.value), 1) for title, gain in by_title.items()},
         direction=all(gain.value > 1 for gain in by_title.values()),
         undecided=bool(open_ones) and all(side >= 0 for side in sides.values()),
@@ -131,7 +128,6 @@ def stack_highest(claim: Claim, rows: Rows) -> Finding:
     open_end |= lowest != "Movie" and not any(side < 0 for side in rivals)
     return finding(
         list(found.values()),
-        evidence=strength(found.values()),
         measured={"loading cost highest": highest, "gain lowest": lowest},
         holds=highest == "Stack" and lowest == "Movie",
         undecided=open_end and highest == "Stack",

@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any
 
 from dgbench.lab.evidence import any_graph, some
-from dgbench.lab.paper import Evidence
 from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
@@ -19,7 +18,6 @@ from dgbench.systems.dgc.experiments.settings import (
     GRAPHS,
     MODEL_TITLES,
     MODELS,
-    PAPERS_GRAPHS,
 )
 
 TGCN = "tgcn_2layer"
@@ -47,10 +45,6 @@ def _deciding(rows: Rows) -> list[Any]:
     return [row for row in found if not row.data.get("twin")] or found
 
 
-def _evidence(rows: Rows) -> Evidence:
-    return "counted" if all(row in PAPERS_GRAPHS for row in rows) else "analogue"
-
-
 def _case(row: Any, size: int) -> str:
     return f"{BY_NAME[row.params['dataset']].title}, P = {size}"
 
@@ -62,7 +56,6 @@ def _names(rows: Rows) -> str:
 @asking(
     lambda rows: Table.of(rows, experiment="partition_ablation").where("edge_weight"),
     "the experiment 'partition_ablation' did not run",
-    evidence="counted",
 )
 def equivalence(claim: Claim, found: Table) -> Said:
     """Weight inside chunks and between them, summed apart, against all weight."""
@@ -79,7 +72,7 @@ def equivalence(claim: Claim, found: Table) -> Said:
 
 
 @any_graph
-@asking(_counted, NONE, evidence="counted")
+@asking(_counted, NONE)
 def spatial_twice(claim: Claim, found: Rows) -> Said:
     """Exchanges of a forward pass of the T-GCN model under chunks."""
     exchanges = Table.of(found).where("exchanges", model=TGCN, ranks=WORKERS[0], method="chunks")
@@ -105,7 +98,6 @@ def spatial_more(claim: Claim, found: Rows) -> Said:
             ratios[_case(row, size)] = sent["spatial"] / temporal if temporal else float("inf")
     more = [ratio > 1 for ratio in ratios.values()]
     return {
-        "evidence": _evidence(found),
         "measured": {case: round(ratio, 3) for case, ratio in ratios.items()},
         "holds": all(more),
         "direction": sum(more) * 2 > len(more),
@@ -115,7 +107,7 @@ def spatial_more(claim: Claim, found: Rows) -> Said:
 
 
 @any_graph
-@asking(_counted, NONE, evidence="counted")
+@asking(_counted, NONE)
 def attention_neighbours(claim: Claim, found: Rows) -> Said:
     """Steps of its entity that a vertex-step needs from other workers, snapshots dealt in turn."""
     table, size = Table.of(found), WORKERS[-1]
@@ -149,7 +141,6 @@ def mpnn_more(claim: Claim, found: Rows) -> Said:
                 f"{MODEL_TITLES[m]} {sent[m] / 1e6:.3g} MB (PSS-TS {gaps[m]:.3g}x)" for m in MODELS
             )
     return {
-        "evidence": _evidence(found),
         "measured": shown,
         "holds": all(most) and all(narrow),
         "direction": sum(most) * 2 > len(most) and sum(narrow) * 2 > len(narrow),
@@ -226,7 +217,7 @@ def fusion_larger(claim: Claim, found: Rows) -> Said:
 
 
 @any_graph
-@asking(overheads, "the experiment 'fig17' did not run", evidence="counted")
+@asking(overheads, "the experiment 'fig17' did not run")
 def once(claim: Claim, found: Rows) -> Said:
     """Partitions made in a training job of several epochs, and epochs timed without them."""
     made = {number(row, "partitions") for row in found}

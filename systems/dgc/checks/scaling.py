@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import any_graph, finding, from_ratio, missing, strength
+from dgbench.lab.evidence import any_graph, finding, from_ratio, missing
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.race_words import in_order, rows_of, where
@@ -83,7 +83,6 @@ def speedups(name: str) -> Check:
         side = min(ratio.side for ratio in gains.values())
         return finding(
             rows_of(found),
-            evidence=strength(rows_of(found)),
             measured={end: gains[key].value for end, key in ends.items()},
             direction=side > 0,
             undecided=side == 0,
@@ -121,7 +120,6 @@ def average(title: str) -> Check:
         value = fmean(gains)
         result = finding(
             rows_of(found),
-            evidence=strength(rows_of(found)),
             measured=value,
             direction=value > 1,
             target=float(claim.value["mean"]),
@@ -169,7 +167,6 @@ def named_cell(title: str, dataset: str, baseline: str) -> Check:
         if found:
             return from_ratio(
                 found[0].gain(baseline, DGC),
-                rows,
                 target=float(claim.value),
                 reason=where(found) + (f"; projected to 8 V100: {said}" if said else ""),
             )
@@ -179,7 +176,7 @@ def named_cell(title: str, dataset: str, baseline: str) -> Check:
         sides = {gain > 1 for gain in gains.values()}
         return finding(
             [row for row in rows if row.id in ids],
-            evidence="projected",
+            model="alpha-beta model",
             measured=said,
             direction=True in sides,
             undecided=len(sides) > 1,
@@ -234,7 +231,6 @@ def module(fast: str, slow: str) -> Check:
         values = [one.gain(slow, fast).value for one in found]
         return from_ratio(
             fig12_rows.pooled([(one, slow, fast) for one in found]),
-            rows,
             target=float(claim.value),
             reason=f"geometric mean; {min(values):.2f}x to {max(values):.2f}x {where(found)}",
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dgbench.lab.evidence import any_graph, finding, missing, some
-from dgbench.lab.paper import Evidence
 from dgbench.lab.printed import same_printed
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import asking
@@ -35,11 +34,6 @@ def _real_first(rows: list[Any]) -> list[Any]:
     return [row for row in real if row in PAPERS_GRAPHS] or real or rows
 
 
-def _evidence(rows: Rows) -> Evidence:
-    """Counts of other graphs stand for the paper's as an analogue."""
-    return "counted" if all(row in PAPERS_GRAPHS for row in rows) else "analogue"
-
-
 def _graphs(rows: Rows) -> str:
     names = ", ".join(BY_NAME[row.params["dataset"]].title for row in rows)
     return (
@@ -63,7 +57,6 @@ def table1(claim: Claim, rows: Rows) -> Finding:
     rule = f", vertices present {RULE_TITLES[rules[0]]}" if rules else ""
     return finding(
         [row],
-        evidence="counted",
         measured={
             "snapshots": number(row, "snapshots"),
             "events": number(row, "edges", of="events"),
@@ -78,7 +71,6 @@ def table1(claim: Claim, rows: Rows) -> Finding:
 @asking(
     lambda rows: Table.of(rows, experiment="table1").where("window"),
     "no graph of the paper was opened in this run",
-    evidence="counted",
 )
 def windows(claim: Claim, found: Table) -> Said:
     """Lengths of windows, where the data has real time stamps."""
@@ -124,7 +116,6 @@ def nonuniform(claim: Claim, found: list[Any]) -> Said:
     said = f"not wide: {', '.join(narrow)}" if narrow else f"Gini index at least {SPREAD} in both"
     indices = Table.of(found).where("gini_index").by("of")
     return {
-        "evidence": _evidence(found),
         "measured": {
             f"Gini of {kind}, smallest": round(min(indices[kind].values), 3)
             for kind in ("edges", "lengths")
@@ -148,7 +139,6 @@ def quarters_vertices(claim: Claim, rows: Rows) -> Finding:
     tail = of_quarters(found[0], TAIL)
     return finding(
         found,
-        evidence="counted",
         measured=last / first,
         direction=last > first,
         target=float(claim.value),
@@ -156,7 +146,7 @@ def quarters_vertices(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-@asking(_last("fig5", "movie"), NO_MOVIE, evidence="counted")
+@asking(_last("fig5", "movie"), NO_MOVIE)
 def quarters_edges(claim: Claim, found: Rows) -> Said:
     """Figure 5(b): the first quarter of Movie has most edges, and half the last one's vertices."""
     edges = of_quarters(found[0], EDGES)
@@ -183,7 +173,6 @@ def others_alike(claim: Claim, found: list[Any]) -> Said:
     alike = [name for name, factor in apart.items() if factor < WIDE]
     said = f"hardly differs: {', '.join(alike)}" if alike else f"at least {WIDE:g}x on every graph"
     return {
-        "evidence": _evidence(found),
         "measured": {name: round(factor, 2) for name, factor in apart.items()},
         "holds": not alike,
         "reason": f"fullest over emptiest quarter, {said}; {_graphs(found)}",

@@ -85,7 +85,6 @@ def table_accuracy(claim: Claim, rows: Rows) -> Finding:
     base = runs[next(iter(shared))].accuracy + drops[next(iter(shared))] / 100
     return finding(
         _rows_of(list(runs.values())),
-        evidence="analogue",
         measured={"without": round(base, 3)} | {n: round(runs[n].accuracy, 3) for n in shared},
         holds=max(off.values()) <= WITHIN_POINTS,
         direction=any(drop > 0 for drop in drops.values()),
@@ -106,7 +105,6 @@ def table_traffic(claim: Claim, rows: Rows) -> Finding:
     fixed = [saved[name] for name in sorted(saved) if name in FIXED]
     return finding(
         _rows_of(list(runs.values())),
-        evidence="analogue",
         measured={name: round(value, 2) for name, value in saved.items()},
         holds=off <= WITHIN_SAVED,
         direction=fixed == sorted(fixed) and max(saved.values()) > 0,
@@ -130,7 +128,6 @@ def share_below(claim: Claim, rows: Rows) -> Finding:
     low = isinstance(claim.value, Mapping)
     return finding(
         found.rows,
-        evidence="analogue",
         measured=share,
         holds=share >= bound if low else abs(share - bound) <= WITHIN_SAVED,
         direction=share > 50,
@@ -148,7 +145,6 @@ def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
     falls = [late[1] < early[1] for _, early, late in pairs]
     return finding(
         list({row.id: row for row, *_ in found}.values()),
-        evidence="analogue",
         measured="; ".join(
             f"{BY_NAME[name].title} {early[1]:.2g} to {late[1]:.2g}" for name, early, late in pairs
         ),
@@ -163,7 +159,6 @@ def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
 @asking(
     lambda rows: Table.of(rows, experiment="stale_ablation").where("memory", of=MEMORY),
     "the experiment 'stale_ablation' did not run",
-    evidence="counted",
 )
 def cache_memory(claim: Claim, found: Table) -> Said:
     """Bytes of copies on senders against four per float of each row that others read."""
@@ -194,7 +189,6 @@ def stack_03(claim: Claim, rows: Rows) -> Finding:
     saved, drop = float(claim.value["traffic_saved"]), 100 * float(claim.value["accuracy_drop"])
     return finding(
         [run.row],
-        evidence="analogue",
         measured={"traffic_saved": round(run.saved_rows, 1), "accuracy_drop": run.drop / 100},
         holds=abs(run.saved_rows - saved) <= WITHIN_SAVED and abs(run.drop - drop) <= WITHIN_POINTS,
         direction=run.saved_rows > 50 and run.drop > 0,
@@ -210,7 +204,6 @@ def movie_05(claim: Claim, rows: Rows) -> Finding:
     like = min(movie, key=lambda run: abs(run.saved_rows - stack.saved_rows))
     return finding(
         _rows_of([stack, *movie]),
-        evidence="analogue",
         measured=like.setting,
         holds=like.setting == str(claim.value),
         direction=FIXED[like.setting] > FIXED["0.3D"],
@@ -237,7 +230,6 @@ def monotone(claim: Claim, rows: Rows) -> Finding:
     drops = [run.drop for run in ends]
     return finding(
         _rows_of(runs),
-        evidence="analogue",
         measured=f"savings rise on {sum(rises)} of {some(len(rises), 'graph')}; accuracy falls by "
         f"{min(drops):.2f} to {max(drops):.2f} points at {ends[0].setting}",
         holds=all(rises) and all(falls),
@@ -256,7 +248,7 @@ def _thresholds(rows: Rows) -> Table:
 
 
 @any_graph
-@asking(_thresholds, "the experiment 'stale_ablation' did not run", evidence="counted")
+@asking(_thresholds, "the experiment 'stale_ablation' did not run")
 def eq6_direction(claim: Claim, found: Table) -> Said:
     """Check that the printed formula grows as the loss falls, as the text says."""
     changes: dict[bool, list[float]] = {True: [], False: []}
@@ -276,7 +268,6 @@ def eq6_direction(claim: Claim, found: Table) -> Said:
 @asking(
     lambda rows: _held(rows, "table3", "0.3D", "0.5D", "0.7D", "adaptive"),
     "the experiment 'table3' did not run on held graphs",
-    evidence="analogue",
 )
 def saved_range(claim: Claim, runs: Sequence[StaleRunPoint]) -> Said:
     """Least and most traffic saved by thresholds of Table 3, over models and held graphs."""
@@ -294,7 +285,6 @@ def saved_range(claim: Claim, runs: Sequence[StaleRunPoint]) -> Said:
 @asking(
     lambda rows: _held(rows, "table3", "adaptive"),
     "the experiment 'table3' did not run on held graphs",
-    evidence="analogue",
 )
 def adaptive_mean(claim: Claim, runs: Sequence[StaleRunPoint]) -> Said:
     """Mean loss and saving of the adaptive threshold, over models and held graphs."""
@@ -321,7 +311,6 @@ def static_spread(claim: Claim, rows: Rows) -> Finding:
     found = {"DySAT_Stack": one.saved_rows, "MPNN-LSTM": other.saved_rows}
     return finding(
         _rows_of([one, other]),
-        evidence="analogue",
         measured={name: round(value, 2) for name, value in found.items()},
         holds=all(abs(v - float(claim.value[n])) <= WITHIN_SAVED for n, v in found.items()),
         direction=one.saved_rows > other.saved_rows,
@@ -338,7 +327,6 @@ def static_epinion(claim: Claim, rows: Rows) -> Finding:
     printed = 100 * (value["accuracy_from"] - value["accuracy_to"])
     return finding(
         [run.row],
-        evidence="analogue",
         measured={
             "traffic_saved": round(run.saved_rows, 2),
             "accuracy_from": round(run.accuracy + run.drop / 100, 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
@@ -30,7 +30,7 @@ CLOSE = 0.05
 have no edge where they enter or leave."""
 
 
-@asking(traffic_rows, "no synthetic graph was made in this run", evidence="counted")
+@asking(traffic_rows, "no synthetic graph was made in this run")
 def sizes(claim: Claim, found: Sequence[Any]) -> dict[str, Any]:
     """Vertices, edges and snapshots of every graph that was made, at the scale of the run."""
     made = Table.of(found)
@@ -89,7 +89,6 @@ def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
     used = [*counted, *{one.race.row.id: one.race.row for one in timed}.values()]
     return finding(
         used,
-        evidence=strength(used) if timed else "analogue",
         measured=measured,
         holds=not wrong,
         undecided=bool(open_) and not wrong,

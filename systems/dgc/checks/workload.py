@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import any_graph, finding, missing, some, strength
+from dgbench.lab.evidence import any_graph, finding, missing, some
 from dgbench.lab.table import number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
@@ -38,7 +38,6 @@ def time_gap(claim: Claim, rows: Rows) -> Finding:
     used = [row for row in rows if row.id in set(most.rows)]
     made = finding(
         used,
-        evidence=strength(used),
         measured=most.value,
         direction=most.value > 1,
         target=float(claim.value),
@@ -75,7 +74,6 @@ def training(claim: Claim, rows: Rows) -> Finding:
     enough = measured["chunks"] >= wanted["chunks"]
     return finding(
         [row],
-        evidence="counted",
         measured=measured,
         holds=net and enough,
         direction=net,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Claim, Finding
@@ -60,7 +60,7 @@ def oom_below(claim: Claim, rows: Sequence[Any]) -> Finding:
     total = len(readings["formula"])
     return finding(
         found,
-        evidence="projected",
+        model="alpha-beta model",
         measured=f"{need['formula']} of {total} configurations need {limit} GPUs or more",
         holds=need["formula"] > total / 2,
         reason=(
@@ -87,7 +87,7 @@ def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
     torch_fails = sum(p is None or p > at for p in least_devices(found, "torch", "whole").values())
     return finding(
         found,
-        evidence="projected",
+        model="alpha-beta model",
         measured=(
             f"without checkpoint {fails} of {len(whole)} fail on {at} GPUs, with it {runs} run on "
             f"fewer than {below}"
@@ -117,7 +117,6 @@ def block_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
         ratios.append(top / number(row, "estimate", **layout))
     return finding(
         found,
-        evidence="counted",
         measured=f"peaks within {100 * max(gaps):.1f} % of one block plus the borders",
         holds=max(gaps) <= WITHIN,
         reason=(
@@ -160,7 +159,6 @@ def transfer_twice(claim: Claim, rows: Sequence[Any]) -> Finding:
     each = set(times)
     return finding(
         found,
-        evidence="counted",
         measured=max(each) if len(each) == 1 else sorted(each),
         holds=each == {float(claim.value)},
         target=float(claim.value),
@@ -187,7 +185,6 @@ def blocks_tuned(claim: Claim, rows: Sequence[Any]) -> Finding:
             shown.append(number(row, "timeline_blocks", budget_share=share))
     return finding(
         found,
-        evidence="counted",
         measured=f"{min(shown)} to {max(shown)} blocks, by budget",
         holds=right,
         reason="the fewest blocks whose plan fits; measured peaks keep the budget within a tenth",
@@ -225,7 +222,6 @@ def _all_above(ratios: Sequence[tuple[str, Ratio, Any]], *, lacking: str, reason
         words += f"; undecided: {', '.join(open_)}"
     return finding(
         rows,
-        evidence=strength(rows),
         measured=f"{min(values):.3g}x to {max(values):.3g}x",
         holds=all(side > 0 for side in sides),
         undecided=bool(open_) and not below,

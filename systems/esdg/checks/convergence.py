@@ -62,7 +62,6 @@ def tmgcn(claim: Claim, rows: Rows) -> Finding:
     losses, points = _between(row)
     return finding(
         [row],
-        evidence="analogue",
         measured=_shown(losses, points),
         holds=max(losses) <= COINCIDE and points <= SAME_POINTS,
         reason=f"{_epochs(row)} epochs on {row.params['ranks']} processes",
@@ -79,7 +78,6 @@ def cdgcn(claim: Claim, rows: Rows) -> Finding:
     late = max(losses[half:]) > max(losses[:half])
     return finding(
         [row],
-        evidence="analogue",
         measured=_shown(losses, points),
         holds=max(losses) <= MILD and late,
         direction=max(losses) <= MILD,
@@ -98,7 +96,6 @@ def evolvegcn(claim: Claim, rows: Rows) -> Finding:
     visible = max(losses) > COINCIDE or points > SAME_POINTS
     return finding(
         [row],
-        evidence="analogue",
         measured=_shown(losses, points),
         holds=visible and rises >= NOISY,
         reason=f"one process alone: the loss rises in {rises:.0%} of the epochs, accuracy moves by "
@@ -127,7 +124,6 @@ def equivalence(claim: Claim, rows: Rows) -> Finding:
     return finding(
         found,
         # Neither clocks nor devices matter: the same sums in another order.
-        evidence="measured",
         measured=f"float64: losses within {exact:.1e} over all epochs",
         holds=exact <= APART and first <= APART,
         reason=f"float32 (apart: by more than {APART:g}): " + ", ".join(words),
@@ -148,7 +144,6 @@ def theta(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         found,
-        evidence="counted",
         measured=positives / edges,
         target=claim.value,
         # A step draws a whole number of edges, so each may add one.

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.evidence import finding, from_ratio, missing, some
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.fig4 import (
@@ -53,7 +53,7 @@ def transfer(claim: Claim, rows: Sequence[Any]) -> Finding:
     on_cuda = _on_cuda(rows, timed)
     if on_cuda:
         (name, model), best = max(on_cuda.items(), key=lambda item: item[1].value)
-        return from_ratio(best, rows, target=target, reason=_where(name, model))
+        return from_ratio(best, target=target, reason=_where(name, model))
     counted = byte_rows(rows)
     if not counted:
         return missing(f"{NO_BYTES}; times need CUDA" if timed else NEEDS_CUDA)
@@ -69,7 +69,7 @@ def transfer(claim: Claim, rows: Sequence[Any]) -> Finding:
         low, high = (pick(ratio.value for ratio in timed.values()) for pick in (min, max))
         reason += f"; copied in memory on this CPU {low:.2g}x to {high:.2g}x"
     return finding(
-        [row], evidence="projected", measured=value, direction=value > 1, target=target,
+        [row], model="alpha-beta model", measured=value, direction=value > 1, target=target,
         reason=reason,
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def overall(claim: Claim, rows: Sequence[Any]) -> Finding:
     if apart is not None:
         reason += f"; equal inputs came out up to {apart:.0%} apart"
     result = finding(
-        used, evidence=strength(used), measured=_percent(best.value), direction=best.value > 1,
+        used, measured=_percent(best.value), direction=best.value > 1,
         target=float(claim.value["high"]), undecided=open_, reason=reason,
     )  # fmt: skip
     if best.low is not None and best.high is not None:
@@ -116,7 +116,6 @@ def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
     snapshots += sum(number(row, "snapshots", of="made") for row in made)
     return finding(
         [*encoded, *made],
-        evidence="counted",
         measured=f"16 (a + r) + 4 n bytes for {snapshots} snapshots" if not wrong else "others",
         holds=not wrong,
         reason="other bytes on " + ", ".join(r.params["dataset"] for r in wrong) if wrong else
@@ -155,7 +154,6 @@ def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
     shown = f"P = 1 to {RANKS[-1]}, {blocks} blocks, {some(len(counted), 'graph')}"
     return finding(
         [*counted, *engine],
-        evidence="counted",
         measured=dict(claim.value) if holds else "other shares",
         holds=holds,
         reason=shown,
@@ -181,7 +179,7 @@ def gains_shrink(claim: Claim, rows: Sequence[Any]) -> Finding:
     first, last = (median(fall[at] for fall in falls) for at in (1, 2))
     return finding(
         counted,
-        evidence="projected",
+        model="alpha-beta model",
         measured=f"{first:.2g}x on one rank, {last:.2g}x on {RANKS[-1]} (median)",
         holds=all(fall[0] for fall in falls),
         reason=f"bytes of the matrices of {some(len(counted), 'graph')}, one block",
@@ -204,9 +202,9 @@ def cdgcn(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
     if on_cuda:
         best = max(on_cuda.values(), key=lambda ratio: ratio.value)
-        return from_ratio(best, rows, target=target, reason=reason)
+        return from_ratio(best, target=target, reason=reason)
     return finding(
-        counted, evidence="projected", measured=value, direction=value > 1, target=target,
+        counted, model="alpha-beta model", measured=value, direction=value > 1, target=target,
         reason=reason,
     )  # fmt: skip
 
@@ -225,7 +223,7 @@ def order_by_smoothing(claim: Claim, rows: Sequence[Any]) -> Finding:
     if sides:
         used = [row for row in timed_rows(rows) if row.params["dataset"] in graphs]
         return finding(
-            used, evidence="measured",
+            used, 
             measured=f"{sides.count(1)} of {some(len(sides), 'pair')} larger",
             holds=min(sides) >= 0, undecided=0 in sides and min(sides) == 0,
         )  # fmt: skip
@@ -241,7 +239,7 @@ def order_by_smoothing(claim: Claim, rows: Sequence[Any]) -> Finding:
         MODEL_TITLES[model]: _span(gain_of_bytes(row, model) for row in counted) for model in MODELS
     }
     return finding(
-        counted, evidence="projected", measured=shown, holds=ordered,
+        counted, model="alpha-beta model", measured=shown, holds=ordered,
         reason=f"bytes of the matrices of {some(len(counted), 'graph')}, one rank",
     )  # fmt: skip
 
@@ -259,7 +257,6 @@ def components(claim: Claim, rows: Sequence[Any]) -> Finding:
     shares = {name: median(transfer_share(row, name) for row in used) for name in (BASE, GD)}
     return finding(
         used,
-        evidence=strength(used),
         measured={f"transfer share, {name}": f"{share:.0%}" for name, share in shares.items()},
         direction=len(ahead) > len(behind),
         undecided=len(ahead) == len(behind),
@@ -276,7 +273,6 @@ def transfer_matters(claim: Claim, rows: Sequence[Any]) -> Finding:
     shares = [transfer_share(row, BASE) for row in used]
     return finding(
         used,
-        evidence=strength(used),
         measured=f"{_span((100 * s for s in shares), 'of an epoch', '%')}",
         holds=median(shares) >= SIGNIFICANT,
         reason=f"median {median(shares):.0%}, significant from {SIGNIFICANT:.0%} (our threshold)",
@@ -293,7 +289,6 @@ def smoothings_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
     gap = max(number(row, "relative_error", of="normalised") for row in found)
     return finding(
         found,
-        evidence="counted",
         measured="the same entries" if same else "other entries",
         holds=same,
         reason=f"so nnz and overlap are equal at equal lengths, on {some(len(found), 'graph')}; "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.printed import as_printed
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
@@ -163,7 +163,6 @@ def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
     ]
     return finding(
         found,
-        evidence=strength(found),
         measured=said,
         holds=all(fine),
         direction=all(fine),
@@ -185,7 +184,7 @@ def inter_node(claim: Claim, rows: Sequence[Any]) -> Finding:
         whole = inside + between + kept
         exact &= (inside + kept) * nodes == whole and between * nodes == whole * (nodes - 1)
         said[f"{nodes} nodes"] = f"{(inside + kept) / whole:.4g} inside"
-    return finding([row], evidence="counted", measured=said, holds=exact)
+    return finding([row], measured=said, holds=exact)
 
 
 def idle(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -200,7 +199,6 @@ def idle(claim: Claim, rows: Sequence[Any]) -> Finding:
     holds = bool(fewer) and all(n == max(0, p - steps) for p, n in found.items())
     return finding(
         [row],
-        evidence="counted",
         measured={f"{p} ranks": n for p, n in found.items()},
         holds=holds,
         reason=f"ranks without one of {steps} snapshots; they still work on their vertices. That a "
@@ -288,7 +286,6 @@ def weak_sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
     return finding(
         [row],
-        evidence="counted",
         measured={"low": low, "high": high},
         holds=holds,
         reason=f"N T (3 + 1) with N = 2^14 and 2^21, the first printed without its decimals; drawn "
@@ -306,7 +303,6 @@ def weak_nodes(claim: Claim, rows: Sequence[Any]) -> Finding:
     base, power = map(int, str(claim.value["start"]).split("^"))
     return finding(
         [row],
-        evidence="counted",
         measured={"start": first, "end": last},
         holds=first == base**power and as_printed(last, claim.value["end"]),
         reason=f"{number(row, 'processes', of='doublings')} doublings; the printed edges need as "
@@ -428,7 +424,7 @@ def _projection(used: Sequence[Any], rows: Sequence[Any], measured: Any, **field
         off = f"; all-to-alls here are {typical:.0%} off such a model (median, at most {error:.0%})"
     open_ = "the two speeds that a V100 may have disagree; " if fields.get("undecided") else ""
     fields["reason"] = open_ + fields.get("reason", "") + off
-    return finding(used, evidence="projected", measured=measured, **fields)
+    return finding(used, model="alpha-beta model", measured=measured, **fields)
 
 
 def _between(values: Sequence[float]) -> str:

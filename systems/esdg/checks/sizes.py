@@ -32,7 +32,6 @@ def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
     l, w = (number(row, "smoothing_length", smoothing=s) for s in ("edge_life", "m_transform"))  # noqa: E741
     return finding(
         [row],
-        evidence="counted",
         measured=sizes,
         holds=not differ,
         reason=f"{words}; with l = {l} and w = {w}, fitted to the ratios",
@@ -59,7 +58,6 @@ def settings(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
     return finding(
         found,
-        evidence="counted",
         measured={key: min(value) for key, value in measured.items()},
         holds=holds,
         reason="medians of at least as many epochs, where the paper takes means",

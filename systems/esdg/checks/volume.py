@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
@@ -59,7 +59,6 @@ def volume(claim: Claim, rows: Rows) -> Finding:
     printed = table2("volume", model)
     return finding(
         found,
-        evidence="counted",
         measured={str(r.params["ranks"]): floats(r) / 1e9 for r in found},
         holds=all(
             rounds_to(floats(r), printed[r.params["ranks"]])
@@ -78,7 +77,6 @@ def volume_factor(claim: Claim, rows: Rows) -> Finding:
         return missing(f"{NONE} for several numbers of ranks")
     return finding(
         found,
-        evidence="counted",
         measured=f"V (P-1)/P to the float at P = {', '.join(map(str, ranks))}"
         if all(_exact(r) for r in found)
         else "other volumes",
@@ -132,7 +130,6 @@ def volume_constant(claim: Claim, rows: Rows) -> Finding:
         shown[MODEL_TITLES[model]] = f"{min(per):.3g} to {max(per):.3g} floats per vertex-step"
     return finding(
         [*walks, *trained],
-        evidence="counted",
         measured=shown,
         holds=bounded and same and len(densities) > 1,
         direction=bounded and same,
@@ -155,7 +152,6 @@ def redistributions(claim: Claim, rows: Rows) -> Finding:
     }
     return finding(
         found,
-        evidence="counted",
         measured={phase: max(values) for phase, values in counted.items()},
         holds=all(values == {claim.value[phase]} for phase, values in counted.items()),
         reason="both layers of CD-GCN; of TM-GCN the first, as nothing reads its last average",
@@ -185,7 +181,6 @@ def evolvegcn(claim: Claim, rows: Rows) -> Finding:
         return missing("TM-GCN was not counted beside it")
     return finding(
         [*walks, *trained],
-        evidence="counted",
         measured=f"no activations; gradients at most {max(shares):.1e} of TM-GCN's volume",
         holds=silent and once and max(shares) < INSIGNIFICANT,
         reason="one all-reduce of gradients per epoch" if trained else "",
@@ -200,7 +195,6 @@ def vertex_volume(claim: Claim, rows: Rows) -> Finding:
     right = [_as_formula(row, "vertex") for row in found]
     return finding(
         found,
-        evidence="counted",
         measured=f"equal to the float in {sum(right)} of {len(found)} epochs",
         holds=all(right),
         reason="lambda without the owner; hidden features of the second layer, three passes",
@@ -234,7 +228,6 @@ def vertex_grows(claim: Claim, rows: Rows) -> Finding:
         words.append(f"planted blocks: {_span(planted)}")
     return finding(
         found,
-        evidence="counted",
         measured="; ".join(words) + " remote parts per vertex-step from 4 to 64 parts",
         holds=grows and denser,
         reason=f"mixing {', '.join(str(r.params['mixing']) for r in planted)}" if planted else "",
@@ -277,7 +270,6 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         found,
-        evidence="analogue",
         measured={str(p): value for p, value in counted.items()},
         direction=_grows(row),
         reason=f"{SMALL}; {per} remote parts per vertex-step against {wanted} of the paper, with "
@@ -299,7 +291,6 @@ def cross(claim: Claim, rows: Rows) -> Finding:
         as_said = max(share.values()) < 1 and _grows(found[0])
     return finding(
         [found[0], *(walks[p] for p in RANKS)],
-        evidence="analogue",
         measured={str(p): f"{value:.2g} of the snapshot volume" for p, value in share.items()},
         holds=as_said,
         reason=f"{SMALL}, with {_density(found[0]):.2g} edges per vertex-step; {found[0].notes[0]}",
@@ -314,7 +305,6 @@ def egcn_superior(claim: Claim, rows: Rows) -> Finding:
         return missing(NONE if not walks else NO_SAMPLE)
     return finding(
         [*walks, *found],
-        evidence="counted",
         measured=f"0 against {billions(found[0], ranks=4):.2g} to "
         f"{billions(found[0], ranks=64):.2g} billion floats",
         holds=not any(map(floats, walks)) and remote > 0,
@@ -344,7 +334,6 @@ def time_order(claim: Claim, rows: Rows) -> Finding:
     ]
     return finding(
         used,
-        evidence=strength(used),
         measured={
             f"{MODEL_TITLES[model]}, {cut}": _gain(ratio)
             for (model, _, cut), ratio in found.items()
@@ -380,8 +369,7 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
         }
         return finding(
             found,
-            # The paper parts on a CPU, too; METIS stands for a hypergraph partitioner.
-            evidence="measured" if hyper else "analogue",
+            proxy="" if hyper else "METIS in place of a hypergraph partitioner",
             measured=f"{ratio.value:.2g} times as long",
             holds=ratio.value > MUCH and (ratio.low is None or ratio.low > 1),
             direction=ratio.value > 1,

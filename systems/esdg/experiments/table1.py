@@ -102,7 +102,6 @@ def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 claim=f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
                 paper=said[key] / said["nnz"],
                 measured=found[key] / found["nnz"],
-                evidence="counted",
             )
             for key in (RATIOS if said else ())
         ]

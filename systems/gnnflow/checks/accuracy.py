@@ -66,7 +66,6 @@ def diminishing(claim: Claim, rows: Rows) -> Finding:
     holds = all(smaller) and all(rising)
     return finding(
         _used(found),
-        evidence="analogue",
         measured=said,
         holds=holds,
         undecided=bool(open_) and holds,
@@ -82,7 +81,6 @@ def drop(claim: Claim, rows: Rows) -> Finding:
     steps = {model: fig10.gain(mine, 3, 4) for model, mine in found.items()}
     return finding(
         _used(found),
-        evidence="analogue",
         measured={MODEL_TITLES[m]: f"3 to 4 {gain} points" for m, gain in steps.items()},
         holds=all(gain.side < 0 for gain in steps.values()),
         undecided=any(gain.side == 0 for gain in steps.values())
@@ -108,7 +106,6 @@ def sweet_spot(claim: Claim, rows: Rows) -> Finding:
     wrong = any(side < 0 for side in early) or any(side > 0 for side in late)
     return finding(
         _used(found),
-        evidence="analogue",
         measured=said,
         holds=holds,
         undecided=not holds and not wrong,
@@ -133,7 +130,6 @@ def epochs_per_round(claim: Claim, rows: Rows) -> Finding:
             open_.append(MODEL_TITLES[model])
     return finding(
         _used(found),
-        evidence="analogue",
         measured=said,
         holds=all(inside),
         undecided=bool(open_),
@@ -151,7 +147,6 @@ def accuracy_gap(claim: Claim, rows: Rows) -> Finding:
     sides = [lead.side for lead in leads.values()]
     return finding(
         _used(found),
-        evidence="analogue",
         measured={
             MODEL_TITLES[m]: f"up to {largest[m]:.1f}, mean {lead}" for m, lead in leads.items()
         },
@@ -178,7 +173,6 @@ def always_ahead(claim: Claim, rows: Rows) -> Finding:
         said[MODEL_TITLES[model]] = f"on {share:.0%} of rounds, at worst {min(gaps):+.1f} points"
     return finding(
         _used(found),
-        evidence="analogue",
         measured=said,
         holds=all(ahead),
         undecided=not all(ahead) and not clearly_behind,
@@ -202,7 +196,6 @@ def replay(claim: Claim, rows: Rows) -> Finding:
     said["in all"] = f"{whole} points"
     return finding(
         mine,
-        evidence="analogue",
         measured=said,
         holds=whole.side > 0 and all(step.side >= 0 for step in steps),
         undecided=whole.side == 0,
@@ -221,7 +214,6 @@ def tgl_jump(claim: Claim, rows: Rows) -> Finding:
         return missing("no round follows a retraining of TGL in this run")
     return finding(
         _used(found),
-        evidence="analogue",
         measured={
             MODEL_TITLES[m]: ", ".join(f"{j:+.1f}" for j in mine) for m, mine in jumps.items()
         },
@@ -243,7 +235,6 @@ def no_retrain(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         _used(found),
-        evidence="analogue",
         measured={
             MODEL_TITLES[m]: f"retraining every round leads by {lead} points"
             for m, lead in leads.items()
@@ -273,7 +264,6 @@ def equal_budget(claim: Claim, rows: Rows) -> Finding:
         apart.append(ratio.low is not None and (high < 1 / ALIKE or low > ALIKE))
     return finding(
         _used(found),
-        evidence="analogue",
         measured=said,
         holds=all(alike),
         undecided=not all(alike) and not any(apart),

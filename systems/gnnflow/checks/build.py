@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.experiments.baseline_runs import BASELINE_TITLES, BASELINES
@@ -28,7 +28,6 @@ def sample_fetch_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     words = f"{len(bars)} models" + (f"; without {', '.join(absent)}" if absent else "")
     return finding(
         found,
-        evidence=strength(found),
         measured={"low": round(low, 1), "high": round(high, 1)},
         holds=claim.value["low"] <= low and high <= claim.value["high"],
         reason=f"{words}; on a CPU the model's own share is larger than on a GPU",
@@ -50,7 +49,6 @@ def hours(baseline: str) -> Check:
         alike = sorted(ours, key=ours.get) == sorted(printed, key=printed.get)
         return finding(
             [row],
-            evidence=strength([row]),
             measured={name: round(one / 3600, 6) for name, one in ours.items()},
             holds=None,
             direction=alike,
@@ -72,7 +70,6 @@ def build_share(claim: Claim, rows: Sequence[Any]) -> Finding:
     low, high = min(part.values()), max(part.values())
     return finding(
         list(found.values()),
-        evidence=strength(found.values()),
         measured={name: round(share, 2) for name, share in part.items()},
         holds=claim.value["low"] <= low and high <= claim.value["high"],
         reason="building by counting is fast beside an epoch whose model runs on a CPU",
@@ -87,7 +84,7 @@ def build_range(claim: Claim, rows: Sequence[Any]) -> Finding:
     minutes = {BASELINE_TITLES[name]: 60 * full_hours(row) for name, row in found.items()}
     return finding(
         list(found.values()),
-        evidence="projected",
+        model="alpha-beta model",
         measured={name: round(value, 1) for name, value in minutes.items()},
         holds=min(minutes.values()) >= float(claim.value["low"]),
         reason="minutes at full size, linear in the edges; on this machine's threads",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.evidence import finding, from_ratio, missing, some
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig14
@@ -43,7 +43,6 @@ def fetch_gain(claim: Claim, rows: Rows) -> Finding:
     beside = ", ".join(f"{_title(r)} {fig14.speedup([r]).value:.2f}x" for r in others)
     return from_ratio(
         gain,
-        mine,
         target=float(claim.value["first workload"]),
         reason="the workloads of the printed 8.1x and 1.6x are not named; this is TGN on Netflix"
         + (f"; {beside}" if beside else "")
@@ -65,7 +64,6 @@ def init_share(claim: Claim, rows: Rows) -> Finding:
                for row in rows_of(rows, experiment="fig14", part="times"))  # fmt: skip
     return finding(
         mine,
-        evidence=strength(mine),
         measured={name: round(ours[name], 1) for name in printed},
         holds=all(abs(ours[name] - float(value)) <= POINTS for name, value in printed.items()),
         direction=ours["GNNLab"] > 50 if len(printed) == 1 else ours["GNNLab"]
@@ -89,7 +87,6 @@ def rr_gain(claim: Claim, rows: Rows) -> Finding:
     }
     return finding(
         mine,
-        evidence="counted",
         measured={k: f"{min(v):+.1f} to {max(v):+.1f} points" for k, v in change.items()},
         holds=all(min(v) > 0 for v in change.values()),
         direction=sum(map(sum, change.values())) > 0,
@@ -124,7 +121,6 @@ def static_zero(claim: Claim, rows: Rows) -> Finding:
               for r in _hits(rows) if r not in mine]  # fmt: skip
     return finding(
         mine,
-        evidence="counted",
         measured=round(rate, 1),
         holds=rate < NEAR_ZERO,
         direction=rate < fresh / 2,
@@ -143,7 +139,6 @@ def static_below(claim: Claim, rows: Rows) -> Finding:
     without = sum(hit_rate(r, "edge", "dynamic without RR") for r in mine) / len(mine)
     return finding(
         mine,
-        evidence="counted",
         measured={name: round(value, 1) for name, value in means.items()},
         holds=means["dynamic"] > means["static"] > means["static with reuse"],
         direction=means["dynamic"] > means["static"],
@@ -162,7 +157,6 @@ def lru_best(claim: Claim, rows: Rows) -> Finding:
     best = max(alone, key=alone.get)  # type: ignore[arg-type]
     return finding(
         found,
-        evidence="counted",
         measured={TITLES[name]: round(value, 1) for name, value in means.items()},
         holds=means[START] > max(means["lfu"], means["fifo"]),
         undecided=len(found) < FEWEST,
@@ -181,7 +175,6 @@ def lambda_helps(claim: Claim, rows: Rows) -> Finding:
     gap = means[START] - means["lambda 1"]
     return finding(
         found,
-        evidence="counted",
         measured=f"{gap:+.2f} points",
         holds=gap > 0,
         undecided=len(found) < FEWEST,
@@ -200,7 +193,6 @@ def batched_faster(claim: Claim, rows: Rows) -> Finding:
     torch_gain = speedup(mine, "torch")
     found = from_ratio(
         gain,
-        mine,
         reason=f"list over batches, both compiled; batches in torch's operators take "
         f"{torch_gain.value:.1f}x of ours",
     )

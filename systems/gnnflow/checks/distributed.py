@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.evidence import finding, missing, some
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig15, partition
@@ -55,7 +55,7 @@ def best_throughput(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         ones,
-        evidence="projected",
+        model="alpha-beta model",
         measured={name: f"{lead:.2f}x" for name, lead in leads.items()},
         holds=min(leads.values()) > 1,
         reason=f"least lead on 1 to 32 T4, by what scales computing; on this CPU: {here}",
@@ -85,7 +85,6 @@ def near_linear(claim: Claim, rows: Rows) -> Finding:
     least = min(share for by in shares.values() for share in by.values())
     return finding(
         found,
-        evidence=strength(found),
         measured=measured,
         holds=least >= LINEAR,
         reason=f"of linear, by processor time; projected to 8 T4: {eight}",
@@ -106,7 +105,7 @@ def efficiency_32(claim: Claim, rows: Rows) -> Finding:
     measured = {MODEL_TITLES[m]: f"{low:.0f} to {high:.0f} %" for m, (low, high) in ends.items()}
     return finding(
         found,
-        evidence="projected",
+        model="alpha-beta model",
         measured=measured,
         direction=all(high < 100 for _, high in ends.values())
         and ends.get("tgn", [0, 0])[1] <= ends.get("tgat", [0, 100])[1],
@@ -147,7 +146,6 @@ def sampling_cv(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         mine,
-        evidence="analogue",
         measured=counted,
         holds=most < limit,
         direction=most < 0.5 * first,
@@ -182,7 +180,6 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
     hub, strided = number(worst, "portion", of="largest vertex"), partition.excesses(found[0])
     return finding(
         found,
-        evidence="counted",
         measured=said,
         holds=even and all(better),
         direction=all(better),
@@ -214,7 +211,6 @@ def edge_cut(claim: Claim, rows: Rows) -> Finding:
         said[graph_title(row.params["dataset"])] = f"{cuts[best] / ours:.2f}x by {best}"
     return finding(
         found,
-        evidence="counted",
         measured=said,
         holds=all(less),
         reason="bytes of the best vertex-cut over those of the identity hash's edge-cut; 4 "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table, number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.experiments import large, table7
@@ -29,7 +29,6 @@ def mag_gain(claim: Claim, rows: Rows) -> Finding:
     best = max(ratios, key=lambda model: ratios[model].value)
     result = finding(
         found,
-        evidence=strength(found),
         measured=ratios[best].value,
         direction=ratios[best].value > 1,
         target=float(claim.value),
@@ -51,7 +50,6 @@ def graph_building(claim: Claim, rows: Rows) -> Finding:
     low, high = (0.0, gain.value) if gain.low is None else (gain.low, gain.high)
     return finding(
         [row],
-        evidence="analogue",
         measured={
             "DGL": seconds[table7.DISTDGL],
             "GNNFlow": seconds[table7.OURS],
@@ -93,7 +91,6 @@ def accuracy_parity(claim: Claim, rows: Rows) -> Finding:
         level.append(ours >= other - 0.01)
     return finding(
         found,
-        evidence="analogue",
         measured=said,
         holds=all(level),
         reason=f"average precision on {graph_title(found[0].params['dataset'])}; neither partition "
@@ -110,7 +107,6 @@ def mag_too_large(claim: Claim, rows: Rows) -> Finding:
     total, half = (large.memory(found[0], "total", dtype) for dtype in (None, "float16"))
     return finding(
         found,
-        evidence="counted",
         measured=f"{total / 1e9:.0f} GB of {large.HOST / 1e9:.0f} GB",
         holds=total > large.HOST,
         reason=f"{large.memory(found[0], 'features') / 1e9:.0f} GB of float32 features and "
@@ -134,7 +130,7 @@ def ldbc_edges(claim: Claim, rows: Rows) -> Finding:
     ends = [sizes[t] for t in (large.TAUS[0], large.TAUS[-1])]
     return finding(
         [row],
-        evidence="projected",
+        model="alpha-beta model",
         measured=sizes[tau],
         direction=ends[0] <= float(claim.value) <= ends[1],
         reason=f"at a threshold of {tau}, which is not printed; {ends[0]:.0f} to {ends[1]:.0f} GB "
@@ -154,7 +150,7 @@ def ldbc_metadata(claim: Claim, rows: Rows) -> Finding:
     small = value / large.printed_gigabytes("edge")
     return finding(
         [row],
-        evidence="projected",
+        model="alpha-beta model",
         measured=value,
         direction=small < 0.1,
         reason=f"at the threshold {tau} that fits the edges, at least {least:.1f} GB at any; the "
@@ -173,7 +169,7 @@ def ldbc_throughput(claim: Claim, rows: Rows) -> Finding:
     ends = sorted(one / 1e3 for one in Table.of([row]).where("projected_throughput").values)
     return finding(
         [row],
-        evidence="projected",
+        model="alpha-beta model",
         measured=f"{ends[0]:.0f} to {ends[1]:.0f} thousand",
         direction=ends[1] >= float(claim.value),
         reason="an upper end, as nothing waits in it, and the printed number has to lie below; "
@@ -193,7 +189,7 @@ def five_billion(claim: Claim, rows: Rows) -> Finding:
     alone = large.memory(row, "rebuild") + memories
     return finding(
         [row],
-        evidence="projected",
+        model="alpha-beta model",
         measured=f"{share / 1e9:.0f} GB on each of 8 machines",
         direction=share < large.HOST,
         reason=f"edges, blocks and TGN's memories, of {large.HOST / 1e9:.0f} GB; that others "

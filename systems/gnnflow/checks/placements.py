@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig13
@@ -46,7 +46,6 @@ def _ordering(rows: Rows, ratios: dict[str, Ratio], *, asked: int, reason: str =
     sides = [ratio.side for ratio in ratios.values()]
     return finding(
         mine,
-        evidence=strength([row for row in mine if row.params["system"] != CPU]),
         measured={words: round(ratio.value, 2) for words, ratio in ratios.items()},
         holds=all(side > 0 for side in sides),
         undecided=0 in sides and -1 not in sides,
@@ -115,7 +114,6 @@ def out_of_memory(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         [*named, *(row for row in on_gpu if row.status == "oom")],  # a run must not fail over them
-        evidence="counted",
         measured={graph_title(row.params["dataset"]): round(fig13.share(row), 3) for row in named},
         holds=fig13.share(found[LARGE[0]]) > 1,
         reason=(
@@ -153,7 +151,6 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
     sides = [ratio.side for ratio in ratios.values()]
     return finding(
         mine,
-        evidence=strength([row for row in mine if row.params["system"] != CPU]),
         measured=f"{least.value:.2f}x as slow as the next slowest",
         holds=all(side > 0 for side in sides) and least.value >= FAR,
         undecided=0 in sides and -1 not in sides,

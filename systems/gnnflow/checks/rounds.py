@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.evidence import finding, from_ratio, missing, on_gpu, some
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig8, fig9, update
@@ -55,10 +55,9 @@ def _factors(rows: Rows, phase: str | None, claim: Claim, kind: str) -> Finding:
     low, high = claim.value["low"], claim.value["high"]
     return finding(
         rows,
-        evidence=strength(rows),
         measured={"low": round(min(values), 2), "high": round(max(values), 2)},
         holds=(not lacking and min(values) >= 0.75 * low and max(values) <= 1.25 * high)
-        if strength(rows) == "measured"
+        if on_gpu(rows)
         else None,
         direction=min(values) > 1,
         undecided=bool(open_ones) and all(side >= 0 for side in sides.values()),
@@ -85,7 +84,7 @@ def most_gain(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_RACE.format("GDELT"))
     model, gain = max(_by_model(found).items(), key=lambda one: one[1].value)
     return from_ratio(
-        gain, found, target=claim.value, reason=f"{model} gains most of {some(len(found), 'model')}"
+        gain, target=claim.value, reason=f"{model} gains most of {some(len(found), 'model')}"
     )
 
 
@@ -112,7 +111,7 @@ def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
     gains = {title: update.gain(mine).value for title, mine in found.items()}
     return finding(
         used,
-        evidence="analogue" if whole else "projected",
+        model="" if whole else "growth in proportion to edges",
         measured={title: float(f"{x:.3g}") for title, x in seconds.items()},
         direction=max(seconds, key=seconds.__getitem__) == dearer,
         reason=(
@@ -144,7 +143,6 @@ def insert_size(claim: Claim, rows: Rows) -> Finding:
     printed = {title: 1000 * float(words.rstrip("K")) for title, words in claim.value.items()}
     return finding(
         [row for mine in found.values() for row in mine],
-        evidence="counted",
         measured={title: f"{size / 1000:.0f}K" for title, size in sizes.items()},
         holds=all(abs(size / printed[title] - 1) <= ROUNDING for title, size in sizes.items()),
         reason="events of the last 70 % over their days, at full size",
@@ -170,10 +168,9 @@ def rebuild_share(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_RACE.format(" and ".join(lacking)))
     return finding(
         used,
-        evidence=strength(used),
         measured={title: round(share, 1) for title, share in shares.items()},
         holds=all(abs(shares[title] / claim.value[title] - 1) <= 0.25 for title in shares)
-        if strength(used) == "measured"
+        if on_gpu(used)
         else None,
         direction=shares["Netflix"] > shares["GDELT"],
         reason="largest over the models that ran; the direction is which graph has more",
@@ -187,7 +184,6 @@ def rebuild_dominates(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_RACE.format(" and ".join(lacking)))
     return finding(
         used,
-        evidence=strength(used),
         measured={title: f"{share:.1f} %" for title, share in shares.items()},
         holds=min(shares.values()) > 100 * MAIN_SHARE,
         reason=(
@@ -207,10 +203,9 @@ def half_minute(claim: Claim, rows: Rows) -> Finding:
     ours, theirs = (
         [full_size(row, "round_time", setting=name) for row in found] for name in (GNNFLOW, TGL)
     )
-    real_time = strength(found) == "measured"
+    real_time = on_gpu(found)
     return finding(
         found,
-        evidence=strength(found),
         measured={"GNNFlow": f"{max(ours):.3g} s", "TGL": f"{min(theirs):.3g} s"},
         holds=(max(ours) <= 30 and min(theirs) >= 120) if real_time else None,
         reason=(
@@ -238,6 +233,4 @@ def fetching(claim: Claim, rows: Rows) -> Finding:
         return missing("the experiment 'fig9' did not run on GDELT")
     gains = _by_model(found, "fetching")
     model, gain = max(gains.items(), key=lambda one: one[1].value)
-    return from_ratio(
-        gain, found, target=claim.value, reason=f"{model} gains most; all: {_told(gains)}"
-    )
+    return from_ratio(gain, target=claim.value, reason=f"{model} gains most; all: {_told(gains)}")

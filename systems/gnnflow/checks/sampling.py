@@ -7,7 +7,7 @@ from math import floor, log2
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table, number
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig12
@@ -34,7 +34,6 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
     walked = number(row, "list_blocks", size=longest)
     return finding(
         [row],
-        evidence="counted",
         measured={f"{n} records": count for n, count in sorted(compared.items())},
         holds=all(compared[n] <= allowed[n] for n in compared),
         reason=(
@@ -78,7 +77,6 @@ def adjacency_lists(claim: Claim, rows: Rows) -> Finding:
     used = [row for mine in found for row in mine]
     return finding(
         used,
-        evidence=strength(used),
         measured={
             _title(mine): round(share.value, 3) for mine, share in zip(found, shares, strict=True)
         },
@@ -107,7 +105,6 @@ def _ordering(rows: Rows, pairs: Sequence[tuple[str, str]]) -> Finding:
     used = [row for mine in found for row in mine]
     return finding(
         used,
-        evidence=strength(used),
         measured={name: round(ratio.value, 2) for name, ratio in ratios.items()},
         holds=all(side > 0 for side in sides),
         direction=all(side > 0 for side in sides),

@@ -50,10 +50,9 @@ def sizes(size: str) -> Check:
             words.append("Table 6 fits the smaller number of Netflix too")
         if not counted:
             words.append("counts are the publishers', their files are not here")
-        # That a printed number is wrong, two sources say; that all are right, none was counted for.
         return finding(
             [row],
-            evidence="counted" if apart or counted else "analogue",
+            proxy="" if counted else "counts that publishers state",
             measured=known,
             holds=not apart,
             reason="; ".join(words),
@@ -77,7 +76,6 @@ def widths(kind: str) -> Check:
             return missing(f"{NEEDS_FILES}; widths of drawn features are these by choice")
         return finding(
             found.rows,
-            evidence="counted",
             measured=known,
             holds=all(known[title] == (claim.value[title] or 0) for title in known),
         )
@@ -102,7 +100,7 @@ def of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> C
             if printed(claim.value[title])
         }
         return finding(
-            found.rows, evidence="counted", measured=known, holds=all(agree.values()),
+            found.rows, measured=known, holds=all(agree.values()),
             reason=f"{'days' if unit == DAY else 'step_s'} of the files, within {NEAR:.0%}",
         )  # fmt: skip
 
@@ -148,7 +146,7 @@ def testbed(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
     if not same:
         return missing(f"needs a g4dn.metal; {words}")
-    return finding([row], evidence="counted", measured=here, holds=True, reason=words)
+    return finding([row], measured=here, holds=True, reason=words)
 
 
 def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -170,7 +168,6 @@ def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
             )
     return finding(
         found,
-        evidence="analogue",
         measured=seen,
         reason="the marks of Table 1 are lost in the text; this is what samplers here did",
     )

@@ -53,7 +53,6 @@ def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
     every = [share >= 1 - WITHIN for share in shares.values()]
     return finding(
         found,
-        evidence="counted",
         measured={name: float(f"{share:.3g}") for name, share in shares.items()},
         holds=all(every),
         direction=any(every),
@@ -69,7 +68,6 @@ def block_size(claim: Claim, rows: Sequence[Any]) -> Finding:
     size = number(found[-1], "memory", of="block")
     return finding(
         [found[-1]],
-        evidence="counted",
         measured=float(size),
         holds=size == claim.value,
         target=float(claim.value),
@@ -101,7 +99,6 @@ def append_no_resort(claim: Claim, rows: Sequence[Any]) -> Finding:
     disorder = sum(number(r, "vertices", of="out of order") for r in found)
     return finding(
         found,
-        evidence="counted",
         measured={"lists sorted again": merged, "lists out of order": disorder},
         holds=merged == 0 and disorder == 0,
         reason="for edges that arrive in order; a late edge would need its list rewritten",
@@ -128,7 +125,6 @@ def adaptive_rule(claim: Claim, rows: Sequence[Any]) -> Finding:
     said = " and ".join(f"{graph_title(name)} {wanted[name]}" for name in TWINS)
     return finding(
         found,
-        evidence="counted",
         measured=measured,
         holds=fits["printed"],
         reason=(
@@ -151,7 +147,6 @@ def waste_bound(claim: Claim, rows: Sequence[Any]) -> Finding:
     over_edges, over_slots = (number(row, "portion", baseline=over) for over in ("edges", "slots"))
     return finding(
         [row],
-        evidence="counted",
         measured={"over edges": round(over_edges, 4), "over slots": round(over_slots, 4)},
         holds=over_edges < 0.5,
         reason=(
@@ -179,7 +174,6 @@ def metadata_smaller(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
     return finding(
         found,
-        evidence="counted",
         measured={name: round(ratio, 1) for name, ratio in ratios.items()},
         holds=all(ratio >= ORDERS for ratio in ratios.values()),
         direction=all(ratio > 1 for ratio in ratios.values()),
@@ -200,7 +194,6 @@ def edge_overhead(claim: Claim, rows: Sequence[Any]) -> Finding:
             percent[f"{title} {name}"] = 100 * above
     return finding(
         found,
-        evidence="counted",
         measured={name: round(value, 2) for name, value in percent.items()},
         holds=all(ABOUT_5[0] <= value <= ABOUT_5[1] for value in percent.values()),
         direction=all(value > 0 for value in percent.values()),
@@ -224,7 +217,6 @@ def table6(claim: Claim, rows: Sequence[Any]) -> Finding:
     words = f"beyond 5 %: {far}" if far else "all within 5 %"
     return finding(
         [row],
-        evidence="counted",
         measured={name: round(value, 2) for name, value in numbers.items()},
         holds=not far if whole else None,
         direction=_same_order(numbers, printed),
@@ -251,7 +243,6 @@ def list_reduction(claim: Claim, rows: Sequence[Any]) -> Finding:
     ratio = numbers["Strawman"]["average"] / numbers["Adaptive"]["average"]
     return finding(
         found[-1:],
-        evidence="counted",
         measured=ratio,
         direction=ratio > 1,
         target=float(claim.value),
@@ -271,7 +262,6 @@ def extra_edge_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
         percent[graph_title(row.params["dataset"])] = 100 * above
     return finding(
         found,
-        evidence="counted",
         measured={name: round(value, 2) for name, value in percent.items()},
         holds=all(value < claim.value for value in percent.values()),
         direction=all(value > 0 for value in percent.values()),
@@ -292,7 +282,6 @@ def metadata_reduced(claim: Claim, rows: Sequence[Any]) -> Finding:
         )
     return finding(
         found,
-        evidence="counted",
         measured={name: round(ratio, 3) for name, ratio in ratios.items()},
         holds=all(ratio < 1 for ratio in ratios.values()),
         reason="adaptive over strawman",

@@ -49,7 +49,6 @@ def edge_share(claim: Claim, rows: Rows) -> Finding:
     off = {title: ours[title] - float(printed) for title, printed in claim.value.items()}
     return finding(
         [found[key][1] for key in keys.values()],
-        evidence="counted",
         measured={title: round(value, 1) for title, value in ours.items()},
         holds=max(map(abs, off.values())) <= WITHIN,
         direction=min(ours, key=ours.get) == min(claim.value, key=claim.value.get),  # type: ignore[arg-type]
@@ -70,7 +69,6 @@ def dense_range(claim: Claim, rows: Rows) -> Finding:
     at = min(found, key=lambda key: found[key][0])
     return finding(
         list({row.id: row for _, row in found.values()}.values()),
-        evidence="counted",
         measured={"low": round(low, 1), "high": round(high, 1)},
         holds=abs(low - printed["low"]) <= WITHIN and abs(high - printed["high"]) <= WITHIN,
         direction=low > 50,
@@ -95,7 +93,6 @@ def dense_above_sparse(claim: Claim, rows: Rows) -> Finding:
     )
     return finding(
         [found[name, MODELS[0]][1] for name in names],
-        evidence="counted",
         measured={MODEL_TITLES[m]: f"{dense[m]:.0f} % and {sparse[m]:.0f} %" for m in MODELS},
         holds=all(dense[m] > max(50, sparse[m]) for m in MODELS),
         reason="the lower of Reddit and GDELT, and Netflix"
@@ -115,7 +112,6 @@ def jaccard(claim: Claim, rows: Rows) -> Finding:
     best = max(claim.value, key=claim.value.get)
     return finding(
         list(named.values()),
-        evidence="counted",
         measured={title: round(value, 1) for title, value in ours.items()},
         holds=max(map(abs, off.values())) <= WITHIN,
         direction=max(ours, key=ours.get) == best,  # type: ignore[arg-type]
@@ -135,7 +131,6 @@ def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
     real = [row for row in found if row not in mine]
     return finding(
         mine,
-        evidence="counted",
         measured=f"on {len(above)} of {some(len(found), 'graph')}",
         holds=all(row in above for row in mine),
         reason=f"on {sum(row in above for row in real)} of {some(len(real), 'real graph')}, too",
@@ -160,7 +155,6 @@ def already_cached(claim: Claim, rows: Rows) -> Finding:
     ranges = {k: f"{min(v.values()):.0f} to {max(v.values()):.0f} %" for k, v in ours.items()}
     return finding(
         found,
-        evidence="counted",
         measured=ranges,
         holds=bool(near),
         direction=all(ours["node"][name] > ours["edge"][name] for name in ours["node"]),
@@ -184,7 +178,6 @@ def access_law(claim: Claim, rows: Rows) -> Finding:
     nearer = law(row, model, kind)
     return finding(
         found,
-        evidence="counted",
         measured=nearer,
         holds=nearer == wanted,
         undecided=nearer == "neither",
@@ -211,7 +204,6 @@ def other_workloads(claim: Claim, rows: Rows) -> Finding:
     good = [name for name, pair in seen.items() if pair == ("power law", "exponential")]
     return finding(
         found,
-        evidence="counted",
         measured=f"{len(good)} of {len(seen)} workloads",
         holds=len(good) == len(seen),
         direction=bool(good),
@@ -230,7 +222,6 @@ def static_skew(claim: Claim, rows: Rows) -> Finding:
     held = {task: bool(v) and min(v) > SKEWED for task, v in index.items()}
     return finding(
         found,
-        evidence="counted",
         measured={tasks[t]: f"{min(v):.2f} to {max(v):.2f}" for t, v in index.items() if v},
         holds=all(held.values()),
         direction=any(held.values()),

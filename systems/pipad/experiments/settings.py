@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dgbench.lab.paper import PapersGraphs
 from dgbench.lab.printed import expanded
 from dgbench.systems.base import Preset, Workload
 from dgbench.systems.base.own_graphs import GraphsByName, vertices_of
@@ -69,6 +70,8 @@ GRAPHS: Final = (
     FrameGraph("pems08", "PEMS08", True, 1, (1.0, 1.0, 1.0, 1.0)),
     FrameGraph("covid19-england", "Covid19-England", True, 8, (1.0, 1.0, 1.0, 1.0)),
 )  # fmt: skip
+
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
 
 EXTRAS: Final = (
     # Real graphs that the paper does not use, raced beside its own; no claim counts them.

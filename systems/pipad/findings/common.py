@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.lab.evidence import ids, uses_twin
-from dgbench.lab.paper import Evidence
+from dgbench.lab.evidence import ids
 from dgbench.systems.base import Finding
 
 Rows = Sequence[Any]
 NEEDS_CUDA = "needs one CUDA device: nox -s reproduce -- pipad --device cuda"
 
 
-def resting(rows: Rows, evidence: Evidence = "counted", **fields: Any) -> Finding:
+def resting(rows: Rows, **fields: Any) -> Finding:
     """A finding that rests on these rows; nothing of it was compared with a reference."""
-    return Finding(evidence=evidence, twin=uses_twin(rows), rows=ids(rows), **fields)
+    return Finding(rows=ids(rows), **fields)
 
 
 def percent(shares: Mapping[str, float]) -> str:

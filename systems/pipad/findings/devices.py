@@ -46,7 +46,6 @@ def utilisation(model: str, system: str) -> Check:
         mine = {BY_NAME[name].title: value for name, (value, _) in found.items()}
         return resting(
             [row for _, some in found.values() for row in some],
-            "measured",
             measured=fmean(mine.values()),
             target=fmean(claim.value[title] for title in mine),
             reason="mean over " + ", ".join(f"{t} {v:.0f} %" for t, v in mine.items()),
@@ -72,7 +71,6 @@ def busier(high: tuple[str, ...], low: tuple[str, ...]) -> Check:
             return missing(NEEDS_CUDA)
         return resting(
             used,
-            "measured",
             measured=f"{ahead} of {total} cells",
             holds=2 * ahead > total,
             reason="read as more than half of the cells",
@@ -92,7 +90,6 @@ def small_low(claim: Claim, rows: Rows) -> Finding:
         return missing(NEEDS_CUDA)
     return resting(
         [row for _, some in found.values() for row in some],
-        "measured",
         measured={size: f"{fmean(each):.0f} %" for size, each in means.items()},
         holds=fmean(means["small"]) < fmean(means["large"]),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
-from dgbench.lab.evidence import missing, strength
+from dgbench.lab.evidence import missing
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import factor
 from dgbench.systems.base import Claim, Finding
@@ -69,7 +69,6 @@ def counted_balance(claim: Claim, rows: Rows) -> Finding:
     worse = [name for name, one in each.items() if one["slices"] > one["rows"]]
     return resting(
         found.rows,
-        "analogue",
         measured=f"imbalance falls by {min(falls):.2g}x to {max(falls):.3g}x",
         holds=not worse,
         reason=f"not on {', '.join(worse)}" if worse else "largest over mean work of a warp",
@@ -98,7 +97,6 @@ def load_balance(claim: Claim, rows: Rows) -> Finding:
         remark += f"; mean {small:.2g}x on small and {large:.2g}x on large graphs"
     return resting(
         found,
-        strength(found),
         measured=f"the gap shrinks {min(better.values()):.2g}x to {max(better.values()):.2g}x",
         holds=holds,
         reason=remark,
@@ -119,7 +117,6 @@ def speedup_trend(claim: Claim, rows: Rows) -> Finding:
     used = {name for ratio in (mine, *found.values()) for name in ratio.rows}
     return resting(
         [row for row in rows if row.id in used],
-        strength([row for row in rows if row.id in used]),
         measured=f"above {sum(side > 0 for side in sides)} of {len(sides)} other workloads",
         holds=min(sides) > 0,
         undecided=min(sides) == 0,

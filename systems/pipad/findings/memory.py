@@ -74,7 +74,6 @@ def lanes(claim: Claim, rows: Rows) -> Finding:
     }
     return resting(
         found["pipad"].rows,
-        "analogue",
         measured=measured,
         direction=measured["pipad"] > measured["pygt_g"],
         reason="lanes of the dense loads only; the profiler counts every instruction",
@@ -114,7 +113,6 @@ def partition_memory(claim: Claim, rows: Rows) -> Finding:
         shares += [nbytes / (s * counts[1]) for s, nbytes in counts.items() if s > 1]
     return resting(
         found.rows,
-        "analogue",
         measured=f"{100 * max(shares):.3g} % of N times one snapshot",
         holds=max(shares) <= 1,
         reason="tensors of one aggregation are counted, not the peak of a device",
@@ -136,7 +134,6 @@ def reordering(claim: Claim, rows: Rows) -> Finding:
     kind = f"a random graph of {title}'s size" if random else title
     return resting(
         [slowest.row],
-        "measured",
         measured=f"{slowest.value:.2g} s",
         holds=1 <= slowest.value < 100,
         reason=f"one reverse Cuthill-McKee pass on {kind}",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.evidence import missing, strength
+from dgbench.lab.evidence import missing, on_gpu
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.pipad.experiments.fig3 import SM, shares
@@ -27,21 +27,25 @@ def transfer_share(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing("no PyGT step of this run tells its copies")
     each = [fmean(one.values) for one in found.by("dataset", "model").values()]
-    evidence = strength(found.rows)
-    how = f"mean of {len(each)} models and graphs"
-    if evidence == "analogue":
-        how += "; copies in memory stand for PCIe, so only the bytes carry over"
-    target = float(claim.value)
-    return resting(found.rows, evidence, measured=100 * fmean(each), target=target, reason=how)
+    copied = "" if on_gpu(found.rows) else "copies in memory in place of PCIe"
+    return resting(
+        found.rows,
+        measured=100 * fmean(each),
+        target=float(claim.value),
+        reason=f"mean of {len(each)} models and graphs",
+        proxy=copied,
+    )
 
 
 def sm_bound(claim: Claim, rows: Rows) -> Finding:
     """Mean share of active multiprocessors below the printed bound; only a GPU can say."""
-    on_gpu = rows_of(rows, experiment="fig3", device="cuda")
-    found = [row for row in on_gpu if SM.read(row) is not None]
+    on_device = rows_of(rows, experiment="fig3", device="cuda")
+    found = [row for row in on_device if SM.read(row) is not None]
     if not found:
         return missing(
-            "this device's driver has no meter of active multiprocessors" if on_gpu else NEEDS_CUDA
+            "this device's driver has no meter of active multiprocessors"
+            if on_device
+            else NEEDS_CUDA
         )
     each: dict[tuple[str, str], list[float]] = {}
     for row in found:
@@ -49,7 +53,6 @@ def sm_bound(claim: Claim, rows: Rows) -> Finding:
     mean_ = fmean(map(fmean, each.values()))
     return resting(
         found,
-        "measured",
         measured=mean_,
         holds=mean_ < claim.value,
         reason=f"mean of {len(each)} models and graphs over whole processes, start included",
@@ -58,10 +61,7 @@ def sm_bound(claim: Claim, rows: Rows) -> Finding:
 
 def of_splits(found: Sequence[ComputeTimeSplit], **fields: Any) -> Finding:
     """A finding that rests on splits of compute time."""
-    on_gpu = all(split.device == "cuda" for split in found)
     return Finding(
-        evidence="measured" if on_gpu else "analogue",
-        twin=any(split.twin for split in found),
         rows=list(dict.fromkeys(row for split in found for row in split.rows)),
         **fields,
     )

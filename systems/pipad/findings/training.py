@@ -6,7 +6,7 @@ from itertools import product
 from statistics import median, quantiles
 from typing import Any
 
-from dgbench.lab.evidence import missing, strength
+from dgbench.lab.evidence import missing, on_gpu
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Claim, Finding
@@ -35,7 +35,7 @@ def small_gain_more(claim: Claim, rows: Rows) -> Finding:
         return missing("a small and a large graph are needed; " + RACE.none)
     order, used = small.against(large), [small, large]
     reason = "PyGT-A hides copies over a link, which a CPU does not have"
-    linked = strength([r for r in rows if r.id in set(small.rows)]) == "measured"
+    linked = on_gpu([r for r in rows if r.id in set(small.rows)])
     if linked and a_small is not None and a_large is not None:
         order, used = min(order, a_large.against(a_small)), [*used, a_small, a_large]
         reason = f"PyGT-A: {a_small.value:.2g}x small, {a_large.value:.2g}x large"
@@ -97,7 +97,6 @@ def preparation_cost(claim: Claim, rows: Rows) -> Finding:
     used = [one.row for pair in pairs for one in pair]
     return resting(
         used,
-        strength(used),
         measured=worst,
         holds=worst <= claim.value,
         reason="largest preparation over the workloads, in epochs of PyGT",
@@ -107,20 +106,19 @@ def preparation_cost(claim: Claim, rows: Rows) -> Finding:
 def epochs_alike(claim: Claim, rows: Rows) -> Finding:
     """Spread of steady steps inside a process: interquartile range over median."""
     steps = Table.of(RACE.timed(rows)).where("step_time", system="pipad")
-    used = Table(one for one in steps if len(one.of.samples) >= 4)
+    used = Table(one for one in steps if len(one.samples) >= 4)
     if not used:
         return missing("no process of this run has enough steps")
     spreads = []
     for one in used:
-        q1, _, q3 = quantiles(one.of.samples, n=4)
-        spreads.append((q3 - q1) / median(one.of.samples))
+        q1, _, q3 = quantiles(one.samples, n=4)
+        spreads.append((q3 - q1) / median(one.samples))
     # The median process with its distribution-free interval: a borderline spread decides nothing.
     typical = paired_ratio([max(s, 1e-9) for s in spreads], [1.0] * len(spreads), method="sign")
     low, high = typical.low, typical.high
     shown = "" if low is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
     return resting(
         used.rows,
-        strength(used.rows),
         measured=f"{100 * typical.value:.1f} %{shown} interquartile range (median process)",
         holds=typical.value < ALIKE,
         undecided=low is None or low < ALIKE <= high,
@@ -162,7 +160,7 @@ def protocol(claim: Claim, rows: Rows) -> Finding:
     return Finding(
         measured=measured,
         holds=claim.value == measured,
-        evidence="projected",
+        model="alpha-beta model",
         rows=[found[0].row.id],
         reason="end-to-end time is preparation plus 200 times the median step times frames",
     )

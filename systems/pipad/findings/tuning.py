@@ -140,7 +140,6 @@ def sper_large(claim: Claim, rows: Rows) -> Finding:
         largest[f"{graph.title}, {MODEL_TITLES[row.params['model']]}"] = max(fits, default=0)
     return resting(
         found,
-        "projected",
         measured=largest,
         holds=max(largest.values()) == claim.value,
         direction=max(largest.values()) < max(OPTIONS),

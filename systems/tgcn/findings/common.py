@@ -11,8 +11,6 @@ Fields = dict[str, Any]
 
 NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- tgcn --device cuda"
 DID_NOT_RUN: Final = "the experiment '{}' did not run"
-ON_CPU: Final = "measured"
-"""Evidence of times of sampling: the paper samples on the CPU, so a CPU is no analogue here."""
 
 
 def multiple(value: float, digits: str = ".2f") -> str:

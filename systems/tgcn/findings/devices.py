@@ -53,7 +53,7 @@ def degree_independent(claim: Claim, rows: Rows) -> Finding:
             + (f"; devices of 8 that train at a time: {seen}" if seen else ""),
         }
 
-    return says(ZIPF, judge, "counted")(claim, rows)
+    return says(ZIPF, judge)(claim, rows)
 
 
 def share_of_time(claim: Claim, rows: Rows) -> Fields:
@@ -194,5 +194,5 @@ def published_rates(claim: Claim, rows: Rows) -> Fields:
 def nvlink(claim: Claim, rows: Rows) -> Finding:
     """Copies that were timed, or the published rates."""
     if COPIES(rows):
-        return says(COPIES, copy_rates, "measured")(claim, rows)
-    return says(DGX1, published_rates, "projected")(claim, rows)
+        return says(COPIES, copy_rates)(claim, rows)
+    return says(DGX1, published_rates)(claim, rows)

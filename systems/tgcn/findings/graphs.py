@@ -62,9 +62,9 @@ def sizes(metric: str) -> Judge:
         if not counted_here:
             words.append("counts are the publishers', their files are not here")
         # That a printed number is wrong, two sources say; that all are right, none was counted for.
-        evidence = "counted" if apart or counted_here else "analogue"
+        proxy = "" if counted_here else "counts that publishers state"
         return {
-            "evidence": evidence, "measured": known, "holds": not apart, "reason": "; ".join(words)
+            "proxy": proxy, "measured": known, "holds": not apart, "reason": "; ".join(words)
         }  # fmt: skip
 
     return judge
@@ -104,7 +104,7 @@ def features(claim: Claim, rows: Rows) -> Finding:
     if len(known) < len(claim.value):
         return missing(f"{NEEDS_FILES}; what the column means is not explained")
     told: Fields = {"measured": known, "holds": known == claim.value}
-    return says(MACHINE, lambda *_: told, "counted")(claim, rows)
+    return says(MACHINE, lambda *_: told)(claim, rows)
 
 
 def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
@@ -114,7 +114,7 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
         return None
     edges, here = there
     return {
-        "evidence": "counted" if here else "analogue",
+        "proxy": "" if here else "the publisher's count",
         "measured": edges / 1e9,
         "holds": same_printed(edges, claim.value * 1e9),
         "reason": f"{edges:,}: cut to three digits this is 1.46, rounded as in Table 1 it is 1.47"
@@ -122,10 +122,9 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
     }
 
 
-def own_evidence(rows: Rows) -> tuple[bool, str]:
-    """Return True if the rows are of the paper's graphs, and the strength of their evidence."""
-    own = len(PAPERS_GRAPHS.of(rows)) == len(GRAPHS)
-    return own, "counted" if own else "analogue"
+def own_graphs(rows: Rows) -> bool:
+    """Return True if the rows are of the paper's graphs."""
+    return len(PAPERS_GRAPHS.of(rows)) == len(GRAPHS)
 
 
 def side_title(row: Any, side: str) -> str:
@@ -135,7 +134,7 @@ def side_title(row: Any, side: str) -> str:
 
 def power_law(claim: Claim, rows: Rows) -> Fields:
     """Tails nearer to a power law than to an exponential one, on each side of each graph."""
-    own, evidence = own_evidence(rows)
+    own = own_graphs(rows)
     said: dict[str, str] = {}
     scores = Table.of(rows).where("likelihood_z", setting=graph_runs.WHOLE)
     for one in scores:
@@ -149,7 +148,6 @@ def power_law(claim: Claim, rows: Rows) -> Fields:
     near = sum(z > DECIDED for z in scores.values)
     other = sum(z < -DECIDED for z in scores.values)
     return {
-        "evidence": evidence,
         "measured": said,
         "holds": near == len(scores),
         "direction": not other and 2 * near > len(scores),
@@ -179,7 +177,6 @@ def degrees_kept(claim: Claim, rows: Rows) -> Fields:
         name = side_title(whole.row, whole["of"])
         said[name] = f"exponent {whole.value:.2f}, then {half.value:.2f}"
     return {
-        "evidence": own_evidence(rows)[1],
         "measured": said,
         "holds": max(*bends, *gaps) <= SAME,
         "reason": f"the mean degree halves; exponents move by up to {100 * max(bends):.0f} %, and "

@@ -51,7 +51,7 @@ def projected(devices: int, of: Callable[[Any], Any]) -> Check:
                 + (ranks and f"; ranks of one CPU, by processor time: {ranks}"),
             }
 
-        return says(PROJECTED, judge, "projected")(claim, rows)
+        return says(PROJECTED, judge)(claim, rows)
 
     return check
 
@@ -80,7 +80,7 @@ def without_p2p(claim: Claim, rows: Rows) -> Finding:
             f"computes as fast as its peaks waits for it so much{words}",
         }
 
-    return says(PROJECTED, judge, "projected")(claim, rows)
+    return says(PROJECTED, judge)(claim, rows)
 
 
 def p2p_benefit(claim: Claim, rows: Rows) -> Fields:

@@ -52,7 +52,7 @@ def faster_than(other: str) -> Judge:
         gains = Table.of(rows).where("speedup", baseline=other)
         each = ", ".join(f"{graph_title(one['dataset'])} {one.value:.1f}x" for one in gains)
         said = f"{each}; {controls(rows)}"
-        return from_ratio(ratio_of(gains), rows, target=float(claim.value["mean"]), reason=said)
+        return from_ratio(ratio_of(gains), target=float(claim.value["mean"]), reason=said)
 
     return judge
 
@@ -80,7 +80,7 @@ def largest_gain(claim: Claim, rows: Rows) -> Finding:
         key=lambda one: one[0].value,
     )
     said = f"over {TITLES[other]} on {graph_title(row.params['dataset'])}; {controls(rows)}"
-    return from_ratio(ratio, rows, target=claim.value, reason=said)
+    return from_ratio(ratio, target=claim.value, reason=said)
 
 
 def underused(claim: Claim, rows: Rows) -> Fields | None:
@@ -180,7 +180,7 @@ def gpu_seconds(system: str, part: str) -> Check:
             "reason": "seconds of one epoch; the paper does not say of how many its are",
         }
 
-    return says(rows_with(table2.NAME, NEEDS_CUDA, with_it, device="cuda"), judge, "measured")
+    return says(rows_with(table2.NAME, NEEDS_CUDA, with_it, device="cuda"), judge)
 
 
 def compute_share(claim: Claim, rows: Rows) -> Fields:
@@ -252,7 +252,6 @@ def pingpong(claim: Claim, rows: Rows) -> Fields:
         both = [one["both"] / max(1e-12, one["copy"]) for one in spent]
         return {
             "rows": timelines.rows,
-            "evidence": "measured",
             "measured": f"{min(both):.0%} to {max(both):.0%} of copy time beside training",
             "holds": min(both) > 0.05,
             "reason": "by events of the device, state streamed from host memory",
@@ -304,7 +303,7 @@ def gpu_memory(system: str) -> Check:
             "reason": f"the allocator's peak; the driver says {driver}",
         }
 
-    return says(found, judge, "measured")
+    return says(found, judge)
 
 
 def savings(rows: Rows) -> tuple[list[float], str]:
@@ -362,7 +361,7 @@ def twitter_oom(claim: Claim, rows: Rows) -> Finding:
             f"{', '.join(small) or 'no graph'} would fit, padding aside",
         }
 
-    return says(PLANNED, judge, "counted")(claim, rows)
+    return says(PLANNED, judge)(claim, rows)
 
 
 def not_separable(claim: Claim, rows: Rows) -> Fields:

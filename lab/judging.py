@@ -1,0 +1,62 @@
+"""Context in which a check of a claim runs: which numbers it reads, and the run's noise floor.
+
+A check says what it found and never how strong that is. The harness opens a context around it, in
+which every number that is read from a row leaves a trace; the conditions under which these numbers
+were obtained decide the strength (`lab.evidence`). Ratios take the noise floor from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Read(NamedTuple):
+    """A number of a row that a check read: id of the row, metric, and the seed that it is of."""
+
+    row: str
+    metric: str
+    seed: Any = None
+
+
+@dataclass(slots=True)
+class Judging:
+    """What is known while one check runs.
+
+    Attributes:
+        floor: relative noise floor of the run, or None where none was measured.
+        reads: the numbers that were read so far.
+    """
+
+    floor: float | None = None
+    reads: set[Read] = field(default_factory=set)
+
+
+_CURRENT: ContextVar[Judging | None] = ContextVar("judging", default=None)
+
+
+@contextmanager
+def judging(floor: float | None) -> Iterator[Judging]:
+    """A context for one check; numbers read inside it are kept in `reads`."""
+    current = Judging(floor)
+    token = _CURRENT.set(current)
+    try:
+        yield current
+    finally:
+        _CURRENT.reset(token)
+
+
+def note_read(row: Any, metric: str, seed: Any = None) -> None:
+    """Keep that a number of a row was read; outside of a check nothing happens."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.reads.add(Read(getattr(row, "id", ""), metric, seed))
+
+
+def current_floor() -> float:
+    """The noise floor of the check that runs; 0 outside of one, and where none was measured."""
+    current = _CURRENT.get()
+    return (current.floor or 0.0) if current is not None else 0.0
