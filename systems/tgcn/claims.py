@@ -30,12 +30,10 @@ CHECKS: Final[dict[str, Check]] = {
     "tgcn-s2-nodewise-exponential": says(
         sampling.BY_DEPTH,
         sampling.by_layer("node", sampling.multiplies, sampling.FOURFOLD),
-        "counted",
     ),
     "tgcn-s2-layerwise-linear": says(
         sampling.BY_DEPTH,
         sampling.by_layer("layer", sampling.alike, sampling.LINEAR),
-        "counted",
     ),
     "tgcn-s2-graphsaint-over-clustergcn": graphs.quoted(
         "GraphSAINT and ClusterGCN on a static graph with labels"
@@ -91,9 +89,7 @@ CHECKS: Final[dict[str, Check]] = {
     "tgcn-fig8-sis-flat": says(draws.DRAWN, draws.sis_flat),
     "tgcn-fig8-its-brs-grow": says(draws.DRAWN, draws.others_grow),
     "tgcn-fig8-order": says(draws.DRAWN, draws.scales_best),
-    "tgcn-s64-dygnn-over-jodie": says(
-        accuracy.SCORED_BY_ALL, accuracy.dygnn_over_jodie, "analogue"
-    ),
+    "tgcn-s64-dygnn-over-jodie": says(accuracy.SCORED_BY_ALL, accuracy.dygnn_over_jodie),
     "tgcn-fig9-no-accuracy-loss": says(accuracy.SCORED_BY_ALL, accuracy.no_loss),
     "tgcn-fig9-twitter": says(accuracy.SCORED_LARGE, accuracy.twitter_accuracy),
     "tgcn-fig9-stable-over-time": says(accuracy.SCORED, accuracy.stable),
