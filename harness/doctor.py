@@ -166,7 +166,7 @@ def _gpu() -> Iterator[DoctorCheck]:
                 "gpu",
                 "missing",
                 nvml.reason or "NVML lists no devices",
-                "all runs work on the CPU; GPU claims are then analogues",
+                "all runs work on the CPU; what they say of GPU claims is weak",
             )
             return
         for number, gpu in enumerate(gpus):

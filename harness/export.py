@@ -33,7 +33,7 @@ OF_ROW: Final = (
 OF_OBSERVATION: Final = ("metric", "kind", "unit", "value", "low", "high", "samples")
 CLAIMS: Final = (
     "paper", "id", "where", "statement", "verdict", "measured", "low", "high", "printed", "unit",
-    "evidence", "reason", "rows",
+    "strength", "agreement", "source", "device", "data", "reason", "rows",
 )  # fmt: skip
 PRINTED: Final = ("where", "statement", "printed", "measured", "unit", "verdict")
 """Columns of the claims that fit a page."""

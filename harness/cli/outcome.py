@@ -8,9 +8,6 @@ from typing import Any, Final
 EXPECTED: Final = ("oom", "time")
 """Statuses of failed rows that a claim may be about: a baseline that does not fit, or not end."""
 
-SUPPORTED: Final = ("reproduced", "direction only", "projected")
-"""Verdicts that a failed row may support."""
-
 
 def unexpected(rows: Sequence[Any], verdicts: Sequence[Any]) -> list[Any]:
     """Failed and void rows that no claim expects.
@@ -27,7 +24,7 @@ def unexpected(rows: Sequence[Any], verdicts: Sequence[Any]) -> list[Any]:
         name
         for paper in verdicts
         for verdict in paper.verdicts
-        if verdict.verdict in SUPPORTED
+        if verdict.side == "for"
         for name in verdict.rows
     }
     return [

@@ -118,7 +118,7 @@ def open_claims(decided: PaperVerdicts, gpus: int) -> dict[str, Claim]:
     found = {}
     for claim, verdict in zip(decided.claims, decided.verdicts, strict=True):
         needed = int(claim.needs.get("gpus") or 0)
-        measured = verdict.evidence == "measured" and verdict.verdict != "not run here"
+        measured = verdict.device == "cuda" and bool(verdict.side)
         if 0 < needed <= gpus and not measured:
             found[claim.id] = claim
     return found

@@ -24,7 +24,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     columns = 52 if wide else 26
     width = style.FULL if wide else style.HALF
     papers = {name: [p for p in points if p["paper"] == name] for name in order(points, "paper")}
-    legend_rows = 1 if wide else 3
+    legend_rows = 2 if wide else 5
     footer = style.footer_lines(
         [f"{len(points)} claims of {len(papers)} papers" if len(papers) > 1
          else f"{len(points)} claims", "notch: twin data"],
@@ -38,18 +38,18 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     _legend(figure, wide)
     top = 0.08 + 0.17 * legend_rows + 0.08
     for (name, claims), tall in zip(papers.items(), heights, strict=True):
-        counts = {g: sum(p["glyph"] == g for p in claims) for g in VERDICTS}
-        words = " · ".join(f"{counts[g]} {look.word}" for g, look in VERDICTS.items())
-        style.write_at(figure, 0.1, top, str(claims[0].get("title") or name), fontsize=8,
-                       fontweight="bold")  # fmt: skip
+        title = str(claims[0].get("title") or name)
+        style.write_at(figure, 0.1, top, title, fontsize=8, fontweight="bold")
+        said = f"{len(claims)} claims"
         if wide:
-            x = 0.1 + style.text_width(str(claims[0].get("title") or name), 8, bold=True) + 0.12
-            style.write_at(figure, x, top + 0.005, f"{len(claims)} claims: {words}",
-                           fontsize=style.SMALL, color=SECONDARY)  # fmt: skip
+            x = 0.1 + style.text_width(title, 8, bold=True) + 0.12
+            for words in _counts(claims):
+                longer = f"{said}{':' if said.endswith('claims') else ' ·'} {words}"
+                if x + style.text_width(longer) < width - 0.1:
+                    said = longer
+            style.write_at(figure, x, top + 0.005, said, fontsize=style.SMALL, color=SECONDARY)
         else:
-            short = " · ".join(str(counts[g]) for g in VERDICTS)
-            style.write_at(figure, 0.1, top + 0.14, f"{len(claims)} claims: {short}",
-                           fontsize=style.SMALL, color=SECONDARY)  # fmt: skip
+            style.write_at(figure, 0.1, top + 0.14, said, fontsize=style.SMALL, color=SECONDARY)
         _block(figure, claims, top + head, columns)
         top += tall
     style.draw_footer(figure, footer, context)
@@ -57,12 +57,9 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
 
 
 def ranked(points: Sequence[dict]) -> list[dict]:
-    """Claims by glyph; an analogue after the rest of its glyph; else the ledger's order."""
+    """Claims by glyph, else in the ledger's order."""
     glyphs = list(VERDICTS)
-    return sorted(
-        points,
-        key=lambda p: (glyphs.index(p["glyph"]), bool(p.get("analogue")), bool(p.get("other_way"))),
-    )
+    return sorted(points, key=lambda p: glyphs.index(p["glyph"]))
 
 
 def _block(figure, claims, top, columns) -> None:
@@ -96,40 +93,47 @@ def glyph(figure: Any, x: float, top: float, size: float, claim: Mapping[str, An
         )  # fmt: skip
 
     kind = claim["glyph"]
-    base = "white" if kind in ("d", "p", "-") else look.fill
+    half = kind in ("d", "s")
     corner = at(0, 0)
-    box = Rectangle(corner, size / width, size / height, facecolor=base, edgecolor=look.edge,
-                    lw=0.7, hatch="/////" if kind == "p" else "")  # fmt: skip
+    box = Rectangle(corner, size / width, size / height, edgecolor=look.edge, lw=0.7,
+                    facecolor="white" if half else look.fill)  # fmt: skip
     add(box)
-    if kind == "d":
-        half = Polygon([at(0, 0), at(1, 0), at(0, 1)], closed=True, lw=0.7, edgecolor=look.edge,
-                       facecolor="white" if claim.get("analogue") else look.fill,
-                       hatch="//////" if claim.get("analogue") else "")  # fmt: skip
-        add(half)
-    elif kind == "X":
-        line((0.22, 0.78), (0.22, 0.78), 1.7)
-        line((0.22, 0.78), (0.78, 0.22), 1.7)
-    elif kind == "-":
-        if claim.get("other_way"):
-            line((0.5, 0.5), (0.4, 0.82), 1.2)
-            line((0.5, 0.5), (0.17, 0.29), 1.2)
-        else:
-            line((0.25, 0.75), (0.5, 0.5), 0.9)
+    if half:
+        add(Polygon([at(0, 0), at(1, 0), at(0, 1)], closed=True, lw=0.7, edgecolor=look.edge,
+                    facecolor=look.fill))  # fmt: skip
+    for u, v, weight in _STROKES.get(kind, ()):
+        line(u, v, weight)
     if claim.get("twin") and kind != "-":
         add(Polygon([at(0.58, 1), at(1, 1), at(1, 0.58)], closed=True, lw=0, facecolor="#1F2328"))
 
 
+_STROKES = {
+    "X": (((0.22, 0.78), (0.22, 0.78), 1.7), ((0.22, 0.78), (0.78, 0.22), 1.7)),
+    "O": (((0.22, 0.78), (0.22, 0.78), 1.7),),
+    "u": (((0.42, 0.58), (0.5, 0.5), 1.5),),
+    "v": (((0.2, 0.36), (0.5, 0.5), 1.5), ((0.64, 0.8), (0.5, 0.5), 1.5)),
+    "=": (((0.25, 0.75), (0.36, 0.36), 0.9), ((0.25, 0.75), (0.64, 0.64), 0.9)),
+    "-": (((0.25, 0.75), (0.5, 0.5), 0.9),),
+}
+"""Glyph -> lines in the unit square: (u, u), (v, v), width in points."""
+
+
 def _legend(figure, wide) -> None:
-    x, top = 0.1, 0.08
+    columns = 5 if wide else 2
+    step = 1.32 if wide else 1.6
     for index, (key, look) in enumerate(VERDICTS.items()):
-        if not wide and index and index % 2 == 0:
-            x, top = 0.1, top + 0.17
+        row, column = divmod(index, columns)
+        x, top = 0.1 + step * column, 0.08 + 0.17 * row
         glyph(figure, x, top + 0.01, _SIZE, {"glyph": key})
         style.write_at(figure, x + _SIZE + 0.06, top, look.word, fontsize=style.SMALL)
-        x += (_SIZE + 0.06 + style.text_width(look.word) + 0.22) if wide else 1.6
+
+
+def _counts(points: Sequence[dict]) -> list[str]:
+    """Numbers of claims by verdict, in words, those of which there are any."""
+    numbers = {g: sum(p["glyph"] == g for p in points) for g in VERDICTS}
+    return [f"{numbers[g]} {look.word}" for g, look in VERDICTS.items() if numbers[g]]
 
 
 def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
-    """One sentence: the five counts."""
-    counts = [f"{sum(p['glyph'] == g for p in points)} {look.word}" for g, look in VERDICTS.items()]
-    return f"{len(points)} claims: {', '.join(counts)}."
+    """One sentence: the counts."""
+    return f"{len(points)} claims: {', '.join(_counts(points))}."

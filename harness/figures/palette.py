@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.figures.colour import contrast, difference
 from dgbench.lab.charts import subject_and_form
 
@@ -85,12 +86,18 @@ class Glyph:
 
 
 VERDICTS: Final[dict[str, Glyph]] = {
-    "R": Glyph("#0B5C7A", "#0B5C7A", "reproduced"),
-    "d": Glyph("#7DB8D3", "#0B5C7A", "direction only"),
-    "X": Glyph("#FBE6DF", "#C8371B", "contradicted"),
-    "p": Glyph("#FFFFFF", "#7D6BA8", "projected"),
-    "-": Glyph("#FFFFFF", "#7A818C", "not run here"),
+    "R": Glyph("#0B5C7A", "#0B5C7A", GLYPHS["R"]),
+    "d": Glyph("#0B5C7A", "#0B5C7A", GLYPHS["d"]),
+    "X": Glyph("#FBE6DF", "#C8371B", GLYPHS["X"]),
+    "S": Glyph("#9CCBE0", "#0B5C7A", GLYPHS["S"]),
+    "s": Glyph("#9CCBE0", "#0B5C7A", GLYPHS["s"]),
+    "O": Glyph("#FFFFFF", "#C8371B", GLYPHS["O"]),
+    "u": Glyph("#FFFFFF", "#57606A", GLYPHS["u"]),
+    "v": Glyph("#FFFFFF", "#57606A", GLYPHS["v"]),
+    "=": Glyph("#FFFFFF", "#7A818C", GLYPHS["="]),
+    "-": Glyph("#FFFFFF", "#7A818C", GLYPHS["-"]),
 }
+"""Filled dark: strong evidence for; pale: weak; red: against, a cross where strong; dots: open."""
 
 PHASES: Final[dict[str, tuple[str, str]]] = {
     "compute": ("#4F5967", ""),

@@ -15,7 +15,6 @@ from dgbench.harness.figures.panels import order
 REQUIRED = ("claim",)
 NUMBERS = ("paper", "measured")
 PROJECTS = True
-STRONG = ("measured", "counted")
 _BLUE = "#0B5C7A"
 
 
@@ -32,8 +31,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     ]  # fmt: skip
     footer = style.footer_lines(
         [
-            "filled: the kind of device the claim names, or counted",
-            "hollow circle: analogue",
+            "filled: strong evidence",
+            "hollow circle: weak",
             "hollow diamond: projection",
         ],
         context,
@@ -92,8 +91,8 @@ def _panel(axes, points, unit, named, side) -> None:
     axes.set_title("factors" if unit == "x" else str(unit))
     numbers = {id(p): n for n, p in named}
     for point in good:
-        projected = point.get("projected") or point.get("evidence") == "projected"
-        strong = point.get("evidence") in STRONG and not projected
+        projected = bool(point.get("projected"))
+        strong = point.get("strength") == "strong" and not projected
         style.interval(axes, point.get("low"), point.get("high"), point["paper"], _BLUE,
                        vertical=True)  # fmt: skip
         axes.plot([point["paper"]], [point["measured"]], mew=1.0, mec=_BLUE,

@@ -27,9 +27,7 @@ def _point(paper: Any, verdict: Verdict) -> dict[str, Any]:
         "title": paper.title,
         "claim": verdict.id,
         "glyph": verdict.glyph,
-        "analogue": verdict.evidence == "analogue",
         "twin": verdict.data == "twin",
-        "other_way": verdict.other_way,
         "row_ids": list(verdict.rows),
     }
 
@@ -49,7 +47,8 @@ def ratio_points(verdicts: PaperVerdicts) -> list[dict[str, Any]]:
                 "measured": float(verdict.measured),
                 "low": verdict.low,
                 "high": verdict.high,
-                "evidence": verdict.evidence,
+                "strength": verdict.strength,
+                "projected": verdict.source == "projected",
                 "row_ids": list(verdict.rows),
             }
         else:

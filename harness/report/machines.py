@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.limits import LIMITS
 from dgbench.harness.report.pages import common
@@ -305,7 +306,7 @@ def _claims(site: SiteData, machine: MachineOnSite) -> list[dict[str, Any]]:
         if not mine:
             continue
         reasons: dict[str, list[str]] = {}
-        counts = dict.fromkeys(("R", "d", "X", "p", "-"), 0)
+        counts = dict.fromkeys(GLYPHS, 0)
         for entry, verdict in mine:
             counts[verdict.glyph] += 1
             if verdict.glyph == "-":

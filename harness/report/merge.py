@@ -1,8 +1,8 @@
 """Merging runs: one verdict per claim and machine, and on top the strongest evidence.
 
-Evidence is ranked: measured on the named device, counted, analogue, projected, none. Weak evidence
-that points the other way keeps its rank; a run that decided nothing about a claim ranks as none.
-Within one rank the newest run counts. The order in which runs are given changes nothing.
+Evidence is ranked: strong, weak, none. Evidence against a claim has the rank of evidence for it; a
+run that decided nothing about a claim ranks as none. Within one rank the newest run counts. The
+order in which runs are given changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import Verdict
+from dgbench.harness.claims.verdict import OPEN, Verdict
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.sections import PaperSection
 from dgbench.harness.report.site import (
@@ -22,20 +22,12 @@ from dgbench.harness.report.site import (
     SiteData,
 )
 
-RANKS: Final = {"measured": 4, "counted": 3, "analogue": 2, "projected": 1}
-_WORDS: Final = {"R": "reproduced", "d": "direction only", "p": "projected", "X": "contradicted"}
+RANKS: Final = {"strong": 3, "weak": 2}
 
 
 def strength(verdict: Verdict) -> int:
-    """Rank of a verdict's evidence, 0 where it takes no side."""
-    return RANKS.get(verdict.evidence, 0) if side(verdict) else 0
-
-
-def side(verdict: Verdict) -> str:
-    """`for` the claim, `against` it, or "" where it decides nothing."""
-    if verdict.glyph in ("R", "d", "p"):
-        return "for"
-    return "against" if verdict.glyph == "X" or verdict.other_way else ""
+    """Rank of a verdict's evidence, 0 where nothing was found."""
+    return RANKS[verdict.strength] if verdict.side else int(verdict.glyph in OPEN)
 
 
 def newness(run: RunData) -> tuple[str, str, str]:
@@ -69,22 +61,16 @@ def merge_claims(sections: Sequence[tuple[RunData, PaperSection]]) -> list[Claim
 
 
 def disagreement(found: Sequence[tuple[RunData, Verdict]]) -> str:
-    """A sentence where machines take different sides, such as one that an analogue supports and a
-    device contradicts; else ""."""
-    if not {side(v) for _, v in found} >= {"for", "against"}:
+    """A sentence where machines take different sides, else ""."""
+    if not {v.side for _, v in found} >= {"for", "against"}:
         return ""
-    good = [_one(run, v) for run, v in found if side(v) == "for"]
-    bad = [_one(run, v) for run, v in found if side(v) == "against"]
-    shown = _one(*found[0])
-    return (
-        f"Machines disagree: it holds on {_list(good)}, and the other way round on {_list(bad)}. "
-        f"The stronger evidence is shown: {shown}."
-    )
+    good = [_one(run, v) for run, v in found if v.side == "for"]
+    bad = [_one(run, v) for run, v in found if v.side == "against"]
+    return f"Differs between machines: for it on {_list(good)}, against it on {_list(bad)}."
 
 
 def _one(run: RunData, verdict: Verdict) -> str:
-    word = _WORDS.get(verdict.glyph, "points the other way")
-    return f"{run.machine_name} ({word}, {verdict.evidence})"
+    return f"{run.machine_name} ({verdict.verdict})"
 
 
 def _list(words: Sequence[str]) -> str:
@@ -119,7 +105,7 @@ def assemble(
 def _run_strength(section: PaperSection) -> tuple[int, ...]:
     """Counts of verdicts by rank of evidence, strongest first; then the newest run, by the sort."""
     ranks = [strength(v) for v in section.verdicts.verdicts]
-    return tuple(ranks.count(rank) for rank in (4, 3, 2, 1))
+    return tuple(ranks.count(rank) for rank in (3, 2, 1))
 
 
 def _machines(runs: Sequence[RunData]) -> list[MachineOnSite]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from jinja2 import (
 )
 from markupsafe import Markup
 
+from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.verdict import GLYPHS, digits, unit_rest
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
@@ -76,7 +78,7 @@ def environment(site: SiteData | None = None, folder: Path = Path()) -> Environm
         "style": _inlined(templates.joinpath("style.css").read_text(encoding="utf-8")),
         "script": _inlined(templates.joinpath("script.js").read_text(encoding="utf-8")),
         "in_table": IN_TABLE,
-        "glyphs": GLYPHS,
+        "glyphs": tuple(GLYPHS),
         "verdicts": VERDICTS,
         "words": WORDS,
         "meaning": ABBREVIATIONS,
@@ -203,8 +205,7 @@ def overview(env: Environment, site: SiteData, template: str = "overview.html.j2
         counts=site.counts,
         total=len(claims),
         claims=claims,
-        analogues=sum(c.verdict.evidence == "analogue" and c.verdict.glyph == "d" for c in claims),
-        other_way=sum(c.verdict.other_way for c in claims),
+        kinds=by_kind((c.claim, c.verdict) for c in claims),
         on_twins=sum(c.verdict.data == "twin" for c in claims),
         disagree=sum(bool(c.disagreement) for c in claims),
         twins=twins,
@@ -253,7 +254,9 @@ def _fastest(site: SiteData) -> list[dict[str, Any]]:
 
 def papers_page(env: Environment, site: SiteData) -> str:
     """All papers with their counts."""
-    return env.get_template("papers.html.j2").render(**common(site, "../", "papers"))
+    return env.get_template("papers.html.j2").render(
+        **common(site, "../", "papers"), headline=site.headline
+    )
 
 
 def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
@@ -269,7 +272,7 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
         total=paper.total,
         points=ranked(merged_points(paper)),
         claims=paper.claims,
-        other_way=sum(c.verdict.other_way for c in paper.claims),
+        kinds=by_kind((c.claim, c.verdict) for c in paper.claims),
         missing=sorted(reasons.items()),
         experiments=_experiments(paper),
         quote=[(run, s.quote) for run, s in paper.sections if s.quote],
@@ -285,7 +288,7 @@ def _experiments(paper: PaperOnSite) -> list[dict[str, Any]]:
         parts = [(run, shown.sections[place]) for run, shown in paper.sections]
         named = {claim.id for _, part in parts for claim, _ in part.claims}
         claims = [c for c in paper.claims if c.claim.id in named]
-        good = sum(c.verdict.verdict in ("reproduced", "direction only") for c in claims)
+        sides = [c.verdict.side for c in claims]
         states = {part.state for _, part in parts}
         state = next(s for s in ("ran", "failed", "not run") if s in states)
         found.append({
@@ -293,13 +296,22 @@ def _experiments(paper: PaperOnSite) -> list[dict[str, Any]]:
             "title": first.title,
             "question": first.question,
             "reading": first.reading,
-            "holds": f"{good} of {len(claims)} hold" if claims else "no claim",
+            "sides": _sides(sides),
             "claims": claims,
             "state": state,
             "command": first.command,
             "parts": [(run, p) for run, p in parts if p.rows or p.note] or parts[:1],
         })  # fmt: skip
     return found
+
+
+def _sides(sides: Sequence[str]) -> str:
+    """How many claims went which way, in words."""
+    good, bad = sides.count("for"), sides.count("against")
+    if not sides:
+        return "no claim"
+    counted = "1 claim" if len(sides) == 1 else f"{len(sides)} claims"
+    return f"{counted}: {good} for, {bad} against" if good or bad else f"{counted}, none decided"
 
 
 def run_pages(env: Environment, site: SiteData, run: RunData) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ def before_you_quote(
     said = []
     if run.smoke:
         said.append("This is a smoke run on tiny data. None of its numbers is a measurement.")
-    said += _analogues(verdicts, run)
+    said += _weak(verdicts)
     twins = sorted({name for r in rows if r.ok and r.data.get("twin") for name in r.datasets})
     if twins:
         said.append(
@@ -38,7 +39,7 @@ def before_you_quote(
         )
     elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")
-    projected = verdicts.counts["p"]
+    projected = sum(v.source == "projected" and bool(v.strength) for v in verdicts.verdicts)
     if projected:
         words = "verdict is a projection" if projected == 1 else "verdicts are projections"
         said.append(f"{projected} {words} by a model, not a measurement.")
@@ -46,23 +47,17 @@ def before_you_quote(
     return said
 
 
-def _analogues(verdicts: PaperVerdicts, run: RunData) -> list[str]:
-    """Claims that rest on other hardware than they name, GPU claims on a CPU first."""
-    pairs = zip(verdicts.claims, verdicts.verdicts, strict=True)
-    weak = [claim for claim, verdict in pairs if verdict.evidence == "analogue"]
-    on_cpu = sum(run.device == "cpu" and bool(claim.needs.get("gpus")) for claim in weak)
-    rest = len(weak) - on_cpu
-    said = []
-    if on_cpu:
-        words = "claim of the paper names a GPU and was" if on_cpu == 1 else (
-            "claims of the paper name a GPU and were"
-        )  # fmt: skip
-        said.append(f"{on_cpu} {words} looked at on {run.machine_name}.")
-    if rest:
-        words = "claim was" if rest == 1 else "claims were"
-        also = "more " if on_cpu else ""
-        said.append(f"{rest} {also}{words} looked at by an analogue on {run.machine_name}.")
-    return [" ".join([*said, "An analogue supports a direction, never a value."])] if said else []
+def _weak(verdicts: PaperVerdicts) -> list[str]:
+    """A sentence on how many verdicts rest on weak evidence, and on what they lack."""
+    weak = [verdict for verdict in verdicts.verdicts if verdict.strength == "weak"]
+    if not weak:
+        return []
+    lacks = Counter(lack for verdict in weak for lack in verdict.lacks)
+    told = ", ".join(f"{lack} ({n})" for lack, n in lacks.most_common(4))
+    return [
+        f"{len(weak)} verdicts rest on weak evidence, which supports or opposes and decides "
+        f"nothing: {told}."
+    ]
 
 
 def _system(name: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dgbench.harness.claims.kinds import headline, performance
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
 from dgbench.harness.report.devices import device_notes
 from dgbench.harness.report.run import RunData
@@ -38,8 +39,8 @@ class ClaimOnSite:
 
     @property
     def machines(self) -> dict[str, str]:
-        """Machine's slug -> glyph there, `!` for weak evidence that points the other way."""
-        return {run.machine_slug: "!" if v.other_way else v.glyph for run, v in self.all}
+        """Machine's slug -> glyph there."""
+        return {run.machine_slug: v.glyph for run, v in self.all}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class PaperOnSite:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Claims per glyph, all five; they sum to `total`."""
+        """Claims per glyph, all of them; they sum to `total`."""
         return count_claims(self.claims)
 
     @property
@@ -142,9 +143,9 @@ class SiteData:
     @property
     def headline(self) -> str:
         """A heading that could be false."""
-        good, total = self.counts["R"], len(self.claims)
+        found = performance((claim.claim, claim.verdict) for claim in self.claims)
         so_far = ", so far" if any(run.partial for run in self.runs) and not self.merged else ""
-        return f"{good} of {total} claims reproduced on {self.where}{so_far}"
+        return headline(found, self.where) + so_far
 
     def machine(self, slug: str) -> MachineOnSite:
         """The machine called `slug`."""
@@ -152,7 +153,7 @@ class SiteData:
 
 
 def count_claims(claims: list[ClaimOnSite]) -> dict[str, int]:
-    """Claims per glyph, all five keys in the fixed order."""
+    """Claims per glyph, all keys in the fixed order."""
     counts = dict.fromkeys(GLYPHS, 0)
     for claim in claims:
         counts[claim.verdict.glyph] += 1

@@ -14,15 +14,26 @@ from dgbench.runtime.errors import UnknownKeyError
 
 WORDS = (
     ("claim", "One quantitative statement of a paper, with its place and the printed number."),
-    ("reproduced", "Right sign and within the claim's tolerance, which is printed beside it."),
-    ("direction only", "Right sign or order; the value lies outside, or the evidence is too weak."),
-    ("contradicted", "The whole interval lies on the other side, on measured or counted evidence."),
-    ("projected", "Modelled, not measured: it would hold if the model is right. Direction only."),
-    ("not run here", "No verdict, with what it needs. An exclamation mark: weak evidence points "
-     "the other way."),
-    ("measured", "Timed or read on the kind of device that the claim names."),
-    ("analogue", "Measured on other hardware, a GPU claim on a CPU for one. Shows a direction."),
+    ("reproduced", "Strong evidence, within the claim's tolerance, which is printed beside it."),
+    ("direction only", "Strong evidence of the right sign or order; the value lies outside."),
+    ("contradicted", "Strong evidence of the other side; a broken bound is on the other side."),
+    ("supported", "Weak evidence, within the tolerance."),
+    ("supported (direction)", "Weak evidence of the right sign or order."),
+    ("opposed", "Weak evidence of the other side."),
+    ("undecided", "The interval, or the noise floor, holds both sides."),
+    ("depends on the reading", "The paper leaves open how it is meant, and readings differ."),
+    ("by definition", "A setting, an identity of arithmetic, a quotient of printed numbers, or a "
+     "number that the input was fitted to: no measurement can decide it. In no total."),
+    ("not run here", "Nothing was measured, with what it needs."),
+    ("strong evidence", "Counted exactly, or obtained on the claim's class and number of devices, "
+     "on the data that it names, over at least five processes or seeds."),
+    ("weak evidence", "Obtained on another device, on other data or a twin, over fewer processes "
+     "or seeds, by a model, or of another quantity. It may support and it may oppose."),
     ("counted", "Exact: bytes, edges, words, messages. The same on every machine, no interval."),
+    ("timed", "Read from a clock. Decides nothing in a run without a noise floor."),
+    ("learned", "What a model learned: its loss, accuracy or precision, with its seed."),
+    ("probed", "Read from a probe of the machine, such as the use of a GPU."),
+    ("projected", "Computed by a model of another machine: weak."),
     ("twin", "A synthetic stand-in for a dataset that cannot be had, made from its published "
      "counts. A claim about a number that the twin was fitted to is not run here: agreement "
      "would be circular."),
@@ -76,25 +87,20 @@ def here_value(verdict: Any) -> str:
     return f"{text} [{verdict.low:.{places}f}, {verdict.high:.{places}f}]"
 
 
+_CLASSES = {"=": "ge", "-": "gn"}
+
+
 def cell_class(point: dict[str, Any]) -> str:
     """CSS classes of a glyph."""
-    names = ["g", {"R": "gR", "d": "gd", "X": "gX", "p": "gp", "-": "gn"}[point["glyph"]]]
-    if point["analogue"] and point["glyph"] == "d":
-        names.append("ga")
-    if point["other_way"]:
-        names.append("go")
+    names = ["g", _CLASSES.get(point["glyph"], f"g{point['glyph']}")]
     if point["twin"] and point["glyph"] != "-":
         names.append("gt")
     return " ".join(names)
 
 
 def label(point: dict[str, Any]) -> str:
-    """A glyph in words: "pipad-fig3-sm-util: direction only, analogue, twin"."""
+    """A glyph in words: "pipad-fig3-sm-util: opposed, twin"."""
     words = [VERDICTS[point["glyph"]].word]
-    if point["analogue"]:
-        words.append("analogue")
     if point["twin"]:
         words.append("twin")
-    if point["other_way"]:
-        words.append("points the other way")
     return f"{point['claim']}: {', '.join(words)}"

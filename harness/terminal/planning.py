@@ -63,7 +63,7 @@ def claims_line(paper: Any, device: str) -> str:
     here = len(claims) - len(gpu)
     return (
         f"{here} of {len(claims)} claims can be checked without a GPU; {len(gpu)} name one and "
-        f"are at most CPU analogues (dgbench claims {paper.name} --needs)"
+        f"are at most weakly supported (dgbench claims {paper.name} --needs)"
     )
 
 

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
+from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
 from dgbench.harness.terminal.text import WIDTH, fitted, table, wrapped
 
-COLUMNS = ("reproduced", "direction", "contradicted", "projected", "not run")
+COLUMNS: Final = {
+    "R": "repro.", "d": "direct.", "X": "contra.", "S": "supp.", "s": "supp.dir.", "O": "opposed",
+    "u": "undec.", "v": "reading", "=": "defin.", "-": "not run",
+}  # fmt: skip
+"""Glyph -> heading of its column."""
 
 
 def verdict_table(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
-    """Claims per paper and verdict; the five counts of a line always sum to its claims."""
+    """Claims per paper and verdict; the counts of a line sum to its claims, those by definition
+    apart."""
     lines = [(p.paper.name, len(p.verdicts), p.counts) for p in papers]
     if len(lines) > 1:
         total = {glyph: sum(counts[glyph] for _, _, counts in lines) for glyph in GLYPHS}
         lines.append(("all", sum(n for _, n, _ in lines), total))
-    if width < WIDTH:
+    shown = [glyph for glyph in GLYPHS if any(counts[glyph] for _, _, counts in lines)]
+    name = max(6, *(len(line[0]) for line in lines)) if lines else 6
+    heads = [COLUMNS[glyph] for glyph in shown]
+    text = [f"{'paper':<{name}} {'claims':>6} " + " ".join(f"{head:>6}" for head in heads)]
+    if len(text[0]) > width:
         return "\n\n".join(_block(*line) for line in lines)
-    name = max(8, *(len(line[0]) for line in lines)) if lines else 8
-    # A name of up to 8 letters gives a table of 73 columns.
-    text = [f"{'paper':<{name}}  {'claims':>6}  " + "  ".join(COLUMNS)]
     for paper, claims, counts in lines:
-        cells = [
-            str(counts[g]).rjust(len(column)) for g, column in zip(GLYPHS, COLUMNS, strict=True)
-        ]
-        text.append(f"{paper:<{name}}  {claims:>6}  " + "  ".join(cells))
+        cells = [str(counts[g]).rjust(max(6, len(COLUMNS[g]))) for g in shown]
+        text.append(f"{paper:<{name}} {claims:>6} " + " ".join(cells))
     return "\n".join(text)
 
 
 def _block(paper: str, claims: int, counts: dict[str, int]) -> str:
-    words = [f"  {c:<13}{counts[g]:>4}" for g, c in zip(GLYPHS, COLUMNS, strict=True)]
+    words = [f"  {word:<22}{counts[glyph]:>4}" for glyph, word in GLYPHS.items() if counts[glyph]]
     return "\n".join([f"{paper}: {claims} claims", *words])
+
+
+def kinds_text(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
+    """Verdicts by kind of claim, a line each: what was decided for and against."""
+    pairs = [pair for p in papers for pair in zip(p.claims, p.verdicts, strict=True)]
+    return "\n".join(hanging(one.words, width) for one in by_kind(pairs))
+
+
+def hanging(text: str, width: int) -> str:
+    """Lines of at most `width` characters, all but the first one indented."""
+    return textwrap.fill(text, width, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
@@ -44,7 +61,7 @@ def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
     rows = [
         [
             f"X {v.id}",
-            v.evidence,
+            v.source,
             show(v.paper, v.unit, printed=True),
             show(v.measured, v.unit),
             v.reason,
@@ -56,8 +73,8 @@ def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
     if all(len(line) <= width for line in flat.splitlines()):
         return flat
     lines = [head]
-    for (name, evidence, paper, here, why), _ in zip(rows, found, strict=True):
-        lines.append(fitted(f"{name}   {evidence}", width))
+    for (name, source, paper, here, why), _ in zip(rows, found, strict=True):
+        lines.append(fitted(f"{name}   {source}", width))
         lines.append(wrapped(f"paper {paper}, here {here}: {why}", "  ", width))
     return "\n".join(lines)
 
@@ -99,14 +116,10 @@ def ending(
 
 def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:
     verdicts = [v for p in papers for v in p.verdicts]
-    count = sum(v.evidence == "analogue" and v.verdict == "direction only" for v in verdicts)
-    if gpu:
-        return f"Measured on {gpu}: {count} verdicts are analogues."
-    if not count:
-        return "No GPU here: no verdict rests on a CPU analogue."
-    if count == 1:
-        return "No GPU here: 1 verdict is a CPU analogue and supports a direction only."
-    return f"No GPU here: {count} verdicts are CPU analogues and support a direction only."
+    strong = sum(v.strength == "strong" for v in verdicts)
+    weak = sum(v.strength == "weak" for v in verdicts)
+    where = f"Measured on {gpu}" if gpu else "No GPU here"
+    return f"{where}: {strong} verdicts rest on strong evidence, {weak} on weak."
 
 
 def twins_line(rows: Sequence[Any]) -> str:
@@ -141,9 +154,9 @@ def clock(seconds: float) -> str:
 
 def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
     """All claims of a paper: letter, id, both values, evidence, and why."""
-    lines = [verdict_table([found], width), ""]
+    lines = [verdict_table([found], width), "", kinds_text([found], width), ""]
     for claim, verdict in zip(found.claims, found.verdicts, strict=True):
-        lines.append(fitted(f"{letter(verdict)} {claim.id}   {marks(verdict)}".rstrip(), width))
+        lines.append(fitted(f"{verdict.glyph} {claim.id}   {marks(verdict)}".rstrip(), width))
         lines.append(wrapped(claim.statement, "    ", width))
         here = show(verdict.measured, verdict.unit) or "nothing"
         paper = show(claim.value, claim.unit, printed=True)
@@ -168,14 +181,10 @@ def needs_text(found: PaperVerdicts, width: int = WIDTH) -> str:
     return "\n".join(lines)
 
 
-def letter(verdict: Verdict) -> str:
-    """The verdict's letter; `!` for weak evidence that points the other way."""
-    return "!" if verdict.other_way else verdict.glyph
-
-
 def marks(verdict: Verdict) -> str:
-    """Evidence and data in words: "CPU analogue, twin"."""
-    words = [verdict.evidence] if verdict.evidence else []
-    if verdict.data == "twin":
-        words.append("twin")
+    """Strength, source and data in words: "weak, timed, twin"."""
+    words = [word for word in (verdict.strength, verdict.source) if word]
+    if verdict.data in ("twin", "part", "other", "printed"):
+        words.append({"part": "part of the data", "other": "other data"}.get(
+            verdict.data, verdict.data))  # fmt: skip
     return ", ".join(words)
