@@ -9,11 +9,11 @@ from typing import Any, Final
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
-from dgbench.harness.terminal.text import WIDTH, fitted, table, wrapped
+from dgbench.harness.terminal.text import NARROW, WIDTH, fitted, table, wrapped
 
 COLUMNS: Final = {
-    "R": "repro.", "d": "direct.", "X": "contra.", "S": "supp.", "s": "supp.dir.", "O": "opposed",
-    "u": "undec.", "v": "reading", "=": "defin.", "-": "not run",
+    "R": "repro.", "d": "dir.", "X": "contra", "S": "supp.", "s": "s.dir", "O": "oppos.",
+    "u": "undec.", "v": "read.", "=": "def.", "-": "not run",
 }  # fmt: skip
 """Glyph -> heading of its column."""
 
@@ -28,11 +28,11 @@ def verdict_table(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
     shown = [glyph for glyph in GLYPHS if any(counts[glyph] for _, _, counts in lines)]
     name = max(6, *(len(line[0]) for line in lines)) if lines else 6
     heads = [COLUMNS[glyph] for glyph in shown]
-    text = [f"{'paper':<{name}} {'claims':>6} " + " ".join(f"{head:>6}" for head in heads)]
-    if len(text[0]) > width:
+    text = [f"{'paper':<{name}} {'claims':>6} " + " ".join(f"{head:>5}" for head in heads)]
+    if len(text[0]) > width or width < NARROW:
         return "\n\n".join(_block(*line) for line in lines)
     for paper, claims, counts in lines:
-        cells = [str(counts[g]).rjust(max(6, len(COLUMNS[g]))) for g in shown]
+        cells = [str(counts[g]).rjust(max(5, len(COLUMNS[g]))) for g in shown]
         text.append(f"{paper:<{name}} {claims:>6} " + " ".join(cells))
     return "\n".join(text)
 

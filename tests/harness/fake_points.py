@@ -135,7 +135,8 @@ def versus_points() -> list[dict[str, Any]]:
         measured = paper * rng.choice((0.3, 0.8, 1.0, 1.2, 0.7))
         points.append(
             {"claim": f"toy-{i}", "paper": paper, "measured": measured, "low": measured * 0.9,
-             "high": measured * 1.1, "evidence": ("analogue", "measured")[i % 2]}
+             "high": measured * 1.1, "strength": ("weak", "strong")[i % 2],
+             "projected": i % 5 == 4}
         )  # fmt: skip
     points.append({"claim": "toy-x", "failed": "not-supported: no GPU"})
     return points
@@ -162,11 +163,10 @@ def board_points() -> list[dict[str, Any]]:
     points = []
     for paper, count in (("toy", 85), ("other", 67)):
         for i in range(count):
-            glyph = rng.choice("RRddddXp----")
+            glyph = rng.choice("RRddXSSsssOuv=----")
             points.append(
                 {"paper": paper, "title": paper.title(), "claim": f"{paper}-{i}", "glyph": glyph,
-                 "analogue": glyph == "d" and i % 2 == 0, "twin": i % 3 == 0,
-                 "other_way": glyph == "-" and i % 5 == 0}
+                 "twin": i % 3 == 0}
             )  # fmt: skip
     return points
 

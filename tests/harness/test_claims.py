@@ -9,6 +9,7 @@ from passed_checks import PASSED
 
 from dgbench.harness.claims import count, evaluate, load_ledger
 from dgbench.harness.store import Row
+from dgbench.lab.judging import note_read
 from dgbench.lab.paper import Finding, Paper
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
@@ -97,7 +98,8 @@ def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
     path = write(tmp_path, "".join(CLAIM.format(n=n, value=2) for n in range(1, 6)))
 
     def good(claim, rows):
-        return Finding(measured=2.1, low=2.0, high=2.2, evidence="measured", rows=["r1"])
+        note_read(rows[0], "edges")
+        return Finding(measured=2.1, low=2.0, high=2.2, rows=["r1"])
 
     def raises(claim, rows):
         raise ZeroDivisionError("no baseline")
@@ -146,7 +148,11 @@ def test_a_finding_rests_on_rows_that_it_was_given(tmp_path):
     ]
 
     def found(*names):
-        return lambda claim, rows: Finding(measured=2.0, evidence="counted", rows=list(names))
+        def check(claim, rows):
+            note_read(rows[0], "edges")
+            return Finding(measured=2.0, rows=list(names))
+
+        return check
 
     checks = {"toy-1": found("r1"), "toy-2": found("r1", "r2"), "toy-3": found()}
     verdicts = evaluate(paper(path, checks), rows).verdicts

@@ -12,6 +12,7 @@ import pytest
 
 from dgbench.harness.figures.colour import contrast
 from dgbench.harness.figures.palette import VERDICTS
+from dgbench.harness.report.words import cell_class
 
 STYLE = files("dgbench.harness.report").joinpath("templates/style.css").read_text("utf-8")
 in_browser = pytest.mark.skipif(browser.FOUND is None, reason="no chromium here")
@@ -152,7 +153,7 @@ def test_the_whole_board_is_on_the_first_screen(page, built):
 
 @in_browser
 def test_marks_keep_their_colours_where_colours_are_forced(page, built):
-    colour = "getComputedStyle(document.querySelector('.gR')).backgroundColor"
+    colour = "getComputedStyle(document.querySelector('.gS,.gR')).backgroundColor"
     page.open(built / "report.html")
     before = page.js(colour)
     page.call("Emulation.setEmulatedMedia",
@@ -193,7 +194,8 @@ def test_constants_of_the_style_sheet_have_enough_contrast():
 
 
 def test_marks_wear_the_colours_of_the_figures():
-    for glyph, name in (("R", "gR"), ("d", "gd"), ("X", "gX"), ("p", "gp"), ("-", "gn")):
+    for glyph in VERDICTS:
+        name = cell_class({"glyph": glyph, "twin": False}).split()[1]
         edge = VERDICTS[glyph].edge
         assert re.search(rf"\.{name}\{{[^}}]*border-color:{edge}", STYLE, re.I), name
         assert contrast(edge, "#FFFFFF") >= 3

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_checker import broken_links, read_pages
 
-from dgbench.harness.claims.verdict import GLYPHS, Verdict
+from dgbench.harness.claims.verdict import GLYPHS, OPEN, STRONG, WEAK, Verdict
 from dgbench.harness.cli import main
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, build_report, build_site, reuse
-from dgbench.harness.report.merge import assemble, disagreement, merge_claims, side, strength
+from dgbench.harness.report.merge import assemble, disagreement, merge_claims, strength
 from dgbench.harness.report.pages import banners
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
@@ -37,18 +38,12 @@ CLAIMS = 7
 # Merging, on runs that are only names.
 
 
-def verdict(glyph, evidence="", claim="c0", *, other_way=False):
-    word = {"R": "reproduced", "X": "contradicted", "-": "not run here"}.get(glyph)
-    return Verdict(id=claim, verdict=word or "direction only", glyph=glyph, reason="",
-                   evidence=evidence, other_way=other_way)  # fmt: skip
+def verdict(glyph, claim="c0"):
+    strong = "strong" if glyph in STRONG else "weak" if glyph in WEAK else ""
+    return Verdict(id=claim, verdict=GLYPHS[glyph], glyph=glyph, reason="", strength=strong)
 
 
-VERDICTS = (
-    verdict("R", "measured"), verdict("X", "measured"), verdict("d", "measured"),
-    verdict("R", "counted"), verdict("X", "counted"), verdict("d", "analogue"),
-    verdict("p", "projected"), verdict("-", "analogue", other_way=True),
-    verdict("-", "projected", other_way=True), verdict("-", "measured"), verdict("-"),
-)  # fmt: skip
+VERDICTS = tuple(verdict(glyph) for glyph in GLYPHS)
 
 
 def run_named(slug, machine, started):
@@ -125,26 +120,25 @@ def test_nothing_stronger_and_nothing_newer_was_passed_over(drawn):
             assert len(machines) == len(set(machines)) == len({r.machine_slug for r, _ in offered})
             ranks = [strength(v) for _, v in claim.all]
             assert ranks == sorted(ranks, reverse=True)
-            sides = {side(v) for _, v in claim.all}
+            sides = {v.side for _, v in claim.all}
             assert bool(claim.disagreement) == ({"for", "against"} <= sides)
 
 
 def test_evidence_is_ranked_as_the_page_says():
-    order = ["measured", "counted", "analogue", "projected"]
-    ranks = [strength(verdict("d", evidence)) for evidence in order]
+    ranks = [strength(verdict(glyph)) for glyph in ("R", "S", "u", "-")]
     assert ranks == sorted(ranks, reverse=True)
     assert len(set(ranks)) == 4
-    assert strength(verdict("-", "measured")) == strength(verdict("-")) == 0 < min(ranks)
-    assert strength(verdict("-", "analogue", other_way=True)) == strength(verdict("d", "analogue"))
+    for glyphs in (STRONG, WEAK, OPEN):  # for and against alike
+        assert len({strength(verdict(glyph)) for glyph in glyphs}) == 1
+    assert strength(verdict("=")) == strength(verdict("-")) == 0
 
 
 def test_machines_that_disagree_are_named_with_their_words():
     device, host = run_named("d", "device", "1"), run_named("h", "host", "2")
-    words = disagreement([(device, verdict("X", "measured")), (host, verdict("d", "analogue"))])
-    assert "holds on the host (direction only, analogue)" in words
-    assert "the other way round on the device (contradicted, measured)" in words
-    assert words.endswith("The stronger evidence is shown: the device (contradicted, measured).")
-    assert disagreement([(device, verdict("R", "measured")), (host, verdict("-"))]) == ""
+    words = disagreement([(device, verdict("X")), (host, verdict("s"))])
+    assert "for it on the host (supported (direction))" in words
+    assert "against it on the device (contradicted)" in words
+    assert disagreement([(device, verdict("R")), (host, verdict("-"))]) == ""
 
 
 # Whole sites, of runs of the invented paper with one figure.
@@ -231,7 +225,7 @@ def test_the_front_page_counts_over_machines(world):
     text = world.index.read_text("utf-8")
     found = json.loads((world.out / "site.json").read_text())
     assert found["claims"] == 24 == sum(found["counts"].values())
-    assert f"{found['counts']['R']} of 24 claims reproduced on 2 machines" in text
+    assert re.search(r"<h1>\d+ claims on performance, .* on 2 machines; weak", text)
     assert "Partial: " in text
     assert "stopped by the user" in text
     slug = "other-machine-toy"

@@ -10,6 +10,7 @@ import fake_run
 import pytest
 
 from dgbench.harness.claims import evaluate
+from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.plan import Plan
 from dgbench.harness.store import Store
 from dgbench.harness.terminal.estimate import TimeEstimate
@@ -38,7 +39,7 @@ def test_the_verdict_table_fits_and_adds_up(found):
     verdicts, _ = found
     text = verdict_table([verdicts, verdicts])
     lines = text.splitlines()
-    assert lines[0] == ("paper     claims  reproduced  direction  contradicted  projected  not run")
+    assert lines[0].split()[:2] == ["paper", "claims"]
     assert all(len(line) <= 80 for line in lines)
     for line in lines[1:]:
         _, claims, *counts = line.split()
@@ -51,7 +52,7 @@ def test_a_narrow_terminal_gets_blocks(found):
     verdicts, _ = found
     text = verdict_table([verdicts], width=60)
     assert all(len(line) < 40 for line in text.splitlines())
-    assert "contradicted" in text
+    assert all(GLYPHS[v.glyph] in text for v in verdicts.verdicts)
 
 
 def test_nothing_is_cut_off(found):

@@ -162,18 +162,18 @@ def test_the_sentence_of_a_figure_says_that_the_gpu_was_idle(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "evidence", "sm", "stamped"),
+    ("kind", "source", "sm", "stamped"),
     [
-        ("speedup", "measured", 0.3, True),
-        ("throughput", "analogue", 0.3, True),
-        ("speedup", "measured", 45.0, False),
+        ("speedup", "timed", 0.3, True),
+        ("throughput", "probed", 0.3, True),
+        ("speedup", "timed", 45.0, False),
         ("speedup", "counted", 0.3, False),
         ("speedup", "projected", 0.3, False),
-        ("dataset_stat", "analogue", 0.3, False),
+        ("dataset_stat", "timed", 0.3, False),
     ],
 )
-def test_a_verdict_says_that_its_race_left_the_gpu_idle(kind, evidence, sm, stamped):
-    verdict = Verdict(id="x", verdict="direction only", glyph="d", evidence=evidence,
+def test_a_verdict_says_that_its_race_left_the_gpu_idle(kind, source, sm, stamped):
+    verdict = Verdict(id="x", verdict="direction only", glyph="d", source=source,
                       reason="right sign", rows=("a-r1",))  # fmt: skip
     assert (kind in TIMED_KINDS) == (kind != "dataset_stat")
     rows = [row(sm=sm), row("other-r1", 99.0)]  # a row that it does not rest on

@@ -43,11 +43,11 @@ CLAIMS = b"""\
 """
 FINDINGS = (
     Finding(),
-    Finding(measured=2.0, low=1.5, high=2.5, evidence="measured"),
-    Finding(measured=-1.0, low=-2.0, high=0.5, evidence="counted"),
-    Finding(measured=float("nan"), evidence="measured"),
-    Finding(holds=True, evidence="projected", twin=True),
-    Finding(measured={"a": 1.0, "b": [1, 2]}, direction=True, evidence="measured", deviation=1.0),
+    Finding(measured=2.0, low=1.5, high=2.5),
+    Finding(measured=-1.0, low=-2.0, high=0.5),
+    Finding(measured=float("nan")),
+    Finding(holds=True, model="m"),
+    Finding(measured={"a": 1.0, "b": [1, 2]}, direction=True, deviation=1.0),
 )
 
 

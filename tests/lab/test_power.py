@@ -1,0 +1,14 @@
+"""Checks of claims can turn against them: each is asked on kept rows with other numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgbench.systems.base.registry import find_paper
+from tests.golden.record import PAPERS
+from tests.power import powerless
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_check_can_turn_against_its_claim(name):
+    assert powerless(find_paper(name)) == []

@@ -1,0 +1,196 @@
+"""Power of a check: the outcomes that rows can give it.
+
+The numbers that a check reads are changed until its verdict lies on the other side of the claim: a
+system's, a setting's or a dataset's numbers thirtyfold or a thirtieth, all of them, each by
+its own random factor, or rows that failed. A check that no rows can turn against its claim says
+nothing, so that its ledger calls it *by definition*.
+
+    python -m tests.power PAPER    # claims of a paper whose check cannot turn, on the kept rows
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import agreement
+from dgbench.harness.store.row import VOID
+from dgbench.lab.compare import OWN_DATA, control_ratios
+from dgbench.lab.evidence import conditions
+from dgbench.lab.judging import judging
+from dgbench.lab.metrics import metric
+from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.lab.table import Observation
+from dgbench.runtime.statistics import noise_floor
+from dgbench.systems.base.registry import find_paper
+from tests.golden.record import kept_runs
+
+Change = Callable[[Any, Observation], float]
+"""(row, observation) -> factor that the observation is multiplied by."""
+TRIES = 120
+SIDES = {"value": "for", "direction": "for", "opposite": "against"}
+
+
+def sides(paper: Paper, claim: Claim, rows: Sequence[Any], floor: float | None) -> set[str]:
+    """The sides (`for`, `against`, or "" for none) that the check takes on these rows, and then on
+    changed ones until it is against.
+
+    Empty where it finds nothing on the rows as they are.
+    """
+    found, read = _asked(paper, claim, rows, floor)
+    if found is None:
+        return set()
+    reached = set(found)
+    for changed in islice(_changed(rows, read), TRIES):
+        if "against" in reached:
+            break
+        outcome, _ = _asked(paper, claim, changed, floor)
+        reached |= outcome or set()
+    return reached
+
+
+def _asked(
+    paper: Paper, claim: Claim, rows: Sequence[Any], floor: float | None
+) -> tuple[set[str] | None, dict[str, set[str]]]:
+    """Sides that a check takes (under each reading), None where it found nothing; and the metrics
+    that it read, by row."""
+    with judging(floor) as context:
+        try:
+            finding = paper.checks[claim.id](claim, rows)
+        except Exception:  # numbers that nothing measures may be refused
+            return None, {}
+    read: dict[str, set[str]] = {}
+    for one in context.reads:
+        read.setdefault(one.row, set()).add(one.metric)
+    if finding.empty:
+        return None, read
+    each = [one for one in finding.readings.values() or [finding] if not one.empty]
+    return {_side(paper, claim, one, rows, context.reads, floor) for one in each}, read
+
+
+def _side(
+    paper: Paper, claim: Claim, finding: Finding, rows: Sequence[Any], reads: Any, floor: Any
+) -> str:
+    where = conditions(finding, rows, reads, paper)
+    return SIDES.get(agreement(claim, finding, where, floor)[0], "")
+
+
+def _changed(rows: Sequence[Any], read: dict[str, set[str]]) -> Iterator[list[Any]]:
+    """Rows with other numbers in what was read, then rows of which some failed."""
+    touched = [row for row in rows if row.id in read]
+    labels: dict[tuple[str, Any], None] = {}
+    for row in touched:
+        for one in row.observations:
+            if one.metric in read[row.id]:
+                labels |= dict.fromkeys((("metric", one.metric), *one.dims.items()))
+        labels |= dict.fromkeys(
+            (name, value) for name, value in row.params.items() if not isinstance(value, float)
+        )
+    numbers: list[Change] = [lambda row, one: 30.0, lambda row, one: 1 / 30, lambda row, one: 0.0]
+    numbers += [_by_chance(seed) for seed in range(20)]
+    few = sorted(labels, key=lambda label: label[0] not in ("system", "setting", "metric"))
+    numbers += [_by_label(name, value, x) for name, value in few[:40] for x in (30.0, 1 / 30)]
+    for change in numbers:
+        yield [_with(row, read.get(row.id, set()), change) for row in rows]
+    for name, value in few[:20]:
+        yield [
+            _failed(row) if row.id in read and row.params.get(name, _NONE) == value else row
+            for row in rows
+        ]
+
+
+_NONE = object()
+
+
+def _by_label(name: str, value: Any, factor: float) -> Change:
+    def change(row: Any, one: Observation) -> float:
+        found = one.metric if name == "metric" else one.dims.get(name, row.params.get(name, _NONE))
+        return factor if found == value else 1.0
+
+    return change
+
+
+def _by_chance(seed: int) -> Change:
+    draw = random.Random(seed)
+    factors: dict[Any, float] = {}
+
+    def change(row: Any, one: Observation) -> float:
+        params = tuple(sorted((k, repr(v)) for k, v in row.params.items()))
+        key = (params, one.metric, tuple(sorted((k, repr(v)) for k, v in one.dims.items())))
+        return factors.setdefault(key, 10.0 ** draw.uniform(-1.5, 1.5))
+
+    return change
+
+
+def _with(row: Any, metrics: set[str], change: Change) -> Any:
+    if not metrics:
+        return row
+    observed = []
+    for one in row.observations:
+        factor = change(row, one) if one.metric in metrics else 1.0
+        observed.append(one if factor == 1.0 else _scaled(one, factor))
+    changed = msgspec.structs.replace(row, observed=observed, values={}, counters={}, phases={})
+    changed.__dict__.pop("observations", None)
+    return changed
+
+
+def _scaled(one: Observation, factor: float) -> Observation:
+    kind = metric(one.metric)
+    share = kind.kind == "share"
+
+    def scaled(value: float | None) -> Any:
+        if value is None:
+            return None
+        if value == 0 and factor > 1:  # what is none becomes some
+            return 0.5 if share else round(factor) if kind.exact else factor
+        if share:  # stays a share
+            return min(1.0, value * factor) if factor < 1 else 1.0 - (1.0 - value) / factor
+        return round(value * factor) if kind.exact else value * factor
+
+    return msgspec.structs.replace(
+        one,
+        value=scaled(one.value),
+        low=scaled(one.low),
+        high=scaled(one.high),
+        samples=[scaled(sample) for sample in one.samples],
+    )
+
+
+def _failed(row: Any) -> Any:
+    changed = msgspec.structs.replace(row, status="oom", reason="out of memory")
+    changed.drop_numbers()
+    return changed
+
+
+def powerless(paper: Paper) -> list[str]:
+    """Ids of claims whose check finds something on the kept rows of a machine, and can turn against
+    its claim on none of any machine."""
+    against: dict[str, bool] = {}
+    for name, run in kept_runs().items():
+        if not name.endswith(f"/{paper.name}"):
+            continue
+        floor = noise_floor(control_ratios(run.everything))
+        rows = [
+            row for row in run.everything
+            if row.paper == paper.name and row.status not in ("check", VOID)
+            and OWN_DATA not in row.params
+        ]  # fmt: skip
+        for claim in load_ledger(paper.ledger):
+            if not claim.definition and not against.get(claim.id):
+                reached = sides(paper, claim, rows, floor)
+                if reached:
+                    against[claim.id] = "against" in reached
+    return [name for name, turned in against.items() if not turned]
+
+
+if __name__ == "__main__":
+    for _name in sys.argv[1:]:
+        _paper = find_paper(_name)
+        assert isinstance(_paper, Paper), _paper
+        print(_name, *powerless(_paper), sep="\n  ")
