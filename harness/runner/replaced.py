@@ -1,7 +1,7 @@
 """Functions that a cell's system and its reference share, and those that the cell replaced.
 
-A result is compared inside the process that made it. A plugin that wraps an operator of torch, or
-a function of dgbench that compares, is wrong in the same way as the reference, and its check passes.
+A result is compared inside the process that made it. Where a plugin wraps an operator of torch, or
+a function of dgbench that compares, the reference is wrong in the same way and the check passes.
 """
 
 from __future__ import annotations
