@@ -66,7 +66,7 @@ class Trained(ReferenceTrainer):
     pass
 """,
 }
-"""What each trainer does wrong; the reference in its process shares the last one's mistake."""
+"""Trainers by name, each wrong in one way; the reference in its process shares the last one's."""
 
 SOUND: Final = "class Trained(ReferenceTrainer):\n    pass\n"
 
