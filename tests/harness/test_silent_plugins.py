@@ -12,6 +12,9 @@ from silent_plugins import SILENT, install_silent
 
 from dgbench.harness.store import Store
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""The run takes 34 s of a core, and minutes where many others want it."""
+
 REASONS = {
     "scaled": "outputs",
     "stale": "outputs",
@@ -27,7 +30,7 @@ REASONS = {
 def dgbench(env, *words):
     return subprocess.run(
         [sys.executable, "-m", "dgbench", *words], env=env, capture_output=True, text=True,
-        timeout=300, check=False,
+        timeout=800, check=False,
     )  # fmt: skip
 
 
