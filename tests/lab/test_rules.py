@@ -34,16 +34,8 @@ PATTERNS = {
 """Modules that match patterns, and what in."""
 RATIOS = {
     "lab/compare.py": "the place",
-    "systems/dgc/experiments/fig12_rows.py": "TO GO: a mean of ratios over models",
-    "systems/dgc/experiments/fig7.py": "TO GO: a ratio of turns",
-    "systems/dgc/experiments/race_runs.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/ablation.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/fig5.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/fig7.py": "TO GO: a ratio of turns",
     "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
-    "systems/gnnflow/experiments/table7.py": "TO GO: a ratio of turns",
     "systems/pipad/findings/training.py": "TO GO: an interval of a median",
-    "systems/pipad/experiments/tuning.py": "TO GO: a ratio of turns",
 }
 """Modules that form ratios with intervals."""
 SPLITS = {

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipad_rows import made, observation
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import Measurement
 from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import fig9
 from dgbench.systems.pipad.experiments import tuning as experiment
@@ -368,10 +369,12 @@ def test_without_rows_nothing_is_said():
 
 def test_the_best_fixed_choice_is_picked_on_other_turns_than_it_is_compared_on():
     found = {"1": [1.0, 4.0] * 4, "2": [2.0, 1.0] * 4, "4": [9.0] * 8, "8": [9.0] * 8}
-    best, ratio = experiment.against_best({**found, "tuned": [7.0, 2.0] * 4})
-    assert best == 1  # 1.0 on even turns; odd turns, where 2 is faster, have no say in the pick
-    assert ratio.value == 0.5
-    assert ratio.n == 4
+    measured = Measurement()
+    experiment.compare_with_best(measured, {**found, "tuned": [7.0, 2.0] * 4})
+    slowdown, best = measured.observations
+    assert best.value == 1  # 1.0 on even turns; odd turns, where 2 is faster, have no say
+    assert slowdown.value == 0.5
+    assert slowdown.low is None, "four turns have no interval"
 
 
 def test_the_choice_is_drawn_beside_the_fixed_ones():
