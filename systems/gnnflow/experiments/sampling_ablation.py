@@ -20,7 +20,7 @@ from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.contenders import Events
+from dgbench.systems.gnnflow.contenders import ContenderEvents
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
@@ -205,7 +205,7 @@ def change(rows: Rows, variant: str, policy: str) -> Ratio:
     return ratio_of(Table.of(rows).where("speedup", baseline=variant, policy=policy))
 
 
-def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
+def _open(name: str, preset: Preset) -> tuple[ContenderEvents, dict[str, Any]]:
     from dgbench import datasets
 
     if name == SYNTHETIC:
@@ -214,11 +214,11 @@ def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
         data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
-    events = Events(found.num_nodes, found.src, found.dst, found.t)
+    events = ContenderEvents(found.num_nodes, found.src, found.dst, found.t)
     return events, describe(found)
 
 
-def _store(events: Events, layout: str) -> TemporalStore:
+def _store(events: ContenderEvents, layout: str) -> TemporalStore:
     origin = float(events.t[0])
     store = TemporalStore(events.num_vertices, layout=layout, undirected=True, origin=origin)  # type: ignore[arg-type]
     for first in range(0, len(events), INJECTED):
