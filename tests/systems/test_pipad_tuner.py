@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipad_rows import made, observation
+from pipad_rows import facts, made, observation
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Measurement
@@ -29,19 +29,6 @@ class Fixed:
 
     def gain(self, s_per, overlap_rate, width, *, nodes=0, edges=0.0):
         return self.by_size.get(s_per, 1.0) * (1 + width / 100)
-
-
-def facts(**changed) -> FrameFacts:
-    found = {
-        "times": range(16),
-        "widths": (32,),
-        "single_s": 8e-3,
-        "rest_s": 2e-3,
-        "overlap": {2: 0.9, 4: 0.8, 8: 0.7},
-        "bytes": {1: [100] * 16, 2: [190] * 8, 4: [350] * 4, 8: [600] * 2},
-        "peak_bytes": 1000,
-    }
-    return FrameFacts(**{**found, **changed})
 
 
 def tuner(by_size=None, **changed) -> Tuner:

@@ -103,7 +103,9 @@ class Contenders(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        events, data = open_stream(str(cell.params["dataset"]), context.preset)
+        events, data = open_stream(
+            str(cell.params["dataset"]), *SIZES[PRESETS.index(context.preset)]
+        )
         return measure(events, data, context)
 
     def figures(self) -> list[FigureSpec]:
@@ -137,12 +139,11 @@ def contender_rows(rows: Rows) -> list[Any]:
     return rows_of(rows, experiment=NAME)
 
 
-def open_stream(name: str, preset: Preset) -> tuple[ContenderEvents, dict[str, Any]]:
-    """A stream by its name, and the `data` of its rows."""
+def open_stream(name: str, vertices: int, edges: int) -> tuple[ContenderEvents, dict[str, Any]]:
+    """A stream by its name (a synthetic one with these sizes), and the `data` of its rows."""
     from dgbench import datasets
 
     if name == SYNTHETIC:
-        vertices, edges = SIZES[PRESETS.index(preset)]
         note = f"ends by a power law, {vertices} vertices, {edges} edges"
         data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
         return synthetic_events(vertices, edges), data
