@@ -195,9 +195,9 @@ def train_ranked(
     work = _SnapshotRankInput(workload, settings, epochs, budget_s, accuracy, parts, compared)
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
-    with _shipped(data) as parcel:
+    with _shipped(data) as shared:
         found, peaks = on_ranks(
-            _train, size, (work, parcel), device=device, seed=seed, timeout_s=timeout_s,
+            _train, size, (work, shared), device=device, seed=seed, timeout_s=timeout_s,
             threads=threads,
         )  # fmt: skip
     return SnapshotRankedRun.of(found, peaks, before, compared=found[0].compared)
@@ -233,10 +233,12 @@ def _parts(
     return split_vertices([data.topology[t] for t in range(steps)], size)
 
 
-def _train(comm: Communicator, work: _SnapshotRankInput, parcel: Parcel) -> _SnapshotRankOutput:
+def _train(
+    comm: Communicator, work: _SnapshotRankInput, shared: SharedSequence
+) -> _SnapshotRankOutput:
     """Be one rank."""
     settings = work.settings
-    data = parcel.open()
+    data = shared.open()
     use_transport(comm, settings.transport)
     if settings.wire is not None and comm.size > 1:
         comm.use_wire(LinkEmulation(*settings.wire))
@@ -295,7 +297,7 @@ def _phases(meter: Meter) -> dict[str, float]:
     return found
 
 
-class Parcel:
+class SharedSequence:
     """A sequence on its way to ranks: a fork finds it in its memory, others in one file.
 
     Args:
@@ -320,15 +322,15 @@ class Parcel:
         return _arrived, (str(self._file),)
 
 
-def _arrived(file: str) -> Parcel:
+def _arrived(file: str) -> SharedSequence:
     # A file of our own making, read by our own child.
-    return Parcel(torch.load(file, mmap=True, weights_only=False))
+    return SharedSequence(torch.load(file, mmap=True, weights_only=False))
 
 
 @contextlib.contextmanager
-def _shipped(data: SnapshotSequence) -> Iterator[Parcel]:
+def _shipped(data: SnapshotSequence) -> Iterator[SharedSequence]:
     folder = Path(tempfile.mkdtemp(prefix="dgbench-sequence-"))
     try:
-        yield Parcel(data, folder)
+        yield SharedSequence(data, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
