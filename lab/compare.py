@@ -6,6 +6,7 @@ harness, so experiments and checks may use it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from dgbench.lab.judging import current_floor, note_read
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import paired_ratio, pooled_ratio
+from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
@@ -144,20 +145,18 @@ def paired(
         for row in select(rows, **wanted):
             cells[row.paper + "/" + row.experiment, row.group, row.round][side].append(row)
     named = {*numerator, *denominator}
-    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, _), (tops, bottoms) in cells.items():
+    for (experiment, group, number), (tops, bottoms) in cells.items():
         for key, top, bottom in _match(tops, bottoms, named):
             first, second = quantity(top, value), quantity(bottom, value)
             if first is None or second is None or first <= 0 or second <= 0:
                 continue
-            above, below = groups.setdefault((experiment, group, key), ([], []))
-            above.append(first)
-            below.append(second)
+            groups[experiment, group][key][number] = first, second
             used[top.id], used[bottom.id] = top, bottom
     if not groups:
         return None
-    found = pooled_ratio(list(groups.values()))
+    found, fewest = _pooled(groups)
     deviations = [abs(d) for row in used.values() for d in row.deviation.values()]
     return Ratio(
         value=found.value,
@@ -167,7 +166,7 @@ def paired(
         rows=list(used),
         deviation=max(deviations, default=None),
         twin=any(bool(row.data.get("twin")) for row in used.values()),
-        processes=min(len(above) for above, _ in groups.values()),
+        processes=fewest,
     )
 
 
@@ -195,7 +194,7 @@ def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[
         slow, fast: seconds of each turn. rows: rows that they stand in.
     """
     found = paired_ratio(slow, fast, method="sign")
-    return _resting_on(rows, found.value, found.low, found.high, found.n)
+    return _resting_on(rows, found.value, found.low, found.high, found.n, 1)
 
 
 def mean_of_turns(
@@ -206,7 +205,7 @@ def mean_of_turns(
     The interval is that of the mean where turns vary as they did; the races are fixed.
     """
     found = pooled_ratio(races)
-    return _resting_on(rows, found.value, found.low, found.high, found.n)
+    return _resting_on(rows, found.value, found.low, found.high, found.n, 1)
 
 
 def observe_ratio(
@@ -262,22 +261,56 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
             where = f"{one.row.paper}/{one.row.experiment}", one.row.group, one.row.round
             cells[where][side].append(one)
     apart = _apart(numerator, denominator)
-    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
     for (experiment, group, number), (tops, bottoms) in cells.items():
         pairs = _match_entries(tops, bottoms, apart, f"group '{group}', round {number}")
         for key, top, bottom in pairs:
             if top.value <= 0 or bottom.value <= 0:
                 continue
-            above, below = groups.setdefault((experiment, group, key), ([], []))
-            above.append(float(top.value))
-            below.append(float(bottom.value))
+            groups[experiment, group][key][number] = float(top.value), float(bottom.value)
             used[top.row.id], used[bottom.row.id] = top.row, bottom.row
     if not groups:
         return None
-    found = pooled_ratio(list(groups.values()))
-    fewest = min(len(above) for above, _ in groups.values())
+    found, fewest = _pooled(groups)
     return _resting_on(list(used.values()), found.value, found.low, found.high, found.n, fewest)
+
+
+_Groups = dict[tuple[str, str], dict[tuple, dict[int, tuple[float, float]]]]
+"""(experiment, group) -> what is compared -> round -> (numerator, denominator)."""
+
+
+def _pooled(groups: _Groups) -> tuple[ConfidenceInterval, int]:
+    """The pooled ratio of all groups, and the pairs of processes that the smallest rests on.
+
+    What is compared inside one group ran in the same rounds, often over one denominator, so that
+    the ratios of a round vary together: they are averaged round by round before anything is said
+    about their spread. Rounds that some of them lack leave them apart.
+    """
+    pairs: list[tuple[list[float], list[float]]] = []
+    weights: list[float] = []
+    for compared in groups.values():
+        rounds = [sorted(one) for one in compared.values()]
+        if len(compared) > 1 and all(one == rounds[0] for one in rounds):
+            each = [[one[number] for one in compared.values()] for number in rounds[0]]
+            pairs.append(
+                ([_mean(top for top, _ in one) for one in each],
+                 [_mean(bottom for _, bottom in one) for one in each])
+            )  # fmt: skip
+            weights.append(len(compared))
+        else:
+            for one in compared.values():
+                tops, bottoms = zip(*one.values(), strict=True)
+                pairs.append((list(tops), list(bottoms)))
+                weights.append(1)
+    fewest = min(len(tops) for tops, _ in pairs)
+    return pooled_ratio(pairs, weights=weights), fewest
+
+
+def _mean(values: Iterable[float]) -> float:
+    """The geometric mean."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
 
 
 def _resting_on(

@@ -99,7 +99,10 @@ def paired_ratio(
 
 
 def pooled_ratio(
-    groups: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.95
+    groups: Sequence[tuple[Sequence[float], Sequence[float]]],
+    *,
+    weights: Sequence[float] | None = None,
+    level: float = 0.95,
 ) -> ConfidenceInterval:
     """Geometric mean over fixed workloads of their paired ratios.
 
@@ -110,6 +113,8 @@ def pooled_ratio(
 
     Args:
         groups: (a, b) per workload, as `paired_ratio` takes them; `n` counts all pairs.
+        weights: how many workloads a group stands for; one each where None. Workloads that share
+            a denominator come as one group, averaged round by round.
 
     Raises:
         InvalidInputError: as `paired_ratio`, or no group is given.
@@ -117,11 +122,13 @@ def pooled_ratio(
     if not groups:
         raise InvalidInputError("'groups' is empty", hint="give at least one (a, b) pair of lists")
     logs = [_log_ratios(a, b) for a, b in groups]
-    n = sum(len(x) for x in logs)
-    mean = float(np.mean([x.mean() for x in logs]))
+    share = np.ones(len(logs)) if weights is None else np.asarray(weights, dtype=np.float64)
+    n = int(sum(count * len(x) for count, x in zip(share, logs, strict=True)))
+    mean = float(np.average([x.mean() for x in logs], weights=share))
     if min(len(x) for x in logs) < 2:
         return ConfidenceInterval(bounded_exp(mean), None, None, n)
-    parts = np.array([x.var(ddof=1) / len(x) for x in logs]) / len(logs) ** 2
+    share = share / share.sum()
+    parts = np.array([x.var(ddof=1) / len(x) for x in logs]) * share**2
     free = np.array([len(x) - 1 for x in logs])
     variance = parts.sum()
     if variance == 0:

@@ -47,8 +47,8 @@ def test_nothing_is_fetched_and_every_link_leads_somewhere(built):
 def test_chips_rows_and_cells_count_the_same(built):
     for name in ("report.html", "papers/toy.html"):
         text = (built / name).read_text("utf-8")
-        chips = [int(n) for n in re.findall(r'class="chip" data-glyph="[RdXSsOuv=-]".*?<b>(\d+)</b>',
-                                             text)]  # fmt: skip
+        chip = r'class="chip" data-glyph="[RdXSsOuv=-]".*?<b>(\d+)</b>'
+        chips = [int(n) for n in re.findall(chip, text)]
         rows = re.findall(r'<tr id="toy-[^"]+" data-g="([^"]+)"', text)
         cells = re.findall(r'<a class="g [^"]*" href="#(toy-[^"]+)"', text)
         assert all(chips)

@@ -177,6 +177,40 @@ def test_the_noise_floor_is_the_largest_of_few_and_a_share_of_many():
     assert noise_floor(many) == pytest.approx(0.01)
 
 
+def test_ratios_over_one_denominator_cover_the_truth_only_together():
+    """Four contenders over one noisy baseline, six rounds: the mean of their ratios."""
+    rng = np.random.default_rng(7)
+    trials, truth = 1500, 1.3
+    together = apart = 0
+    for _ in range(trials):
+        base = np.exp(rng.normal(0, 0.1, size=6))
+        each = [truth * np.exp(rng.normal(0, 0.05, size=6)) for _ in range(4)]
+        joint = pooled_ratio([(np.exp(np.mean(np.log(each), axis=0)), base)], weights=[4])
+        alone = pooled_ratio([(one, base) for one in each])
+        assert joint.value == pytest.approx(alone.value)
+        assert joint.n == alone.n == 24
+        together += joint.low <= truth <= joint.high
+        apart += alone.low <= truth <= alone.high
+    assert 0.93 <= together / trials <= 0.97
+    assert apart / trials < 0.85
+
+
+def test_processes_cover_the_truth_and_their_turns_do_not():
+    """Where blocks lie in memory is settled once a process: turns of one tell a gain too sharply."""
+    rng = np.random.default_rng(11)
+    trials = 600
+    over_processes = over_turns = 0
+    for _ in range(trials):
+        places = rng.normal(0, 0.05, size=5)
+        turns = places[:, None] + rng.normal(0, 0.02, size=(5, 8))
+        five = paired_ratio(np.exp(turns.mean(axis=1)), np.ones(5))
+        one = paired_ratio(np.exp(turns[0]), np.ones(8), method="sign")
+        over_processes += five.low <= 1 <= five.high
+        over_turns += one.low <= 1 <= one.high
+    assert 0.92 <= over_processes / trials <= 0.98
+    assert over_turns / trials < 0.6
+
+
 @pytest.mark.parametrize(
     ("ratio", "floor", "word"),
     [
