@@ -214,6 +214,7 @@ def _pages(site: SiteData, folder: Path) -> dict[str, str]:
         made |= module.pages(site, env)
     if site.merged:
         made |= pages.assets(env)
+        made["changed-verdicts.html"] = pages.changed_page(env, site)
     else:
         made["report.md"] = pages.overview(env, site, "report.md.j2")
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ from jinja2 import (
 )
 from markupsafe import Markup
 
+from dgbench.harness.claims.changes import changes
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.verdict import GLYPHS, digits, unit_rest
 from dgbench.harness.figures.claim_board import ranked
@@ -349,6 +351,18 @@ def runs_page(env: Environment, site: SiteData) -> str:
 def reading(env: Environment, site: SiteData) -> str:
     """Page that explains glyphs, intervals and words."""
     return env.get_template("how-to-read.html.j2").render(**common(site, "", "how"))
+
+
+def changed_page(env: Environment, site: SiteData) -> str:
+    """Page of the verdicts that differ from those of the first edition."""
+    found = changes((claim.paper, claim.claim, claim.verdict) for claim in site.claims)
+    reasons = Counter(change.why.partition(":")[0] for change in found)
+    return env.get_template("changes.html.j2").render(
+        **common(site, "", "how"),
+        changes=found,
+        total=len(site.claims),
+        reasons=reasons.most_common(),
+    )
 
 
 def claim_command(site: SiteData | None, claim: ClaimOnSite) -> str:
