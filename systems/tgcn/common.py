@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgbench.lab.table import rows_of
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
 from dgbench.lab.verbs import last_of_each
+from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Preset
 from dgbench.systems.tgcn.settings import BY_NAME
 
@@ -33,3 +35,38 @@ def synthetic_data(words: str) -> dict[str, Any]:
     Claims about these name no dataset, so that this is not a twin of one.
     """
     return {"dataset": "none", "twin": False, "scale": 1.0, "note": words}
+
+
+def cells_of(rows: Sequence[Any]) -> list[list[Any]]:
+    """Rows by cell: the processes of each, in order of first appearance."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(f"{row.experiment} {sorted(row.params.items())}", []).append(row)
+    return list(found.values())
+
+
+def mean_ratio(found: Table, *by: str) -> Ratio | None:
+    """Geometric mean over fixed workloads of ratios that processes formed over their turns.
+
+    The interval holds what differs between processes of one workload; workloads are those named,
+    so that their differences are no noise. A workload with one process has no interval.
+
+    Args:
+        found: ratios, one for each process and workload.
+        by: dimensions that name a workload.
+    """
+    groups = [table.values for table in found.by(*by).values()] if by else [found.values]
+    if not found:
+        return None
+    pooled = pooled_ratio([(values, [1.0] * len(values)) for values in groups])
+    gaps = [abs(gap) for row in found.rows for gap in row.deviation.values()]
+    return Ratio(
+        value=pooled.value,
+        low=pooled.low,
+        high=pooled.high,
+        n=pooled.n,
+        rows=[row.id for row in found.rows],
+        deviation=max(gaps, default=None),
+        twin=any(bool(row.data.get("twin")) for row in found.rows),
+        processes=min(map(len, groups)),
+    )

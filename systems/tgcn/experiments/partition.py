@@ -19,6 +19,7 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_fill,
     measure_share,
 )
+from dgbench.systems.tgcn.races import PROCESSES
 from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
 
 NAME: Final = "partition"
@@ -47,7 +48,9 @@ class Partition(Grid):
         "one thread, and beside an epoch of training here."
     )
     claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
+    sources: ClassVar = {"portion": "counted"}
     group = ""
+    repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
@@ -56,8 +59,15 @@ class Partition(Grid):
         yield {"kind": DEGREES}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
+        # Fill is counted; what is timed needs processes.
         return [
-            self.cell(one, preset, group="/".join(one.values()))
+            self.cell(
+                one,
+                preset,
+                group="/".join(one.values()),
+                turns=True,
+                **({"repeats": 1} if one["kind"] == FILL else {}),
+            )
             for one in self.points(preset, device)
         ]
 
