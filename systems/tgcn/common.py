@@ -48,25 +48,35 @@ def cells_of(rows: Sequence[Any]) -> list[list[Any]]:
 def mean_ratio(found: Table, *by: str) -> Ratio | None:
     """Geometric mean over fixed workloads of ratios that processes formed over their turns.
 
-    The interval holds what differs between processes of one workload; workloads are those named,
-    so that their differences are no noise. A workload with one process has no interval.
-
     Args:
         found: ratios, one for each process and workload.
         by: dimensions that name a workload.
     """
-    groups = [table.values for table in found.by(*by).values()] if by else [found.values]
-    if not found:
+    tables = found.by(*by).values() if by else [found]
+    return pooled([[(one.row, one.value) for one in table] for table in tables if table])
+
+
+def pooled(groups: Sequence[Sequence[tuple[Any, float]]]) -> Ratio | None:
+    """Geometric mean over fixed workloads of a ratio of each process.
+
+    The interval holds what differs between processes of one workload; workloads are those named,
+    so that their differences are no noise. A workload with one process has no interval.
+
+    Args:
+        groups: of each workload, the row of a process and its ratio.
+    """
+    if not groups or not all(groups):
         return None
-    pooled = pooled_ratio([(values, [1.0] * len(values)) for values in groups])
-    gaps = [abs(gap) for row in found.rows for gap in row.deviation.values()]
+    values = [[ratio for _, ratio in group] for group in groups]
+    found = pooled_ratio([(each, [1.0] * len(each)) for each in values])
+    rows = list({row.id: row for group in groups for row, _ in group}.values())
     return Ratio(
-        value=pooled.value,
-        low=pooled.low,
-        high=pooled.high,
-        n=pooled.n,
-        rows=[row.id for row in found.rows],
-        deviation=max(gaps, default=None),
-        twin=any(bool(row.data.get("twin")) for row in found.rows),
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        n=found.n,
+        rows=[row.id for row in rows],
+        deviation=max((abs(gap) for row in rows for gap in row.deviation.values()), default=None),
+        twin=any(bool(row.data.get("twin")) for row in rows),
         processes=min(map(len, groups)),
     )
