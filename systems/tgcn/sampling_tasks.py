@@ -39,6 +39,8 @@ BATCH: Final = 512
 WHOLE_NODE, WHOLE_BATCHES = "whole graph, node-wise", "whole graph, layer-wise in batches"
 WHOLE_ONCE, WHOLE_SUBGRAPHS = "whole graph, layer-wise at once", "whole graph, subgraphs"
 """Settings of sampling a whole graph by SIS: what the kinds of sampling cost beside each other."""
+MAX_WHOLE: Final = 5_000
+"""Vertices of a graph that is sampled whole, at most: all roots of a larger one take minutes."""
 SUBGRAPHS: Final = 100
 """Subgraphs of a whole graph, of |E| / 100 draws each (section 6.3)."""
 WORK: Final = {"smoke": 1e5, "quick": 3e5, "full": 4e6, "paper": 4e7}
@@ -152,11 +154,13 @@ def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> S
 
 
 def whole_calls(table: EdgeTable) -> dict[str, Call]:
-    """Calls of SIS that sample a whole graph, by setting."""
+    """Calls of SIS that sample a whole graph, by setting; none of a large one."""
     roots = table.degrees.nonzero().squeeze(1)
+    if roots.numel() > MAX_WHOLE:
+        return {}
     fixed = {"seed": 1, "threads": 1, **chosen(BASE)}
     layered = {"share": SHARE, "layers": 2, **fixed}
-    draws = max(1, table.eids.numel() // 2 // SUBGRAPHS)
+    draws = max(1, table.num_edges // SUBGRAPHS)
 
     def batches() -> None:
         for some in roots.split(BATCH):

@@ -215,8 +215,12 @@ def costs(layer: str) -> Judge:
             said[panel(cell[0])] = f"{over:.2g}x and {under:.2g}x"
         return {
             "measured": said,
+            "rows": [row for cell in cells for row in cell],
             "reason": "node-wise over subgraphs, these over layer-wise: every vertex as a root, "
-            f"and {SUBGRAPHS} subgraphs of |E| / {SUBGRAPHS} draws",
+            f"and {SUBGRAPHS} subgraphs of |E| / {SUBGRAPHS} draws"
+            + "".join(
+                f"; {panel(c[0])} is too large for it" for c in cells_of(rows) if c not in cells
+            ),
             **decided(sides),
         }
 

@@ -182,8 +182,8 @@ def twitter_time(claim: Claim, rows: Rows) -> Fields:
         "measured": BY_NAME[fig6.LARGE].printed.edges * number(row, "edge_time", setting=TGCN),
         "target": claim.value,
         "model": "the rate on a part, multiplied up",
-        "reason": f"one epoch at the rate of {number(row, 'edges', of=None):,} edges of a twin; the "
-        "paper does not say how many epochs it trained",
+        "reason": f"one epoch at the rate of {number(row, 'edges', of=None):,} edges of a twin; "
+        "the paper does not say how many epochs it trained",
     }
 
 
@@ -248,11 +248,8 @@ def padding(claim: Claim, rows: Rows) -> Finding:
         for row in found:
             name = row.params["dataset"]
             for base, plain in fig6.NOT_PADDED.items():
-                padded, whole, share = (
-                    number(row, metric, setting=base)
-                    for metric in ("memory", "memory", "relative_size")
-                )
-                more = padded - number(row, "memory", setting=plain)
+                padded, bare = (number(row, "memory", setting=one) for one in (base, plain))
+                more, share = padded - bare, number(row, "relative_size", setting=base)
                 held = planned_bytes(plans[name])[base]
                 failed.append(held <= GPU_BYTES < held + more)
                 words.append(
