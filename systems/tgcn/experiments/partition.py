@@ -18,12 +18,13 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_degrees,
     measure_fill,
     measure_share,
+    measure_sort,
 )
 from dgbench.systems.tgcn.races import PROCESSES
 from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
 
 NAME: Final = "partition"
-FILL, DEGREES, SHARE = "fill", "degrees", "share"
+FILL, DEGREES, SORT, SHARE = "fill", "degrees", "sort", "share"
 SHOWN: Final = {
     "smoke": ("lastfm", "college-msg"),
     "quick": (*TWIN_NAMES, *HELD_NAMES),
@@ -57,6 +58,7 @@ class Partition(Grid):
         yield from ({"kind": FILL, "dataset": n} for n in SHOWN.get(preset, SHOWN["full"]))
         yield {"kind": SHARE, "dataset": TRAINED}
         yield {"kind": DEGREES}
+        yield {"kind": SORT}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         # Fill is counted; what is timed needs processes.
@@ -66,7 +68,7 @@ class Partition(Grid):
                 preset,
                 group="/".join(one.values()),
                 turns=True,
-                **({"repeats": 1} if one["kind"] == FILL else {}),
+                **({"repeats": 1} if one["kind"] in (FILL, DEGREES) else {}),
             )
             for one in self.points(preset, device)
         ]
@@ -74,8 +76,9 @@ class Partition(Grid):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = str(cell.params["kind"])
         with one_thread():
-            if kind == DEGREES:
-                return measure_degrees(*SYNTHETIC.get(context.preset, SYNTHETIC["full"]))
+            if kind in (DEGREES, SORT):
+                size = SYNTHETIC.get(context.preset, SYNTHETIC["full"])
+                return (measure_degrees if kind == DEGREES else measure_sort)(*size)
             work = {FILL: measure_fill, SHARE: measure_share}[kind]
             return work(str(cell.params["dataset"]), context)
 
@@ -167,8 +170,11 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
                     {"series": series, "x": skew, "y": by_skew[skew], "counted": True,
                      "row_ids": [row.id]}
                 )  # fmt: skip
-            value = sort_time(row, skew)
-            points.append({"series": "time", "x": skew, "y": value, "row_ids": [row.id]})
+    points += [
+        {"series": "time", "x": skew, "y": sort_time(row, skew), "row_ids": [row.id]}
+        for row in last_rows(rows, NAME, kind=SORT)
+        for skew in SKEWS
+    ]
     return points + [
         {"series": "time", "x": 0.0, "failed": failed(row)}
         for row in failures(rows, NAME, kind=DEGREES)

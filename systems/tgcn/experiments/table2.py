@@ -29,7 +29,7 @@ STREAMED: Final = "tgcn, streamed"
 STREAMED_SERIAL: Final = "tgcn, streamed, one region"
 SHOWN: Final = {
     "smoke": ("wikipedia",),
-    "quick": (*SMALL_NAMES, "wikipedia"),
+    "quick": SMALL_NAMES,
     "full": (*SMALL_NAMES, "twitter", "wikipedia"),
     "paper": (*SMALL_NAMES, "twitter", "wikipedia"),
 }
