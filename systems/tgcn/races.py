@@ -46,7 +46,7 @@ SAME_ORDER: Final = {DYGNN: RELAXED, JODIE: JODIE_RELAXED}
 """Baseline -> the same network on T-GCN's engine, in the order that T-GCN relaxes."""
 PROCESSES: Final = {"smoke": 1, None: 5}
 """Processes of a cell whose contenders take turns: what a ratio of times needs."""
-EVENTS: Final = {"smoke": 1500, "quick": 25_000, "full": 200_000, "paper": None}
+EVENTS: Final = {"smoke": 1500, "quick": 12_500, "full": 200_000, "paper": None}
 """First events of a graph that are kept; None: all."""
 SMALLER: Final = {
     "flickr": (1 / 16384, 1 / 2048, 1 / 64, 1.0),
