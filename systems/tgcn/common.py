@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.compare import Ratio, ratio
+from dgbench.lab.table import Entry, Observation, Table, rows_of
 from dgbench.lab.verbs import last_of_each
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Preset
 from dgbench.systems.tgcn.settings import BY_NAME
 
@@ -67,16 +66,14 @@ def pooled(groups: Sequence[Sequence[tuple[Any, float]]]) -> Ratio | None:
     """
     if not groups or not all(groups):
         return None
-    values = [[ratio for _, ratio in group] for group in groups]
-    found = pooled_ratio([(each, [1.0] * len(each)) for each in values])
-    rows = list({row.id: row for group in groups for row, _ in group}.values())
-    return Ratio(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        rows=[row.id for row in rows],
-        deviation=max((abs(gap) for row in rows for gap in row.deviation.values()), default=None),
-        twin=any(bool(row.data.get("twin")) for row in rows),
-        processes=min(map(len, groups)),
+    above, below = (
+        Table(
+            Entry(row, Observation(metric="speedup", value=number, dims=dims))
+            for place, group in enumerate(groups)
+            for row, value in group
+            for number in [value if side == "measured" else 1.0]
+            for dims in [{"part": str(place), "setting": side}]
+        )
+        for side in ("measured", "one")
     )
+    return ratio(above, below)

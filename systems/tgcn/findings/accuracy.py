@@ -79,7 +79,7 @@ def twitter_accuracy(claim: Claim, rows: Rows) -> Fields | Finding:
         },
         "holds": lead.low > 0 and needed > there,
         "undecided": lead.low <= 0 <= lead.high,
-        "model": "bytes of a state at the printed size",
+        "model": "size of a state by formula",
         "reason": f"{number(row, 'edges', task='classify')} events",
     }
 

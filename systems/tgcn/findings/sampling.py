@@ -11,11 +11,10 @@ from dgbench.lab.evidence import from_ratio
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, readings, rows_with, says
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.tgcn.common import cells_of, pooled
 from dgbench.systems.tgcn.experiments import cited, depth, fig7
 from dgbench.systems.tgcn.experiments.fig7 import gain as sampling_gain
-from dgbench.systems.tgcn.findings.common import Fields, Rows, beyond, decided, multiple
+from dgbench.systems.tgcn.findings.common import Fields, Rows, beyond, decided, multiple, shown
 from dgbench.systems.tgcn.methods import BASE, ITS
 from dgbench.systems.tgcn.sampling_tasks import (
     BATCH,
@@ -132,17 +131,17 @@ largest_sampling_gain: Final[Check] = over_frontiers(largest_gain)
 def hours_by(way: str) -> Judge:
     """Hours of as many steps of a form of BRS on a frontier of 10^4 as Twitter has edges."""
 
-    def judge(claim: Claim, rows: Rows) -> Fields:
+    def judge(claim: Claim, rows: Rows) -> Fields | None:
         draws = cited.twitter_edges()  # one for every edge that the text counts
         steps = number(rows[0], "draw_work", setting=SUBGRAPH, of="draws")
-        spent = Table.of(rows).where("sampling_time", setting=SUBGRAPH, method=way).values
-        found = paired_ratio([one / steps * draws / 3600 for one in spent], [1.0] * len(spent))
+        spent = Table.of(rows).where("sampling_time", setting=SUBGRAPH, method=way)
+        found = pooled([[(one.row, one.value / steps * draws / 3600) for one in spent]])
+        if found is None:
+            return None
         return {
-            "measured": found.value,
-            "low": found.low,
-            "high": found.high,
+            **shown(found),
             "target": claim.value,
-            "model": "one thread's steps, multiplied up",
+            "model": "rate of one thread, multiplied up",
             "reason": f"{steps:,} steps on a frontier of {FRONTIER:,}, times "
             f"{draws / 1e9:g} billion edges",
         }

@@ -181,7 +181,7 @@ def twitter_time(claim: Claim, rows: Rows) -> Fields:
     return {
         "measured": BY_NAME[fig6.LARGE].printed.edges * number(row, "edge_time", setting=TGCN),
         "target": claim.value,
-        "model": "the rate on a part, multiplied up",
+        "model": "rate on a part, multiplied up",
         "reason": f"one epoch at the rate of {number(row, 'edges', of=None):,} edges of a twin; "
         "the paper does not say how many epochs it trained",
     }
@@ -260,7 +260,7 @@ def padding(claim: Claim, rows: Rows) -> Finding:
             "rows": [*found, *(plans[row.params["dataset"]] for row in found)],
             "measured": f"padding fills the GPU in {sum(failed)} of {len(failed)} cases",
             "holds": any(failed),
-            "model": "bytes at printed sizes",
+            "model": PLANNED_BYTES,
             "reason": "; ".join(words),
         }
 
@@ -457,7 +457,7 @@ def on_all_systems(rows: list[Any]) -> list[Any]:
 
 
 MEMORY = rows_with(table3.NAME, "needs rows of table3 of all three systems", on_all_systems)
-PLANNED_BYTES: Final = "bytes at printed sizes"
+PLANNED_BYTES: Final = "formula of bytes at printed sizes"
 FACTOR: Final = 0.25
 """Relative distance up to which memory is the printed one."""
 NEEDS_WHOLE: Final = (
@@ -522,7 +522,7 @@ def saving(fields: Callable[[Claim, dict[str, float]], Fields]) -> Check:
             counted = any(row.device != "cuda" for row in used)
             return {
                 "rows": used,
-                "model": "added up bytes" if counted else "",
+                "model": "sum of counted bytes" if counted else "",
                 "reason": ", ".join(f"{key} {ratio:.2f}x" for key, ratio in ratios.items()),
                 **fields(claim, ratios),
             }
