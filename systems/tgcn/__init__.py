@@ -32,6 +32,8 @@ PAPER = Paper(
         "A frontier has 10^4 slots, or a tenth of the vertices: the text is garbled.",
         "Every edge of an interval reads embeddings as they are at its begin; interactions of a "
         "vertex in it are averaged. Then results do not depend on the number of devices.",
+        "A baseline may relax its order as T-GCN does: DyGNN and JODIE race in both orders, and "
+        "claims of speed are judged over the relaxed ones.",
         "Gradients reach one update back, for all contenders alike.",
         "The ring of swaps is looked for on the machine's links; the printed pairs are one choice.",
         "DyGNN's propagation is a switch: on in the baseline, off in T-GCN, which never names it.",

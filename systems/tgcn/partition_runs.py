@@ -114,24 +114,17 @@ def zipf_ends(vertices: int, edges: int, skew: float, *, shuffle: bool) -> tuple
 
 
 def measure_degrees(vertices: int, edges: int) -> Measurement:
-    """The same sizes with other degrees: time of the sort, and balance of the grids."""
-    from dgbench.kernels_cuda.grids import sort_grids
+    """The same sizes with other degrees: balance of the grids."""
     from dgbench.systems.tgcn.balance import balance
-    from dgbench.systems.tgcn.grids import Grids, cut_vertices
+    from dgbench.systems.tgcn.grids import Grids
 
     intervals = torch.arange(PIECES + 1) * edges // PIECES
-    bounds = cut_vertices(vertices, 8).bounds
-    found = Measurement(
-        checks=[], data=synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law")
-    )  # fmt: skip
-    streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
+    found = Measurement(data=zipf_data(vertices, edges))
     t = torch.arange(edges, dtype=torch.float64)
     at = np.searchsorted(intervals[1:-1].numpy(), np.arange(edges), side="right")
-    for skew, mixed in streams.items():
-        for order, (src, dst) in (
-            ("rank", zipf_ends(vertices, edges, skew, shuffle=False)),
-            ("mixed", mixed),
-        ):
+    for skew in SKEWS:
+        for order in ("rank", "mixed"):
+            src, dst = zipf_ends(vertices, edges, skew, shuffle=order == "mixed")
             for cut in ("equal", "dealt"):
                 grids = Grids.build(
                     src, dst, t, vertices, intervals=intervals, parts=8, vertex_cut=cut,
@@ -143,13 +136,35 @@ def measure_degrees(vertices: int, edges: int) -> Measurement:
                 about: dict[str, Any] = {"setting": order, "method": cut, "skew": skew}
                 found.observe("imbalance", one.largest, of="grid", **about)
                 found.observe("busy_devices", one.busy, **about)
+    found.observe("edges", edges)
+    found.observe("vertices", vertices)
+    return found
+
+
+def zipf_data(vertices: int, edges: int) -> dict[str, Any]:
+    """The `data` field of a measurement on such streams."""
+    return synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law")
+
+
+def measure_sort(vertices: int, edges: int) -> Measurement:
+    """The same sizes with other degrees: edges a second of the sort, and that it orders edges."""
+    from dgbench.kernels_cuda.grids import sort_grids
+    from dgbench.systems.tgcn.grids import Grids, cut_vertices
+
+    intervals = torch.arange(PIECES + 1) * edges // PIECES
+    bounds = cut_vertices(vertices, 8).bounds
+    found = Measurement(data=zipf_data(vertices, edges))
+    streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
     seconds = _timed(
         {skew: lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
     )
     for skew, spent in seconds.items():
         found.observe("throughput", edges / spent, skew=skew)
-    found.observe("edges", edges)
-    found.observe("vertices", vertices)
+    t = torch.arange(edges, dtype=torch.float64)
+    at = np.searchsorted(intervals[1:-1].numpy(), np.arange(edges), side="right")
+    src, dst = streams[SKEWS[-1]]
+    grids = Grids.build(src, dst, t, vertices, intervals=intervals, parts=8, local=False)
+    found.checks = check_grids(grids, src, dst, at, "equal", vertices, f"{SKEWS[-1]:g}")
     return found
 
 

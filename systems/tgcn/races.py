@@ -20,7 +20,7 @@ import torch
 from dgbench.lab.metrics import metric
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.tgcn.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:
@@ -28,17 +28,25 @@ if TYPE_CHECKING:
 
 TGCN: Final = "tgcn"
 WHOLE: Final = "tgcn, all edges"
+PARTS: Final = "tgcn, whole parts"
 RELAXED: Final = "dygnn, relaxed"
+JODIE_RELAXED: Final = "jodie, relaxed"
 DYGNN: Final = "dygnn"
 JODIE: Final = "jodie"
 TITLES: Final = {
     TGCN: "T-GCN",
     WHOLE: "T-GCN, all edges",
+    PARTS: "T-GCN, whole parts",
     RELAXED: "DyGNN, order relaxed",
+    JODIE_RELAXED: "JODIE, order relaxed",
     DYGNN: "DyGNN",
     JODIE: "JODIE",
 }
-EVENTS: Final = {"smoke": 1500, "quick": 25_000, "full": 200_000, "paper": None}
+SAME_ORDER: Final = {DYGNN: RELAXED, JODIE: JODIE_RELAXED}
+"""Baseline -> the same network on T-GCN's engine, in the order that T-GCN relaxes."""
+PROCESSES: Final = {"smoke": 1, None: 5}
+"""Processes of a cell whose contenders take turns: what a ratio of times needs."""
+EVENTS: Final = {"smoke": 1500, "quick": 12_500, "full": 200_000, "paper": None}
 """First events of a graph that are kept; None: all."""
 SMALLER: Final = {
     "flickr": (1 / 16384, 1 / 2048, 1 / 64, 1.0),
@@ -68,6 +76,10 @@ def with_intervals(task: InteractionWorkload, data: InteractionData) -> Interact
     return msgspec.structs.replace(task, intervals=max(1, round(data.train_end / INTERVAL)))
 
 
+OFF: Final = {WHOLE: "sampling", PARTS: "touched"}
+"""Form of T-GCN -> the technique that it lacks."""
+
+
 @dataclass(slots=True)
 class Runner:
     """One contender.
@@ -93,9 +105,9 @@ def open_runner(
 
     meter = Meter(timing=options.pop("timing", False), device=device)
     task = with_intervals(task, data)
-    if name in (TGCN, WHOLE):
-        if name == WHOLE:
-            options["switches"] = {**options.get("switches", {}), "sampling": False}
+    if name in OFF or name == TGCN:
+        if name in OFF:
+            options["switches"] = {**options.get("switches", {}), OFF[name]: False}
         trainer = get_system("tgcn").open(task, data=data, device=device, meter=meter, **options)
 
         def epoch() -> int:
@@ -104,8 +116,9 @@ def open_runner(
             return data.train_end
 
         return Runner(trainer, epoch)
-    if name == RELAXED:
-        plain = InteractionTrainer(task, data, device=device, meter=meter, order="intervals")
+    if name in SAME_ORDER.values():
+        alone = msgspec.structs.replace(task, model=_system(name))
+        plain = InteractionTrainer(alone, data, device=device, meter=meter, order="intervals")
 
         def whole() -> int:
             plain.train_epoch()
@@ -238,6 +251,22 @@ def observe_report(
             name, of = REPORTED[key]
             value = int(report[key]) if metric(name).exact else report[key]
             found.observe(name, value, **of, **dims)
+
+
+def compare_first(
+    found: Measurement,
+    context: RunContext,
+    task: InteractionWorkload,
+    data: InteractionData,
+    runners: Mapping[str, Runner],
+) -> None:
+    """Add the checks of contenders, in the first process of a cell; the others need none."""
+    if context.round != 1:
+        return
+    names = [one for one in (TGCN, DYGNN, JODIE) if any(n.split(",")[0] == one for n in runners)]
+    started = start_checks(task, data, context.device, names or (TGCN,))
+    found.checks += [*started, *checks_of(runners)]
+    found.deviation = loss_gap(started)
 
 
 def loss_gap(checks: Sequence[ResultCheck]) -> dict[str, float]:

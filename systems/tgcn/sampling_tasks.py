@@ -36,8 +36,13 @@ LOOKED: Final = 10
 """Roots that are looked at, and what they may hold together, in `WORK`."""
 BATCH: Final = 512
 """Roots that share the pool of a layer-wise call; half, a quarter .. where these do not fit."""
-LARGE: Final = "layer whole"
-"""A layer-wise call of the whole batch, by SIS alone."""
+WHOLE_NODE, WHOLE_BATCHES = "whole graph, node-wise", "whole graph, layer-wise in batches"
+WHOLE_ONCE, WHOLE_SUBGRAPHS = "whole graph, layer-wise at once", "whole graph, subgraphs"
+"""Settings of sampling a whole graph by SIS: what the kinds of sampling cost beside each other."""
+MAX_WHOLE: Final = 5_000
+"""Vertices of a graph that is sampled whole, at most: all roots of a larger one take minutes."""
+SUBGRAPHS: Final = 100
+"""Subgraphs of a whole graph, of |E| / 100 draws each (section 6.3)."""
 WORK: Final = {"smoke": 1e5, "quick": 3e5, "full": 4e6, "paper": 4e7}
 """Edges that the pools of a node-wise call hold together."""
 READ: Final = {"smoke": 1e7, "quick": 3e7, "full": 1e9, "paper": 1e10}
@@ -90,7 +95,7 @@ class SamplingTask:
 
 
 def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, SamplingTask]:
-    """All kinds of sampling on one graph, by keys of `TASKS`, and `LARGE`."""
+    """All kinds of sampling on one graph, by keys of `TASKS`."""
     occupied = table.degrees.nonzero().squeeze(1)
     roots = occupied[torch.randperm(len(occupied), generator=torch.Generator().manual_seed(7))]
     draws = STEPS[preset]
@@ -99,7 +104,6 @@ def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, SamplingTask]:
         "node 2": node_task(table, roots, 2, preset),
         "node 3": node_task(table, roots, 3, preset),
         "layer": layer_task(table, roots[:BATCH], preset),
-        LARGE: large_task(table, roots[:BATCH]),
         "subgraph 10^4": frontier_task(table, FRONTIER, draws),
         "subgraph 10%": frontier_task(table, tenth, draws),
     }
@@ -149,17 +153,29 @@ def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> S
     return task
 
 
-def large_task(table: EdgeTable, roots: Tensor) -> SamplingTask:
-    """A layer-wise call of a whole batch, to see what sampling a graph in such calls costs."""
+def whole_calls(table: EdgeTable) -> dict[str, Call]:
+    """Calls of SIS that sample a whole graph, by setting; none of a large one."""
+    roots = table.degrees.nonzero().squeeze(1)
+    if roots.numel() > MAX_WHOLE:
+        return {}
+    fixed = {"seed": 1, "threads": 1, **chosen(BASE)}
+    layered = {"share": SHARE, "layers": 2, **fixed}
+    draws = max(1, table.num_edges // SUBGRAPHS)
 
-    def call() -> Any:
-        return sample_layerwise(
-            table, roots, share=SHARE, layers=2, seed=1, threads=1, **chosen(BASE)
-        )
+    def batches() -> None:
+        for some in roots.split(BATCH):
+            sample_layerwise(table, some, **layered)
 
-    return SamplingTask(
-        {BASE: call}, {}, [observation("vertices", roots.numel(), of="roots")], roots
-    )
+    def subgraphs() -> None:
+        for seed in range(SUBGRAPHS):
+            sample_subgraph(table, FRONTIER, draws, induced=False, **{**fixed, "seed": seed})
+
+    return {
+        WHOLE_NODE: lambda: sample_nodewise(table, roots, **layered),
+        WHOLE_BATCHES: batches,
+        WHOLE_ONCE: lambda: sample_layerwise(table, roots, **layered),
+        WHOLE_SUBGRAPHS: subgraphs,
+    }
 
 
 def layer_task(table: EdgeTable, roots: Tensor, preset: Preset) -> SamplingTask:

@@ -45,7 +45,7 @@ SIZES: Final = {
     "full": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
     "paper": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
 }
-TURNS: Final = {"smoke": 2, "quick": 6, "full": 11, "paper": 21}
+TURNS: Final = {"smoke": 2, "quick": 2, "full": 3, "paper": 5}
 DRAWS: Final = 10_000
 """Draws of a method whose draw does not read the whole set."""
 COUNTED: Final = 64

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tgcn_rows import asked, made, observation, ran
+from msgspec import structs
+from tgcn_rows import asked, five, glyphs, judged, made, observation, ran
 from tgcn_tiny import events, task
 
 from dgbench.harness.store.row import Row
@@ -13,7 +14,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.tgcn import scaling_cells
 from dgbench.systems.tgcn.balance import balance
-from dgbench.systems.tgcn.experiments import fig10, large, partition, schedule
+from dgbench.systems.tgcn.experiments import fig6, fig10, large, partition, schedule
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.scaling_runs import (
     load_of,
@@ -23,7 +24,7 @@ from dgbench.systems.tgcn.scaling_runs import (
     whole_swaps,
 )
 from dgbench.systems.tgcn.schedule import make_schedule
-from dgbench.systems.tgcn.settings import BY_NAME
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 
 @pytest.fixture(scope="module")
@@ -75,18 +76,23 @@ def test_pieces_are_timed() -> None:
 
 
 def test_what_is_said_of_links(ring) -> None:
-    assert asked("s42-schedule-rounds", [ring]).holds
+    assert glyphs("s42-schedule-rounds", [ring]) == "R"
     assert asked("s42-schedule-rounds", [ring]).measured == 4
-    assert asked("s42-schedule-no-two-hop", [ring]).holds
     assert asked("s42-schedule-no-two-hop", [ring]).measured == 0
-    dual = asked("s42-schedule-uses-dual-links", [ring])
-    assert (dual.holds, dual.evidence) == (False, "analogue")
-    assert dual.measured.startswith("5 of 8")
-    assert asked("s42-intergroup-cost", [ring]).direction
-    assert asked("s42-two-channel-split", [ring]).measured == 64
-    assert asked("s1-nvlink-faster-than-pcie", [ring]).evidence == "projected"
+    dual = asked("s42-schedule-uses-dual-links", [ring]).readings
+    assert [one.measured[:6] for one in dual.values()] == ["5 of 8", "8 of 8"]
+    assert asked("s42-intergroup-cost", [ring]).measured == pytest.approx(1.75)
+    assert glyphs("s42-intergroup-cost", [ring]) == "S"
+    assert glyphs("s42-two-channel-split", [ring]) == "="
+    assert glyphs("s1-nvlink-faster-than-pcie", [ring]) == "s"
     assert schedule.exchange_points([ring])
     assert "Algorithm 6" in schedule.Schedule().answer([ring])
+
+
+def test_one_table_of_links_is_as_strong_for_as_against(ring) -> None:
+    hop = judged("s42-schedule-no-two-hop", [ring])[1]
+    assert (hop.glyph, hop.strength, hop.source) == ("S", "weak", "counted")
+    assert glyphs("s42-schedule-uses-dual-links", [ring]) == "v(OS)"
 
 
 def test_what_is_said_of_vectors_in_the_host() -> None:
@@ -100,37 +106,90 @@ def test_what_is_said_of_vectors_in_the_host() -> None:
     assert said.measured == {"Enron": "30x"}
 
 
-def test_what_is_said_of_degrees_and_of_the_share() -> None:
-    found = partition.measure_degrees(400, 6000).observations
-    degrees = made("partition", {"kind": partition.DEGREES}, found)
-    said = asked("s41-partition-degree-independent", [degrees])
-    assert (said.holds, said.evidence) == (False, "counted")
-    assert said.measured["largest grid over uniform, ids by degree"] > 10
+def test_what_is_said_of_degrees() -> None:
+    found = partition.measure_degrees(400, 6000)
+    degrees = made("partition", {"kind": partition.DEGREES}, found.observations, data=found.data)
+
+    def sorted_by(slower: float) -> list[Row]:
+        rates = [
+            observation("throughput", 1e6 / (1 + slower * skew), skew=skew)
+            for skew in partition.SKEWS
+        ]
+        return five("partition", {"kind": partition.SORT}, rates)
+
+    name = "s41-partition-degree-independent"
+    found, verdict = judged(name, [degrees, *sorted_by(0.0)])
+    assert verdict.readings == {
+        "edges of a grid, ids by degree": "contradicted",
+        "edges of a grid, ids mixed": "contradicted",
+        "time of the cut": "reproduced",
+    }
+    assert found.readings["edges of a grid, ids by degree"].measured > 10
+    assert glyphs(name, [degrees, *sorted_by(2.0)]) == "X(XXX)"
+    assert glyphs(name, [degrees, *sorted_by(1 / 3)]) == "v(XXu)"
+    assert partition.degree_points([degrees, *sorted_by(0.0)])
+    assert all(check.passed for check in partition.measure_sort(400, 6000).checks)
+
+
+def test_a_share_of_an_epoch_here_is_no_share_of_the_papers() -> None:
     found = [
         observation("time_share", 0.004, phase="cut"),
         observation("time_share", 0.02, phase="plan"),
         observation("time_share", 0.002, phase="cut", setting="printed"),
-        observation("throughput", 2e7),
     ]
-    share = made("partition", {"kind": partition.SHARE, "dataset": "twitter"}, found)
-    said = asked("s65-partition-share", [share])
+    rows = five("partition", {"kind": partition.SHARE, "dataset": "twitter"}, found)
+    assert glyphs("s65-partition-share", rows) == "-(--)"
+    said = asked("s65-partition-share", rows).readings["the sort alone"]
     assert said.measured == pytest.approx(0.4)
-    assert said.direction
-    assert partition.degree_points([degrees])
+    gpu = [structs.replace(row, device="cuda") for row in rows]
+    assert glyphs("s65-partition-share", gpu) == "X(XX)"
 
 
-def test_what_is_said_of_memory() -> None:
-    rows = [ran("large", {"kind": large.PLAN, "dataset": name}) for name in ("flickr", "twitter")]
+def test_a_formula_of_bytes_is_weak_on_either_side() -> None:
+    names = ("lastfm", "reddit", "flickr", "twitter")
+    rows = [ran("large", {"kind": large.PLAN, "dataset": name}) for name in names]
     said = asked("fig6-twitter-oom", rows)
     assert said.holds
     assert "54 GB" in said.reason
-    assert "flickr" in said.reason
-    assert asked("s613-partition-not-separable", rows).holds
-    twitter = Table.of(rows[1:])
+    for name in ("fig6-twitter-oom", "s613-partition-not-separable"):
+        verdict = judged(name, rows)[1]
+        assert (verdict.glyph, verdict.source) == ("S", "projected")
+        less = [scaled(row, "memory", lambda one: one.value // 100) for row in rows]
+        assert judged(name, less)[1].glyph == "O"
+    twitter = Table.of(rows[-1:])
     assert twitter.where("parts").get() > 1
     assert twitter.where("memory", of="device", setting="parts").get() <= large.GPU_BYTES
-    assert any("OOM" in note for note in rows[1].notes)
+    assert any("OOM" in note for note in rows[-1].notes)
     assert large.memory_points(rows)
+    assert glyphs("s62-padding-blocks-baselines", [*rows, *padded(1_000)]) == "O"
+    assert glyphs("s62-padding-blocks-baselines", [*rows, *padded(40 << 30)]) == "S"
+    assert glyphs("s62-padding-blocks-baselines", padded(1_000)) == "-"
+
+
+def scaled(row: Row, metric: str, value) -> Row:
+    """The row with other values of a metric."""
+    own = [
+        structs.replace(one, value=value(one)) if one.metric == metric else one
+        for one in row.observed
+    ]
+    return structs.replace(row, observed=own)
+
+
+def padded(more: int) -> list[Row]:
+    """Steps that padding makes larger by so many bytes."""
+    found = [
+        one
+        for base, plain in fig6.NOT_PADDED.items()
+        for one in (
+            observation("memory", 10_000 + more, setting=base, method="planned"),
+            observation("memory", 10_000, setting=plain, method="planned"),
+            observation("relative_size", 7.0, setting=base, baseline="edges"),
+        )
+    ]
+    return [
+        made("fig6", {"dataset": name, "what": "padding"}, found, data={"dataset": name})
+        for name in SMALL_NAMES
+    ]
 
 
 def projected(dataset: str) -> Row:
@@ -154,15 +213,15 @@ def projected(dataset: str) -> Row:
 def test_what_is_said_of_figure_10() -> None:
     rows = [projected(name) for name in ("reddit", "lastfm")]
     rows.append(made("fig10", {"kind": fig10.SWAPS}, scaling_cells.project_swaps().observations))
-    eight = asked("fig10-8gpu", rows)
-    assert (eight.measured, eight.target, eight.evidence) == (4, 5.2, "projected")
-    assert asked("fig10-4gpu", rows).measured == 2
-    assert asked("abs-8gpu-mean-scaling", rows).target == 5.2
-    off = asked("s67-p2p-off-slowdown", rows)
-    assert off.direction
-    assert "swaps of all vertices" in off.reason
-    assert asked("s67-p2p-benefit", rows).direction
-    assert asked("fig6-8gpu-included", rows).direction
+    eight = asked("fig10-8gpu", rows).readings
+    assert {one.measured for one in eight.values()} == {4}
+    assert all(one.model for one in eight.values())
+    assert glyphs("fig10-8gpu", rows) == "S(SSS)"
+    assert glyphs("fig10-4gpu", rows) == "s(sss)"
+    assert glyphs("abs-8gpu-mean-scaling", rows) == "S(SSS)"
+    assert glyphs("s67-p2p-off-slowdown", rows) == "S(SSS)"
+    assert glyphs("s67-p2p-benefit", rows) == "S(SSS)"
+    assert glyphs("fig6-8gpu-included", rows) == "S(SSS)"
     shown = fig10.scaled_points(rows)
     assert {p["panel"] for p in shown} == {"Reddit (twin)", "LastFM (twin)"}
     assert {p["x"] for p in shown if p.get("projected")} == {1, 4, 8}
@@ -171,6 +230,19 @@ def test_what_is_said_of_figure_10() -> None:
     }  # fmt: skip
     assert fig10.byte_points(rows)
     assert "8 V100" in fig10.Fig10().answer(rows)
+
+
+def test_the_speed_of_a_v100_is_a_reading() -> None:
+    row = projected("reddit")
+
+    def at(**factors):
+        return scaled(row, "speedup", lambda one: one.value * factors.get(one.dims["setting"], 1.0))
+
+    fast = at(printed=2.0)
+    assert glyphs("s67-p2p-off-slowdown", [fast]) == "v(OSS)"
+    assert glyphs("fig10-8gpu", [at(arithmetic=0.1)]) == "v(SSO)"
+    same = scaled(row, "speedup", lambda one: 1.0)
+    assert glyphs("s67-p2p-benefit", [same]) == "u(uuu)"  # as fast is not clearly faster
 
 
 def test_ranks_over_one_rank() -> None:

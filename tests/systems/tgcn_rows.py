@@ -11,8 +11,11 @@ from paper_rows import row_of
 
 from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import Verdict, decide
+from dgbench.harness.claims.verdict import GLYPHS, Verdict, decide
 from dgbench.harness.store.row import Row
+from dgbench.lab import metrics
+from dgbench.lab.evidence import conditions
+from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Cell, Finding, RunContext
 from dgbench.systems.tgcn import PAPER
@@ -20,7 +23,18 @@ from dgbench.systems.tgcn import PAPER
 CLAIMS = {claim.id.removeprefix("tgcn-"): claim for claim in load_ledger(PAPER.ledger)}
 EXPERIMENTS = {one.name: one for one in PAPER.experiments}
 
-__all__ = ["CLAIMS", "EXPERIMENTS", "asked", "judged", "made", "observation", "ran", "smoke_rows"]
+__all__ = [
+    "CLAIMS",
+    "EXPERIMENTS",
+    "asked",
+    "five",
+    "glyphs",
+    "judged",
+    "made",
+    "observation",
+    "ran",
+    "smoke_rows",
+]
 
 
 def made(experiment: str, params: dict[str, Any], found: Iterable[Observation], **fields) -> Row:
@@ -54,7 +68,47 @@ def asked(name: str, rows: Sequence[Row]) -> Finding:
     return PAPER.checks[f"tgcn-{name}"](CLAIMS[name], rows)
 
 
-def judged(name: str, rows: Sequence[Row]) -> tuple[Finding, Verdict]:
-    """The finding and the verdict of a claim."""
-    found = asked(name, rows)
-    return found, decide(CLAIMS[name], found, twin_rule=twin_rule(f"tgcn-{name}"))
+def judged(name: str, rows: Sequence[Row], floor: float = 0.02) -> tuple[Finding, Verdict]:
+    """The finding and the verdict of a claim, under the conditions of these rows."""
+    with judging(floor) as context:
+        found = asked(name, rows)
+    if found.readings:
+        places = {
+            key: conditions(one, rows, context.reads, PAPER) for key, one in found.readings.items()
+        }
+    else:
+        places = conditions(found, rows, context.reads, PAPER)
+    rule = twin_rule(f"tgcn-{name}")
+    return found, decide(CLAIMS[name], found, places, floor=floor, twin_rule=rule)
+
+
+def glyphs(name: str, rows: Sequence[Row], floor: float = 0.02) -> str:
+    """The glyph of a claim's verdict, and in brackets those of its readings, in their order."""
+    verdict = judged(name, rows, floor)[1]
+    of = {word: glyph for glyph, word in GLYPHS.items()}
+    each = "".join(of[word] for word in verdict.readings.values())
+    return f"{verdict.glyph}({each})" if each else verdict.glyph
+
+
+def five(
+    experiment: str,
+    params: dict[str, Any],
+    found: Sequence[Observation],
+    *,
+    spread: float = 0.01,
+    count: int = 5,
+    **fields,
+) -> list[Row]:
+    """Rows of processes that differ by `spread` in what a clock gave, in their middle `found`."""
+    rows = []
+    for number in range(count):
+        by = 1 + spread * (number - (count - 1) / 2)
+        own = [
+            structs.replace(one, value=one.value * by)
+            if metrics.metric(one.metric).kind in ("time", "ratio", "rate")
+            else one
+            for one in found
+        ]
+        row = made(experiment, params, own, round=number + 1, **fields)
+        rows.append(structs.replace(row, id=f"{row.id}-{number}"))
+    return rows

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap, mark
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_ratio
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import cells_of, last_rows, mean_ratio
 from dgbench.systems.tgcn.races import (
+    PROCESSES,
     TGCN,
-    checks_of,
-    loss_gap,
+    compare_first,
     observe_report,
     opened,
-    start_checks,
     take_turns,
     task_of,
 )
@@ -32,7 +32,7 @@ SHOWN: Final = {
     "full": ("lastfm", "reddit", "flickr", "wikipedia"),
     "paper": ("lastfm", "reddit", "flickr", "wikipedia"),
 }
-TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
+TURNS: Final = {"smoke": 1, "quick": 2, "full": 4, "paper": 6}
 EVENTS: Final = {"smoke": 1500, "quick": 5000, "full": 100_000, "paper": 400_000}
 """First events that are kept; a scan for every draw takes long on more."""
 DEVICES: Final = 4
@@ -64,7 +64,11 @@ class Ablation(Grid):
     )
     claims = ("tgcn-s65-ablation-order",)
     axes: ClassVar = {"dataset": SHOWN}
+    repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [self.cell(one, preset, turns=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)
@@ -72,7 +76,7 @@ class Ablation(Grid):
     def figures(self) -> list[FigureSpec]:
         return [
             chart("speedup", "tgcn_ablation", "One technique after the other, over none", points,
-                baseline_label="all off", xlabel="speed-up over all off", interval=TURN_INTERVAL),
+                baseline_label="all off", xlabel="speed-up over all off", interval=ROUND_INTERVAL),
             chart("frontier", "tgcn_memory",
                 "What device memory buys, one technique after the other", memory_points,
                 ylabel="edges/s", xlabel="memory of the devices"),
@@ -83,13 +87,14 @@ class Ablation(Grid):
         if not found:
             return ""
         row = found[-1]
-        words = [f"{step} {gain([row], step).value:.2f}x" for step in STEPS[1:]]
+        mine = rows_of(found, dataset=row.params["dataset"])
+        words = [f"{step} {gain(mine, step).value:.2f}x" for step in STEPS[1:]]
         return f"Over all off, adding up on {panel(row)}: {', '.join(words)}."
 
 
 def gain(rows: Rows, step: str, baseline: str = STEPS[0]) -> Ratio:
-    """Speedup of a step of the ladder, over all rows."""
-    found = ratio_of(Table.of(rows).where("speedup", setting=step, baseline=baseline))
+    """Geometric mean over graphs of the speedups of a step of the ladder."""
+    found = mean_ratio(Table.of(rows).where("speedup", setting=step, baseline=baseline), "dataset")
     assert found is not None, step
     return found
 
@@ -123,7 +128,7 @@ def measure(name: str, context: RunContext) -> Measurement:
             for counter, metric in COUNTS.items():
                 each = runner.trainer.meter.counters[counter] // turns
                 found.observe(metric, each, setting=step)
-        checks = checks_of(runners) if context.round == 1 else []
+        compare_first(found, context, task, data, runners)
     for step, before in zip(STEPS[1:], STEPS, strict=False):
         for baseline, slow in ((STEPS[0], STEPS[0]), (BEFORE, before)):
             observe_ratio(
@@ -131,17 +136,16 @@ def measure(name: str, context: RunContext) -> Measurement:
             )
     for metric, count in (("turns", turns), ("edges", data.train_end), ("devices", DEVICES)):
         found.observe(metric, count)
-    started = start_checks(task, data, context.device)
-    found.checks, found.deviation = [*started, *checks], loss_gap(started)
     return found
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Every step over all off, a panel for each graph."""
     found = []
-    for row in rows_of(rows, experiment=NAME):
+    for cell in cells_of(rows_of(rows, experiment=NAME)):
+        row = cell[-1]
         for step in STEPS[1:]:
-            ratio = gain([row], step)
+            ratio = gain(cell, step)
             found.append(
                 {
                     "panel": panel(row),
@@ -151,10 +155,10 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                     "value": ratio.value,
                     "low": ratio.low,
                     "high": ratio.high,
-                    "n": number(row, "turns"),
+                    "n": ratio.n,
                     "twin": ratio.twin,
                     "deviation": ratio.deviation,
-                    "row_ids": [row.id],
+                    "row_ids": ratio.rows,
                 }
             )
     return found + [
@@ -175,7 +179,7 @@ def memory_points(rows: Rows) -> list[dict[str, Any]]:
             rate=1 / number(row, "edge_time", setting=step),
             base=step == STEPS[0],
         )
-        for row in rows_of(rows, experiment=NAME)
+        for row in last_rows(rows, NAME)
         for step in STEPS
     ]
     return found + [

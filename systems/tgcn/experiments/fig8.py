@@ -10,9 +10,11 @@ from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.threads import one_thread
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import last_rows, mean_ratio
 from dgbench.systems.tgcn.frontier import REPLACED
 from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
+from dgbench.systems.tgcn.races import PROCESSES
 from dgbench.systems.tgcn.single_draws import (
     HALF,
     READY,
@@ -64,8 +66,12 @@ class Fig8(Grid):
         "tgcn-s3-tree-height-example",
     )
     axes: ClassVar = {"weights": WEIGHTS}
+    repeats: ClassVar = PROCESSES
     group = "{weights}"
     timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [self.cell(one, preset, turns=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
@@ -117,10 +123,15 @@ def draw_times(row: Any, method: str, setting: str) -> dict[int, float]:
     return Table.of([row]).where("sampling_time", method=method, setting=setting).numbers("size")
 
 
-def growth_of(row: Any, method: str, setting: str) -> dict[int, Ratio]:
-    """Growth of a draw's time over the size before, by size."""
-    found = Table.of([row]).where("growth", method=method, setting=setting).by("size")
+def growth_of(rows: Rows, method: str, setting: str) -> dict[int, Ratio]:
+    """Growth of a draw's time over the size before, by size, over all processes."""
+    found = Table.of(rows).where("growth", method=method, setting=setting).by("size")
     return {size: ratio for size in sorted(found) if (ratio := ratio_of(found[size])) is not None}
+
+
+def per_decade(rows: Rows, method: str, setting: str) -> Ratio | None:
+    """Factor of a draw's time for ten times the set, geometric mean over the sizes."""
+    return mean_ratio(Table.of(rows).where("growth", method=method, setting=setting), "size")
 
 
 def counted(row: Any, method: str, what: str, setting: str = READY) -> dict[int, float]:
@@ -133,7 +144,7 @@ def counted(row: Any, method: str, what: str, setting: str = READY) -> dict[int,
 def time_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: seconds of a draw by size, a panel for each way to count a draw."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
+    for row in last_rows(rows, NAME):
         weights = row.params["weights"]
         words = "" if weights == "equal" else f", weights like {weights}"
         for setting, title in PANELS.items():
@@ -165,7 +176,7 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `correctness`: half of the largest set that every method drew from, a panel for
     each kind of weights. That no element came twice was checked as draws were counted."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
+    for row in last_rows(rows, NAME):
         drawn = draw_times(row, LINEAR[0], HALF)
         if not drawn:
             continue
@@ -195,7 +206,7 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
 def count_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: what a draw touches, by size."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
+    for row in last_rows(rows, NAME):
         weights = row.params["weights"]
         for method in TITLES:
             steps, read = (counted(row, method, what) for what in ("steps", "read"))

@@ -18,11 +18,13 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_degrees,
     measure_fill,
     measure_share,
+    measure_sort,
 )
+from dgbench.systems.tgcn.races import PROCESSES
 from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
 
 NAME: Final = "partition"
-FILL, DEGREES, SHARE = "fill", "degrees", "share"
+FILL, DEGREES, SORT, SHARE = "fill", "degrees", "sort", "share"
 SHOWN: Final = {
     "smoke": ("lastfm", "college-msg"),
     "quick": (*TWIN_NAMES, *HELD_NAMES),
@@ -47,25 +49,36 @@ class Partition(Grid):
         "one thread, and beside an epoch of training here."
     )
     claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
+    sources: ClassVar = {"portion": "counted"}
     group = ""
+    repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         yield from ({"kind": FILL, "dataset": n} for n in SHOWN.get(preset, SHOWN["full"]))
         yield {"kind": SHARE, "dataset": TRAINED}
         yield {"kind": DEGREES}
+        yield {"kind": SORT}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
+        # Fill is counted; what is timed needs processes.
         return [
-            self.cell(one, preset, group="/".join(one.values()))
+            self.cell(
+                one,
+                preset,
+                group="/".join(one.values()),
+                turns=True,
+                **({"repeats": 1} if one["kind"] in (FILL, DEGREES) else {}),
+            )
             for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = str(cell.params["kind"])
         with one_thread():
-            if kind == DEGREES:
-                return measure_degrees(*SYNTHETIC.get(context.preset, SYNTHETIC["full"]))
+            if kind in (DEGREES, SORT):
+                size = SYNTHETIC.get(context.preset, SYNTHETIC["full"])
+                return (measure_degrees if kind == DEGREES else measure_sort)(*size)
             work = {FILL: measure_fill, SHARE: measure_share}[kind]
             return work(str(cell.params["dataset"]), context)
 
@@ -157,8 +170,11 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
                     {"series": series, "x": skew, "y": by_skew[skew], "counted": True,
                      "row_ids": [row.id]}
                 )  # fmt: skip
-            value = sort_time(row, skew)
-            points.append({"series": "time", "x": skew, "y": value, "row_ids": [row.id]})
+    points += [
+        {"series": "time", "x": skew, "y": sort_time(row, skew), "row_ids": [row.id]}
+        for row in last_rows(rows, NAME, kind=SORT)
+        for skew in SKEWS
+    ]
     return points + [
         {"series": "time", "x": 0.0, "failed": failed(row)}
         for row in failures(rows, NAME, kind=DEGREES)

@@ -61,6 +61,7 @@ class Schedule(Grid):
         "tgcn-s41-hbm-embeddings-cut-traffic",
         "tgcn-s1-nvlink-faster-than-pcie",
     )
+    sources: ClassVar = {"part_time": "projected"}
     group = ""
     timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 900}
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio
+
 Rows = Sequence[Any]
 Fields = dict[str, Any]
 
@@ -22,3 +24,35 @@ def geometric_mean(values: Iterable[float]) -> float:
     """The geometric mean."""
     every = list(values)
     return math.exp(sum(map(math.log, every)) / len(every))
+
+
+def beyond(ratio: Ratio, bar: float) -> int:
+    """1 if a ratio's interval lies above a bar by more than the noise floor, -1 if below, else 0.
+
+    Without an interval the value decides nothing.
+    """
+    if ratio.low is None or ratio.high is None:
+        return 0
+    wide = 1 + ratio.floor
+    return 1 if ratio.low > bar * wide else -1 if ratio.high * wide < bar else 0
+
+
+def decided(sides: Iterable[int]) -> Fields:
+    """Fields of a statement on several comparisons: it holds where all are for it, does not where
+    one is against it, and is undecided elsewhere.
+
+    Args:
+        sides: 1 of a comparison for the statement, -1 against it, 0 inside the noise.
+    """
+    every = list(sides)
+    return {"holds": min(every) > 0, "undecided": 0 in every and -1 not in every}
+
+
+def shown(ratio: Ratio) -> Fields:
+    """Fields that show a ratio: value, interval and processes."""
+    return {
+        "measured": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "processes": ratio.processes,
+    }

@@ -1,23 +1,34 @@
-"""Findings on single draws: sections 2.3, 2.4 and 3, Figure 8."""
+"""Findings on single draws: sections 2.3, 2.4 and 3, Figure 8.
+
+Which form of inverse transform sampling (ITS) the paper means, and whether bipartite region search
+(BRS) works on a set or on a frontier, is not said: every form is a reading.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.paper import Claim
+from dgbench.lab.paper import Check, Claim
 from dgbench.lab.table import Table, number
-from dgbench.lab.verbs import Judge, last, rows_with
+from dgbench.lab.verbs import Judge, last, readings, rows_with, says
 from dgbench.systems.tgcn.experiments import fig8
-from dgbench.systems.tgcn.experiments.fig8 import HALF, READY, REPLACED, counted, growth_of
-from dgbench.systems.tgcn.findings.common import Fields, Rows, geometric_mean, multiple
-from dgbench.systems.tgcn.methods import TITLES as METHODS
+from dgbench.systems.tgcn.experiments.fig8 import (
+    HALF,
+    READY,
+    REPLACED,
+    counted,
+    growth_of,
+    per_decade,
+)
+from dgbench.systems.tgcn.findings.common import Fields, Rows, beyond, decided, shown
 
 NEEDS_FIG8: Final = "needs the experiment fig8"
 DRAWN = rows_with(fig8.NAME, NEEDS_FIG8, last, weights="equal")
-"""The row of equal weights, which has the frontiers too."""
+"""The last row of equal weights, which has the frontiers too: all processes count the same."""
+TIMED = rows_with(fig8.NAME, NEEDS_FIG8, weights="equal")
 ALL_DRAWN = rows_with(fig8.NAME, NEEDS_FIG8)
 LITTLE: Final = 2.0
 """Factor of a draw's time for ten times the set, up to which it rises only a little."""
@@ -25,26 +36,17 @@ STRONG: Final = 3.0
 """Factor from which it grows strongly; linear is 10, its root 3.2."""
 NEAR: Final = 2.0
 """Factor up to which counts are proportional to the set."""
-FORMS: Final = {
+ITS_FORMS: Final = {
     "ITS scan": ("its_linear", READY),
     "ITS list": ("its_list", HALF),
     "ITS rebuild": ("its_rebuild", READY),
     "ITS bitmap": ("its_bitmap", READY),
-    "BRS, frontier": ("brs", REPLACED),
-    "BRS, set": ("brs", READY),
 }
-"""Interpretations of ITS and BRS. A list of the taken is short until much of the set is drawn."""
+"""Forms of ITS. A list of the taken is short until much of the set is drawn."""
+BRS_FORMS: Final = {"BRS on a frontier": ("brs", REPLACED), "BRS on a set": ("brs", READY)}
+FORMS: Final = {**ITS_FORMS, **BRS_FORMS}
 
-
-def per_decade(growth: Mapping[int, Ratio]) -> float | None:
-    """Factor of a draw's time for ten times the set, on average; None where nothing was raced."""
-    return geometric_mean(one.value for one in growth.values()) if growth else None
-
-
-def growth_by_form(row: Any) -> dict[str, float]:
-    """`per_decade` of each form of ITS and BRS."""
-    known = {name: per_decade(growth_of(row, *form)) for name, form in FORMS.items()}
-    return {name: factor for name, factor in known.items() if factor is not None}
+Form = tuple[str, str]
 
 
 def sis_flat(claim: Claim, rows: Rows) -> Fields:
@@ -52,42 +54,52 @@ def sis_flat(claim: Claim, rows: Rows) -> Fields:
     measured: dict[str, str] = {}
     ratios: list[Ratio] = []
     for setting, words in ((READY, "tree ready"), (HALF, "built for half")):
-        growth = growth_of(rows[0], "sis", setting)
+        growth = growth_of(rows, "sis", setting)
         ratios += growth.values()
         measured[words] = ", ".join(f"{r.value:.2f}x to {n:,}" for n, r in growth.items())
     return {
         "measured": measured,
-        "holds": all((r.value if r.low is None else r.low) <= LITTLE for r in ratios),
-        "direction": max(r.value for r in ratios) <= STRONG,
-        "reason": f"for ten times the elements; little is up to {LITTLE:g}x, noise allowed for",
+        "reason": f"for ten times the elements; little is up to {LITTLE:g}x",
+        **decided(-beyond(one, LITTLE) for one in ratios),
     }
 
 
-def others_grow(claim: Claim, rows: Rows) -> Fields:
-    """The same for every form of ITS and for BRS on a set and on a frontier."""
-    factors = growth_by_form(rows[0])
-    flat = [name for name, factor in factors.items() if factor < STRONG]
-    return {
-        "measured": {name: multiple(factor, ".1f") for name, factor in factors.items()},
-        "holds": not flat,
-        "direction": len(flat) < len(factors),
-        "reason": f"for ten times the elements; not {', '.join(flat)}" if flat else "",
-    }
+def grows(form: Form) -> Judge:
+    """Growth of a draw of a form of ITS or BRS for ten times the set."""
+
+    def judge(claim: Claim, rows: Rows) -> Fields | None:
+        ratio = per_decade(rows, *form)
+        if ratio is None:
+            return None
+        reason = f"for ten times the elements; a lot is {STRONG:g}x and more"
+        return {**shown(ratio), "reason": reason, **decided([beyond(ratio, STRONG)])}
+
+    return judge
 
 
-def scales_best(claim: Claim, rows: Rows) -> Fields:
-    """Growth of SIS against that of every form."""
-    own = per_decade(growth_of(rows[0], "sis", READY))
-    assert own is not None
-    factors = growth_by_form(rows[0])
-    better = [name for name, factor in factors.items() if factor <= own]
-    return {
-        "measured": {name: multiple(factor) for name, factor in {"SIS": own, **factors}.items()},
-        "holds": not better,
-        "direction": len(better) < len(factors) / 2,
-        "reason": "for ten times the elements"
-        + (f"; {', '.join(better)} no worse" if better else ""),
-    }
+def scales_better(form: Form) -> Judge:
+    """Growth of a draw of a form of ITS or BRS against that of SIS."""
+
+    def judge(claim: Claim, rows: Rows) -> Fields | None:
+        own, other = per_decade(rows, "sis", READY), per_decade(rows, *form)
+        if own is None or other is None:
+            return None
+        return {
+            "measured": f"{other.value:.2f}x, SIS {own.value:.2f}x",
+            "reason": "for ten times the elements",
+            "processes": min(own.processes, other.processes),
+            **decided([other.against(own)]),
+        }
+
+    return judge
+
+
+others_grow: Final[Check] = readings(
+    **{name: says(TIMED, grows(form)) for name, form in FORMS.items()}
+)
+scales_best: Final[Check] = readings(
+    **{name: says(TIMED, scales_better(form)) for name, form in FORMS.items()}
+)
 
 
 def proportional(touched: Mapping[int, float]) -> bool:
@@ -106,35 +118,48 @@ def by_size(touched: Mapping[int, float]) -> str:
     return ", ".join(f"{count:.3g} of {size:,}" for size, count in touched.items())
 
 
+def work_of(rows: Rows, form: Form) -> dict[int, float]:
+    """Nodes and elements that a draw of a form passes, by size."""
+    steps, read = (counted(rows[0], form[0], what, form[1]) for what in ("steps", "read"))
+    return {size: steps[size] + read[size] for size in steps}
+
+
 def brs_linear(claim: Claim, rows: Rows) -> Fields | None:
     """Elements that a step of BRS on a frontier reads."""
-    read, steps = counted(rows[0], "brs", "read", REPLACED), counted(rows[0], "brs", "steps")
+    read = counted(rows[0], "brs", "read", REPLACED)
     if not read:
         return None
     return {
         "measured": f"elements read a step: {by_size(read)}",
         "holds": proportional(read),
         "reason": "the prefix sums of a frontier are formed anew after each step; on a set that "
-        f"nothing enters a draw reads none and takes {by_size(steps)} steps",
+        f"nothing enters a draw takes {by_size(work_of(rows, BRS_FORMS['BRS on a set']))}",
     }
 
 
-def its_linear(claim: Claim, rows: Rows) -> Fields:
-    """Elements that a draw reads, by form of ITS."""
+def linear(form: Form) -> Judge:
+    """Count what a draw of a form of ITS passes, against the size of the set."""
 
-    def half(method: str, what: str) -> float:
-        each = counted(rows[0], method, what, HALF)
-        return each[max(each)]
+    def judge(claim: Claim, rows: Rows) -> Fields | None:
+        work = work_of(rows, form)
+        if not work:
+            return None
+        redraws = counted(rows[0], form[0], "redraws", HALF)
+        return {
+            "measured": f"nodes and elements a draw: {by_size(work)}",
+            "holds": proportional(work),
+            "reason": f"half a set needs {1 + redraws[max(redraws)]:.2f} numbers a draw",
+        }
 
-    read = counted(rows[0], "its_linear", "read")
-    return {
-        "measured": f"elements read a draw by a scan: {by_size(read)}",
-        "holds": proportional(read),
-        "reason": "so it is with a scan, with a list of what is taken "
-        f"({half('its_list', 'read'):.3g} read a draw) and with sums formed anew; with a bitmap "
-        f"half a set of equal weights needs {1 + half('its_bitmap', 'redraws'):.2f} numbers a draw "
-        f"and no reading, with alias tables {1 + half('alias', 'redraws'):.2f}",
+    return judge
+
+
+its_linear: Final[Check] = readings(
+    **{
+        name: says(DRAWN, linear(form))
+        for name, form in {**ITS_FORMS, "alias tables": ("alias", READY)}.items()
     }
+)
 
 
 def levels(of: str) -> Judge:
@@ -152,28 +177,33 @@ def levels(of: str) -> Judge:
     return judge
 
 
-def total_complexity(claim: Claim, rows: Rows) -> Fields:
-    """Steps of a draw of SIS, and what draws of ITS and steps of BRS read."""
-    row = rows[0]
-    own = counted(row, "sis", "steps")
-    forms = {
-        METHODS[name]: proportional(counted(row, name, "read"))
-        for name in ("its_linear", "its_rebuild", "its_bitmap")
+def total_of(its: Form, brs: Form) -> Judge:
+    """Steps of a draw of SIS, and what a draw of forms of ITS and BRS passes."""
+
+    def judge(claim: Claim, rows: Rows) -> Fields | None:
+        own = counted(rows[0], "sis", "steps")
+        others = [work_of(rows, form) for form in (its, brs)]
+        if not all(others):
+            return None
+        return {
+            "measured": {
+                name: by_size(each)
+                for name, each in zip(("SIS", "ITS", "BRS"), (own, *others), strict=True)
+            },
+            "holds": logarithmic(own, 2) and all(map(proportional, others)),
+            "reason": "search and change of SIS; building its tree is linear and comes on top",
+        }
+
+    return judge
+
+
+_FRONTIER, _SET = BRS_FORMS
+total_complexity: Final[Check] = readings(
+    **{
+        f"{name}, {brs}": says(DRAWN, total_of(ITS_FORMS[name], BRS_FORMS[brs]))
+        for name, brs in [*((name, _FRONTIER) for name in ITS_FORMS), ("ITS scan", _SET)]
     }
-    forms["BRS, frontier"] = proportional(counted(row, "brs", "read", REPLACED))
-    forms["BRS, set"] = proportional(counted(row, "brs", "read"))
-    flat = [name for name, linear in forms.items() if not linear]
-    return {
-        "measured": {
-            "SIS": f"{by_size(own)} levels",
-            "linear": ", ".join(name for name, linear in forms.items() if linear),
-            "not linear": ", ".join(flat) or "none",
-        },
-        "holds": logarithmic(own, 2) and not flat,
-        "direction": logarithmic(own, 2) and len(flat) < len(forms),
-        "reason": "search and change of SIS; building its tree is linear and comes on top. Which "
-        "form of ITS is meant is not said",
-    }
+)
 
 
 def no_repeats(claim: Claim, rows: Rows) -> Fields:
