@@ -56,10 +56,8 @@ QUICK = (
     *(("hepth", "tgcn_model", "plain", kind) for kind in KINDS),
     ("flickr", "evolvegcn", "arena", "ladder"),
     ("covid19-england", "evolvegcn", "arena", "removed"),
-    ("hepth", "evolvegcn", "plain", "removed"),
     ("flickr", "evolvegcn", "plain", "removed"),
     ("covid19-england", "evolvegcn", "plain", "removed"),
-    ("covid19-england", "tgcn_model", "plain", "removed"),
     ("pems08", "mpnn_lstm", "plain", "removed"),
 )
 GRAPHS = {

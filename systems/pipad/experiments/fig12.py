@@ -51,7 +51,7 @@ WORKERS = 80
 """Workers that the CPU's analogue hands out items to: multiprocessors of the paper's V100."""
 REPEATS = 7
 TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
-BUDGETS = 3.0
+BUDGETS = 1.5
 """Budgets of a process that one process may take: both formats share it."""
 TRAINED = {
     "smoke": (("hepth", "evolvegcn"),),
@@ -183,10 +183,15 @@ class Fig12(Grid):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         cells = [
-            self.cell({"part": "balance", "dataset": name}, preset, group=f"balance/{name}")
+            self.cell(
+                {"part": "balance", "dataset": name},
+                preset,
+                group=f"balance/{name}",
+                repeats=1 if preset == "smoke" else 5,
+            )
             for name in by_preset(FEW, preset)
         ]
-        rounds = 5 if preset in ("full", "paper") else 1
+        rounds = 1 if preset == "smoke" else 5
         for dataset, model in by_preset(TRAINED, preset):
             params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
             cells.append(self.cell(params, preset, group=f"train/{model}", repeats=rounds))

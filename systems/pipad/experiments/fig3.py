@@ -54,8 +54,8 @@ class Fig3(Grid):
         "On CUDA: time of copies over the time of copies and compute, by stream events, and "
         "NVML's share of active multiprocessors. On a CPU the bytes that a device would be sent "
         "are copied into a separate arena and the share is the time that these copies block a "
-        "step. Memory stands for the link and cores for a device, so the share is an analogue and "
-        "its size says nothing about PCIe; the bytes are exact."
+        "step. Memory stands for the link and cores for a device, so the share is a proxy, weak "
+        "evidence for the paper's number as against it; the bytes are exact."
     )
     axes = {"dataset": GRAPHS, "model": MODELS}
     fixed = {"system": "pygt"}

@@ -112,8 +112,8 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], ComputeTimeSplit]:
         if not any(part in seconds for part in LAYERS):
             continue
         untold = plain.get(key, Table())
-        total = fmean(fmean(one.of.samples) for one in untold) if untold else None
-        samples = table.where("step_time")[-1].of.samples
+        total = fmean(fmean(one.samples) for one in untold) if untold else None
+        samples = table.where("step_time")[-1].samples
         steps = row.warmup + len(samples) - 1  # the first one is not in the phases
         phases = {name: spent / steps for name, spent in seconds.items()}
         # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.
