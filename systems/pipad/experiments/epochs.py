@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from dgbench.lab.charts import sweep, titled, why_not
-from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import ids
+from dgbench.lab.charts import interval, sweep, titled, why_not
+from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.verbs import observed
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import checked_after, open_trainer
@@ -35,7 +33,8 @@ TRAINED = {
     "quick": (("flickr", "evolvegcn"), *(("covid19-england", model) for model in MODELS)),
     None: [(graph.name, model) for graph in ALL for model in MODELS],
 }
-EPOCH_TIMES = observed("epochs", "epoch_time")
+ALL_EPOCHS = "all"
+RELATIVE_COSTS = observed("epochs", "slowdown", baseline=ALL_EPOCHS)
 
 Key = tuple[str, str, str]
 """Dataset, model and third."""
@@ -50,23 +49,8 @@ def thirds(times: Sequence[float]) -> dict[str, float]:
 
 def relative_costs(rows: Sequence[Any]) -> dict[Key, Ratio]:
     """Median epoch of each third over that of all epochs, by workload; pairs are processes."""
-    found: dict[Key, Ratio] = {}
-    for key, table in EPOCH_TIMES(rows).by("dataset", "model").items():
-        sides: dict[str, tuple[list[float], list[float]]] = {}
-        for one in table:
-            if len(one.samples) < MIN_EPOCHS:
-                continue
-            for part, seconds in thirds(one.samples).items():
-                above, below = sides.setdefault(part, ([], []))
-                above.append(seconds)
-                below.append(median(one.samples))
-        for part, pair in sides.items():
-            pooled = pooled_ratio([pair])
-            found[(*key, part)] = Ratio(
-                pooled.value, pooled.low, pooled.high, pooled.n, ids(table.rows),
-                processes=len(pair[0]),
-            )  # fmt: skip
-    return found
+    found = RELATIVE_COSTS(rows).by("dataset", "model", "setting")
+    return {key: one for key, table in found.items() if (one := ratio_of(table)) is not None}
 
 
 def cost_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -78,8 +62,7 @@ def cost_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         point = {"panel": MODEL_TITLES[model], "x": titled(BY_NAME[dataset].title, here)}
         for part in PARTS:
             if ratio := found.get((dataset, model, part)):
-                place = {"y": ratio.value, "low": ratio.low, "high": ratio.high}
-                points.append({**point, "series": part, **place, "row_ids": ratio.rows})
+                points.append({**point, "series": part, **interval(ratio)})
             else:
                 points.append({**point, "series": part, "failed": why_not(here)})
     return points
@@ -125,6 +108,9 @@ class Epochs(Grid):
             checks=checked_after(system, trainer, task, context),
         )
         measured.observe("epoch_time", median(seconds), samples=seconds)
+        for part, third in thirds(seconds).items():
+            cost = third / median(seconds)
+            measured.observe("slowdown", cost, setting=part, baseline=ALL_EPOCHS)
         measured.observe("frames", trainer.num_frames)
         trainer.close()
         return measured

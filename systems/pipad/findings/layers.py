@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from math import exp, hypot, log
-from statistics import fmean
 from typing import Any
 
-from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import ids, missing, on_gpu
-from dgbench.lab.table import Table
+from dgbench.lab.compare import Ratio, ratio
+from dgbench.lab.evidence import missing, on_gpu
+from dgbench.lab.table import Entry, Table, observation
 from dgbench.lab.verbs import Contest, factor, larger, mean
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.pipad.experiments.fig11 import RACE as LAYER
@@ -126,32 +122,13 @@ def counted_balance(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def shrinks(rows: Rows, **sizes: bool) -> dict[str, Ratio]:
-    """Gap of CSR over that of slices by graph; pairs are processes."""
-    sides: dict[str, tuple[list[float], list[float], list[Any]]] = {}
-    for row in rows:
-        name = row.params["dataset"]
-        if sizes and BY_NAME[name].small != sizes["small"]:
-            continue
-        above, below, used = sides.setdefault(name, ([], [], []))
-        above.append(gap(row, None))
-        below.append(gap(row, CAP))
-        used.append(row)
-    found = {}
-    for name, (above, below, used) in sides.items():
-        one = pooled_ratio([(above, below)])
-        found[name] = Ratio(one.value, one.low, one.high, one.n, ids(used), processes=len(used))
-    return found
-
-
-def mean_of(found: Mapping[str, Ratio]) -> Ratio | None:
-    """Geometric mean of ratios of graphs, with the noise inside them."""
-    known = [one for one in found.values() if one.low is not None and one.high is not None]
-    if not known:
-        return None
-    middle = fmean(log(one.value) for one in found.values())
-    half = hypot(*(log(one.high / one.low) / 2 for one in known)) / len(known)
-    return Ratio(exp(middle), exp(middle - half), exp(middle + half), len(known))
+def shrink(rows: Rows) -> Ratio | None:
+    """Gap of CSR over that of slices, pooled over the graphs of these rows."""
+    gaps = [
+        Table(Entry(row, observation("imbalance", gap(row, cap), format=kind)) for row in rows)
+        for cap, kind in ((None, "csr"), (CAP, "sliced"))
+    ]
+    return ratio(*gaps)
 
 
 def load_balance(claim: Claim, rows: Rows) -> Finding:
@@ -162,10 +139,18 @@ def load_balance(claim: Claim, rows: Rows) -> Finding:
     timed = balances(rows)
     if not timed:
         return counted_balance(claim, rows)
-    found = shrinks(timed)
+    graphs = dict.fromkeys(row.params["dataset"] for row in timed)
+    found = {
+        name: one
+        for name in graphs
+        if (one := shrink([r for r in timed if r.params["dataset"] == name])) is not None
+    }
     sides = {name: one.side for name, one in found.items()}
     worse = sorted(BY_NAME[name].title for name, side in sides.items() if side < 0)
-    small, large = (mean_of(shrinks(timed, small=s)) for s in (True, False))
+    small, large = (
+        shrink([r for r in timed if BY_NAME[r.params["dataset"]].small == size])
+        for size in (True, False)
+    )
     order = large.against(small) if small is not None and large is not None else 0
     remark = f"not on {', '.join(worse)}" if worse else "actual over balanced time, CSR over slices"
     if small is not None and large is not None:
