@@ -18,7 +18,7 @@ from dgbench.systems.pipad.findings.common import Rows, resting
 MODEL = "counting model of loads"
 SAVED = observed("memory", "saving")
 MIN_SECONDS, MAX_SECONDS = 1.0, 60.0
-"""What counts as seconds; from a minute on one would say minutes."""
+"""Bounds of what counts as seconds; from a minute on one would say minutes."""
 
 
 def knee(found: Table, metric: str) -> int:
