@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.charts import chart, failed, first_failed, interval, step_times, sweep
+from dgbench.lab.charts import chart, failed, first_failed, interval, step_times, sweep, titled
 from dgbench.lab.charts import speedups as speedups_of
 from dgbench.lab.grid import TrainingRace
 from dgbench.lab.verbs import Race
@@ -69,12 +69,14 @@ def factor_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     points = []
     for where in sorted(RACE.workloads(rows), key=lambda where: order(**where)):
         key = tuple(where.values())
-        point = {"panel": MODEL_TITLES[where["model"]], "x": BY_NAME[where["dataset"]].title}
+        here = [r for r in RACE.timed(rows) if where.items() <= r.params.items()]
+        title = titled(BY_NAME[where["dataset"]].title, here)
+        point = {"panel": MODEL_TITLES[where["model"]], "x": title}
         for name, sides in contests.items():
             if ratio := each[name].get(key):
                 points.append({**point, "series": name, **interval(ratio)})
                 continue
-            bad = first_failed(RACE.timed(rows), system=sides, **where)
+            bad = first_failed(here, system=sides)
             reason = failed(bad) if bad else "skipped: not run"
             points.append({**point, "series": name, "failed": reason})
     return points
