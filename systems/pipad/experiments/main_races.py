@@ -31,7 +31,7 @@ TRAINING = MainRace(
         ),
         RaceComparison(
             subject="PiPAD with the paper's techniques alone",
-            rival="our engine without any of them",
+            rival="its own engine with all techniques off",
             systems=(PAPERS, BARE),
             ratio=paired_systems(BARE, PAPERS, "end_to_end_time"),
             fairer=True,
