@@ -263,28 +263,38 @@ def spread(low: Contest, high: Contest | None = None) -> Check:
 
 
 def best_everywhere(race: Race, contender: str, rivals: Sequence[str]) -> Check:
-    """`contender` ahead of each rival on every workload."""
+    """`contender` ahead of each rival on every workload where it met all of them.
+
+    Rivals that met it nowhere were not planned. A workload where a rival is missing is not won,
+    and lost only to those that ran.
+    """
 
     def check(claim: Claim, rows: Rows) -> Finding:
         found = {rival: race(rival, contender).each(rows) for rival in rivals}
+        found = {rival: each for rival, each in found.items() if each}
         used = [one for each in found.values() for one in each.values()]
         if not used:
             return missing(race.none)
         sides: dict[Key, int] = {}
-        for each in found.values():
-            for key, one in each.items():
-                sides[key] = min(sides.get(key, 1), one.side)
+        for key in dict.fromkeys(key for each in found.values() for key in each):
+            met = [each[key].side for each in found.values() if key in each]
+            if len(met) == len(found) or min(met) < 0:
+                sides[key] = min(met)
+        if not sides:
+            return missing(race.none)
+        absent = len(race.workloads(rows)) - len(sides)
         label = race(contender, contender).label
         lost, level = (
             sorted(label(k) for k, side in sides.items() if side == at) for at in (-1, 0)
         )
         remarks = [f"not on {'; '.join(lost)}"] if lost else []
         remarks += [f"inside the noise on {'; '.join(level)}"] if level else []
+        remarks += [f"missing on {absent} more"] if absent else []
         won = sum(side > 0 for side in sides.values())
         return race.finding(
             rows,
             used,
-            measured=f"{won} of {len(race.workloads(rows))} workloads",
+            measured=f"{won} of {len(sides)} workloads",
             holds=not lost,
             undecided=bool(level) and not lost,
             reason=", ".join(remarks),
@@ -354,10 +364,11 @@ def equals(selection: Selection, of: Callable[[Table], Any], said: str = "") -> 
     return check
 
 
-def average(selection: Selection, said: str = "", *, scale: float = 1.0) -> Check:
+def average(selection: Selection, said: str = "", *, scale: float = 1.0, model: str = "") -> Check:
     """The mean of the observations against a printed number.
 
     Args:
+        model: that the observations were computed with, see `Finding`.
         said: remark; {n} in it is how many observations there are.
         scale: factor from the metric's unit to the claim's: 100 where it is percent of a share.
     """
@@ -369,7 +380,7 @@ def average(selection: Selection, said: str = "", *, scale: float = 1.0) -> Chec
         value = scale * sum(found.values) / len(found)
         return finding(
             found.rows, measured=value, target=float(claim.value), direction=value > 0,
-            reason=said.format(n=len(found)),
+            reason=said.format(n=len(found)), model=model,
         )  # fmt: skip
 
     return check

@@ -25,14 +25,16 @@ class VerdictChange:
 
     Attributes:
         paper, claim: where it stands. before: verdict of the first edition, with the evidence that
-            its check named. after: today's verdict. why: the rule that made the difference.
+            its check named. after: today's verdict. rule: that made the difference.
+        here: what it found, in words, or "".
     """
 
     paper: str
     claim: str
     before: str
     after: str
-    why: str
+    rule: str
+    here: str
 
 
 @cache
@@ -56,35 +58,35 @@ def changes(verdicts: Iterable[tuple[str, Any, Verdict]]) -> list[VerdictChange]
         before, evidence = known[claim.id]
         if before != verdict.verdict:
             said = before if evidence == "none" else f"{before} ({evidence})"
-            why = reason(before, verdict)
-            found.append(VerdictChange(paper, claim.id, said, verdict.verdict, why))
+            rule, here = reason(before, verdict)
+            found.append(VerdictChange(paper, claim.id, said, verdict.verdict, rule, here))
     return found
 
 
-def reason(before: str, verdict: Verdict) -> str:
-    """The rule that turned a verdict of the first edition into today's."""
-    lacks = f": {', '.join(verdict.lacks)}" if verdict.lacks else ""
+def reason(before: str, verdict: Verdict) -> tuple[str, str]:
+    """The rule that turned a verdict of the first edition into today's, and what it found here."""
+    lacks = ", ".join(verdict.lacks)
     match verdict.glyph:
         case "=":
-            return f"no measurement can decide it: {verdict.reason.partition(';')[0]}"
+            return "no measurement can decide it", verdict.reason
         case "v":
-            return "the kindest of several interpretations had been taken"
+            return "the kindest of several interpretations had been taken", verdict.reason
         case "-":
-            return f"what was taken as evidence is none: {verdict.reason.partition(';')[0]}"
+            return "what was taken as evidence is none", verdict.reason
+        case "u" if before in (UNSAID, POINTED_AWAY):
+            return "it was measured, and what was measured is open", verdict.reason
         case "u":
-            if before in (UNSAID, POINTED_AWAY):
-                return "it was measured, and what was measured is open"
-            return f"decided by interval and noise floor: {verdict.reason.partition(';')[0]}"
+            return "interval and noise floor leave it open", verdict.reason
         case "O" if before == POINTED_AWAY:
-            return f"weak evidence may disagree{lacks}"
+            return "weak evidence may disagree", lacks
         case "X" if before == POINTED_AWAY:
-            return "strong evidence had been called weak and passed over"
+            return "strong evidence had been called weak and passed over", ""
         case "S" | "s" | "O" if before in ("reproduced", "contradicted"):
-            return f"the evidence is weak{lacks}"
+            return "the evidence is weak", lacks
         case "S" | "s" if before in ("direction only", "projected"):
-            return f"weak evidence is called so{lacks}"
+            return "weak evidence is called so", lacks
         case "O" | "X" if before in ("direction only", "projected", "reproduced"):
-            return f"a broken bound or another value is no agreement{lacks}"
-        case "S" | "s" | "O" | "R" | "d" | "X" if before == UNSAID:
-            return f"what was measured answers it{lacks}"
-    return f"strength follows from its conditions{lacks}"
+            return "a broken bound or another value is no agreement", lacks
+        case _ if before in (UNSAID, POINTED_AWAY):
+            return "what was measured answers it", lacks
+    return "strength follows from its conditions", lacks

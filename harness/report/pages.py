@@ -356,7 +356,7 @@ def reading(env: Environment, site: SiteData) -> str:
 def changed_page(env: Environment, site: SiteData) -> str:
     """Page of the verdicts that differ from those of the first edition."""
     found = changes((claim.paper, claim.claim, claim.verdict) for claim in site.claims)
-    reasons = Counter(change.why.partition(":")[0] for change in found)
+    reasons = Counter(change.rule for change in found)
     return env.get_template("changes.html.j2").render(
         **common(site, "", "how"),
         changes=found,

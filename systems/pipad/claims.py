@@ -7,16 +7,15 @@ from dgbench.lab.verbs import (
     average,
     best_everywhere,
     equals,
-    extreme,
     larger,
     mean,
     observed,
+    readings,
     spread,
 )
 from dgbench.systems.base import Check
 from dgbench.systems.pipad.experiments.fig9 import AT_DIM, AT_RATE
 from dgbench.systems.pipad.experiments.fig10 import METHODS, RACE
-from dgbench.systems.pipad.experiments.fig11 import RACE as LAYER
 from dgbench.systems.pipad.experiments.memory import KNEES, LOADS
 from dgbench.systems.pipad.experiments.settings import EXTRAS, MODELS
 from dgbench.systems.pipad.findings.devices import MODEL_WORDS, busier, small_low, utilisation
@@ -31,10 +30,11 @@ from dgbench.systems.pipad.findings.formats import (
     youtube_space,
 )
 from dgbench.systems.pipad.findings.layers import (
-    FORWARD,
-    TWO_KINDS,
+    denser_better,
     dim_sensitivity,
+    layer_gain,
     load_balance,
+    released,
     small_dim_better,
     speedup_trend,
 )
@@ -61,10 +61,11 @@ from dgbench.systems.pipad.findings.time_split import (
 from dgbench.systems.pipad.findings.training import (
     AVERAGE,
     aggregation_removed,
+    beside,
     csc_transfer,
+    end_of_range,
     epochs_alike,
-    on,
-    preparation_cost,
+    preparation_in_epochs,
     protocol,
     small_gain_more,
     topology_not_sent_again,
@@ -75,6 +76,7 @@ from dgbench.systems.pipad.findings.tuning import (
     size_order,
     sper_large,
 )
+from dgbench.systems.pipad.ladders import BARE, PAPERS, REUSED
 
 _TABLE: dict[str, Check] = {
     "pipad-s1-topology-slow-change": slow_change,
@@ -120,59 +122,75 @@ _TABLE: dict[str, Check] = {
     "pipad-tab1-hepth": printed_sizes("hepth"),
     "pipad-tab1-pems08": printed_sizes("pems08"),
     "pipad-tab1-covid": printed_sizes("covid19-england"),
-    "pipad-fig11a-gnn-speedup-pygt": mean(LAYER("pygt", "pipad", printed=True), FORWARD),
-    "pipad-fig11a-gnn-speedup-pygtg": mean(LAYER("pygt-g", "pipad", printed=True), FORWARD),
+    "pipad-fig11a-gnn-speedup-pygt": released(layer_gain, "pygt", printed=True),
+    "pipad-fig11a-gnn-speedup-pygtg": released(layer_gain, "pygt-g", printed=True),
     "pipad-fig11a-requests": average(
-        observed("memory", "saving", of="requests"), "mean of {n} graphs " + MODEL, scale=100
+        observed("memory", "saving", of="requests"), "mean of {n} graphs", scale=100, model=MODEL
     ),
     "pipad-fig11a-transactions": average(
-        observed("memory", "saving", of="transactions"), "mean of {n} graphs " + MODEL, scale=100
+        observed("memory", "saving", of="transactions"),
+        "mean of {n} graphs",
+        scale=100,
+        model=MODEL,
     ),
-    "pipad-fig11a-denser-better": larger(
-        "denser",
-        {
-            "denser": TWO_KINDS("pygt", "pipad", printed=True, denser=True),
-            "others": TWO_KINDS("pygt", "pipad", printed=True, denser=False),
-        },
-    ),
+    "pipad-fig11a-denser-better": denser_better,
     "pipad-fig11a-youtube-memory": youtube_saves_most,
     "pipad-s53-example-dim2": equals(KNEES, example_dim2),
     "pipad-s53-example-dim16": equals(
         KNEES, lambda found: {who: example(found, 16, who) for who in ("gespmm", "pipad")}
     ),
     "pipad-s53-thread-util": lanes,
-    "pipad-fig11b-dim-sensitivity": dim_sensitivity,
+    "pipad-fig11b-dim-sensitivity": released(dim_sensitivity, "pygt", small=True),
     "pipad-fig11b-small-dim-better": small_dim_better,
     "pipad-fig12-load-balance": load_balance,
     "pipad-fig12-speedup-trend": speedup_trend,
     "pipad-s54-youtube-space": youtube_space,
     "pipad-s51-feature-dims": feature_dims,
-    "pipad-abs-speedup-range": spread(RACE("pygt-g", "pipad"), RACE("pygt", "pipad")),
+    "pipad-abs-speedup-range": beside(spread(RACE(REUSED, PAPERS), RACE(BARE, PAPERS)), "pygt"),
     "pipad-s1-transfer-share-approx": transfer_share,
     "pipad-s1-gpu-util-bound": sm_bound,
     "pipad-fig3-transfer-share": transfer_share,
     "pipad-fig3-sm-util": sm_bound,
     "pipad-fig4-gnn-dominates-compute": gnn_dominates,
-    "pipad-s43-preprocessing-epochs": preparation_cost,
+    "pipad-s43-preprocessing-epochs": readings(
+        "whose epochs are meant is not told",
+        **{
+            "epochs of PyGT": preparation_in_epochs("pygt"),
+            "epochs on our engine": preparation_in_epochs(BARE),
+        },
+    ),
     "pipad-s44-reuse-removes-topology-transfer": topology_not_sent_again,
     "pipad-s43-epochs-similar": epochs_alike,
-    "pipad-fig10-speedup-range-pygt": spread(RACE("pygt", "pipad")),
-    "pipad-fig10-avg-evolvegcn": mean(RACE("pygt", "pipad", model="evolvegcn"), AVERAGE),
-    "pipad-fig10-avg-mpnn-lstm": mean(RACE("pygt", "pipad", model="mpnn_lstm"), AVERAGE),
-    "pipad-fig10-avg-t-gcn": mean(RACE("pygt", "pipad", model="tgcn_model"), AVERAGE),
-    "pipad-fig10-pipad-best": best_everywhere(RACE, "pipad", METHODS[:-1]),
+    "pipad-fig10-speedup-range-pygt": beside(spread(RACE(BARE, PAPERS)), "pygt"),
+    **{
+        f"pipad-fig10-avg-{word}": beside(
+            mean(RACE(BARE, PAPERS, model=model), AVERAGE), "pygt", model=model
+        )
+        for word, model in MODEL_WORDS.items()
+    },
+    "pipad-fig10-pipad-best": beside(
+        best_everywhere(RACE, PAPERS, (BARE, REUSED, *METHODS[:-1])), "pygt-g"
+    ),
     "pipad-fig10-pygtg-second": ahead_on_most(RACE, "pygt-g", METHODS[:3]),
     "pipad-fig10-small-gain-more": small_gain_more,
     "pipad-s52-csc-extra-transfer": csc_transfer,
-    "pipad-s52-evolvegcn-vs-pygtg": mean(RACE("pygt-g", "pipad", model="evolvegcn")),
+    "pipad-s52-evolvegcn-vs-pygtg": beside(
+        mean(RACE(REUSED, PAPERS, model="evolvegcn"), AVERAGE), "pygt-g", model="evolvegcn"
+    ),
     "pipad-s52-model-order-vs-pygtg": larger(
-        "evolvegcn", {m: RACE("pygt-g", "pipad", model=m) for m in MODELS}
+        "evolvegcn", {m: RACE(REUSED, PAPERS, model=m) for m in MODELS}
     ),
-    "pipad-s52-mpnn-lowest": extreme(
-        RACE("pygt-g", "pipad", model="mpnn_lstm", small=False), min, "low", on
+    "pipad-s52-mpnn-lowest": beside(
+        end_of_range(RACE(REUSED, PAPERS), min, "low", "mpnn_lstm", small=False),
+        "pygt-g",
+        model="mpnn_lstm",
+        small=False,
     ),
-    "pipad-s52-mpnn-highest": extreme(
-        RACE("pygt", "pipad", model="mpnn_lstm", small=True), max, "high", on
+    "pipad-s52-mpnn-highest": beside(
+        end_of_range(RACE(BARE, PAPERS), max, "high", "mpnn_lstm", small=True),
+        "pygt",
+        model="mpnn_lstm",
+        small=True,
     ),
     "pipad-s52-mpnn-rnn-heavy": mpnn_rnn_heavy,
     "pipad-s52-evolvegcn-other-small": evolvegcn_rest_small,
@@ -183,7 +201,7 @@ _TABLE: dict[str, Check] = {
         for method in METHODS
     },
     "pipad-tab2-order-pipad-over-pygtg": busier(("pipad",), ("pygt-g",)),
-    "pipad-tab2-order-ra-highest": busier(("pygt-a", "pygt-r"), ("pipad", "pygt-g")),
+    "pipad-tab2-order-ra-highest": busier(("pygt-a", "pygt-r"), ("pipad", "pygt-g"), most=True),
     "pipad-tab2-small-low": small_low,
     "pipad-s51-protocol": protocol,
 }

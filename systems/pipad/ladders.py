@@ -45,6 +45,31 @@ KINDS = ("ladder", "alone", "removed")
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
 
 
+BARE = "pipad, all off"
+"""The model on our engine without any technique: one snapshot at a time, all of it every time."""
+REUSED = "pipad, reuse alone"
+"""The same with what PyGT-R and PyGT-G have too: kept aggregations and asynchronous copies."""
+PAPERS = "pipad, the paper's"
+"""PiPAD with the paper's techniques alone: without the fused recurrence, which is ours."""
+STAGES = (BARE, REUSED, PAPERS)
+"""Contenders of the main race between the released baseline and PiPAD as it is."""
+STAGE_TITLES = {
+    BARE: "PiPAD's engine, all techniques off",
+    REUSED: "PiPAD's engine, reuse alone",
+    PAPERS: "PiPAD, the paper's techniques",
+}
+OURS = ("fused_gates",)
+"""Techniques that are on by default and not the paper's."""
+
+
+def stage(name: str) -> dict[str, bool]:
+    """Switches of a contender of the main race that is a stage of PiPAD."""
+    if name == PAPERS:
+        return dict.fromkeys(OURS, False)
+    off = dict.fromkeys(PAPER_ORDER, False)
+    return off | dict.fromkeys(("pipeline", "reuse"), True) if name == REUSED else off
+
+
 def settings(link: str, kind: str) -> dict[str, dict[str, bool]]:
     """Switches of every setting of a cell, by name, in the order in which they take turns.
 

@@ -79,6 +79,15 @@ def pipad_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor)
     return one_by_one
 
 
+def single_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor) -> Layer:
+    """Our engine without techniques: aggregation and update of one snapshot after another."""
+    single = [partitions.snapshot(t) for t in times]
+    return lambda: [
+        spmm(csr, x[i], row_scale=row, col_scale=col, self_loop=True) @ weight
+        for i, (csr, row, col) in enumerate(single)
+    ]
+
+
 def _normalised(csr: Csr) -> Csr:
     """A-hat with its loops and coefficients written out, rows ascending."""
     scale, _ = factors(csr, "sym")

@@ -28,7 +28,7 @@ def test_every_change_has_a_rule(glyph):
         found = changes([("p", SimpleNamespace(id=claim), verdict(glyph, lacks=("a twin",)))])
         assert bool(found) == (before != GLYPHS[glyph])
         for one in found:
-            assert one.why
+            assert one.rule
             assert (one.paper, one.claim, one.after) == ("p", claim, GLYPHS[glyph])
 
 

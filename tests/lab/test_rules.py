@@ -35,7 +35,6 @@ PATTERNS = {
 RATIOS = {
     "lab/compare.py": "the place",
     "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
-    "systems/pipad/findings/training.py": "TO GO: an interval of a median",
 }
 """Modules that form ratios with intervals."""
 SPLITS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -19,7 +19,7 @@ from dgbench.systems.pipad.tuner import FrameFacts
 EXPERIMENTS = {experiment.name: experiment for experiment in PAPER.experiments}
 PASSED = ResultCheck(of="outputs", against="oracle", gap=0.0, tolerance=1e-5, compared=1)
 
-__all__ = ["EXPERIMENTS", "made", "observation", "ran", "verdict"]
+__all__ = ["EXPERIMENTS", "made", "observation", "quiet", "race_rows", "ran", "verdict"]
 
 
 def made(
@@ -38,6 +38,37 @@ def made(
         "observed": list(found),
     }
     return Row(**(plain | fields))
+
+
+def quiet(floor: float = 0.01) -> list[Row]:
+    """An A/A pair of a machine with this noise floor; without one no time decides anything."""
+    return [
+        made(
+            "noise",
+            {"dataset": "none"} | control,
+            [observation("step_time", seconds, samples=[seconds])],
+            id=f"noise-{seconds}",
+            paper="-",
+        )
+        for control, seconds in (({}, 1.0), ({"control": True}, 1.0 + floor))
+    ]
+
+
+def race_rows(
+    seconds: Mapping[str, float], dataset: str, model: str, *, rounds: int = 5, **fields: Any
+) -> list[Row]:
+    """Rows of Figure 10: end-to-end time by system, with a permille of noise over the rounds."""
+    return [
+        made(
+            "fig10",
+            {"dataset": dataset, "model": model, "system": system},
+            [observation("end_to_end_time", time * (1 + 0.001 * (number % 3)))],
+            round=number + 1,
+            **fields,
+        )
+        for number in range(rounds)
+        for system, time in seconds.items()
+    ]
 
 
 def ran(cell: Cell, *, instrumented: bool = False, **fields: Any) -> Row:

@@ -1,6 +1,7 @@
 """PiPAD's experiments, in the order of the paper."""
 
 from dgbench.systems.pipad.experiments.ablation import Ablation
+from dgbench.systems.pipad.experiments.epochs import Epochs
 from dgbench.systems.pipad.experiments.fig3 import Fig3
 from dgbench.systems.pipad.experiments.fig4 import Fig4
 from dgbench.systems.pipad.experiments.fig9 import Fig9
@@ -27,6 +28,7 @@ EXPERIMENTS = (
     Fig11(),
     Fig12(),
     Tuning(),
+    Epochs(),
     Table2(),
     Ablation(),
     Readings(),

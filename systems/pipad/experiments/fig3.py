@@ -2,7 +2,7 @@
 
 On CUDA the phases of an instrumented run give the share, and NVML the busy share. On a CPU nothing
 is copied, so PyGT's switch `arena` copies what a device would be sent into memory of its own: the
-bytes are exact, the share of time is an analogue, and there is no device to be busy.
+bytes are exact, the share of time is a proxy, and there is no device to be busy.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Fig3(Grid):
         "On CUDA: time of copies over the time of copies and compute, by stream events, and "
         "NVML's share of active multiprocessors. On a CPU the bytes that a device would be sent "
         "are copied into a separate arena and the share is the time that these copies block a "
-        "step. Memory stands for the link and cores for a device, so the share is an analogue and "
-        "its size says nothing about PCIe; the bytes are exact."
+        "step. Memory stands for the link and cores for a device, so the share is a proxy, weak "
+        "evidence for the paper's number as against it; the bytes are exact."
     )
     axes = {"dataset": GRAPHS, "model": MODELS}
     fixed = {"system": "pygt"}
@@ -106,7 +106,7 @@ class Fig3(Grid):
         how = (
             "copies over the link take"
             if found[0].row.device == "cuda"
-            else "copies into an arena in memory, which stand in for a link (CPU analogue), take"
+            else "copies into an arena in memory, which stand in for a link (CPU proxy), take"
         )
         return (
             f"In PyGT {how} {min(percent):.2g} to {max(percent):.2g} % of a step, "
@@ -143,7 +143,7 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         here = [r for r in rows if {k: r.params[k] for k in where} == where]
         on_gpu = here[0].device == "cuda"
         point = {
-            "panel": "copies over the link" if on_gpu else "copies into an arena (CPU analogue)",
+            "panel": "copies over the link" if on_gpu else "copies into an arena (CPU proxy)",
             "series": MODEL_TITLES[model],
             "x": panel(next((r for r in here if r.data), here[0])),
         }

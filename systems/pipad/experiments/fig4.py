@@ -38,7 +38,7 @@ class Fig4(Grid):
     reading = (
         "Forward and backward passes, from an instrumented run. Copies are left out. Rest: head "
         "and loss, the optimiser, and on a CPU whatever of a step lies between the phases. On a "
-        "CPU the same layers run on other hardware, so shares are analogues."
+        "CPU the same layers run on other hardware, so shares are proxies."
     )
     axes = {"dataset": GRAPHS, "model": MODELS}
     fixed = {"system": "pygt"}
@@ -71,7 +71,7 @@ class Fig4(Grid):
                 said = ", ".join(f"{k.upper() if k != 'rest' else k} {v:.0f} %"
                                  for k, v in shares.items())  # fmt: skip
                 parts.append(f"{MODEL_TITLES[model]}: {said}")
-        device = "" if next(iter(found.values())).device == "cuda" else " (CPU analogue)"
+        device = "" if next(iter(found.values())).device == "cuda" else " (CPU proxy)"
         return f"Shares of PyGT's compute time{device}: {'; '.join(parts)}."
 
 
@@ -112,8 +112,8 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], ComputeTimeSplit]:
         if not any(part in seconds for part in LAYERS):
             continue
         untold = plain.get(key, Table())
-        total = fmean(fmean(one.of.samples) for one in untold) if untold else None
-        samples = table.where("step_time")[-1].of.samples
+        total = fmean(fmean(one.samples) for one in untold) if untold else None
+        samples = table.where("step_time")[-1].samples
         steps = row.warmup + len(samples) - 1  # the first one is not in the phases
         phases = {name: spent / steps for name, spent in seconds.items()}
         # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.

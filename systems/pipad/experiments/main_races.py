@@ -2,6 +2,7 @@
 
 from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
 from dgbench.systems.pipad.experiments.settings import ALL, MODEL_TITLES
+from dgbench.systems.pipad.ladders import BARE, PAPERS
 
 TRAINING = MainRace(
     verb="trains",
@@ -26,6 +27,13 @@ TRAINING = MainRace(
             rival="PyGT-G, the paper's strongest variant of it (re-implemented)",
             systems=("pipad", "pygt-g"),
             ratio=paired_systems("pygt-g", "pipad", "end_to_end_time"),
+            fairer=True,
+        ),
+        RaceComparison(
+            subject="PiPAD with the paper's techniques alone",
+            rival="its own engine with all techniques off",
+            systems=(PAPERS, BARE),
+            ratio=paired_systems(BARE, PAPERS, "end_to_end_time"),
             fairer=True,
         ),
     ),

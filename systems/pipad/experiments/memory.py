@@ -79,6 +79,7 @@ class MemoryTraffic(Grid):
         "pipad-s53-thread-util",
     )
     device = "cpu"
+    sources = {"saving": "counted", "utilisation": "counted"}  # by the model of loads and lanes
     question = "How many memory requests and transactions does PiPAD save against GE-SpMM?"
     reading = (
         "Loads are counted from the topology, not read from a profiler: a request is one load of "

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from statistics import fmean, median
+from typing import Any
 
 from dgbench.lab.evidence import missing
-from dgbench.lab.table import Table
-from dgbench.lab.verbs import observed
-from dgbench.systems.base import Claim, Finding
+from dgbench.lab.table import Table, number
+from dgbench.lab.verbs import observed, readings
+from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.experiments.memory import KNEES
 from dgbench.systems.pipad.experiments.preparation import PREPARED
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.findings.common import Rows, resting
 
-MODEL = "by the counting model"
+MODEL = "counting model of loads"
 SAVED = observed("memory", "saving")
+MIN_SECONDS, MAX_SECONDS = 1.0, 60.0
+"""Bounds of what counts as seconds; from a minute on one would say minutes."""
 
 
 def knee(found: Table, metric: str) -> int:
@@ -47,20 +50,34 @@ def example_dim2(found: Table) -> dict[str, int]:
     }
 
 
-def youtube_saves_most(claim: Claim, rows: Rows) -> Finding:
-    """Youtube's share of transactions saved above all other graphs'."""
-    saved = SAVED(rows, of="transactions")
-    by_graph = saved.numbers("dataset")
-    if "youtube" not in by_graph or len(saved) < 2:
-        return missing("Youtube and another graph are needed; " + SAVED.missing.reason)
-    best = max(by_graph, key=lambda name: by_graph[name])
-    empty = Table.of(saved.rows).where("empty_share", dataset="youtube")[0].value
-    return resting(
-        saved.rows,
-        holds=best == "youtube",
-        measured=f"largest on {best}",
-        reason=f"{100 * empty:.0f} % of Youtube's rows are empty",
-    )
+def most_saved(of: str) -> Check:
+    """Youtube's share of loads saved above all other graphs'."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        saved = SAVED(rows, of=of)
+        by_graph = saved.numbers("dataset")
+        if "youtube" not in by_graph or len(by_graph) < 2:
+            return missing("Youtube and another graph are needed; " + SAVED.missing.reason)
+        first, second = sorted(by_graph, key=lambda name: by_graph[name], reverse=True)[:2]
+        empty = Table.of(saved.rows).where("empty_share", dataset="youtube")[0].value
+        return resting(
+            saved.rows,
+            holds=first == "youtube" and by_graph[first] > by_graph[second],
+            measured=f"largest on {BY_NAME[first].title}",
+            model=MODEL,
+            reason=f"{100 * by_graph['youtube']:.0f} % of {of}; "
+            f"{100 * empty:.0f} % of Youtube's rows are empty",
+        )
+
+    return check
+
+
+youtube_saves_most = readings(
+    "'memory accesses' may be either",
+    requests=most_saved("requests"),
+    transactions=most_saved("transactions"),
+)
+"""The saving of memory accesses is largest on Youtube."""
 
 
 def lanes(claim: Claim, rows: Rows) -> Finding:
@@ -75,9 +92,15 @@ def lanes(claim: Claim, rows: Rows) -> Finding:
     return resting(
         found["pipad"].rows,
         measured=measured,
+        model="lane occupancy model",
         direction=measured["pipad"] > measured["pygt_g"],
         reason="lanes of the dense loads only; the profiler counts every instruction",
     )
+
+
+def reuse_gap(row: Any) -> float:
+    """Gap of kept and fresh aggregation; rows of older runs have it as their deviation alone."""
+    return float(number(row, "relative_error", row.deviation["output"], of="reuse"))
 
 
 def reuse_is_exact(claim: Claim, rows: Rows) -> Finding:
@@ -85,7 +108,7 @@ def reuse_is_exact(claim: Claim, rows: Rows) -> Finding:
     found = PREPARED(rows).rows
     if not found:
         return PREPARED.missing
-    worst = max(row.deviation["output"] for row in found)
+    worst = max(reuse_gap(row) for row in found)
     return resting(
         found,
         holds=worst <= TOLERANCE,
@@ -115,26 +138,29 @@ def partition_memory(claim: Claim, rows: Rows) -> Finding:
         found.rows,
         measured=f"{100 * max(shares):.3g} % of N times one snapshot",
         holds=max(shares) <= 1,
-        reason="tensors of one aggregation are counted, not the peak of a device",
+        model="formula of an aggregation's tensors",
     )
 
 
 def reordering(claim: Claim, rows: Rows) -> Finding:
-    """Seconds of one reordering pass; only a graph of full size can answer."""
+    """Seconds of one reordering pass on the largest graph; only one of full size can answer."""
     found = Table.of(rows, experiment="preparation").where("operation_time", phase="reordering")
     if not found:
         return PREPARED.missing
     whole = [one for one in found if one.row.data.get("scale", 1.0) >= 1]
-    slowest = max(whole or found, key=lambda one: one.value)
-    random = slowest["part"] is not None
-    if not random and len(whole) < len(found):
-        seconds = f"{slowest.value:.2g} s a snapshot here"
-        return missing(f"needs the graphs at full size: {seconds}")
-    title = BY_NAME[slowest["dataset"]].title
-    kind = f"a random graph of {title}'s size" if random else title
+    sizes = {id(one): BY_NAME[one["dataset"]].printed.get("E_smoothed", 0) for one in whole}
+    largest = [one for one in whole if sizes[id(one)] == max(sizes.values())]
+    if not largest or BY_NAME[largest[0]["dataset"]].small:
+        return missing("needs a large graph at full size")
+    graph = BY_NAME[largest[0]["dataset"]]
+    drawn = largest[0]["part"] is not None
+    kind = f"a random graph of {graph.title}'s size" if drawn else graph.title
+    times = [one.value for one in largest]
+    fit = [MIN_SECONDS <= value < MAX_SECONDS for value in times]
     return resting(
-        [slowest.row],
-        measured=f"{slowest.value:.2g} s",
-        holds=1 <= slowest.value < 100,
-        reason=f"one reverse Cuthill-McKee pass on {kind}",
+        [one.row for one in largest],
+        measured=f"{median(times):.2g} s",
+        holds=all(fit),
+        undecided=any(fit) and not all(fit),
+        reason=f"reverse Cuthill-McKee on {kind}; seconds are read as 1 to 60",
     )
