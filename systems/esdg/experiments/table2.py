@@ -13,6 +13,7 @@ from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2_runs import (
@@ -117,6 +118,8 @@ class Table2(Experiment):
                 timeout_s=600 if whole else 60,
                 unavailable=devices_lacking(ranks, device),
                 phases=race_number == place == 0,  # for the figure over time
+                repeats=turn_rounds(preset) if _judged(cut, ranks, transport) else 1,
+                turns=True,
             )
             for race_number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
             for place, model in enumerate(models)
@@ -221,6 +224,11 @@ def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...],
         *((cut, ranks, MODELS, "gloo") for cut in CUTS for ranks in (2, 4, 8)),
         *(("dense", ranks, moving, "auto") for ranks in (2, 4)),
     ]
+
+
+def _judged(cut: str, ranks: int, transport: Transport) -> bool:
+    """Return True for the races that a claim on times rests on."""
+    return cut == "dense" and ranks == RANKS[0] and transport in SOCKETS
 
 
 def on_sockets(rows: Rows, **params: Any) -> list[Any]:
