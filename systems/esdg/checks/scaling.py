@@ -7,7 +7,6 @@ Most rest on projections. A projection has two readings of how fast the paper's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from dgbench.lab.compare import ratio_of
@@ -320,7 +319,7 @@ def weak_nodes(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 
 def snapshot_times(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Projected epochs of the snapshot partition; the direction is how they change with P."""
+    """Projected epochs of the snapshot partition at the printed ranks."""
     return _times(claim, rows, lambda job, p, machine: snapshot_epoch(job, p, machine))
 
 
@@ -346,8 +345,7 @@ def _times(
 ) -> Finding:
     """Seconds at the printed ranks; `also` are rows that they rest on beside the share's.
 
-    They hold within a quarter; their direction is how they change from one number of ranks to the
-    next.
+    They hold where all are met within a quarter; a table of times has no direction.
     """
     row = fig5_curves.share_rows(rows).get(("amlsim", MODEL_OF[claim.id]))
     if row is None:
@@ -364,15 +362,8 @@ def _times(
                 [row, *filter(None, also)],
                 {str(p): round(value) for p, value in times.items()},
                 holds=all(abs(times[p] / wanted[p] - 1) <= WITHIN for p in wanted),
-                direction=_turns(times) == _turns(wanted),
             )
     return _readings(each, _errors(rows) + extra)
-
-
-def _turns(times: Mapping[int, float]) -> tuple[bool, ...]:
-    """For each step to more ranks, True if it takes longer."""
-    values = [times[p] for p in sorted(times)]
-    return tuple(b > a for a, b in pairwise(values))
 
 
 # What they share.

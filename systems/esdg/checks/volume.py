@@ -312,7 +312,6 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
             [row],
             measured={str(p): value for p, value in counted.items()},
             holds=all(abs(counted[p] / printed[p] - 1) <= tolerance for p in printed),
-            direction=_grows(row),
             reason=f"{_parts(row)} remote parts per vertex-step against {wanted} of the paper; "
             + _said(row),
         )
