@@ -29,7 +29,7 @@ from dgbench.systems.esdg.experiments.recount import (
     remote_ends,
     remote_readers,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
+from dgbench.systems.esdg.experiments.settings import BY_NAME, SMOOTHING, workload
 from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
@@ -73,6 +73,14 @@ exchange, so that narrower rows travel; and only those outputs come home that th
 LEAN: Final = "vertex lean"
 """The vertex partition without what a model's first pass computes for nobody, as the snapshot
 partition of EvolveGCN does by default."""
+
+GENERATED: Final = {"amlsim-drawn-100k": "100K", "amlsim-drawn-1m": "1M"}
+"""Graphs drawn by the rules and published parameters of the paper's generator, by dataset: size."""
+
+RAW_DENSITY: Final = 124 / 200
+"""Edges of a vertex in a raw snapshot of the paper's graph (Table 1)."""
+LONGEST_SMOOTHING: Final = 15
+"""w of our AMLSim, which reaches Table 1's smoothed edges."""
 
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
@@ -195,6 +203,25 @@ def part(task: TimelineWorkload, method: str) -> Measurement:
     data = load_timeline(task)
     steps = [data.topology[t] for t in range(len(data))]
     return _remote(steps, data.num_nodes, method, describe(data))
+
+
+def draw(dataset: str, model: str, method: str) -> Measurement:
+    """The same of a drawn graph, cut into windows as dense as the paper's snapshots and smoothed as
+    they are for the model."""
+    from dgbench.datasets import amlsim
+    from dgbench.datasets.transforms import equal_windows
+    from dgbench.kernels_cuda.snapshots import edge_snapshots
+
+    events = amlsim.generate(amlsim.published(GENERATED[dataset]), name=dataset)
+    count = max(2, round(len(events.src) / (RAW_DENSITY * events.num_nodes)))
+    life = 1 if SMOOTHING[model] == "none" else min(LONGEST_SMOOTHING, count - 1)
+    bins, _ = equal_windows(events.t, count)
+    steps = edge_snapshots(
+        events.src, events.dst, bins.long(), count, events.num_nodes, edge_life=life
+    )
+    found = _remote(list(steps), events.num_nodes, method, describe(events))
+    found.notes += [f"{count} windows, an edge stays for {life}", *events.origin.notes]
+    return found
 
 
 def mix(mixing: float, preset: Preset) -> Measurement:
