@@ -18,6 +18,7 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.evidence import finding, ids, missing
+from dgbench.lab.judging import current_floor
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.lab.table import number as number
@@ -524,8 +525,9 @@ def says(selection: RowSelection, judge: Judge) -> Check:
 def at_least(selection: Selection, said: str = "") -> Check:
     """The lowest of all ratios that processes formed over their turns against the claim's bar.
 
-    Holds where every interval lies above the bar, and is undecided where one includes it. Such a
-    claim is of the machine that runs, so that its CPU measures it.
+    Holds where every interval lies above the bar by more than the noise floor, fails where one lies
+    as far below, and is undecided else. Such a claim is of the machine that runs, so that its CPU
+    measures it.
 
     Args:
         said: remark; {where} in it is what tells the lowest ratio from others: params and baseline.
@@ -540,8 +542,10 @@ def at_least(selection: Selection, said: str = "") -> Check:
         known = {key: one for key, one in ratios.items() if one is not None}
         if not known:
             return selection.missing
-        bar, lows = float(claim.value), [one.low or 0.0 for one in known.values()]
-        lost = [key for key, one in known.items() if (one.high or bar) < bar]
+        bar, margin = float(claim.value), 1 + current_floor()
+        lows = [one.low or 0.0 for one in known.values()]
+        lost = [key for key, one in known.items() if (one.high or bar) * margin < bar]
+        holds = min(lows) >= bar * margin
         place = min(lost or known, key=lambda key: known[key].value)
         worst = known[place]
         others = [set(key) for key in known]
@@ -552,9 +556,8 @@ def at_least(selection: Selection, said: str = "") -> Check:
             low=worst.low,
             high=worst.high,
             target=bar,
-            holds=True if min(lows) >= bar else None,
-            direction=worst.value > 1,
-            undecided=min(lows) < bar and not lost,
+            holds=holds,
+            undecided=not holds and not lost,
             rows=ids(found.rows),
             processes=min(one.processes for one in known.values()),
             reason=said.format(where=where) or f"lowest of {len(known)}: {where}",

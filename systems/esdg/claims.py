@@ -6,7 +6,7 @@ from typing import Final
 
 from dgbench.lab.paper import Check
 from dgbench.systems.esdg.checks import checkpoint, convergence, difference, scaling, sizes, volume
-from dgbench.systems.esdg.experiments.settings import PAPERS_GRAPHS
+from dgbench.systems.esdg.experiments.settings import STAND_INS
 
 TABLE: Final[dict[str, Check]] = {
     # The graphs and settings
@@ -69,4 +69,4 @@ TABLE: Final[dict[str, Check]] = {
     "esdg-s64-theta": convergence.theta,
     **dict.fromkeys(convergence.LARGE, convergence.large),
 }
-CHECKS: Final = PAPERS_GRAPHS.guard(TABLE)
+CHECKS: Final = STAND_INS.guard(TABLE)

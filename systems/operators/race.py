@@ -80,11 +80,11 @@ class OperatorRace(Grid):
     device = "cpu"
     group: ClassVar[str] = ""  # each cell is one of its own, see `cell`
     own_data = "operators are raced on graphs and sequences that are drawn"
-    repeats: ClassVar[Any] = {"smoke": 1, "quick": 1, None: 5}
+    repeats: ClassVar[Any] = {"smoke": 1, None: 5}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, None: 600}
-    turns: ClassVar[Any] = {"smoke": 2, "quick": 9, None: 15}
-    limit_s: ClassVar[Any] = {"smoke": 0.0, "quick": 2.0, None: 20.0}
-    least_turns: ClassVar[Any] = {"smoke": 2, None: 7}
+    turns: ClassVar[Any] = {"smoke": 2, "quick": 3, None: 15}
+    limit_s: ClassVar[Any] = {"smoke": 0.0, "quick": 0.4, None: 20.0}
+    least_turns: ClassVar[Any] = {"smoke": 2, "quick": 2, None: 7}
     slow_s: ClassVar[float] = 5.0
     shortest_turn_s: ClassVar[float] = 0.002
     threads: ClassVar[int | None] = None

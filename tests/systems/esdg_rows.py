@@ -6,7 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import Verdict, decide
 from dgbench.harness.store.row import Row
+from dgbench.lab.evidence import conditions
+from dgbench.lab.judging import judging
+from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import (
     Observation,
@@ -14,6 +19,7 @@ from dgbench.lab.table import (
     observation,
 )
 from dgbench.systems.base import Cell, Measurement
+from dgbench.systems.esdg import PAPER
 
 seen = observation
 """An observation: `seen("epoch_time", 0.1, setting="GD")`."""
@@ -48,3 +54,31 @@ def edited(old: Row, *observed: Observation, **fields: Any) -> Row:
     changed = {(one.metric, str(sorted(one.dims.items()))): one for one in observed}
     kept = {(one.metric, str(sorted(one.dims.items()))): one for one in old.observations}
     return replace(old, observed=list((kept | changed).values()), **fields)
+
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+
+
+def judge(name: str, rows: list[Row], *, floor: float | None = 0.0) -> Verdict:
+    """The verdict on a claim from these rows, in a run of this noise floor."""
+    claim = CLAIMS[f"esdg-{name}"]
+    with judging(floor) as context:
+        finding = PAPER.checks[claim.id](claim, rows)
+    return decided(claim, finding, rows, context.reads, floor=floor)
+
+
+def decided(
+    claim: Claim, finding: Finding, rows: list[Row], reads: Any = (), **context: Any
+) -> Verdict:
+    """The verdict on what a check found, under the twins' rules."""
+    from dgbench.datasets.twins.limits import twin_rule
+
+    each = finding.readings or {"": finding}
+    found = {name: conditions(one, rows, reads, PAPER) for name, one in each.items()}
+    where = found if finding.readings else found[""]
+    return decide(claim, finding, where, twin_rule=twin_rule(claim.id), **context)
+
+
+def processes(one: Row, count: int = 5) -> list[Row]:
+    """Rows of so many processes of a cell, that found the same."""
+    return [replace(one, id=f"{one.id}-{turn}", round=turn) for turn in range(1, count + 1)]

@@ -328,6 +328,6 @@ def test_preparation_times_both(served):
         assert preparation.seconds_of(prepared, "snapshots") > 0
         assert 0 <= parts <= vertices
         assert number(prepared, "vertices") == NODES
-    assert preparation.slowdown(rows, "ranges").value > 0
-    assert preparation.slowdown(rows, "kahypar") is None
+    assert all(ratio.value > 0 for ratio in preparation.slowdowns(rows, "ranges").values())
+    assert set(preparation.slowdowns(rows, "kahypar")) == set()
     assert {p["series"] for p in preparation.points(rows)} >= {"snapshots", "vertices by ranges"}

@@ -305,4 +305,4 @@ def test_no_verdict_rests_on_rows_that_were_not_right(change):
     verdicts = evaluate(get_paper("esdg"), spoiled).verdicts
     assert sum(verdict.void for verdict in verdicts) > 30
     for verdict in verdicts:
-        assert verdict.void or verdict.verdict == "not run here", verdict.id
+        assert verdict.void or verdict.glyph in "-=", verdict.id

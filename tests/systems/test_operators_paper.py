@@ -17,7 +17,9 @@ from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.standing import judged
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.evidence import Scope, conditions
 from dgbench.lab.experiment import RunContext
+from dgbench.lab.judging import judging
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import UnsupportedError
@@ -244,21 +246,35 @@ def rows_of_ratios(*ends: tuple[float, float, float]) -> list:
 
 
 @pytest.mark.parametrize(
-    ("ends", "bar", "verdict"),
+    ("ends", "bar", "agreement"),
     [
-        ([(2.0, 1.8, 2.2), (1.2, 1.1, 1.3)], 1.0, "reproduced"),
-        ([(2.0, 1.8, 2.2), (1.2, 0.9, 1.5)], 1.0, "not run here"),
-        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9)], 1.0, "contradicted"),
-        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9), (0.79, 0.5, 1.1)], 1.0, "contradicted"),
-        ([(3.0, 2.8, 3.2), (2.6, 2.51, 2.7)], 2.5, "reproduced"),
-        ([(3.0, 2.8, 3.2), (1.5, 1.4, 1.6)], 2.5, "direction only"),
-        ([(3.0, 2.8, 3.2), (2.6, 2.4, 2.7)], 2.5, "not run here"),
+        ([(2.0, 1.8, 2.2), (1.2, 1.1, 1.3)], 1.0, "value"),
+        ([(2.0, 1.8, 2.2), (1.2, 0.9, 1.5)], 1.0, "undecided"),
+        ([(2.0, 1.8, 2.2), (1.04, 1.01, 1.07)], 1.0, "undecided"),  # inside the noise floor
+        ([(2.0, 1.8, 2.2), (0.97, 0.96, 0.98)], 1.0, "undecided"),
+        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9)], 1.0, "opposite"),
+        ([(2.0, 1.8, 2.2), (0.8, 0.7, 0.9), (0.79, 0.5, 1.1)], 1.0, "opposite"),
+        ([(3.0, 2.8, 3.2), (2.7, 2.66, 2.8)], 2.5, "value"),
+        ([(3.0, 2.8, 3.2), (1.5, 1.4, 1.6)], 2.5, "opposite"),
+        ([(3.0, 2.8, 3.2), (2.6, 2.4, 2.7)], 2.5, "undecided"),
     ],
 )
-def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, verdict) -> None:
+def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, agreement) -> None:
     claim = structs.replace(CLAIMS["operators-aggregate-best-peer"], value=bar)
-    finding = PAPER.checks[claim.id](claim, rows_of_ratios(*ends))
-    assert decide(claim, finding).verdict == verdict
+    rows, floor = rows_of_ratios(*ends), 0.05
+    with judging(floor) as context:
+        finding = PAPER.checks[claim.id](claim, rows)
+    found = conditions(finding, rows, context.reads, PAPER)
+    verdict = decide(claim, finding, found, floor=floor)
+    assert (verdict.agreement, found.source, found.device) == (agreement, "timed", "cpu")
+    assert verdict.agreement == "undecided" or verdict.strength == "weak"  # of one process each
+    assert decide(claim, finding, found, floor=None).glyph == "u"
+
+
+def test_bars_are_bounds_that_the_cpu_at_hand_keeps_or_breaks() -> None:
+    for claim in CLAIMS.values():
+        assert claim.bound == "lower", claim.id
+        assert Scope.of(claim).device == "cpu", claim.id
 
 
 def test_cells_without_numbers_are_gaps_beside_those_that_have_them() -> None:

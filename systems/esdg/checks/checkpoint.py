@@ -10,11 +10,19 @@ from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, peak
+from dgbench.systems.esdg.experiments.memory import (
+    COST_TITLES,
+    SHARES,
+    block_counts,
+    least_ranks,
+    peak,
+)
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 NONE: Final = "the experiment 'memory' did not run"
 WAYS: Final = ("ours", "paper")
+FORMULA: Final = "memory formula"
+UNTOLD: Final = "what the authors' program took beside it on its GPUs is not printed"
 WITHIN: Final = 0.1
 """Relative tolerance of a measured peak against its plan."""
 
@@ -43,63 +51,48 @@ def _shown(least: dict[str, int | None]) -> str:
 
 
 def oom_below(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Check that most configurations need the printed number of GPUs without checkpoint.
-
-    A formula says what must be held, not what the authors' program took beside it, so that it can
-    point to or away from what they saw run out of memory, and no more.
-    """
+    """Most configurations need the printed number of GPUs without checkpoint, by each formula."""
     found = _sizes(rows)
     if not found:
         return missing(NONE)
     limit = int(claim.value)
-    readings = {cost: least_devices(found, cost, "whole") for cost in ("formula", "ours", "torch")}
-    need = {
-        cost: sum(p is None or p >= limit for p in least.values())
-        for cost, least in readings.items()
-    }
-    total = len(readings["formula"])
-    return finding(
-        found,
-        model="alpha-beta model",
-        measured=f"{need['formula']} of {total} configurations need {limit} GPUs or more",
-        holds=need["formula"] > total / 2,
-        reason=(
-            f"they fit on {_shown(readings['formula'])} by 20 nnz + 4 N (widths), on "
-            f"{_shown(readings['ours'])} in this implementation; with what torch's LSTM records, "
-            f"{need['torch']} of {total} need {limit} or more. What the authors' program took "
-            "beside it on its GPUs is not printed"
-        ),
-    )
+    readings = {}
+    for cost, title in COST_TITLES.items():
+        least = least_devices(found, cost, "whole")
+        need = sum(p is None or p >= limit for p in least.values())
+        readings[title] = finding(
+            found,
+            model=FORMULA,
+            measured=f"{need} of {len(least)} configurations need {limit} GPUs or more",
+            holds=need > len(least) / 2,
+            reason=f"they fit on {_shown(least)}",
+        )
+    return Finding(readings=readings, reason=UNTOLD)
 
 
 def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Nothing runs on a node without checkpoint, everything on less than one with it.
-
-    A projection, as `oom_below`.
-    """
+    """Nothing runs on a node without checkpoint, everything on less than one with it, by each
+    formula."""
     found = _sizes(rows)
     if not found:
         return missing(NONE)
     at, below = (int(claim.value[key]) for key in ("baseline_fails_at", "checkpoint_runs_below"))
-    whole, best = (least_devices(found, "formula", what) for what in ("whole", "best"))
-    fails = sum(p is None or p > at for p in whole.values())
-    runs = sum(p is not None and p < below for p in best.values())
-    torch_fails = sum(p is None or p > at for p in least_devices(found, "torch", "whole").values())
-    return finding(
-        found,
-        model="alpha-beta model",
-        measured=(
-            f"without checkpoint {fails} of {len(whole)} fail on {at} GPUs, with it {runs} run on "
-            f"fewer than {below}"
-        ),
-        holds=fails == len(whole) and runs == len(best),
-        direction=runs > sum(p is not None and p < below for p in whole.values()),
-        reason=(
-            f"with checkpoint they run from {_shown(best)}, without from {_shown(whole)}; with "
-            f"what torch's LSTM records, {torch_fails} fail on {at}. What the authors' program "
-            "took beside it on its GPUs is not printed"
-        ),
-    )
+    readings = {}
+    for cost, title in COST_TITLES.items():
+        whole, best = (least_devices(found, cost, what) for what in ("whole", "best"))
+        fails = sum(p is None or p > at for p in whole.values())
+        runs = sum(p is not None and p < below for p in best.values())
+        readings[title] = finding(
+            found,
+            model=FORMULA,
+            measured=(
+                f"without checkpoint {fails} of {len(whole)} fail on {at} GPUs, with it {runs} run "
+                f"on fewer than {below}"
+            ),
+            holds=fails == len(whole) and runs == len(best),
+            reason=f"with checkpoint they run from {_shown(best)}, without from {_shown(whole)}",
+        )
+    return Finding(readings=readings, reason=UNTOLD)
 
 
 def block_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -117,6 +110,7 @@ def block_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
         ratios.append(top / number(row, "estimate", **layout))
     return finding(
         found,
+        model=FORMULA,
         measured=f"peaks within {100 * max(gaps):.1f} % of one block plus the borders",
         holds=max(gaps) <= WITHIN,
         reason=(
@@ -132,9 +126,9 @@ def fewer_blocks(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing(NONE)
     ratios = [
-        (f"{_name(row)} {n} blocks", turns_gain([row], baseline="paper", blocks=n), row)
-        for row in found
-        for n in block_counts(row)[1:]
+        (f"{name} {n} blocks", turns_gain(mine, baseline="paper", blocks=n), mine)
+        for name, mine in _by_name(found).items()
+        for n in block_counts(mine[0])[1:]
     ]
     return _all_above(
         ratios,
@@ -162,7 +156,6 @@ def transfer_twice(claim: Claim, rows: Sequence[Any]) -> Finding:
         measured=max(each) if len(each) == 1 else sorted(each),
         holds=each == {float(claim.value)},
         target=float(claim.value),
-        direction=min(times) > 1,
         reason=(
             "matrices sent per snapshot and epoch; a first pass that brings only what borders "
             f"need sends {min(lean):.3g} to {max(lean):.3g}"
@@ -185,6 +178,7 @@ def blocks_tuned(claim: Claim, rows: Sequence[Any]) -> Finding:
             shown.append(number(row, "timeline_blocks", budget_share=share))
     return finding(
         found,
+        model=FORMULA,
         measured=f"{min(shown)} to {max(shown)} blocks, by budget",
         holds=right,
         reason="the fewest blocks whose plan fits; measured peaks keep the budget within a tenth",
@@ -195,8 +189,8 @@ def precompute(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Epoch with the first aggregation in it over that without, of every model."""
     found = rows_of(rows, experiment="ablation", kind="precompute")
     ratios = [
-        (f"{_name(row)}{words}", turns_gain([row], setting=setting), row)
-        for row in found
+        (f"{name}{words}", turns_gain(mine, setting=setting), mine)
+        for name, mine in _by_name(found).items()
         for setting, words in (("precompute", ""), ("plain, precompute", ", all else off"))
     ]
     return _all_above(
@@ -206,15 +200,28 @@ def precompute(claim: Claim, rows: Sequence[Any]) -> Finding:
     )
 
 
-def _all_above(ratios: Sequence[tuple[str, Ratio, Any]], *, lacking: str, reason: str) -> Finding:
-    """Holds where every ratio's interval lies above 1x, fails where one lies below."""
-    if not ratios:
+def _by_name(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Rows of all processes by model and graph, in words."""
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(_name(row), []).append(row)
+    return found
+
+
+def _all_above(
+    ratios: Sequence[tuple[str, Ratio | None, Sequence[Any]]], *, lacking: str, reason: str
+) -> Finding:
+    """Holds where every ratio's interval lies above 1x, fails where one lies below.
+
+    A ratio without values takes no part.
+    """
+    known = [(name, ratio, mine) for name, ratio, mine in ratios if ratio is not None]
+    if not known:
         return missing(lacking)
-    rows = list({row.id: row for _, _, row in ratios}.values())
-    sides = [ratio.side for _, ratio, _ in ratios]
-    below = [name for name, ratio, _ in ratios if ratio.side < 0]
-    open_ = [name for name, ratio, _ in ratios if ratio.side == 0]
-    values = [ratio.value for _, ratio, _ in ratios]
+    rows = list({row.id: row for _, _, mine in known for row in mine}.values())
+    below = [name for name, ratio, _ in known if ratio.side < 0]
+    open_ = [name for name, ratio, _ in known if ratio.side == 0]
+    values = [ratio.value for _, ratio, _ in known]
     words = reason
     if below:
         words += f"; below 1x: {', '.join(below)}"
@@ -223,9 +230,10 @@ def _all_above(ratios: Sequence[tuple[str, Ratio, Any]], *, lacking: str, reason
     return finding(
         rows,
         measured=f"{min(values):.3g}x to {max(values):.3g}x",
-        holds=all(side > 0 for side in sides),
+        holds=not below and not open_,
         undecided=bool(open_) and not below,
         reason=words,
+        processes=min(ratio.processes for _, ratio, _ in known),
     )
 
 

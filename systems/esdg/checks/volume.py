@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
+from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdowns
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2 import (
+    accounts,
     billions,
     floats,
     on_sockets,
     parted,
     ratios,
     remote_parts,
-    remote_per_vertex_step,
     rounds_to,
-    standing_for_paper,
     walked,
 )
 from dgbench.systems.esdg.experiments.table2_runs import EXTRAS, HYPER_FLOATS, LEAN, RANKS
 
 NONE = "the experiment 'table2' did not run"
 NO_PARTS = "no vertices were parted in this run"
-NO_SAMPLE = "needs real data of the paper's generator: dgbench data get amlsim-20k-cycle200"
+NO_SAMPLE = "needs data of the paper's generator: dgbench data get amlsim-20k-cycle200"
 PASSES = 3
-SMALL = "20 000 accounts stand for a million"
 ALIKE = 0.25
 """Tolerance within which two volumes are `about equal`."""
 INSIGNIFICANT = 0.01
@@ -65,7 +63,9 @@ def volume(claim: Claim, rows: Rows) -> Finding:
             and floats(r) == floats(r, method="formula")
             for r in found
         ),
-        reason="T = 192, N = 1 M, three passes; every message counted",
+        reason="T = 192, N = 1 M, three passes; every message counted. With the 200 steps of "
+        "Table 1 it were "
+        + ", ".join(f"{200 / number(r, 'snapshots') * floats(r) / 1e9:.3g}" for r in found),
     )
 
 
@@ -118,8 +118,8 @@ def volume_constant(claim: Claim, rows: Rows) -> Finding:
     walks = [r for r in walked(rows) if _width(r)]
     trained = [r for r in _trained(rows) if _width(r)]
     densities = {round(number(r, "edges") / _vertex_steps(r), 3) for r in trained}
-    if len({r.params["ranks"] for r in walks}) < 2 or not trained:
-        return missing(NONE)
+    if len({r.params["ranks"] for r in walks}) < 2 or len(densities) < 2:
+        return missing(f"{NONE} for several numbers of ranks and graphs")
     bounded = all(floats(r) <= _bound(r) for r in walks) and all(
         floats(r, setting="snapshot") <= _bound(r) for r in trained
     )
@@ -131,8 +131,7 @@ def volume_constant(claim: Claim, rows: Rows) -> Finding:
     return finding(
         [*walks, *trained],
         measured=shown,
-        holds=bounded and same and len(densities) > 1,
-        direction=bounded and same,
+        holds=bounded and same,
         reason=f"P up to {max(r.params['ranks'] for r in walks)}; trained on snapshots of "
         + " and ".join(f"{d:.2g}" for d in sorted(densities))
         + " edges per vertex",
@@ -209,10 +208,10 @@ def vertex_grows(claim: Claim, rows: Rows) -> Finding:
     """More parts and more edges per vertex, more remote readers; planted blocks beside it."""
     planted = rows_of(rows, experiment="table2", part="mixing")
     real = [r for r in parted(rows) if not r.data.get("twin")]
-    found = real or planted
+    found = real or planted  # planted blocks are a remark where there are real graphs
     if not found:
         return missing(NO_PARTS)
-    grows = all(map(_grows, [*real, *planted]))
+    grows = all(map(_grows, found))
     cuts = {
         cut: [r for r in real if r.params["cut"] == cut and r.params["model"] == "cd_gcn"]
         for cut in ("own", "dense")
@@ -221,6 +220,7 @@ def vertex_grows(claim: Claim, rows: Rows) -> Finding:
         remote_parts(thick, p) > remote_parts(thin, p)
         for thick in cuts["dense"]
         for thin in cuts["own"]
+        if thick.params["dataset"] == thin.params["dataset"]
         for p in RANKS
     )
     words = [f"real: {_span(real)}"] if real else []
@@ -244,10 +244,14 @@ def _span(rows: Rows) -> str:
     return f"{min(factors):.2g}x to {max(factors):.2g}x"
 
 
-def _sample(rows: Rows, model: str) -> list[Any]:
-    """The row of a real sample that stands for the paper's graph, or nothing."""
-    row = standing_for_paper(rows, model)
-    return [] if row is None or row.data.get("twin") or row.params["cut"] != "dense" else [row]
+def _samples(rows: Rows, model: str) -> list[Any]:
+    """Rows of the generator's graphs that are as dense as the paper's, of every partitioner."""
+    names = [model, "tm_gcn"] if model == "evolvegcn_o" else [model]
+    for name in names:
+        found = [r for r in parted(rows, model=name, cut="dense") if not r.data.get("twin")]
+        if found:
+            return found
+    return []
 
 
 def _density(row: Any) -> float:
@@ -255,60 +259,100 @@ def _density(row: Any) -> float:
     return number(row, "density", of="edges")
 
 
+def _by_size(rows: Rows, judge: Callable[[Any], Finding]) -> Finding:
+    """The finding on the first of `_samples`: the largest graph, by its best partitioner.
+
+    The best of the partitioners is what the paper would take; of graphs of the same generator the
+    largest comes nearest to the paper's.
+    """
+    best = rows[0]
+    result = judge(best)
+    beside = [
+        f"{accounts(r)} accounts by {r.params['method']}: {_parts(r)}"
+        for r in rows
+        if r is not best
+    ]
+    if beside:
+        result.reason += "; beside it " + "; ".join(beside)
+    return result
+
+
+def _parts(row: Any) -> str:
+    return ", ".join(f"{remote_parts(row, p):.2g}" for p in RANKS)
+
+
+def _said(row: Any) -> str:
+    return (
+        f"{accounts(row)} accounts stand for a million, with {_density(row):.2g} edges per "
+        f"vertex-step; {row.notes[0]}"
+    )
+
+
 def hyper_volume(claim: Claim, rows: Rows) -> Finding:
-    """Remote readers of a real sample as dense as the paper's graph, scaled to its size."""
+    """Remote readers of a graph as dense as the paper's, scaled to its size.
+
+    Holds where all printed numbers are met within the claim's tolerance.
+    """
     model = _model(claim)
-    found = _sample(rows, model)
+    found = _samples(rows, model)
     if not found:
         return missing(NO_SAMPLE)
-    row = found[0]
-    counted = {p: billions(row, ranks=p) for p in RANKS}
-    printed = table2("hyper-volume", model)
-    per = ", ".join(f"{remote_parts(row, p):.2g}" for p in RANKS)
+    printed, tolerance = table2("hyper-volume", model), claim.tolerance or 0.0
     wanted = ", ".join(
         f"{printed[p] / (HYPER_FLOATS * 0.192):.2g}" if p in printed else "-" for p in RANKS
     )
-    return finding(
-        found,
-        measured={str(p): value for p, value in counted.items()},
-        direction=_grows(row),
-        reason=f"{SMALL}; {per} remote parts per vertex-step against {wanted} of the paper, with "
-        f"{_density(row):.2g} edges per vertex-step; {row.notes[0]}",
-    )
+
+    def judge(row: Any) -> Finding:
+        counted = {p: billions(row, ranks=p) for p in RANKS}
+        return finding(
+            [row],
+            measured={str(p): value for p, value in counted.items()},
+            holds=all(abs(counted[p] / printed[p] - 1) <= tolerance for p in printed),
+            reason=f"{_parts(row)} remote parts per vertex-step against {wanted} of the paper; "
+            + _said(row),
+        )
+
+    return _by_size(found, judge)
 
 
 def cross(claim: Claim, rows: Rows) -> Finding:
     """Check which of both partitions sends more, at 4, 16 and 64 ranks."""
     model = _model(claim)
-    found = _sample(rows, model)
+    found = _samples(rows, model)
     walks = {r.params["ranks"]: r for r in walked(rows, model=model)}
     if not found or not set(RANKS) <= set(walks):
         return missing(NO_SAMPLE if not found else NONE)
-    share = {p: billions(found[0], ranks=p) / billions(walks[p]) for p in RANKS}
-    if model == "tm_gcn":
-        as_said = share[4] < 1 and abs(share[16] - 1) <= ALIKE and share[64] > 1
-    else:
-        as_said = max(share.values()) < 1 and _grows(found[0])
-    return finding(
-        [found[0], *(walks[p] for p in RANKS)],
-        measured={str(p): f"{value:.2g} of the snapshot volume" for p, value in share.items()},
-        holds=as_said,
-        reason=f"{SMALL}, with {_density(found[0]):.2g} edges per vertex-step; {found[0].notes[0]}",
-    )
+
+    def judge(row: Any) -> Finding:
+        share = {p: billions(row, ranks=p) / billions(walks[p]) for p in RANKS}
+        if model == "tm_gcn":
+            as_said = share[4] < 1 and abs(share[16] - 1) <= ALIKE and share[64] > 1
+        else:
+            as_said = max(share.values()) < 1 and _grows(row)
+        return finding(
+            [row, *(walks[p] for p in RANKS)],
+            measured={str(p): f"{value:.2g} of the snapshot volume" for p, value in share.items()},
+            holds=as_said,
+            reason=_said(row),
+        )
+
+    return _by_size(found, judge)
 
 
 def egcn_superior(claim: Claim, rows: Rows) -> Finding:
+    """The snapshot partition sends nothing, and the vertex partition something."""
     walks = walked(rows, model="evolvegcn_o")
-    remote = remote_per_vertex_step(rows, "evolvegcn_o", RANKS[0])
-    found = _sample(rows, "evolvegcn_o")
-    if not walks or remote is None or not found:
-        return missing(NONE if not walks else NO_SAMPLE)
+    found = _samples(rows, "evolvegcn_o")
+    if not walks or not found:
+        return missing(NO_SAMPLE if walks else NONE)
+    sent = [billions(row, ranks=p) for row in found for p in RANKS]
     return finding(
         [*walks, *found],
-        measured=f"0 against {billions(found[0], ranks=4):.2g} to "
-        f"{billions(found[0], ranks=64):.2g} billion floats",
-        holds=not any(map(floats, walks)) and remote > 0,
-        reason=SMALL,
+        measured=f"0 against {min(sent):.2g} to {max(sent):.2g} billion floats"
+        if not any(map(floats, walks))
+        else "something on both sides",
+        holds=not any(map(floats, walks)) and min(sent) > 0,
+        reason=_said(found[0]),
     )
 
 
@@ -321,7 +365,7 @@ def time_order(claim: Claim, rows: Rows) -> Finding:
     found = _raced(rows, "snapshot")
     if {model for model, _, _ in found} != set(MODELS):
         return missing(f"{NONE} for all three models on 4 ranks over Gloo")
-    used = [r for r in on_sockets(rows) if r.params["ranks"] == 4]
+    names = {row for ratio in found.values() for row in ratio.rows}
     sides = [ratio.side for ratio in found.values()]
     beside = [
         f"{MODEL_TITLES[model]} {words}: {_gain(ratio)}"
@@ -333,13 +377,15 @@ def time_order(claim: Claim, rows: Rows) -> Finding:
         if cut == "dense"
     ]
     return finding(
-        used,
+        [row for row in on_sockets(rows) if row.id in names],
         measured={
             f"{MODEL_TITLES[model]}, {cut}": _gain(ratio)
             for (model, _, cut), ratio in found.items()
         },
+        # The growth at 64 ranks was not tried, so that the whole statement cannot hold.
         direction=min(sides) > 0,
         undecided=min(sides) == 0,
+        processes=min(ratio.processes for ratio in found.values()),
         reason="4 processes on the cores of one machine; the growth at 64 ranks needs 64 devices"
         + "".join(f"; {words}" for words in beside),
     )
@@ -356,23 +402,30 @@ def _gain(ratio: Any) -> str:
 
 
 def preprocessing(claim: Claim, rows: Rows) -> Finding:
-    """Seconds by the best search there is for parts, over seconds for shares of the snapshots."""
+    """Seconds by each search for parts, over seconds for shares of the snapshots.
+
+    A hypergraph partitioner decides where one ran, as the paper means one; else METIS stands for
+    it. Of several graphs each has to take so much longer.
+    """
     for method in ("kahypar", "pymetis"):
-        ratio = slowdown(rows, method)
-        if ratio is None:
-            continue
         found = prepared(rows, method=method)
-        hyper = method == "kahypar"
+        if not found:
+            continue
+        each = slowdowns(rows, method)
+        least = min(each.values(), key=lambda ratio: ratio.value)
+        most = max(each.values(), key=lambda ratio: ratio.value)
+        ends = [ratio.value if ratio.low is None else ratio.low for ratio in each.values()]
         longest = {
             setting: max(seconds_of(row, setting) for row in found)
             for setting in ("snapshots", "vertices")
         }
         return finding(
             found,
-            proxy="" if hyper else "METIS in place of a hypergraph partitioner",
-            measured=f"{ratio.value:.2g} times as long",
-            holds=ratio.value > MUCH and (ratio.low is None or ratio.low > 1),
-            direction=ratio.value > 1,
+            proxy="" if method == "kahypar" else "METIS in place of a hypergraph partitioner",
+            measured=f"{least.value:.2g} to {most.value:.2g} times as long",
+            holds=min(ends) > MUCH,
+            undecided=min(ends) <= MUCH < least.value,
+            processes=min(ratio.processes for ratio in each.values()),
             reason=f"{TITLES[method]}: {longest['vertices']:.2g} s against "
             f"{longest['snapshots'] * 1e6:.2g} microseconds",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -79,6 +79,7 @@ COUNTED = {"smoke": (16,), "quick": (16, 32), "full": (16, 32, 64, 128)}
 
 class Fig5(Experiment):
     paper = "esdg"
+    sources: ClassVar = {"portion": "counted"}
     name = NAME
     title = "Figure 5: strong scaling"
     claims = (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -89,6 +89,7 @@ def task_of(model: str) -> TimelineWorkload:
 
 class Fig7(Experiment):
     paper = "esdg"
+    sources: ClassVar = {"portion": "counted"}
     name = NAME
     title = "Figure 7: weak scaling"
     claims = (

@@ -12,13 +12,13 @@ import torch
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.lab.charts import sweep
-from dgbench.lab.compare import Ratio, observe_speedup
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import number, rows_of
-from dgbench.lab.verbs import turns_gain
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
@@ -30,7 +30,8 @@ OTHER: Final = "sx-mathoverflow"
 """A real graph of another kind, cut into as many snapshots."""
 
 RANKS: Final = {"smoke": (4,), "quick": (4,), "full": (4, 16, 64), "paper": (4, 16, 64)}
-TURNS: Final = {"smoke": 1, "quick": 6, "full": 10, "paper": 10}
+TURNS: Final = {"smoke": 1, "quick": 1, "full": 2, "paper": 2}
+"""Turns of a process; a cell has several processes."""
 METHODS: Final = ("ranges", "pymetis", "kahypar")
 TITLES: Final = {
     "snapshots": "snapshots",
@@ -61,6 +62,8 @@ class Preparation(Experiment):
         for dataset in (SAMPLES[0],) if preset in ("smoke", "quick") else (SAMPLES[0], OTHER):
             for ranks in RANKS[preset]:
                 for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
+                    if method == "kahypar" and ranks != RANKS[preset][0]:
+                        continue  # it takes minutes, and each cell has several processes
                     lacking = method != "ranges" and importlib.util.find_spec(method) is None
                     found.append(
                         self.cell_of(
@@ -68,6 +71,8 @@ class Preparation(Experiment):
                             f"{dataset}/{ranks}",
                             timeout_s=1800 if method == "kahypar" else 120,
                             unavailable=f"pip install {method}" if lacking else "",
+                            repeats=turn_rounds(preset),
+                            turns=True,
                         )
                     )
         return found
@@ -174,9 +179,11 @@ def prepared(rows: Sequence[Any], **params: Any) -> list[Any]:
     return rows_of(rows, experiment="preparation", **params)
 
 
-def slowdown(rows: Sequence[Any], method: str) -> Ratio | None:
-    """Seconds by vertices over seconds by snapshots, pooled over datasets and ranks."""
-    return turns_gain(prepared(rows, method=method))
+def slowdowns(rows: Sequence[Any], method: str) -> dict[tuple[str, int], Ratio]:
+    """Seconds by vertices over seconds by snapshots by dataset and ranks."""
+    found = Table.of(prepared(rows, method=method)).where("speedup").by("dataset", "ranks")
+    ratios = {key: ratio_of(table) for key, table in found.items()}
+    return {key: ratio for key, ratio in ratios.items() if ratio is not None}
 
 
 def seconds_of(row: Any, setting: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 
@@ -65,6 +65,7 @@ BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
 
 class Sec65(Experiment):
     paper = "esdg"
+    sources: ClassVar = {"relative_error": "learned"}
     name = "sec65"
     title = "Section 6.5: splitting a snapshot"
     question = "Can ranks share a snapshot that one of them cannot hold, and what does it cost?"

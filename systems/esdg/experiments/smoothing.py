@@ -42,6 +42,7 @@ GAINS = (4.0, PAPER_GAIN)
 class Smoothing(Grid):
     paper = "esdg"
     name = "smoothing"
+    sources: ClassVar = {"portion": "counted", "relative_error": "counted"}
     title = "Smoothing and the graph difference"
     claims = (
         "esdg-s32-gd-bytes",

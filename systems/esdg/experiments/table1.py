@@ -137,6 +137,7 @@ class Table1(Grid):
         "esdg-tab1-amlsim",
     )
     device = "cpu"
+    sources: ClassVar = {"portion": "counted"}
     own_data = "it compares graphs with the sizes that the paper prints of them"
     question = "Are the graphs the ones that the paper describes, and how long must edges live?"
     reading = (
