@@ -30,6 +30,13 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "layers": (int, "layers of a network"),
     "seed": (int, "seed of what is drawn"),
     "part": (str, "which of the kinds of cells that an experiment has"),
+    "what": (str, "which of the kinds of cells that an experiment has"),
+    "case": (str, "name of a prepared workload"),
+    "contender": (str, "one of those that race in cells of their own"),
+    "operator": (str, "name of a race of operators"),
+    "graphs": (str, "a group of graphs that is worked on in one cell"),
+    "weights": (str, "distribution that weights are drawn from"),
+    "scale": (float, "share of a graph's printed size that a synthetic one has"),
     "turn": (int, "number of a turn of the settings that a process compares, from 0"),
     "place": (str, "where bytes lie and go, or work is done: host, device, host to device"),
     "using": (str, "one or all of the cores that a process may use"),
@@ -183,7 +190,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "links": "links of devices, or pairs of devices that have them",
         "feature_width": "columns of the features of an edge",
         # operators
-        "threads_used": "threads that a limit was measured with",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",

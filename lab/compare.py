@@ -179,8 +179,35 @@ def ratio_of(found: Table) -> Ratio | None:
     return _resting_on(found.rows, pooled.value, low, high, pooled.n)
 
 
+def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[Any]) -> Ratio:
+    """The median ratio of paired turns of one process, bounded by order statistics.
+
+    Args:
+        slow, fast: seconds of each turn. rows: rows that they stand in.
+    """
+    found = paired_ratio(slow, fast, method="sign")
+    return _resting_on(rows, found.value, found.low, found.high, found.n)
+
+
+def mean_of_turns(
+    races: Sequence[tuple[Sequence[float], Sequence[float]]], rows: Sequence[Any]
+) -> Ratio:
+    """Geometric mean of ratios over races, each of which has (slow, fast) seconds of its turns.
+
+    The interval is that of the mean where turns vary as they did; the races are fixed.
+    """
+    found = pooled_ratio(races)
+    return _resting_on(rows, found.value, found.low, found.high, found.n)
+
+
 def observe_ratio(
-    found: Any, metric: str, slow: Sequence[float], fast: Sequence[float], **dims: Any
+    found: Any,
+    metric: str,
+    slow: Sequence[float],
+    fast: Sequence[float],
+    *,
+    mean: bool = False,
+    **dims: Any,
 ) -> None:
     """Observe how many times longer `slow` takes than `fast`, from the times of paired turns.
 
@@ -191,9 +218,10 @@ def observe_ratio(
         found: `Measurement` that the ratio is added to.
         metric: of kind ratio.
         slow, fast: seconds of each turn; neighbours in time have one index.
+        mean: the geometric mean with its t interval instead, where there are few turns.
         dims: of the ratio, usually `setting` (the fast one) and `baseline`.
     """
-    turns = paired_ratio(slow, fast, method="sign")
+    turns = paired_ratio(slow, fast, method="t" if mean else "sign")
     whole = turns.low is not None and turns.high is not None
     low, high = (turns.low, turns.high) if whole else (None, None)
     found.observe(metric, turns.value, low=low, high=high, **dims)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, ClassVar
 
+from dgbench.lab import metrics
 from dgbench.lab.experiment import Cell, Experiment, FigureSpec, Preset
 
 
@@ -33,6 +34,12 @@ class Grid(Experiment):
     repeats: ClassVar[Any] = 1
     timeout_s: ClassVar[Any] = 60.0
     charts: ClassVar[tuple[FigureSpec, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Raise UnknownKeyError where a param is no registered dimension, naming the nearest."""
+        super().__init_subclass__()
+        for name in (*cls.axes, *cls.fixed):
+            metrics.dimension(name)
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         """Params of all cells of a preset, in their order."""

@@ -151,6 +151,20 @@ def at_most(
     )
 
 
+def summarised(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
+    """All checks that failed, and of those that passed the closest of a kind, for all of them."""
+    found = [check for check in checks if not check.passed]
+    kinds: dict[tuple[str, str], list[ResultCheck]] = {}
+    for check in checks:
+        if check.passed:
+            kinds.setdefault((check.of, check.against), []).append(check)
+    for alike in kinds.values():
+        closest = max(alike, key=lambda one: one.gap / (one.tolerance or 1.0))
+        compared = sum(one.compared for one in alike)
+        found.append(msgspec.structs.replace(closest, compared=compared))
+    return found
+
+
 def deviations(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, float]:
     """||found - wanted|| / ||wanted|| of each named tensor, in float64.
 

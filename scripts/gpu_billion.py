@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from gpu_timing import Report
 from torch import Tensor
 
 from dgbench.datasets import EventStream
@@ -42,10 +42,12 @@ from dgbench.kernels_cuda.twins import RankCopy, RankCopySpec
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import median
 from dgbench.systems.base.interactions import TRAIN, InteractionWorkload, interaction_data
+from dgbench.systems.tgcn.printed import values
 from dgbench.systems.tgcn.system import TgcnSystem
 from dgbench.systems.tgcn.trainer import state_bytes
 
-NAME, PAPER_S = "twitter", 9237.4
+NAME = "twitter"
+PAPER_S = values()["fig6-twitter-time"]
 SHARE = 0.5
 SCALES = [2.0**-k for k in range(13)]
 HOST_ROOM, DEVICE_ROOM = 0.85, 0.9
@@ -59,7 +61,7 @@ SEED = 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class BillionPlan:
     """Bytes of a share of the twin, by phase.
 
     Attributes:
@@ -83,7 +85,7 @@ def spec(scale: float) -> RankCopySpec:
     return at_scale(NAME, params(NAME), scale)
 
 
-def plan(scale: float, hidden: int = 64) -> Plan:
+def plan(scale: float, hidden: int = 64) -> BillionPlan:
     """Count what a share of the twin takes."""
     edges, vertices = spec(scale).events, spec(scale).num_nodes
     table = 16 * edges + 8 * vertices
@@ -100,45 +102,23 @@ def plan(scale: float, hidden: int = 64) -> Plan:
         # the table has gone by then
         "train": vertices * state_bytes(hidden, torch.float32),
     }
-    return Plan(scale, edges, vertices, host, device)
+    return BillionPlan(scale, edges, vertices, host, device)
 
 
-def choose(scales: list[float], host: float, device: float, hidden: int = 64) -> Plan:
+def choose(scales: list[float], host: float, device: float, hidden: int = 64) -> BillionPlan:
     """The largest share that fits, else the smallest there is."""
     plans = [plan(scale, hidden) for scale in sorted(scales, reverse=True)]
     return next((one for one in plans if one.fits(host, device)), plans[-1])
 
 
-class Report:
-    """Lines to a file and to the screen, and the clock."""
+class BillionReport(Report):
+    """`Report` of parts that may fail or lack the time."""
 
-    def __init__(self, path: str, device: str, seconds: float) -> None:
-        self.path, self.device = path, device
-        self.begin = time.monotonic()
-        self.end = self.begin + seconds
-        self.wrong = 0
-
-    @property
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def add(self, text: str, **line: Any) -> None:
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(text, flush=True)
-
-    def wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def seconds(self, work: Callable[[], object], rounds: int = 1) -> float:
+    def median_seconds(self, work: Callable[[], object], rounds: int) -> float:
+        """Median seconds of calls; fewer of them where time is short."""
         took = []
         for _ in range(rounds):
-            self.wait()
-            start = time.perf_counter()
-            work()
-            self.wait()
-            took.append(time.perf_counter() - start)
+            took.append(self.seconds(work))
             if self.left < 2 * took[-1]:
                 break
         return median(took)
@@ -157,7 +137,9 @@ class Report:
                      failed=str(error)[:500])  # fmt: skip
 
 
-def generate(report: Report, chosen: Plan, until: float, threads: int) -> tuple[Tensor, Tensor]:
+def generate(
+    report: BillionReport, chosen: BillionPlan, until: float, threads: int
+) -> tuple[Tensor, Tensor]:
     """Both ends of the edges; of the first ones only, where the clock says so."""
     src, dst = (torch.empty(chosen.events, dtype=torch.int64) for _ in range(2))
     done, start = 0, time.perf_counter()
@@ -178,7 +160,7 @@ def generate(report: Report, chosen: Plan, until: float, threads: int) -> tuple[
     return src[:done], dst[:done]
 
 
-def build(report: Report, src: Tensor, dst: Tensor, vertices: int) -> EdgeTable:
+def build(report: BillionReport, src: Tensor, dst: Tensor, vertices: int) -> EdgeTable:
     """Rows of all edges, on the host."""
     start = time.perf_counter()
     t = torch.arange(src.numel(), dtype=torch.float64)
@@ -192,7 +174,7 @@ def build(report: Report, src: Tensor, dst: Tensor, vertices: int) -> EdgeTable:
     return table
 
 
-def check(report: Report, src: Tensor, dst: Tensor, vertices: int) -> None:
+def check(report: BillionReport, src: Tensor, dst: Tensor, vertices: int) -> None:
     """The device keeps what the CPU keeps, on the first edges."""
     count = min(CHECKED, src.numel())
     small = EdgeTable.build(
@@ -205,9 +187,9 @@ def check(report: Report, src: Tensor, dst: Tensor, vertices: int) -> None:
                "CPU's", what="check", edges=count, equal=good)  # fmt: skip
 
 
-def sample(report: Report, table: EdgeTable, roots: int, predicted: int) -> float:
+def sample(report: BillionReport, table: EdgeTable, roots: int, predicted: int) -> float:
     """Half of every vertex's neighbours, and neighbours around roots; seconds of an epoch's."""
-    took = report.seconds(lambda: keep_share(table, SHARE, seed=1), 3)
+    took = report.median_seconds(lambda: keep_share(table, SHARE, seed=1), 3)
     kept = keep_share(table, SHARE, seed=1)
     wanted = int(share_of(table.degrees, SHARE).sum())
     good = int(kept.sum()) == wanted
@@ -228,13 +210,15 @@ def sample(report: Report, table: EdgeTable, roots: int, predicted: int) -> floa
         return sample_nodewise(table, asked, [10, 10], method="keys", seed=1, union=False)
 
     edges = sum(layer.eids.numel() for layer in around().layers)
-    each = report.seconds(around, 5)
+    each = report.median_seconds(around, 5)
     report.add(f"{roots:,} roots, 10 x 10: {1e3 * each:.2f} ms, {edges / each / 1e6:.1f} M edges/s",
                what="sample around", roots=roots, seconds=each, edges=edges)  # fmt: skip
     return took
 
 
-def train(report: Report, stream: EventStream, interval: int, hidden: int, free: float) -> float:
+def train(
+    report: BillionReport, stream: EventStream, interval: int, hidden: int, free: float
+) -> float:
     """Edges of the stream that are taken in a second, sampling and cutting included."""
     count = max(1, round(TRAIN * len(stream) / interval))
     work = InteractionWorkload(dataset=NAME, hidden_dim=hidden, intervals=count, share=SHARE)
@@ -244,7 +228,7 @@ def train(report: Report, stream: EventStream, interval: int, hidden: int, free:
     )
     try:
         first = report.seconds(trainer.train_epoch)  # samples, cuts, and warms the device up
-        took = report.seconds(trainer.train_epoch, 3)
+        took = report.median_seconds(trainer.train_epoch, 3)
         rate = data.train_end / took
         report.add(
             f"trained on {data.train_end:,} edges of {stream.num_nodes:,} vertices in {took:.2f} s "
@@ -273,7 +257,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available() and not options.plan:
         sys.exit("torch sees no CUDA device; nothing to measure")
-    report = Report(options.out, options.device, options.seconds)
+    report = BillionReport(options.out, options.device, options.seconds)
     host = HOST_ROOM * available_memory()
     there = options.device == "cuda" and torch.cuda.is_available()
     free = DEVICE_ROOM * torch.cuda.mem_get_info()[0] if there else host
@@ -298,7 +282,7 @@ def main() -> None:
     sys.exit(1 if report.wrong else 0)
 
 
-def run(report: Report, chosen: Plan, options: Any, free: float) -> None:
+def run(report: BillionReport, chosen: BillionPlan, options: Any, free: float) -> None:
     """All parts, each in what time is left."""
     vertices = chosen.vertices
     until = report.begin + 0.45 * options.seconds

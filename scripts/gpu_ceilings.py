@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_ceilings_bench import Bench, Refused, c64, opened, request_bytes, same
+from gpu_ceilings_bench import Bench, BenchRefused, c64, opened, request_bytes, same
 from gpu_timing import LATE, Rows, need_device, wait
 from torch import Tensor
 
@@ -42,7 +42,7 @@ COMPARED = 8
 
 
 @dataclass(frozen=True)
-class Row:
+class CeilingRow:
     """One assumption.
 
     Attributes:
@@ -69,7 +69,7 @@ def copy_rate(bench: Bench) -> float:
 
 def cache_size(bench: Bench) -> float:
     if bench.device == "cpu":
-        raise Refused("a CPU")
+        raise BenchRefused("a CPU")
     return torch.cuda.get_device_properties(0).L2_cache_size / 1e6
 
 
@@ -199,7 +199,7 @@ def launch_cost(bench: Bench) -> float:
 def node_cost(bench: Bench) -> float:
     """Microseconds of an empty kernel in a graph of many."""
     if bench.device == "cpu":
-        raise Refused("no graphs on a CPU")
+        raise BenchRefused("no graphs on a CPU")
     count = 1000
     graph = torch.cuda.CUDAGraph()
     bench.launch("launch_nothing", 1)
@@ -248,43 +248,46 @@ def both(value: float) -> tuple[float, float]:
     return value, value
 
 
-def rows() -> list[Row]:
+def rows() -> list[CeilingRow]:
     """All assumptions, those that cost least first."""
     found = [
-        Row("L2 cache, as reported", "MB", both(60), cache_size),
-        Row("device copy, read and written", "TB/s", both(4.3), copy_rate),
-        Row("L2 read, 16 MB buffer", "TB/s", both(5.5), read_cached),
+        CeilingRow("L2 cache, as reported", "MB", both(60), cache_size),
+        CeilingRow("device copy, read and written", "TB/s", both(4.3), copy_rate),
+        CeilingRow("L2 read, 16 MB buffer", "TB/s", both(5.5), read_cached),
     ]
     for table, assumed in ((0.1e9, None), (1e9, both(4.3)), (8e9, both(4.3))):
         for width in (32, 64, 128):
-            found.append(Row(f"random {width} B, table of {table / 1e9:g} GB", "TB/s", assumed,
+            found.append(CeilingRow(f"random {width} B, table of {table / 1e9:g} GB", "TB/s",
+                                    assumed,
                              partial(random_rate, table_bytes=table, width=width)))  # fmt: skip
     for table in (16e6, 147e6):
-        found.append(Row(f"reduce float4, {table / 1e6:g} MB", "TB/s", both(2.5),
+        found.append(CeilingRow(f"reduce float4, {table / 1e6:g} MB", "TB/s", both(2.5),
                          partial(reduced, table_bytes=table, lanes=0), (9, 0)))  # fmt: skip
         for lanes, name in ((4, "4 floats by 4 lanes"), (1, "single floats")):
-            found.append(Row(f"reduce {name}, {table / 1e6:g} MB", "TB/s", None,
+            found.append(CeilingRow(f"reduce {name}, {table / 1e6:g} MB", "TB/s", None,
                              partial(reduced, table_bytes=table, lanes=lanes)))  # fmt: skip
     found += [
-        Row("dependent load, shared memory", "clocks", both(30), chased_shared),
-        Row("dependent load, L2 (16 MB)", "us", both(0.15),
+        CeilingRow("dependent load, shared memory", "clocks", both(30), chased_shared),
+        CeilingRow("dependent load, L2 (16 MB)", "us", both(0.15),
             partial(chased, table_bytes=16e6, steps=20_000)),
-        Row("dependent load, memory (1 GB)", "us", both(0.5),
+        CeilingRow("dependent load, memory (1 GB)", "us", both(0.5),
             partial(chased, table_bytes=1e9, steps=20_000)),
-        Row("dependent load, memory (8 GB)", "us", both(0.5),
+        CeilingRow("dependent load, memory (8 GB)", "us", both(0.5),
             partial(chased, table_bytes=8e9, steps=20_000)),
-        Row("dependent load, mapped host", "us", both(1.3),
+        CeilingRow("dependent load, mapped host", "us", both(1.3),
             partial(chased, table_bytes=256e6, steps=8000, on_host=True)),
-        Row("page-locked copy to the device", "GB/s", both(50), partial(link_rate, to_device=True)),
-        Row("page-locked copy from it", "GB/s", both(50), partial(link_rate, to_device=False)),
-        Row("mapped host, random 128 B", "GB/s", both(45), partial(mapped_rate, width=128)),
-        Row("mapped host, random 32 B", "GB/s", (15, 20), partial(mapped_rate, width=32)),
-        Row("mapped host, 16 MB again and again", "GB/s", None, read_mapped),
-        Row("launch from C++", "us", both(2.5), launch_cost),
-        Row("graph node", "us", both(1.2), node_cost),
-        Row("eager torch operator", "us", both(6), eager_cost),
-        Row("fp32 multiply-add", "TFLOP/s", both(67), multiplied),
-        Row("tf32 mma.sync", "TFLOP/s", both(300), multiplied_tiles, (8, 0)),
+        CeilingRow("page-locked copy to the device", "GB/s", both(50),
+                   partial(link_rate, to_device=True)),
+        CeilingRow("page-locked copy from it", "GB/s", both(50),
+                   partial(link_rate, to_device=False)),
+        CeilingRow("mapped host, random 128 B", "GB/s", both(45), partial(mapped_rate, width=128)),
+        CeilingRow("mapped host, random 32 B", "GB/s", (15, 20), partial(mapped_rate, width=32)),
+        CeilingRow("mapped host, 16 MB again and again", "GB/s", None, read_mapped),
+        CeilingRow("launch from C++", "us", both(2.5), launch_cost),
+        CeilingRow("graph node", "us", both(1.2), node_cost),
+        CeilingRow("eager torch operator", "us", both(6), eager_cost),
+        CeilingRow("fp32 multiply-add", "TFLOP/s", both(67), multiplied),
+        CeilingRow("tf32 mma.sync", "TFLOP/s", both(300), multiplied_tiles, (8, 0)),
     ]  # fmt: skip
     return found
 
@@ -303,22 +306,22 @@ def span(values: tuple[float, float] | None) -> str:
     return "-".join(f"{value:g}" for value in dict.fromkeys(values))
 
 
-def row_of(row: Row, bench: Bench | None, over: bool = False) -> dict[str, Any]:
+def row_of(row: CeilingRow, bench: Bench | None, over: bool = False) -> dict[str, Any]:
     """Measure a row, or say why not."""
     found: dict[str, Any] = {"what": row.what, "unit": row.unit, "assumed": row.assumed}
     begin = time.monotonic()
     try:
         if bench is None:
-            raise Refused("not measured")
+            raise BenchRefused("not measured")
         if over:
-            raise Refused(LATE)
+            raise BenchRefused(LATE)
         if bench.device == "cuda" and torch.cuda.get_device_capability() < row.needs:
-            raise Refused("needs sm_" + "".join(map(str, row.needs)))
+            raise BenchRefused("needs sm_" + "".join(map(str, row.needs)))
         value = row.measure(bench)
         middle = sum(row.assumed) / 2 if row.assumed else None
         found |= {"measured": value, "ratio": value / middle if middle else None}
-    except (Refused, RuntimeError, MemoryError) as error:
-        found |= {"failed": str(error)[:300], "refused": isinstance(error, Refused)}
+    except (BenchRefused, RuntimeError, MemoryError) as error:
+        found |= {"failed": str(error)[:300], "refused": isinstance(error, BenchRefused)}
     found["took_s"] = time.monotonic() - begin
     return found
 
@@ -341,7 +344,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             bench = opened(options, Path(folder))
-        except (Refused, OSError) as error:
+        except (BenchRefused, OSError) as error:
             sys.exit(str(error))
         name = torch.cuda.get_device_name() if options.device == "cuda" else "the CPU"
         out.add(f"{name}; assumed are the values of an H200", what="device", name=name)

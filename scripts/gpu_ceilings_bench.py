@@ -22,7 +22,7 @@ ROOM = 1.3
 """Free memory that a table must leave, times its size."""
 
 
-class Refused(Exception):
+class BenchRefused(Exception):
     """A row that cannot be measured here; the message says why."""
 
 
@@ -71,7 +71,9 @@ class Bench:
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
         free -= torch.cuda.memory_allocated()
         if ROOM * nbytes > free:
-            raise Refused(f"a table of {nbytes / 1e9:.1f} GB does not fit, {free / 1e9:.1f} free")
+            raise BenchRefused(
+                f"a table of {nbytes / 1e9:.1f} GB does not fit, {free / 1e9:.1f} free"
+            )
         return torch.full((count,), fill, device="cuda")
 
 
@@ -99,10 +101,10 @@ def compile_kernels(arch: str, folder: Path) -> Path:
     """Compile the kernels for one architecture, such as sm_90.
 
     Raises:
-        Refused: no compiler, or it fails.
+        BenchRefused: no compiler, or it fails.
     """
     if not (compiler := nvcc()):
-        raise Refused("no nvcc here to compile gpu_ceilings.cu with")
+        raise BenchRefused("no nvcc here to compile gpu_ceilings.cu with")
     made = folder / f"ceilings_{arch}.so"
     done = subprocess.run(
         [compiler, "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-arch={arch}",
@@ -110,7 +112,7 @@ def compile_kernels(arch: str, folder: Path) -> Path:
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
-        raise Refused(f"gpu_ceilings.cu does not compile for {arch}: {done.stderr[-300:]}")
+        raise BenchRefused(f"gpu_ceilings.cu does not compile for {arch}: {done.stderr[-300:]}")
     return made
 
 
@@ -122,7 +124,7 @@ def opened(options: Any, folder: Path) -> Bench:
         blocks = 8 * facts.multi_processor_count  # 2048 threads each
         torch.zeros(1, device="cuda")  # its context is there before the kernels are
     elif not options.library:
-        raise Refused("without a device the kernels must be compiled before: --library")
+        raise BenchRefused("without a device the kernels must be compiled before: --library")
     library = options.library
     if not library:
         library = compile_kernels(f"sm_{facts.major}{facts.minor}", folder)

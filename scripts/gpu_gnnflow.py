@@ -17,7 +17,6 @@ One JSON line per measurement goes to --out, the tables to standard output.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from gpu_timing import Report
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -50,37 +50,6 @@ MAX_LISTED = 4000
 """Edges of a batch above which the walk of the list is left out."""
 
 
-class Report:
-    """Lines to a file and to the screen; knows when the time is over."""
-
-    def __init__(self, path: str, device: str, seconds: float) -> None:
-        self.path, self.device = path, device
-        self.end = time.monotonic() + seconds
-        self.wrong = 0
-
-    def add(self, text: str, **line: Any) -> None:
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(text, flush=True)
-
-    def over(self, what: str) -> bool:
-        if time.monotonic() <= self.end:
-            return False
-        print(f"{what}: out of time", flush=True)
-        return True
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        self.wait()
-        start = time.perf_counter()
-        work()
-        self.wait()
-        return time.perf_counter() - start
-
-    def wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-
 def stream(edges: int, vertices: int, begin: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
     """Events with a few vertices that most of them meet."""
     random = torch.Generator().manual_seed(edges)
@@ -99,7 +68,7 @@ def roots(store: TemporalStore, batch: int, seed: int) -> tuple[Tensor, Tensor]:
     return nodes, times.repeat(3)
 
 
-class Feeder:
+class HostFeeder:
     """Brings samples to the device: all their arrays in one copy through page-locked memory."""
 
     def __init__(self, device: str) -> None:
@@ -175,7 +144,7 @@ def samples(
 
 def _race(report, store, there, rows, policy, fanouts, batch, walk, rounds) -> None:
     how = {"policy": policy, "seed": 3, "search": "linear" if walk == "list" else "binary"}
-    feed = Feeder(report.device)
+    feed = HostFeeder(report.device)
     contenders: dict[str, Callable[..., list[list[Sample]]]] = {
         "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how),
         TWO: lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, threads=2, **how),

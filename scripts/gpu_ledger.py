@@ -39,7 +39,7 @@ AROUND = 1.2
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One prediction.
 
     Attributes:
@@ -69,43 +69,44 @@ HEPTH = "22 K vertices, 84 K entries, 4 x 16, overlap 0.57"
 FLICKR = "2.3 M vertices, 3.64 M entries, 8 x 2, overlap 0.53"
 GDELT = "191 M edges, 12 K roots, 10 x 10"
 LEDGER = [
-    Entry("A1 small", HEPTH, 8, 10),
-    Entry("A1 small, from memory", HEPTH, None, None),
-    Entry("A1 union", FLICKR, 110, 160),
-    Entry("A1 overlap and exclusive", FLICKR, 150, 215),
-    Entry("A2 GE-SpMM-like", FLICKR, 6, 9, "x"),
-    Entry("A2 cuSPARSE", FLICKR, 3, 6, "x"),
-    Entry("A2 PyG scatter", FLICKR, 5, 8, "x"),
-    Entry("A3", "indices by shuffles over broadcast, d 16", 1.3, 1.8, "x",
+    LedgerEntry("A1 small", HEPTH, 8, 10),
+    LedgerEntry("A1 small, from memory", HEPTH, None, None),
+    LedgerEntry("A1 union", FLICKR, 110, 160),
+    LedgerEntry("A1 overlap and exclusive", FLICKR, 150, 215),
+    LedgerEntry("A2 GE-SpMM-like", FLICKR, 6, 9, "x"),
+    LedgerEntry("A2 cuSPARSE", FLICKR, 3, 6, "x"),
+    LedgerEntry("A2 PyG scatter", FLICKR, 5, 8, "x"),
+    LedgerEntry("A3", "indices by shuffles over broadcast, d 16", 1.3, 1.8, "x",
           missing="no kernel here exchanges indices by shuffles"),
-    Entry("A4 deterministic", FLICKR, 110, 160),
-    Entry("A4 atomic", FLICKR, 210, 250),
-    Entry("B1 rebuild", "5.2 M entries, 0.23 changed", 35, 60),
-    Entry("B1 CUB chain", "the same", 90, 120, missing="no form by mask, select and merge is kept"),
-    Entry("B1 transfer", "the same, differences over plain", 2.6, 2.6, "x", gain=True),
-    Entry("C1 one hop", "672 K edges, 1800 roots, 10 recent", 8, 8),
-    Entry("C1 two hops", f"{GDELT} recent", 45, 45),
-    Entry("C1 thread per slot", f"{GDELT} recent", 65, 65,
+    LedgerEntry("A4 deterministic", FLICKR, 110, 160),
+    LedgerEntry("A4 atomic", FLICKR, 210, 250),
+    LedgerEntry("B1 rebuild", "5.2 M entries, 0.23 changed", 35, 60),
+    LedgerEntry("B1 CUB chain", "the same", 90, 120,
+                missing="no form by mask, select and merge is kept"),
+    LedgerEntry("B1 transfer", "the same, differences over plain", 2.6, 2.6, "x", gain=True),
+    LedgerEntry("C1 one hop", "672 K edges, 1800 roots, 10 recent", 8, 8),
+    LedgerEntry("C1 two hops", f"{GDELT} recent", 45, 45),
+    LedgerEntry("C1 thread per slot", f"{GDELT} recent", 65, 65,
           missing="a search serves all slots of a root"),
-    Entry("C2 fences, recent", f"{GDELT}, records mapped", 900, 900),
-    Entry("C2 fences, uniform", f"{GDELT}, records mapped", 3000, 3000),
-    Entry("C2 search over the link", f"{GDELT} recent, records mapped", 3500, 5000),
-    Entry("C3", "100 K edges both ways into 672 K", 35, 70),
-    Entry("D1 all hits", "198 K rows of 744 B", 75, 80),
-    Entry("D1 30 % misses", "198 K rows of 744 B", 950, 1100),
-    Entry("D1 evict", "59 K of 574 K by age", 12, 12),
-    Entry("E1 half of 1e6", "by weight", 20, 20),
-    Entry("E1 half of 1e8", "by weight", 700, 700),
-    Entry("E1 frontier draw", "10 K slots, 100 at once", 1.25, 1.25),
-    Entry("F1", "43 M vertex-steps, 27 M edges, a sweep", 800, 1000),
-    Entry("G1 eager", "170 vertices, 16 steps, H 32, a training step", 8000, 8000),
-    Entry("G1 graph", "the same", 1200, 1200),
-    Entry("G1 fused", "the same", 55, 55),
-    Entry("G2 3xTF32", "289 x 149 K, H 32, forward", 8000, 8000,
+    LedgerEntry("C2 fences, recent", f"{GDELT}, records mapped", 900, 900),
+    LedgerEntry("C2 fences, uniform", f"{GDELT}, records mapped", 3000, 3000),
+    LedgerEntry("C2 search over the link", f"{GDELT} recent, records mapped", 3500, 5000),
+    LedgerEntry("C3", "100 K edges both ways into 672 K", 35, 70),
+    LedgerEntry("D1 all hits", "198 K rows of 744 B", 75, 80),
+    LedgerEntry("D1 30 % misses", "198 K rows of 744 B", 950, 1100),
+    LedgerEntry("D1 evict", "59 K of 574 K by age", 12, 12),
+    LedgerEntry("E1 half of 1e6", "by weight", 20, 20),
+    LedgerEntry("E1 half of 1e8", "by weight", 700, 700),
+    LedgerEntry("E1 frontier draw", "10 K slots, 100 at once", 1.25, 1.25),
+    LedgerEntry("F1", "43 M vertex-steps, 27 M edges, a sweep", 800, 1000),
+    LedgerEntry("G1 eager", "170 vertices, 16 steps, H 32, a training step", 8000, 8000),
+    LedgerEntry("G1 graph", "the same", 1200, 1200),
+    LedgerEntry("G1 fused", "the same", 55, 55),
+    LedgerEntry("G2 3xTF32", "289 x 149 K, H 32, forward", 8000, 8000,
           missing="the scans use no matrix unit"),
-    Entry("G2 fp32 tile", "289 x 149 K, H 32, forward, gates kept", 15_000, 15_000),
-    Entry("H1 distances", "1e7 x 64", 1250, 1250),
-    Entry("H1 pack 20 %", "1e7 x 64", 400, 400),
+    LedgerEntry("G2 fp32 tile", "289 x 149 K, H 32, forward, gates kept", 15_000, 15_000),
+    LedgerEntry("H1 distances", "1e7 x 64", 1250, 1250),
+    LedgerEntry("H1 pack 20 %", "1e7 x 64", 400, 400),
 ]  # fmt: skip
 FAMILIES: list[tuple[tuple[str, ...], Family]] = [
     (("G1",), frames), (("A",), aggregation), (("B",), differences),
@@ -118,7 +119,7 @@ NOT_HERE = "not here"
 ERRORS = (DgbenchError, RuntimeError, MemoryError)
 
 
-def word(entry: Entry, measured: float) -> str:
+def word(entry: LedgerEntry, measured: float) -> str:
     """Outcome of a prediction: `met`, `slower by`, `faster by`, or no prediction."""
     if entry.low is None or entry.high is None:
         return "nothing was predicted"
@@ -220,7 +221,7 @@ class Ledger:
             row["word"] = self._word(entry, row)
         self._write(entry, {"deviation": deviation, **row})
 
-    def _word(self, entry: Entry, row: dict[str, Any]) -> str:
+    def _word(self, entry: LedgerEntry, row: dict[str, Any]) -> str:
         if self.device == "cpu":
             return f"{NOT_HERE}: an H200 was predicted"
         value = row.get("ratio") if entry.unit == "x" else row["us"]
@@ -239,7 +240,7 @@ class Ledger:
         for entry in list(self.left.values()):
             self._write(entry, {"word": f"{NOT_HERE}: no form of it on this device"})
 
-    def _write(self, entry: Entry, row: dict[str, Any]) -> None:
+    def _write(self, entry: LedgerEntry, row: dict[str, Any]) -> None:
         times = "".join(
             f"{row[key]:11.1f}" if key in row else f"{'-':>11}"
             for key in ("us", "kernels_us", "call_us")

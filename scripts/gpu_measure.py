@@ -28,7 +28,7 @@ from dgbench.kernels_cuda.variants import spmm_gespmm, spmm_sliced
 WARM_UP, REPEATS = 5, 30
 
 
-class Table:
+class DeviceTable:
     """Rows as they are measured; stops taking more when the time is over."""
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -97,7 +97,7 @@ def error_of(found: torch.Tensor, expected: torch.Tensor) -> float:
     return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
 
 
-def limits(table: Table) -> None:
+def limits(table: DeviceTable) -> None:
     source = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(source)
     moved = 2.0 * 4 * source.numel()
@@ -108,7 +108,7 @@ def limits(table: Table) -> None:
     table.measure("limit", "smallest torch kernel", lambda: small.add_(1), 4)
 
 
-def aggregation(table: Table, title: str, vertices: int, edges: int, count: int, width: int):
+def aggregation(table: DeviceTable, title: str, vertices: int, edges: int, count: int, width: int):
     group = sequence(vertices, edges, count, 0.9)
     nnz = sum(csr.nnz for csr in group)
     parts = PartTopology.build(group)
@@ -183,7 +183,7 @@ def aggregation(table: Table, title: str, vertices: int, edges: int, count: int,
     table.measure(tag, "slice one snapshot", lambda: slice_csr(group[0]), 12.0 * vertices)
 
 
-def scans(table: Table, steps: int, vertices: int, features: int, hidden: int) -> None:
+def scans(table: DeviceTable, steps: int, vertices: int, features: int, hidden: int) -> None:
     x = torch.randn(steps, vertices, features, device="cuda", requires_grad=True)
     for name, scan, gates, module in (
         ("GRU", gru_scan, 3, torch.nn.GRU),
@@ -223,7 +223,7 @@ def main() -> None:
         sys.exit("torch sees no CUDA device; nothing to measure")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    table = Table(options.out, options.seconds)
+    table = DeviceTable(options.out, options.seconds)
     limits(table)
     aggregation(table, "22 k vertices, 84 k nnz", 22_000, 84_000, 4, 16)
     aggregation(table, "100 k, 2 M nnz", 100_000, 2_000_000, 8, 2)

@@ -53,7 +53,7 @@ SECTOR = 32
 
 
 @dataclass(frozen=True)
-class Work:
+class RooflineWork:
     """One operator with what it does at least.
 
     Attributes:
@@ -98,13 +98,13 @@ def snapshots(options: Any, device: str) -> list[Csr]:
     return [Csr(c.indptr.to(device), c.indices.to(device), c.num_cols) for c in made]
 
 
-def aggregations(options: Any, device: str) -> Iterator[Work]:
+def aggregations(options: Any, device: str) -> Iterator[RooflineWork]:
     group = snapshots(options, device)
     csr, n = group[-1], options.vertices
     topology = csr.indptr.nbytes + csr.indices.nbytes
     for width in (2, 16, 64):
         x = torch.rand(n, width, device=device)
-        yield Work(f"spmm, {width} wide", f"{csr.nnz:,} entries", lambda x=x: spmm(csr, x),
+        yield RooflineWork(f"spmm, {width} wide", f"{csr.nnz:,} entries", lambda x=x: spmm(csr, x),
                    topology + 4 * width * (csr.nnz + n), 2 * csr.nnz * width,
                    topology + sectors(csr.nnz, width) + 4 * width * n)  # fmt: skip
     parts = PartTopology.build(group)
@@ -116,9 +116,9 @@ def aggregations(options: Any, device: str) -> Iterator[Work]:
         x.grad = None
         aggregate_parts(parts, x).sum().backward()
 
-    yield Work("parts of 4, forward", f"{entries:,} entries",
+    yield RooflineWork("parts of 4, forward", f"{entries:,} entries",
                lambda: aggregate_parts(parts, x.detach()), 4 * parts.words() + rows)  # fmt: skip
-    yield Work(
+    yield RooflineWork(
         "parts of 4, both ways", f"{entries:,} entries", both, 2 * (4 * parts.words() + rows)
     )
     new, old = group[2], group[1]
@@ -126,16 +126,16 @@ def aggregations(options: Any, device: str) -> Iterator[Work]:
                   values=False)  # fmt: skip
     there = sent.with_tensors([t.to(device) for t in sent.tensors])
     moved = 4 * (old.nnz + new.nnz) + 16 * (n + 1) + sum(t.nbytes for t in sent.tensors)
-    yield Work("rebuild", f"{new.nnz:,} entries", lambda: rebuild(old, there), moved)
+    yield RooflineWork("rebuild", f"{new.nnz:,} entries", lambda: rebuild(old, there), moved)
     cap, sweeps = -(-n // 64), 3
-    yield Work(
+    yield RooflineWork(
         "labels, 3 sweeps", f"{csr.nnz:,} entries",
         lambda: propagate_labels(csr, cap=cap, sweeps=sweeps, share=0.0, block=1 << 16),
         sweeps * (topology + 4 * csr.nnz + 8 * n), 0.0, sweeps * (topology + sectors(csr.nnz, 1)),
     )  # fmt: skip
 
 
-def recurrences(options: Any, device: str) -> Iterator[Work]:
+def recurrences(options: Any, device: str) -> Iterator[RooflineWork]:
     steps, rows, width, hidden = 16, options.rows, 16, 32
     for name, scan, gates in (("GRU", gru_scan, 3), ("LSTM", lstm_scan, 4)):
         shapes = ((steps, rows, width), (width, gates * hidden), (hidden, gates * hidden))
@@ -150,17 +150,18 @@ def recurrences(options: Any, device: str) -> Iterator[Work]:
                 leaf.grad = None
             scan(*leaves, all_steps=True)[0].sum().backward()
 
-        yield Work(f"{name}, forward", size, lambda s=scan, g=given: s(*g, all_steps=True), moved,
+        yield RooflineWork(f"{name}, forward", size,
+                           lambda s=scan, g=given: s(*g, all_steps=True), moved,
                    products)  # fmt: skip
-        yield Work(f"{name}, both ways", size, both, 3 * moved, 3 * products)
+        yield RooflineWork(f"{name}, both ways", size, both, 3 * moved, 3 * products)
         if name == "GRU":
             begins = torch.rand(steps, rows, device=device) < 0.2
-            yield Work("packed GRU, forward", size,
+            yield RooflineWork("packed GRU, forward", size,
                        lambda g=given, b=begins: packed_gru_scan(*g, b), moved,
                        products)  # fmt: skip
 
 
-def samplers(options: Any, device: str) -> Iterator[Work]:
+def samplers(options: Any, device: str) -> Iterator[RooflineWork]:
     draw = torch.Generator().manual_seed(2)
     n, events = options.vertices, options.entries
     ends = (torch.rand(2, events, generator=draw) ** 2 * n).long()
@@ -178,15 +179,16 @@ def samplers(options: Any, device: str) -> Iterator[Work]:
             return there.sample_hops(*asked, [10], policy=policy, seed=1, draw=0)
 
         found = one()[0][0].neighbours.numel()
-        yield Work(f"sample, {policy}", f"{options.roots:,} roots", one,
+        yield RooflineWork(f"sample, {policy}", f"{options.roots:,} roots", one,
                    (16 + 24) * found + 64 * options.roots, 0.0,
                    (16 if policy == "recent" else SECTOR) * found + 24 * found
                    + 5 * SECTOR * options.roots)  # fmt: skip
     table = table_on(EdgeTable.build(*ends, times, n), device)
-    yield Work("half of every row", f"{events:,} edges", lambda: keep_share(table, 0.5, seed=1),
+    yield RooflineWork("half of every row", f"{events:,} edges",
+                       lambda: keep_share(table, 0.5, seed=1),
                5 * events + 16 * n)  # fmt: skip
     weights = torch.rand(events, device=device) + 0.1
-    yield Work("draw half by weight", f"{events:,} items",
+    yield RooflineWork("draw half by weight", f"{events:,} items",
                lambda: draw_without_replacement(weights, events // 2, seed=1),
                8 * events)  # fmt: skip
     rows, dim = options.rows * 4, 128
@@ -202,20 +204,20 @@ def samplers(options: Any, device: str) -> Iterator[Work]:
     def fetch() -> None:
         cache.gather(cache.lookup(ids), features, out, by_id=True)
 
-    yield Work("cache, all hits", f"{len(ids):,} rows", fetch, (8 * dim + 24) * len(ids))
+    yield RooflineWork("cache, all hits", f"{len(ids):,} rows", fetch, (8 * dim + 24) * len(ids))
 
 
-def interactions(options: Any, device: str) -> Iterator[Work]:
+def interactions(options: Any, device: str) -> Iterator[RooflineWork]:
     draw = torch.Generator().manual_seed(3)
     n, edges, width = options.vertices // 4 or 1, options.entries // 4, 64
     src, dst = ((torch.rand(edges, generator=draw) ** 2 * n).long().to(device) for _ in range(2))
     x = torch.rand(n, width, device=device)
     by_src, by_dst = group_edges(src, n), group_edges(dst, n)
     size = f"{edges:,} edges"
-    yield Work("sums over partners", size,
+    yield RooflineWork("sums over partners", size,
                lambda: partner_sums(src, dst, x, x, by_src=by_src, by_dst=by_dst),
                2 * (edges * (16 + 4 * width) + n * (8 + 4 * width)), 2 * edges * width)  # fmt: skip
-    yield Work("products of rows", size, lambda: edge_dots(src, dst, x, x),
+    yield RooflineWork("products of rows", size, lambda: edge_dots(src, dst, x, x),
                edges * (20 + 8 * width), 2 * edges * width)  # fmt: skip
 
 
@@ -265,7 +267,9 @@ def spills_of(path: str | None) -> dict[tuple[str, int], int]:
     return found
 
 
-def measure(work: Work, device: str, roofs: dict[str, float], options: Any, spills: Any) -> dict:
+def measure(
+    work: RooflineWork, device: str, roofs: dict[str, float], options: Any, spills: Any
+) -> dict:
     """One operator's row."""
     took = call_seconds(work.run, device, options.rounds)
     roof = max(work.moved / roofs["copy"], work.products / roofs["products"])

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from gpu_measure import Table, error_of, limits, sequence
+from gpu_measure import DeviceTable, error_of, limits, sequence
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
@@ -44,7 +44,7 @@ DEVICE = "cuda"
 class Checked:
     """A table of operators that are compared before they are timed."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: DeviceTable) -> None:
         self.table = table
         self.wrong = 0
 
@@ -180,7 +180,7 @@ def balances(csr: Csr, out: str) -> list[str]:
     return lines
 
 
-def arrival(table: Table, group: list[Csr]) -> None:
+def arrival(table: DeviceTable, group: list[Csr]) -> None:
     """Measure the arrival of a partition: the link, and its assembly on the device."""
     from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
@@ -214,7 +214,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("torch sees no CUDA device; nothing to measure")
     torch.backends.cuda.matmul.allow_tf32 = False
-    table = Table(options.out, options.seconds)
+    table = DeviceTable(options.out, options.seconds)
     checked = Checked(table)
     limits(table)
     group = sequence(200_000, 3_000_000, COUNT, 0.9)

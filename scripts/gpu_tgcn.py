@@ -12,13 +12,12 @@ measurement goes to --out, the tables to standard output.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from gpu_timing import Report, wait
 
 from dgbench.kernels_cuda.edge_sampling import (
     EdgeTable,
@@ -40,43 +39,19 @@ MULTINOMIAL = 1 << 24
 """Most categories of torch.multinomial."""
 
 
-class Report:
-    """Lines to a file and to the screen; knows when the time is over."""
+class DrawReport(Report):
+    """`Report` of contenders beside the rate of a copy."""
 
     def __init__(self, path: str, device: str, seconds: float, rounds: int) -> None:
-        self.path, self.device, self.rounds = path, device, rounds
-        self.end = time.monotonic() + seconds
-        self.wrong = 0
-        self.copy = 0.0
+        super().__init__(path, device, seconds)
+        self.rounds, self.copy = rounds, 0.0
 
-    def add(self, text: str, **line: Any) -> None:
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(text, flush=True)
-
-    def over(self, what: str) -> bool:
-        if time.monotonic() <= self.end:
-            return False
-        print(f"{what}: out of time", flush=True)
-        return True
-
-    def wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def seconds(self, work: Callable[[], object], rounds: int | None = None) -> float:
+    def median_seconds(self, work: Callable[[], object], rounds: int | None = None) -> float:
         """Median of several runs after one that is not counted; few where they are long."""
-        took: list[float] = []
         work()
-        begin = time.monotonic()
-        for _ in range(self.rounds if rounds is None else rounds):
-            self.wait()
-            start = time.perf_counter()
-            work()
-            self.wait()
-            took.append(time.perf_counter() - start)
-            if time.monotonic() - begin > 2:
-                break
+        took: list[float] = []
+        while len(took) < (self.rounds if rounds is None else rounds) and sum(took) <= 2:
+            took.append(self.seconds(work))
         return median(took)
 
     def row(
@@ -86,9 +61,9 @@ class Report:
         if self.over(f"{what} {name}"):
             return
         try:
-            took = self.seconds(work)
+            took = self.median_seconds(work)
         except (DgbenchError, RuntimeError) as error:
-            self.wait()
+            wait(self.device)
             self.add(f"{what:34}{name:22}{type(error).__name__}: {str(error)[:60]}", what=what,
                      contender=name, failed=str(error)[:300], **more)  # fmt: skip
             return
@@ -107,17 +82,17 @@ class Report:
         return good
 
 
-def copy_rate(report: Report, megabytes: int) -> float:
+def copy_rate(report: DrawReport, megabytes: int) -> float:
     """GB/s that a copy reads and writes."""
     source = torch.zeros(megabytes << 18, device=report.device)
     to = torch.empty_like(source)
-    took = report.seconds(lambda: to.copy_(source))
+    took = report.median_seconds(lambda: to.copy_(source))
     rate = 2 * 4 * source.numel() / took / 1e9
     report.add(f"a copy of {megabytes} MB moves {rate:.0f} GB/s", what="copy", gb_s=rate)
     return rate
 
 
-def one_set(report: Report, options: Any) -> None:
+def one_set(report: DrawReport, options: Any) -> None:
     """Half of n items by their weights."""
     print("\ndrawing n / 2 of n items without replacement, in proportion to weights")
     for n in options.items:
@@ -162,7 +137,7 @@ def one_set(report: Report, options: Any) -> None:
                        lambda w=there, k=k: torch.multinomial(w, k), 4 * n + 8 * k)  # fmt: skip
 
 
-def one_tree(report: Report, options: Any) -> None:
+def one_tree(report: DrawReport, options: Any) -> None:
     """Few draws of many items from one tree."""
     print("\na tree of sums: build, and draws that are independent or remove")
     for n in options.items:
@@ -216,7 +191,7 @@ def graph(options: Any) -> EdgeTable:
     return EdgeTable.build(src, dst, torch.arange(edges).double(), vertices)
 
 
-def samples(report: Report, options: Any, table: EdgeTable) -> None:
+def samples(report: DrawReport, options: Any, table: EdgeTable) -> None:
     """Shares of every row, and samples around roots."""
     print(f"\nsamples of {table.num_edges} edges of {table.num_nodes} vertices, "
           f"largest degree {int(table.degrees.max())}")  # fmt: skip
@@ -260,7 +235,7 @@ def samples(report: Report, options: Any, table: EdgeTable) -> None:
                    24 * sum(layer.eids.numel() for layer in pool().layers))  # fmt: skip
 
 
-def subgraphs(report: Report, options: Any, table: EdgeTable) -> None:
+def subgraphs(report: DrawReport, options: Any, table: EdgeTable) -> None:
     """Frontiers, in ns a draw."""
     print("\nsubgraphs by a frontier (without the edges that they induce)")
     there = table_on(table, report.device)
@@ -274,7 +249,7 @@ def subgraphs(report: Report, options: Any, table: EdgeTable) -> None:
             how = {"induced": False, "seed": 1, "replacement": replacement}
             one = max(1, min(count, 2))  # the CPU makes them one after the other
             right = sample_subgraph(table, frontier, draws, count=one, **how)
-            took = report.seconds(
+            took = report.median_seconds(
                 lambda m=frontier, d=draws, c=one, h=how: sample_subgraph(
                     table, m, d, count=c, **h
                 ),
@@ -288,7 +263,7 @@ def subgraphs(report: Report, options: Any, table: EdgeTable) -> None:
             stop = int(right.offsets[-1])
             if not report.check(what, torch.equal(found.vertices[:stop].cpu(), right.vertices)):
                 continue
-            took = report.seconds(
+            took = report.median_seconds(
                 lambda m=frontier, d=draws, c=count, h=how: sample_subgraph(
                     there, m, d, count=c, **h
                 ),
@@ -301,7 +276,7 @@ def subgraphs(report: Report, options: Any, table: EdgeTable) -> None:
             )  # fmt: skip
 
 
-def sums(report: Report, options: Any) -> None:
+def sums(report: DrawReport, options: Any) -> None:
     """Partners of an interval's edges, by both ends, and products of their rows."""
     print("\nsums over partners, products of rows")
     random = torch.Generator().manual_seed(3)
@@ -358,7 +333,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch sees no CUDA device; nothing to measure")
-    report = Report(options.out, options.device, options.seconds, options.rounds)
+    report = DrawReport(options.out, options.device, options.seconds, options.rounds)
     report.copy = copy_rate(report, 512 if options.device == "cuda" else 64)
     if options.device == "cpu":
         print("on the CPU its own samplers run alone, beside torch")

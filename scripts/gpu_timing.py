@@ -68,6 +68,44 @@ class Rows:
         return time.monotonic() >= self.end
 
 
+class Report:
+    """Lines to a file and to the screen, and the clock of a script on one device.
+
+    Attributes:
+        left: seconds until no further part may begin. wrong: results that were not right.
+    """
+
+    def __init__(self, path: str, device: str, seconds: float) -> None:
+        self.path, self.device = path, device
+        self.begin = time.monotonic()
+        self.end = self.begin + seconds
+        self.wrong = 0
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def over(self, what: str) -> bool:
+        """Return True, and say so, where nothing may begin any more."""
+        if self.left >= 0:
+            return False
+        print(f"{what}: {LATE}", flush=True)
+        return True
+
+    def add(self, text: str, **line: Any) -> None:
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(text, flush=True)
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Seconds of one call, the device included."""
+        wait(self.device)
+        start = time.perf_counter()
+        work()
+        wait(self.device)
+        return time.perf_counter() - start
+
+
 @dataclass(frozen=True)
 class Timer:
     """Times calls on one device.

@@ -28,7 +28,7 @@ from typing import Any
 
 from soak_laps import draw_groups, lap_of
 from soak_pairs import PAIRS, TIMES, pairs_of, slower, times_table
-from soak_watch import MARK, ROWS, SERIES, Watch
+from soak_watch import MARK, ROWS, SERIES, SoakWatch
 
 from dgbench.harness.growth import Growth, growth_of
 from dgbench.harness.plugins import Broken, find_paper, paper_names
@@ -51,9 +51,9 @@ def soak(
     seed: int = 1,
     pairs: int = PAIRS,
     lookup: Any = get_paper,
-    watch: type[Watch] = Watch,
+    watch: type[SoakWatch] = SoakWatch,
     modules: tuple[str, ...] | None = None,
-) -> Watch:
+) -> SoakWatch:
     """Run laps until the time is over and return what was read.
 
     Args:

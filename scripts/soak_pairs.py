@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from soak_laps import draw_groups, lap_of
-from soak_watch import Watch
+from soak_watch import SoakWatch
 
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.terminal.text import table
@@ -27,7 +27,7 @@ so times are compared in turns and never with those of an hour before."""
 class Times(Listener):
     """The times of the cells of a run, s: name of `TIMES` -> cell -> time."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: SoakWatch) -> None:
         self.watch = watch
         self.of: dict[str, dict[tuple, float]] = {name: {} for name in TIMES}
 
@@ -49,7 +49,7 @@ class Times(Listener):
 def pairs_of(
     papers: Sequence[Any],
     draw: random.Random,
-    seen: Watch,
+    seen: SoakWatch,
     sides: Sequence[Callable[..., Any]],
     count: int,
 ) -> None:

@@ -33,7 +33,7 @@ ROWS = "memory of its rows"
 """Memory that a run keeps until its end, MiB; subtracted from the runner's and listed beside it."""
 
 
-class Watch(Listener):
+class SoakWatch(Listener):
     """Takes readings between cells, and ends the run when its time is over.
 
     Attributes:

@@ -12,7 +12,7 @@ from dgbench.datasets.transforms.features import (
 from dgbench.datasets.transforms.lives import EdgeLives
 from dgbench.datasets.transforms.m_transform import m_transform, m_transform_features
 from dgbench.datasets.transforms.normalise import factors
-from dgbench.datasets.transforms.windows import equal_windows, fixed_windows
+from dgbench.datasets.transforms.windows import equal_windows
 
 __all__ = [
     "EdgeLives",
@@ -22,7 +22,6 @@ __all__ = [
     "equal_windows",
     "factors",
     "fit_width",
-    "fixed_windows",
     "lagged_features",
     "m_transform",
     "m_transform_features",

@@ -35,10 +35,3 @@ def flatten(snapshots: Sequence[Csr]) -> tuple[Tensor, Tensor, Tensor, Tensor | 
 def rows_of(csr: Csr) -> Tensor:
     """The row of every stored entry, int64[nnz]."""
     return torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-
-
-def from_sorted(rows: Tensor, cols: Tensor, num: int, values: Tensor | None) -> Csr:
-    """A square `Csr` of entries that are sorted by row, then column, without duplicates."""
-    indptr = torch.zeros(num + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(rows, minlength=num), 0, out=indptr[1:])
-    return Csr(indptr, cols.to(torch.int32).contiguous(), num, values)

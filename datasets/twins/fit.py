@@ -70,25 +70,6 @@ def solve_q(spec: RankCopySpec, side: int, share: float) -> float:
     return float(f"{math.exp(0.5 * (low + high)):.9g}")
 
 
-def repeat_start(spec: RankCopySpec, pairs: float) -> float:
-    """First guess of `repeat` for distinct pairs over events = `pairs`."""
-    arriving = (spec.num_src + spec.num_dst) / spec.events
-    return min(max((1.0 - pairs) / max(1.0 - arriving, 1e-9), 0.0), 0.999)
-
-
-def fit_repeat(spec: RankCopySpec, pairs: float, *, seed: int = 1, rounds: int = 6) -> RankCopySpec:
-    """`spec` with `repeat` such that distinct pairs over events come near `pairs`.
-
-    Fixed point r += P/E - target, one generated stream a round.
-    """
-    spec = replace(spec, repeat=repeat_start(spec, pairs))
-    for _ in range(rounds):
-        src, dst = rank_copy(spec, seed)
-        found = distinct_pairs(src, dst) / spec.events
-        spec = replace(spec, repeat=min(max(spec.repeat + found - pairs, 0.0), 0.999))
-    return spec
-
-
 def fit_s(
     spec: RankCopySpec,
     side: int,

@@ -81,6 +81,11 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     import torch
 
     from dgbench.datasets.store import disturbed, watch_writes
+    from dgbench.harness.runner.replaced import (
+        replaced_functions,
+        shared_functions,
+        too_many_threads,
+    )
     from dgbench.runtime.meter import SpanLog, keep_spans
     from dgbench.runtime.steady import seen_loops
 
@@ -99,6 +104,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     spans = SpanLog() if job.instrumented else None
     keep_spans(spans)
     context = _context(job)
+    shared_functions()  # before a plugin is loaded, where the fork server has not done it
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
     watch_writes()
@@ -114,7 +120,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         loops = seen_loops()
         doubts = against_loops(measurement, loops, instrumented=job.instrumented)
         doubts += negative_counters(measurement)
-        doubts += disturbed()
+        doubts += disturbed() + replaced_functions() + too_many_threads(job.threads)
         heard += without_witness(measurement, loops)
         reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""
         status = "check" if doubts else "ok"

@@ -155,12 +155,14 @@ class _Loader:
 def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
     """Load what nearly every cell would load again: our systems and the catalogue of datasets."""
     from dgbench import datasets
+    from dgbench.harness.runner.replaced import shared_functions
 
     theirs = third_party(SYSTEMS)
     for name in system_names():
         if name not in theirs:
             load(f"system {name}", lambda name=name: find_system(name))
     load("the catalogue of datasets", datasets.cards)
+    load("functions that plugins share with their reference", shared_functions)
 
 
 def _settings() -> dict[str, str]:

@@ -48,8 +48,8 @@ struct Settings {
 };
 
 // What all threads write to.
-struct Found {
-  Found(int layers, int64_t groups, int threads) : nodes(groups, threads) {
+struct SampledOutput {
+  SampledOutput(int layers, int64_t groups, int threads) : nodes(groups, threads) {
     for (int i = 0; i < layers; ++i) layer.emplace_back(groups, threads);
     pools.assign(static_cast<std::size_t>(groups) * layers, 0);
   }
@@ -63,7 +63,8 @@ struct Found {
 template <class W>
 class Sampler {
  public:
-  Sampler(const Settings& with, std::unique_ptr<PoolMethod<W>> method, Found& to, int thread)
+  Sampler(const Settings& with, std::unique_ptr<PoolMethod<W>> method, SampledOutput& to,
+          int thread)
       : set_(with), method_(std::move(method)), to_(to), thread_(thread),
         next_(with.table.vertices), reached_(with.table.vertices),
         candidates_(with.space == Space::vertices ? with.table.vertices : 0) {}
@@ -219,7 +220,7 @@ class Sampler {
 
   const Settings& set_;
   std::unique_ptr<PoolMethod<W>> method_;
-  Found& to_;
+  SampledOutput& to_;
   const int thread_;
   VertexSet next_, reached_, candidates_;
   std::vector<double> next_bounds_;
@@ -239,7 +240,7 @@ struct Groups {
 
 template <class W>
 void sample_groups(const Settings& with, const std::string& method, int arity, const Groups& groups,
-                   uint64_t seed, uint64_t call, int threads, Found& to) {
+                   uint64_t seed, uint64_t call, int threads, SampledOutput& to) {
   const Use use = with.space == Space::vertex ? Use::roots : Use::pools;
   share_out(
       groups.count, threads, groups.count > 4096 ? 16 : 1,
@@ -255,7 +256,7 @@ void sample_groups(const Settings& with, const std::string& method, int arity, c
       [&](Sampler<W>& sampler) { to.counts.add(sampler.counts()); });
 }
 
-std::unique_ptr<Found> sample_roots(
+std::unique_ptr<SampledOutput> sample_roots(
     const EdgeTable& table, Array<const int64_t> roots, Maybe<const double> before,
     Array<const int64_t> starts, int space, int weigh, Maybe<const double> edge_weights,
     std::vector<int64_t> sizes, double share, int layers, const char* method, int arity,
@@ -281,7 +282,7 @@ std::unique_ptr<Found> sample_roots(
   const Groups groups{roots.data(), pointer(before), starts.data(),
                       static_cast<int64_t>(starts.size()) - 1, first};
   threads = static_cast<int>(std::clamp<int64_t>(groups.count, 1, std::max(1, threads)));
-  auto found = std::make_unique<Found>(layers, groups.count, threads);
+  auto found = std::make_unique<SampledOutput>(layers, groups.count, threads);
   nb::gil_scoped_release release;
   if (with.weigh == Weigh::edge) {
     sample_groups<double>(with, method, arity, groups, seed, call, threads, *found);
@@ -291,7 +292,7 @@ std::unique_ptr<Found> sample_roots(
   return found;
 }
 
-void take_layer(const Found& found, int layer, Array<int64_t> offsets, Array<int64_t> eids,
+void take_layer(const SampledOutput& found, int layer, Array<int64_t> offsets, Array<int64_t> eids,
                 Array<int64_t> sources, Array<int64_t> neighbours, int threads) {
   if (layer < 0 || layer >= static_cast<int>(found.layer.size())) reject("layer out of range");
   const Ragged<Sampled>& from = found.layer[layer];
@@ -308,7 +309,7 @@ void take_layer(const Found& found, int layer, Array<int64_t> offsets, Array<int
   });
 }
 
-void take_nodes(const Found& found, Array<int64_t> offsets, Array<int64_t> nodes,
+void take_nodes(const SampledOutput& found, Array<int64_t> offsets, Array<int64_t> nodes,
                 Array<int64_t> pools, int threads) {
   check_size(offsets, static_cast<std::size_t>(found.nodes.rows()) + 1, "offsets");
   check_size(nodes, static_cast<std::size_t>(found.nodes.total()), "nodes");
@@ -325,11 +326,11 @@ void take_nodes(const Found& found, Array<int64_t> offsets, Array<int64_t> nodes
 namespace dgbench {
 
 void bind_edge_sampling_roots(nb::module_& m) {
-  using sampling::Found;
-  nb::class_<Found>(m, "SampledRoots")
-      .def("edges", [](const Found& f, int layer) { return f.layer.at(layer).total(); })
-      .def("nodes", [](const Found& f) { return f.nodes.total(); })
-      .def("counts", [](const Found& f) { return sampling::listed(f.counts); })
+  using sampling::SampledOutput;
+  nb::class_<SampledOutput>(m, "SampledRoots")
+      .def("edges", [](const SampledOutput& f, int layer) { return f.layer.at(layer).total(); })
+      .def("nodes", [](const SampledOutput& f) { return f.nodes.total(); })
+      .def("counts", [](const SampledOutput& f) { return sampling::listed(f.counts); })
       .def("take_layer", &sampling::take_layer, "layer"_a, "offsets"_a.noconvert(),
            "eids"_a.noconvert(), "sources"_a.noconvert(), "neighbours"_a.noconvert(), "threads"_a)
       .def("take_nodes", &sampling::take_nodes, "offsets"_a.noconvert(), "nodes"_a.noconvert(),

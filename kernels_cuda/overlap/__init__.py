@@ -7,7 +7,6 @@ from dgbench.kernels_cuda.overlap.op import (
     UnionTopology,
     check_alike,
     check_granularity,
-    overlap_all,
     split_unchecked,
 )
 from dgbench.kernels_cuda.overlap.trace import EdgeTrace, GroupCounts, trace_edges, trace_unchecked
@@ -21,7 +20,6 @@ __all__ = [
     "UnionTopology",
     "check_alike",
     "check_granularity",
-    "overlap_all",
     "split_unchecked",
     "trace_edges",
     "trace_unchecked",

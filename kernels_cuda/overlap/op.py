@@ -8,7 +8,7 @@ the same. Both are here: `granularity="edge"` is the first and the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -103,49 +103,6 @@ class PartTopology:
         keys = [_keys(part) for part in (self.over, *self.exclusive)]
         union = torch.cat(keys).unique().numel() if rows and columns else 0
         return self.over.nnz / union if union else 1.0
-
-
-def overlap_all(
-    csrs: Sequence[Csr], size: int, granularity: Granularity = "edge"
-) -> Iterator[PartTopology]:
-    """The partitions of `size` snapshots at every start 0 .. T - size, one after another.
-
-    A frame slides by one, so a snapshot meets other neighbours in every frame and each start is
-    needed (T - size + 1 of them). The snapshots are checked once; on the CPU every edge is followed
-    once (`overlap/trace.py`) and a start costs a filter, on CUDA it costs two merges.
-
-    Args:
-        csrs: all T snapshots, as for `PartTopology.build`.
-        size: snapshots of a partition, 1 to min(T, 32).
-        granularity: as for `PartTopology.build`.
-
-    Raises:
-        InvalidInputError: a size out of range, or snapshots that `build` would refuse. Raised by
-            the call, before the first partition is asked for.
-    """
-    check_granularity(granularity)
-    if not 1 <= size <= min(len(csrs), MAX_SNAPSHOTS):
-        raise InvalidInputError(
-            f"size is {size}, allowed are 1 to {min(len(csrs), MAX_SNAPSHOTS)} "
-            f"with {len(csrs)} snapshots"
-        )
-    check_alike(csrs)
-    checked: set[int] = set()
-    for i, csr in enumerate(csrs):
-        if id(csr) not in checked:  # a static graph repeats the same object
-            check_csr(csr, f"csrs[{i}]", ascending=True)
-            checked.add(id(csr))
-    starts = range(len(csrs) - size + 1)
-    if csrs[0].indptr.device.type != "cpu":
-        return (split_unchecked(csrs[start : start + size], granularity) for start in starts)
-    from dgbench.kernels_cuda.overlap.trace import (
-        trace_unchecked,  # which makes PartTopology itself
-    )
-
-    threads = torch.get_num_threads()
-    trace = trace_unchecked(csrs, size, granularity, DEFAULT_CAP, threads=threads)
-    assert trace is not None  # nothing may stop it
-    return (trace.split(start, size) for start in starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """A cache of feature rows that is looked up, gathered from and renewed in whole batches."""
 
 from dgbench.kernels_cuda.row_cache.op import (
+    CacheLookup,
     CacheState,
-    Found,
     Index,
     Policy,
     RowCache,
@@ -12,8 +12,8 @@ from dgbench.kernels_cuda.row_cache.op import (
 )
 
 __all__ = [
+    "CacheLookup",
     "CacheState",
-    "Found",
     "Index",
     "Policy",
     "RowCache",

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import extension, stream_of
-from dgbench.kernels_cuda.row_cache.op import INDEXES, POLICIES, CacheState, Found, Index, Policy
+from dgbench.kernels_cuda.row_cache.op import (
+    INDEXES,
+    POLICIES,
+    CacheLookup,
+    CacheState,
+    Index,
+    Policy,
+)
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 
 NEVER = 2**31 - 1
@@ -86,7 +93,7 @@ class DeviceRowCache:
         self._dense = self._full(num_ids, -1) if index == "dense" else None
         self._sorted, self._slot_of = self._full(0, 0, torch.int64), self._full(0, 0)
 
-    def lookup(self, ids: Tensor) -> Found:
+    def lookup(self, ids: Tensor) -> CacheLookup:
         """Find ids int64[n], on the CPU or the device; see `RowCache.lookup`.
 
         Returns:
@@ -115,9 +122,9 @@ class DeviceRowCache:
         place[missed] = (-1 - rank[inverse]).int()
         misses = unique[order]
         self._pending = _Pending(ids.numel(), hit, misses, counts[order], first[order])
-        return Found(place, misses, hit.numel(), ids.numel() - missed.numel())
+        return CacheLookup(place, misses, hit.numel(), ids.numel() - missed.numel())
 
-    def gather(self, found: Found, source: Tensor, out: Tensor, *, by_id: bool) -> None:
+    def gather(self, found: CacheLookup, source: Tensor, out: Tensor, *, by_id: bool) -> None:
         """Write the rows of the last lookup into `out` on the device; see `RowCache.gather`.
 
         Args:
@@ -138,7 +145,7 @@ class DeviceRowCache:
         kernel = getattr(self._native, name)
         kernel(found.place, misses, self._rows, source, out, *self._stream())
 
-    def update(self, found: Found, out: Tensor) -> tuple[int, int]:
+    def update(self, found: CacheLookup, out: Tensor) -> tuple[int, int]:
         """Score hits and admit misses of the last lookup; see `RowCache.update`."""
         pending = self._last_lookup(found)
         self._check_rows("out", out, pending.asked)
@@ -245,7 +252,7 @@ class DeviceRowCache:
             self._sorted, slots = self._ids[: self._size].sort()
             self._slot_of = slots.int()
 
-    def _last_lookup(self, found: Found) -> _Pending:
+    def _last_lookup(self, found: CacheLookup) -> _Pending:
         if self._pending is None or found.place.numel() != self._pending.asked:
             raise InvalidInputError("found is not of the last lookup since the last update")
         return self._pending

@@ -38,7 +38,7 @@ INDEXES: Final = ("dense", "hash")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CacheLookup:
     """Result of a lookup; valid until the next call of the cache that made it.
 
     Attributes:
@@ -86,9 +86,9 @@ class SlotCache(Protocol):
     dim: int
     num_ids: int
 
-    def lookup(self, ids: Tensor) -> Found: ...
-    def gather(self, found: Found, source: Tensor, out: Tensor, *, by_id: bool) -> None: ...
-    def update(self, found: Found, out: Tensor) -> tuple[int, int]: ...
+    def lookup(self, ids: Tensor) -> CacheLookup: ...
+    def gather(self, found: CacheLookup, source: Tensor, out: Tensor, *, by_id: bool) -> None: ...
+    def update(self, found: CacheLookup, out: Tensor) -> tuple[int, int]: ...
     def assign(self, state: CacheState) -> None: ...
     def state(self) -> CacheState: ...
     def ids(self) -> Tensor: ...
@@ -144,7 +144,7 @@ class RowCache:
             index == "hash",
         )  # fmt: skip
 
-    def lookup(self, ids: Tensor) -> Found:
+    def lookup(self, ids: Tensor) -> CacheLookup:
         """Find ids int64[n]; nothing changes but what `gather` and `update` refer to.
 
         Raises:
@@ -159,9 +159,9 @@ class RowCache:
             raise
         misses = torch.empty(missed, dtype=torch.int64)
         self._slots.misses(misses)
-        return Found(place, misses, *self._slots.hits())
+        return CacheLookup(place, misses, *self._slots.hits())
 
-    def gather(self, found: Found, source: Tensor, out: Tensor, *, by_id: bool) -> None:
+    def gather(self, found: CacheLookup, source: Tensor, out: Tensor, *, by_id: bool) -> None:
         """Write the row of every id of the last lookup into `out`, float32[n, D].
 
         Args:
@@ -175,7 +175,7 @@ class RowCache:
         check_rows(out, "out", found.place.numel(), self.dim)
         self._slots.gather(found.place, source, by_id, out, torch.get_num_threads())
 
-    def update(self, found: Found, out: Tensor) -> tuple[int, int]:
+    def update(self, found: CacheLookup, out: Tensor) -> tuple[int, int]:
         """Score the hits of the last lookup and admit misses from their gathered rows.
 
         Returns:

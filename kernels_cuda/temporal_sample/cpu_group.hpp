@@ -40,7 +40,7 @@ class Single {
 
   int64_t bad() const { return bad_; }
 
-  void locate(int64_t root, int, Found* found) {
+  void locate(int64_t root, int, CandidateRange* found) {
     *found = {};
     const double begin = request_.begin(root);
     const double end = request_.end(root);
@@ -60,9 +60,9 @@ class Single {
     }
   }
 
-  void ask(int64_t, int, const Found*) {}
+  void ask(int64_t, int, const CandidateRange*) {}
 
-  int64_t write(int64_t root, int, const Found* found, int64_t place) {
+  int64_t write(int64_t root, int, const CandidateRange* found, int64_t place) {
     const uint32_t k = request_.taken(found->count);
     if (k > 0) {
       const Vertex& v = request_.view.vertices[request_.nodes[root]];
@@ -127,7 +127,7 @@ class Group {
   int64_t bad() const { return bad_; }
 
   // Finds the candidates of up to G roots from `root` on.
-  void locate(int64_t root, int lanes, Found* found) {
+  void locate(int64_t root, int lanes, CandidateRange* found) {
     const int64_t stop = std::min(request_.roots, root + 2 * G);
     for (int64_t next = root + lanes; next < stop; ++next) {
       __builtin_prefetch(request_.view.vertices + request_.nodes[next]);
@@ -158,10 +158,10 @@ class Group {
   }
 
   // Draws, and asks for the records that will be written.
-  void ask(int64_t root, int lanes, const Found* found) {
+  void ask(int64_t root, int lanes, const CandidateRange* found) {
     if (request_.policy == Policy::Uniform) draw(root, lanes, found);
     for (int i = 0; i < lanes; ++i) {
-      const Found& f = found[i];
+      const CandidateRange& f = found[i];
       const uint32_t k = request_.taken(f.count);
       if (f.block == kNone || k == 0 || request_.draws(f.count)) continue;
       const Record* const stop = records_ + f.stop;
@@ -176,9 +176,9 @@ class Group {
 
   // Writes the neighbours of the roots that were asked for last from `place` on; returns the place
   // after them.
-  int64_t write(int64_t root, int lanes, const Found* found, int64_t place) {
+  int64_t write(int64_t root, int lanes, const CandidateRange* found, int64_t place) {
     for (int i = 0; i < lanes; ++i) {
-      const Found& f = found[i];
+      const CandidateRange& f = found[i];
       const uint32_t k = request_.taken(f.count);
       if (f.block == kNone) {
         if (k > 0) {
@@ -206,7 +206,7 @@ class Group {
   const Vertex& vertex(int64_t root) const { return request_.view.vertices[request_.nodes[root]]; }
 
   // Copies the k newest candidates, the newest block first.
-  void copy(const Vertex& v, const Found& f, uint32_t k, int64_t place) {
+  void copy(const Vertex& v, const CandidateRange& f, uint32_t k, int64_t place) {
     const Fence* older = request_.view.fences + v.fence + f.block;
     put_run(records_ + f.stop - f.inside, f.inside, request_.view.origin, output_,
             place + k - f.inside);
@@ -220,7 +220,7 @@ class Group {
   }
 
   // Draws for all lanes in step, finds the records and asks for them.
-  void draw(int64_t root, int lanes, const Found* found) {
+  void draw(int64_t root, int lanes, const CandidateRange* found) {
     bool any = false;
     for (int i = 0; i < G; ++i) {
       const bool here = i < lanes && found[i].block != kNone && request_.draws(found[i].count);
@@ -270,7 +270,7 @@ class Group {
 
   // Where the choices lie. Blocks are mostly of one size, so a position's is near a guess, whose
   // fence is asked for before any is read.
-  void find(int64_t root, int lanes, const Found* found) {
+  void find(int64_t root, int lanes, const CandidateRange* found) {
     int drawing[G];
     int count = 0;
     for (int i = 0; i < lanes; ++i) {

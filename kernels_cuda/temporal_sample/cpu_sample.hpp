@@ -34,7 +34,7 @@ int64_t sample_all(const SampleRequest& request, const SampleOutput& output, int
   output.offsets[0] = 0;
   if (threads == 1 && capacity / request.fanout >= request.roots) {
     Sampler sampler(request, output);
-    Found found[2][kLanes];
+    CandidateRange found[2][kLanes];
     int64_t place = 0;
     for (int64_t g = 0; g <= groups; ++g) {
       if (g < groups) sampler.locate(g * kLanes, lanes(g), found[g & 1]);
@@ -44,7 +44,7 @@ int64_t sample_all(const SampleRequest& request, const SampleOutput& output, int
     }
     return place;
   }
-  const std::unique_ptr<Found[]> found(new Found[request.roots]);
+  const std::unique_ptr<CandidateRange[]> found(new CandidateRange[request.roots]);
   std::vector<int64_t> begins(threads + 1, 0);
   int64_t bad = request.roots;
   int64_t count = 0;

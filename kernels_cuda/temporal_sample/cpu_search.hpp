@@ -20,7 +20,7 @@
 namespace dgbench::temporal {
 
 // Candidates of a root: by position, and where the newest of them stands.
-struct Found {
+struct CandidateRange {
   uint32_t first;   // position of the oldest
   uint32_t count;
   uint64_t stop;    // place after the newest
@@ -75,7 +75,7 @@ class Searches {
 
   // Asks for the number of a vertex's records that are older than a key: `position`; `found` gets
   // the place, unless it is null.
-  void start(const Vertex& v, double key, uint32_t* position, Found* found) {
+  void start(const Vertex& v, double key, uint32_t* position, CandidateRange* found) {
     if (v.t_max < key) {
       *position = total(v);
       if (found) {
@@ -124,7 +124,7 @@ class Searches {
     double high_time;
     uint64_t first;  // place of the block's records
     uint32_t* position;
-    Found* found;
+    CandidateRange* found;
     uint32_t low;
     uint32_t high;
     uint32_t before;  // records before the block
@@ -138,12 +138,12 @@ class Searches {
     double newest;  // time of the first record after the fences
     const Fence* fences;
     uint32_t* position;
-    Found* found;
+    CandidateRange* found;
     uint32_t count;
     uint32_t at = 0;
   };
 
-  static void tell(Found& found, uint64_t first, uint32_t inside, uint32_t block) {
+  static void tell(CandidateRange& found, uint64_t first, uint32_t inside, uint32_t block) {
     found.stop = first + inside;
     found.inside = inside;
     found.block = block;

@@ -210,20 +210,6 @@ def partition_loads(
     return total
 
 
-def gather_scatter_loads(nnz: int, D: int) -> LoadCounts:
-    """Loads of PyG's gather and scatter of one snapshot (COO, int64 indices, no edge weights).
-
-    Both kernels run one thread per message element. The gather loads an index and a feature word,
-    the scatter an index and the message word; the atomic addition to the output is not a load.
-    """
-    warps = _ceil(nnz * _positive(D, "D"), WARP)
-    first = np.arange(warps, dtype=np.int64) * WARP
-    last = np.minimum(first + WARP, nnz * D)
-    index_words = _sectors(2 * (first // D), 2 * ((last - 1) // D + 1))  # int64: two words each
-    messages = _ceil(nnz * D, SECTOR_WORDS)
-    return LoadCounts(4 * warps, 2 * int(index_words.sum()) + nnz * row_transactions(D) + messages)
-
-
 def row_work(csr: Csr) -> np.ndarray:
     """Entries per work unit of a warp-per-row kernel: int64[rows], empty rows included."""
     return np.diff(_numpy(csr.indptr))

@@ -118,14 +118,14 @@ void take_least(std::vector<uint64_t>& candidates, int64_t count, Band range, ui
   for (int64_t j = 0; j < count; ++j) flag(candidates[j], 1);
 }
 
-struct Found {
+struct BandCounts {
   int64_t below;
   int64_t within;
 };
 
 // One pass over all items. Afterwards `scratch.band` holds the band and `scratch.below` the flags.
 template <class W>
-Found pass(const KeyStream& s, Band band, const W* weights, int64_t n, int threads,
+BandCounts pass(const KeyStream& s, Band band, const W* weights, int64_t n, int threads,
            Scratch& scratch, bool& odd) {
   const int64_t chunks = (n + kChunk - 1) / kChunk;
   std::vector<int64_t> within(static_cast<std::size_t>(chunks));
@@ -150,7 +150,7 @@ Found pass(const KeyStream& s, Band band, const W* weights, int64_t n, int threa
     below[c] = count;
   }
   odd |= any_odd;
-  Found all{0, 0};
+  BandCounts all{0, 0};
   scratch.band.clear();
   for (int64_t c = 0; c < chunks; ++c) {
     all.below += below[c];
@@ -206,7 +206,7 @@ KeyDraw draw_by_keys(const W* weights, int64_t n, int64_t k, uint64_t seed, uint
   }
   for (;;) {
     if (result.odd) return result;
-    const Found found = pass(s, band, weights, n, threads, scratch, result.odd);
+    const BandCounts found = pass(s, band, weights, n, threads, scratch, result.odd);
     result.keys_made += n;
     if (result.odd) return result;
     if (found.below > k) {

@@ -63,7 +63,7 @@ class PrefixTable {
 // get there, and one (bitmap) that does not.
 enum class Its { linear, bitmap, list, rebuild };
 
-template <class W, Its Form>
+template <class W, Its Search>
 class ItsSearch : public PrefixTable<W> {
   using Base = PrefixTable<W>;
   using Base::counts_, Base::free_, Base::sums_, Base::weights_;
@@ -94,15 +94,15 @@ class ItsSearch : public PrefixTable<W> {
 
   void take(int64_t index) {
     free_.take(index);
-    if constexpr (Form == Its::list) list_.push_back(index);
-    if constexpr (Form == Its::rebuild) {
+    if constexpr (Search == Its::list) list_.push_back(index);
+    if constexpr (Search == Its::rebuild) {
       weights_[index] = W(0);
       this->add_up(index, counts_);  // what lies before it stays
       counts_.rebuilt++;
     }
   }
   void replace(int64_t index, W weight) {
-    if constexpr (Form == Its::list) {
+    if constexpr (Search == Its::list) {
       list_.erase(std::remove(list_.begin(), list_.end(), index), list_.end());
     }
     this->change(index, weight);
@@ -110,14 +110,14 @@ class ItsSearch : public PrefixTable<W> {
 
  private:
   int64_t locate(W g) {
-    if constexpr (Form != Its::linear) return this->find(g);
+    if constexpr (Search != Its::linear) return this->find(g);
     int64_t i = 0;
     while (!(sums_[i] > g)) ++i;
     counts_.elements_scanned += i + 1;
     return i;
   }
   bool is_taken(int64_t index) {
-    if constexpr (Form != Its::list) return free_.closed(index);
+    if constexpr (Search != Its::list) return free_.closed(index);
     const auto at = std::find(list_.begin(), list_.end(), index);
     counts_.elements_scanned += at - list_.begin() + (at != list_.end());
     return at != list_.end() || !(weights_[index] > W(0));
@@ -129,7 +129,7 @@ class ItsSearch : public PrefixTable<W> {
 // What to do with the region of a taken index (C-SAW's bipartite region search; dossier 3.5).
 enum class Region { fresh, recycled, literal };
 
-template <class W, Region Form>
+template <class W, Region Rule>
 class BrsSearch : public PrefixTable<double> {
  public:
   using Weight = W;
@@ -158,8 +158,8 @@ class BrsSearch : public PrefixTable<double> {
           continue;
         }
         double v = u;  // as printed; given that u fell into the region it is confined to a band
-        if (Form == Region::fresh) v = unit_of(rng());
-        if (Form == Region::recycled) v = std::min((u * total() - low) / size, 1 - 0x1p-53);
+        if (Rule == Region::fresh) v = unit_of(rng());
+        if (Rule == Region::recycled) v = std::min((u * total() - low) / size, 1 - 0x1p-53);
         const double y = around_region(v * rest, low, size);
         index = find(std::min(y, below_total()));
         if (free_.closed(index)) {

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations, equal
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.system import Trainer
@@ -160,11 +160,27 @@ class Oracle:
         count = min(STEPS, self.trainer.num_frames)
         return self._losses(trainer, range(count), system, released, f"{count} steps")
 
-    def next_loss(
+    def next_step(
         self, trainer: Trainer, frame: int, *, system: str = "", released: bool = False
-    ) -> ResultCheck:
-        """A check of the loss of one more step, by the path that trains."""
-        return self._losses(trainer, [frame], system, released, f"frame {frame}, one more step")
+    ) -> list[ResultCheck]:
+        """Checks of the loss of one more step, by the path that trains, and of its update.
+
+        Every parameter that the oracle's step moves must move in the trainer's. How far is not
+        compared: the trainer's optimiser has a history that the oracle's has not.
+        """
+        part = f"frame {frame}, one more step"
+        before = trainer.state(), self.trainer.state()
+        losses = self._losses(trainer, [frame], system, released, part)
+        moved, wanted = (
+            {name: not torch.equal(old[name], new[name]) for name in old}
+            for old, new in zip(before, (trainer.state(), self.trainer.state()), strict=True)
+        )
+        due = [name for name in wanted if wanted[name]]
+        updates = equal(
+            "updates", {name: moved.get(name, False) for name in due}, dict.fromkeys(due, True),
+            against=AGAINST, system=system,
+        )  # fmt: skip
+        return [losses, updates]
 
     def allowed(self) -> dict[str, float]:
         """Tolerance of the output and of each gradient; kept between processes of a task."""

@@ -205,7 +205,7 @@ def checked_after(
     frames = oracle.frames()
     about = {"system": system.name, "released": system.kind == "baseline"}
     checks = oracle.compare(trainer, frames, when="after the timed steps", **about)
-    checks.append(oracle.next_loss(trainer, frames[0], **about))
+    checks += oracle.next_step(trainer, frames[0], **about)
     oracle.close()
     return checks
 

@@ -15,8 +15,15 @@ from statistics import median
 from typing import Any, Final, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, LocalCommunicator, Traffic
+from dgbench.runtime.collectives import (
+    Communicator,
+    LocalCommunicator,
+    Traffic,
+    TrafficMatrix,
+    stack,
+)
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
@@ -24,6 +31,7 @@ from dgbench.runtime.steady import falling_warmup
 from dgbench.runtime.threads import threads as limited
 
 Found = TypeVar("Found")
+Run = TypeVar("Run", bound="RankedRun")
 
 MIN_EPOCHS, MAX_EPOCHS = 3, 1000
 """Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
@@ -168,6 +176,82 @@ def instrumented(
         counters,
         {name: median(spent.get(name, 0.0) for spent in each) for name in names},
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class RankOutput:
+    """Output of one rank: its timed epochs, and what `instrumented` found.
+
+    Attributes:
+        prepare_s: seconds of its set-up. state: parameters after the last timed epoch.
+        notes: what readers have to know.
+    """
+
+    timed: Epochs
+    traffic: Traffic
+    phases: dict[str, float]
+    counters: Counter[str]
+    prepare_s: float
+    state: dict[str, Tensor]
+    notes: list[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class RankedRun:
+    """A training run on a group of ranks.
+
+    Attributes:
+        samples: seconds of each steady epoch; of the slowest rank.
+        warmup: epochs before them.
+        losses: of every epoch up to the last sample, before its step; equal on all ranks.
+        traffic: of one epoch.
+        phases: per rank, seconds per epoch by phase, medians of later epochs.
+        counters: of one epoch, summed over the ranks; rows and floats by name of exchange.
+        prepare_s: seconds until the first epoch could begin, the data lying in memory: the work's
+            partition, and the slowest rank's set-up. Starting processes is not in it.
+        peak_rss_bytes: per rank, the most private memory beyond its beginning; of one rank without
+            a process of its own, by how much the resident memory of this one grew at its peak.
+        accuracy: after each epoch, share of right predictions on what is held out; empty unless
+            asked for.
+        state: parameters after the last sample.
+        notes: what readers have to know.
+    """
+
+    samples: list[float]
+    warmup: int
+    losses: list[float]
+    traffic: TrafficMatrix
+    phases: list[dict[str, float]]
+    counters: dict[str, int]
+    prepare_s: float
+    peak_rss_bytes: list[int]
+    accuracy: list[float]
+    state: dict[str, Tensor]
+    notes: list[str]
+
+    @classmethod
+    def of(
+        cls: type[Run],
+        found: Sequence[RankOutput],
+        peaks: list[int],
+        before_s: float,
+        **fields: Any,
+    ) -> Run:
+        """The run of these ranks; `before_s` were spent before they began, see `on_ranks`."""
+        timed = found[0].timed
+        return cls(
+            samples=timed.seconds[timed.warmup :],
+            warmup=timed.warmup,
+            losses=timed.losses,
+            traffic=stack([rank.traffic for rank in found]),
+            phases=[rank.phases for rank in found],
+            counters=dict(sum((rank.counters for rank in found), Counter())),
+            prepare_s=before_s + max(rank.prepare_s for rank in found),
+            peak_rss_bytes=peaks,
+            accuracy=timed.accuracy,
+            state=found[0].state,
+            **{"notes": found[0].notes, **fields},
+        )
 
 
 def on_ranks(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from dgbench.models.ctdg import SampledHop
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream_data import StreamWorkload
 
 
 class GraphAccess(Protocol):
@@ -35,3 +38,15 @@ class GraphAccess(Protocol):
 
     def edge_features(self, eids: Tensor) -> Tensor:
         """float32[n, edge_dim] of edges int64[n]; asked only where `edge_dim` is not 0."""
+
+
+def sampling_of(task: StreamWorkload) -> dict[str, Any]:
+    """How a workload draws neighbours, as arguments of every sampler of hops but its fan-outs."""
+    return {
+        "policy": task.sampling,
+        "window": task.window,
+        "snapshots": task.snapshots,
+        "prop_time": task.root_times,
+        "closed": task.closed,
+        "seed": task.seed,
+    }

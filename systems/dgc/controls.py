@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import torch
@@ -115,46 +115,9 @@ r-fm-stop-i=100
 """
 
 
-def cut_by(
-    by: Control,
-    graph: Supergraph,
-    workers: int,
-    *,
-    hyper: Hypergraph | None = None,
-    load: Tensor | None = None,
-    slack: float = 0.05,
-    seed: int = 1,
-    timeout_s: float = TIMEOUT_S,
-    memory_bytes: int = MEMORY_BYTES,
-) -> Tensor:
-    """Cut a supergraph into one part for each worker, int32[V].
-
-    Args:
-        by: `metis` or `kahypar`.
-        graph: the vertex-steps.
-        workers: P.
-        hyper: what is sent, for `kahypar`.
-        load: int64[V], work of vertex-steps; None: one each.
-        slack: how much heavier than the mean the heaviest part may be.
-        seed: of the partitioner.
-        timeout_s, memory_bytes: limits of its process.
-
-    Raises:
-        UnknownKeyError: another name.
-        UnsupportedError: a package that is not installed, a graph beyond its limits, or a
-            partitioner that gave up; the reason says which.
-    """
-    return timed_cut(
-        by,
-        graph,
-        workers,
-        hyper=hyper,
-        load=load,
-        slack=slack,
-        seed=seed,
-        timeout_s=timeout_s,
-        memory_bytes=memory_bytes,
-    )[0]
+def cut_by(by: Control, graph: Supergraph, workers: int, **options: Any) -> Tensor:
+    """The cut of `timed_cut` alone."""
+    return timed_cut(by, graph, workers, **options)[0]
 
 
 def timed_cut(
@@ -169,7 +132,26 @@ def timed_cut(
     timeout_s: float = TIMEOUT_S,
     memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[Tensor, float]:
-    """`cut_by`, and the processor seconds of the partitioner alone."""
+    """Cut a supergraph into one part for each worker.
+
+    Args:
+        by: `metis` or `kahypar`.
+        graph: the vertex-steps.
+        workers: P.
+        hyper: what is sent, for `kahypar`.
+        load: int64[V], work of vertex-steps; None: one each.
+        slack: how much heavier than the mean the heaviest part may be.
+        seed: of the partitioner.
+        timeout_s, memory_bytes: limits of its process.
+
+    Returns:
+        int32[V], and the processor seconds of the partitioner alone.
+
+    Raises:
+        UnknownKeyError: another name.
+        UnsupportedError: a package that is not installed, a graph beyond its limits, or a
+            partitioner that gave up; the reason says which.
+    """
     if by not in PACKAGES:
         raise unknown_key("by", by, PACKAGES)
     package = PACKAGES[by]

@@ -7,16 +7,15 @@ parts, what was sent, how even the work is, losses and accuracy.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from torch import Tensor
-
-from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
+from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.ranked import (
+    RankedRun,
+    RankOutput,
     WorkClock,
     check_group,
     instrumented,
@@ -38,47 +37,22 @@ PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 others, and the rest: loss, all-reduce, optimiser."""
 
 
-@dataclass(slots=True)
-class ChunkRankedRun:
-    """A training run on a group of ranks.
+@dataclass(slots=True, kw_only=True)
+class ChunkRankedRun(RankedRun):
+    """A training run on a group of ranks; its `phases` are those of `PHASES`.
 
     Attributes:
-        samples: seconds of each steady epoch; of the slowest rank.
-        warmup: epochs before them.
-        losses: of every epoch up to the last sample, before its step; equal on all ranks.
-        traffic: of one epoch.
-        phases: per rank, seconds per epoch of `PHASES`, medians of later epochs.
-        counters: of one epoch, summed over the ranks; rows and floats by name of exchange.
-        prepare_s: seconds until the first epoch could begin, the data lying in memory: the
-            placement, A-hat, and the slowest rank's set-up. Starting processes is not in it.
-        partition_s: of these, making the placement.
-        peak_rss_bytes: per rank, the most private memory beyond its beginning; of one rank without
-            a process of its own, by how much the resident memory of this one grew at its peak.
-        accuracy: after each epoch, share of right predictions on what is held out; empty unless
-            asked for.
-        state: parameters after the last sample.
+        partition_s: of `prepare_s`, making the placement.
         stages: segments that no worker can run before another has ended.
         work_s: per rank, seconds per epoch of own work: of its processor on a CPU, so that ranks
             which share a core do not count each other's time; else of the epoch less waiting.
         stale: of every epoch, what was sent and held back over all ranks; empty without.
-        notes: what readers have to know.
     """
 
-    samples: list[float]
-    warmup: int
-    losses: list[float]
-    traffic: TrafficMatrix
-    phases: list[dict[str, float]]
-    counters: dict[str, int]
-    prepare_s: float
     partition_s: float
-    peak_rss_bytes: list[int]
-    accuracy: list[float]
-    state: dict[str, Tensor]
     stages: int
     work_s: list[float]
     stale: list[StaleEpoch] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     @property
     def divergence(self) -> float:
@@ -141,23 +115,15 @@ def train_ranked(
         _train, ranks, (work, data, dealt), device=device, seed=seed, timeout_s=timeout_s,
         threads=threads,
     )  # fmt: skip
-    first = found[0]
-    return ChunkRankedRun(
-        samples=first.seconds[first.warmup :],
-        warmup=first.warmup,
-        losses=first.losses,
-        traffic=stack([rank.traffic for rank in found]),
-        phases=[rank.phases for rank in found],
-        counters=dict(sum((rank.counters for rank in found), Counter())),
-        prepare_s=before + max(rank.prepare_s for rank in found),
+    return ChunkRankedRun.of(
+        found,
+        peaks,
+        before,
         partition_s=dealt.seconds,
-        peak_rss_bytes=peaks,
-        accuracy=first.accuracy,
-        state=first.state,
-        stages=first.stages,
+        stages=found[0].stages,
         work_s=[rank.work_s for rank in found[:size]],
         stale=summed([rank.stale for rank in found]) if settings.stale else [],
-        notes=[*dealt.notes, *first.notes],
+        notes=[*dealt.notes, *found[0].notes],
     )
 
 
@@ -172,23 +138,13 @@ class _ChunkRankInput:
     accuracy: bool
 
 
-@dataclass(slots=True)
-class _ChunkRankOutput:
-    """Output of one rank; `seconds` are the slowest rank's, so they are equal on all ranks."""
+@dataclass(slots=True, kw_only=True)
+class _ChunkRankOutput(RankOutput):
+    """Output of one rank."""
 
-    seconds: list[float]
-    warmup: int
-    losses: list[float]
-    accuracy: list[float]
-    traffic: Traffic
-    phases: dict[str, float]
-    counters: Counter[str]
-    prepare_s: float
-    state: dict[str, Tensor]
     stages: int
     work_s: float
     stale: list[StaleEpoch]
-    notes: list[str]
 
 
 def _train(
@@ -212,10 +168,7 @@ def _train(
     traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
     trainer.close()
     return _ChunkRankOutput(
-        seconds=timed.seconds,
-        warmup=timed.warmup,
-        losses=timed.losses,
-        accuracy=timed.accuracy,
+        timed=timed,
         traffic=traffic,
         phases=phases,
         counters=counters,

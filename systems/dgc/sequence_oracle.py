@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 AGAINST: Final = "float64 oracle"
-ByKind = dict[str, dict[str, Tensor]]
 """Tensors by what they are, then by name."""
 TIES: Final = 2e-3
 """Share of predictions that rounding may turn, where both classes are as likely."""

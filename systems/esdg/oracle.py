@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, summarised
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.timeline import (
     PlainTimeline,
@@ -238,7 +238,7 @@ class TimelineOracle:
         losses: Mapping[str, Sequence[float]],
     ) -> list[ResultCheck]:
         """Compare results before and after training, and losses of its first steps; summarised."""
-        return summary(
+        return summarised(
             [
                 *self.checks(before, "before training"),
                 *self.checks(after, "after training"),
@@ -344,34 +344,9 @@ class PlainShare(PlainTimeline):
         return {t: torch.nn.functional.pad(out[t], (0, 0, 0, others)) for t in hidden}
 
 
-def summary(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
-    """The failed checks, and of those that passed the one of each kind nearest to its tolerance.
-
-    It stands for all of its kind, so that `compared` is their sum.
-    """
-    nearest: dict[tuple[str, str], ResultCheck] = {}
-    compared: dict[tuple[str, str], int] = {}
-    for check in checks:
-        key = check.of, check.against
-        compared[key] = compared.get(key, 0) + check.compared
-        if check.passed and (key not in nearest or _share(check) > _share(nearest[key])):
-            nearest[key] = check
-    kept = [_with_count(check, compared[key]) for key, check in nearest.items()]
-    return [*(check for check in checks if not check.passed), *kept]
-
-
 def largest_gap(checks: Sequence[ResultCheck], *kinds: str) -> float:
     """The largest deviation among checks of these kinds, as rows keep it; 0 where there is none."""
     return max((check.gap for check in checks if check.of in kinds), default=0.0)
-
-
-def _share(check: ResultCheck) -> float:
-    """Gap by tolerance, which is 0 for results that must be equal."""
-    return check.gap / check.tolerance if check.tolerance else check.gap
-
-
-def _with_count(check: ResultCheck, compared: int) -> ResultCheck:
-    return msgspec.structs.replace(check, compared=compared)
 
 
 def _trained(plain: PlainTimeline) -> list[float]:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from dgbench.models import CdGcn, TimelineModel, TmGcn
 from dgbench.runtime.errors import InvalidInputError
@@ -275,8 +276,26 @@ def device_cost(
     )
 
 
+class BlockPasses(NamedTuple):
+    """A block as its moments see it, in floats per vertex.
+
+    Attributes:
+        steps: snapshots of the block. before, after: state that it reads and leaves.
+        last: no block comes after it. hidden: outputs of a snapshot.
+        scoring: gradients that the head hands back. interleave: scored in pieces.
+    """
+
+    steps: int
+    before: float
+    after: float
+    last: bool
+    hidden: int
+    scoring: int
+    interleave: bool
+
+
 def _moments(
-    of_model: Callable[..., float],
+    of_model: Callable[[BlockPasses], float],
     hidden: int,
     scoring: int,
     interleave: bool,
@@ -287,38 +306,22 @@ def _moments(
     last: bool,
 ) -> float:
     """`Moments` of a model: bytes from floats."""
-    found = of_model(steps, before / itemsize, after / itemsize, last, hidden, scoring, interleave)
-    return itemsize * found
+    before, after = before / itemsize, after / itemsize
+    return itemsize * of_model(BlockPasses(steps, before, after, last, hidden, scoring, interleave))
 
 
 # Floats per vertex beside what is recorded of every snapshot, the most of several moments. Where a
 # block is not the last, the state after it is held in the backward pass with its gradient.
 
 
-def _plain_moments(
-    steps: int,
-    before: float,
-    after: float,
-    last: bool,
-    hidden: int,
-    scoring: int,
-    interleave: bool,
-) -> float:
+def _plain_moments(at: BlockPasses) -> float:
     """EvolveGCN: gradients from the head, of all outputs where they are scored at the end."""
-    return scoring if interleave else scoring + hidden * (steps - 1)
+    return at.scoring if at.interleave else at.scoring + at.hidden * (at.steps - 1)
 
 
-def _scan_moments(
-    scored: int,
-    steps: int,
-    before: float,
-    after: float,
-    last: bool,
-    hidden: int,
-    scoring: int,
-    interleave: bool,
-) -> float:
+def _scan_moments(scored: int, at: BlockPasses) -> float:
     """CD-GCN, whose last layer is made and scored in pieces of its own."""
+    steps, before, after, last, hidden, _, interleave = at
     size = piece_length(steps) if interleave else steps
     pieces = -(-steps // size)
     states = 2 * hidden * (pieces - 1)
@@ -333,20 +336,12 @@ def _scan_moments(
     return states + max(forward, after, backward)
 
 
-def _window_moments(
-    scored: int,
-    steps: int,
-    before: float,
-    after: float,
-    last: bool,
-    hidden: int,
-    scoring: int,
-    interleave: bool,
-) -> float:
+def _window_moments(scored: int, at: BlockPasses) -> float:
     """TM-GCN, whose window reads the rows before the block as well.
 
     Recorded are the inputs, twice, and 3 H of each snapshot, of which 2 H belong to the last layer.
     """
+    steps, before, after, last, hidden, scoring, interleave = at
     series = hidden * steps
     rows = before + series  # that the window reads
     copied = after if after < rows else 0.0  # the state after is a part of them

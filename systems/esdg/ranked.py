@@ -10,26 +10,25 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.runtime.collectives import (
-    Communicator,
-    LinkEmulation,
-    Traffic,
-    TrafficMatrix,
-    stack,
-)
+from dgbench.runtime.collectives import Communicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base.ranked import check_group, instrumented, on_ranks, time_epochs
+from dgbench.systems.base.ranked import (
+    RankedRun,
+    RankOutput,
+    check_group,
+    instrumented,
+    on_ranks,
+    time_epochs,
+)
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
@@ -123,40 +122,18 @@ class SnapshotRankSettings:
         return self
 
 
-@dataclass(slots=True)
-class SnapshotRankedRun:
+@dataclass(slots=True, kw_only=True)
+class SnapshotRankedRun(RankedRun):
     """A training run on a group of ranks.
 
+    Its `phases` are those of `PHASES`; where single rows travel (vertex, hybrid) also `pack`,
+    selecting and joining them. Its `accuracy` is that on pairs of the last snapshot that the loss
+    does not score.
+
     Attributes:
-        samples: seconds of each steady epoch; of the slowest rank.
-        warmup: epochs before them.
-        losses: of every epoch up to the last sample, before its step; equal on all ranks.
-        traffic: of one epoch.
-        phases: per rank, seconds per epoch of `PHASES`, medians of later epochs; where
-            single rows travel (vertex, hybrid) also `pack`, selecting and joining them.
-        counters: of one epoch, summed over the ranks.
-        prepare_s: seconds until the first epoch could begin, the data lying in memory: parts of the
-            vertices, and the slowest rank's set-up. Starting processes is not in it.
-        peak_rss_bytes: per rank, the most private memory beyond its beginning; of one rank without
-            a process of its own, by how much the resident memory of this one grew at its peak.
-        accuracy: after each epoch, share of right predictions on pairs of the last snapshot that
-            the loss does not score; empty unless asked for.
-        state: parameters after the last sample.
-        notes: what readers have to know.
         compared: results before the first epoch and after the last one, where they were asked for.
     """
 
-    samples: list[float]
-    warmup: int
-    losses: list[float]
-    traffic: TrafficMatrix
-    phases: list[dict[str, float]]
-    counters: dict[str, int]
-    prepare_s: float
-    peak_rss_bytes: list[int]
-    accuracy: list[float]
-    state: dict[str, Tensor]
-    notes: list[str]
     compared: tuple[TimelineResult, TimelineResult] | None = None
 
     def checks(self, oracle: TimelineOracle, name: str) -> list[ResultCheck]:
@@ -218,26 +195,12 @@ def train_ranked(
     work = _SnapshotRankInput(workload, settings, epochs, budget_s, accuracy, parts, compared)
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
-    with _shipped(data) as parcel:
+    with _shipped(data) as shared:
         found, peaks = on_ranks(
-            _train, size, (work, parcel), device=device, seed=seed, timeout_s=timeout_s,
+            _train, size, (work, shared), device=device, seed=seed, timeout_s=timeout_s,
             threads=threads,
         )  # fmt: skip
-    first = found[0]
-    return SnapshotRankedRun(
-        samples=first.seconds[first.warmup :],
-        warmup=first.warmup,
-        losses=first.losses,
-        traffic=stack([rank.traffic for rank in found]),
-        phases=[rank.phases for rank in found],
-        counters=dict(sum((rank.counters for rank in found), Counter())),
-        prepare_s=before + max(rank.prepare_s for rank in found),
-        peak_rss_bytes=peaks,
-        accuracy=first.accuracy,
-        state=first.state,
-        notes=first.notes,
-        compared=first.compared,
-    )
+    return SnapshotRankedRun.of(found, peaks, before, compared=found[0].compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,20 +216,10 @@ class _SnapshotRankInput:
     compared: ResultRequest | None
 
 
-@dataclass(slots=True)
-class _SnapshotRankOutput:
-    """Output of one rank; `seconds` are the slowest rank's, so they are equal on all ranks."""
+@dataclass(slots=True, kw_only=True)
+class _SnapshotRankOutput(RankOutput):
+    """Output of one rank."""
 
-    seconds: list[float]
-    warmup: int
-    losses: list[float]
-    accuracy: list[float]
-    traffic: Traffic
-    phases: dict[str, float]
-    counters: Counter[str]
-    prepare_s: float
-    state: dict[str, Tensor]
-    notes: list[str]
     compared: tuple[TimelineResult, TimelineResult] | None
 
 
@@ -280,10 +233,12 @@ def _parts(
     return split_vertices([data.topology[t] for t in range(steps)], size)
 
 
-def _train(comm: Communicator, work: _SnapshotRankInput, parcel: Parcel) -> _SnapshotRankOutput:
+def _train(
+    comm: Communicator, work: _SnapshotRankInput, shared: SharedSequence
+) -> _SnapshotRankOutput:
     """Be one rank."""
     settings = work.settings
-    data = parcel.open()
+    data = shared.open()
     use_transport(comm, settings.transport)
     if settings.wire is not None and comm.size > 1:
         comm.use_wire(LinkEmulation(*settings.wire))
@@ -318,10 +273,7 @@ def _train(comm: Communicator, work: _SnapshotRankInput, parcel: Parcel) -> _Sna
     notes = list(trainer.notes)
     trainer.close()
     return _SnapshotRankOutput(
-        seconds=timed.seconds,
-        warmup=timed.warmup,
-        losses=timed.losses,
-        accuracy=timed.accuracy,
+        timed=timed,
         traffic=traffic,
         phases=phases,
         counters=counters,
@@ -345,7 +297,7 @@ def _phases(meter: Meter) -> dict[str, float]:
     return found
 
 
-class Parcel:
+class SharedSequence:
     """A sequence on its way to ranks: a fork finds it in its memory, others in one file.
 
     Args:
@@ -370,15 +322,15 @@ class Parcel:
         return _arrived, (str(self._file),)
 
 
-def _arrived(file: str) -> Parcel:
+def _arrived(file: str) -> SharedSequence:
     # A file of our own making, read by our own child.
-    return Parcel(torch.load(file, mmap=True, weights_only=False))
+    return SharedSequence(torch.load(file, mmap=True, weights_only=False))
 
 
 @contextlib.contextmanager
-def _shipped(data: SnapshotSequence) -> Iterator[Parcel]:
+def _shipped(data: SnapshotSequence) -> Iterator[SharedSequence]:
     folder = Path(tempfile.mkdtemp(prefix="dgbench-sequence-"))
     try:
-        yield Parcel(data, folder)
+        yield SharedSequence(data, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

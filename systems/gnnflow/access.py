@@ -14,6 +14,7 @@ from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.kernels_cuda.temporal_store import GROWN, BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.stream_access import sampling_of
 from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
 
 if TYPE_CHECKING:
@@ -128,12 +129,7 @@ class StoreAccess:
             nodes,
             times,
             task.fanouts,
-            policy=task.sampling,
-            window=task.window,
-            snapshots=task.snapshots,
-            prop_time=task.root_times,
-            closed=task.closed,
-            seed=task.seed,
+            **sampling_of(task),
             draw=draw,
             positions=positions,
             search="binary" if self.on["fences"] else "linear",

@@ -11,6 +11,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.kernels_cuda.temporal_sample.hops import bring_home
 from dgbench.kernels_cuda.temporal_store.device import DeviceStore, Placement
+from dgbench.systems.base.stream_access import sampling_of
 from dgbench.systems.gnnflow.access import StoreAccess
 
 if TYPE_CHECKING:
@@ -66,12 +67,7 @@ class DeviceAccess(StoreAccess):
             nodes,
             times,
             task.fanouts,
-            policy=task.sampling,
-            window=task.window,
-            snapshots=task.snapshots,
-            prop_time=task.root_times,
-            closed=task.closed,
-            seed=task.seed,
+            **sampling_of(task),
             draw=draw,
             positions=positions,
             search="binary" if self.on["fences"] else "linear",

@@ -30,8 +30,6 @@ HopSampler = Callable[..., Sample]
 """(nodes, times, *, fanout, hop, snapshot, positions, draw) -> Sample, over this machine's
 records."""
 
-REQUEST: Final = 4
-"""int64 of a target on its way: vertex, time (the bits of a float64), position, snapshot."""
 RECORD: Final = 3
 """int64 of a neighbour on its way back: vertex, edge, time."""
 

@@ -140,7 +140,7 @@ class PackedSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class StepLayout:
     """Where a contender keeps the steps of sequences.
 
     Attributes:

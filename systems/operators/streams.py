@@ -19,7 +19,7 @@ COMPARED = 2000
 """Targets of a hop that are compared, at most."""
 
 
-class Hop(NamedTuple):
+class RacedHop(NamedTuple):
     """Neighbours of one hop: targets and their times, and whom each edge was drawn for."""
 
     nodes: Tensor
@@ -78,7 +78,7 @@ class Stream:
         mine = eids[starts[vertex] : starts[vertex + 1]]
         return mine[: np.searchsorted(self.t.numpy()[mine], time)]
 
-    def check(self, hops: Sequence[Hop], fanout: int, policy: str) -> ResultCheck:
+    def check(self, hops: Sequence[RacedHop], fanout: int, policy: str) -> ResultCheck:
         """Compare samples with a search through all edges of each vertex.
 
         Recent ones are the newest before the target's time; uniform ones any of these, each once,

@@ -11,6 +11,7 @@ from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.stream import StreamData, StreamWorkload
+from dgbench.systems.base.stream_access import sampling_of
 
 
 class FeatureRowCache(Protocol):
@@ -88,12 +89,7 @@ class RebuiltAccess:
             nodes,
             times,
             task.fanouts,
-            policy=task.sampling,
-            window=task.window,
-            snapshots=task.snapshots,
-            prop_time=task.root_times,
-            closed=task.closed,
-            seed=task.seed,
+            **sampling_of(task),
             draw=draw,
             positions=positions,
             threads=self._threads,

@@ -51,7 +51,29 @@ def native(request) -> Native:
     """The kernels over a stand-in runtime (see emulator.py), and over the real one."""
     if request.param == "emulated":
         return Native(request.getfixturevalue("emulated_module"), "cpu")
+    request.getfixturevalue("usable_device")
+    return Native(build_info.extension(torch.device("cuda")), "cuda")
+
+
+@pytest.fixture
+def usable_device() -> None:
+    """Skip the test where the operators have no CUDA device, and say why."""
     cuda = build_info.build_info()["cuda"]
     if not cuda["usable"]:
         pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
-    return Native(build_info.extension(torch.device("cuda")), "cuda")
+
+
+@pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.cuda)])
+def where(request) -> str:
+    """`host` or `cuda`, whose products are then in full single precision, as the reference's."""
+    if request.param == "cuda":
+        request.getfixturevalue("usable_device")
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    return request.param
+
+
+@pytest.fixture
+def place(where: str) -> str:
+    """What inputs travel to: an arena in memory, or a device."""
+    return "arena" if where == "host" else where

@@ -9,7 +9,7 @@ import torch
 from dgc_ranks import as_ranks
 from dgc_tiny import random_sequence, tiny_workload
 
-from dgbench.kernels_cuda import attention, build_info
+from dgbench.kernels_cuda import attention
 from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.models import attention as models
@@ -30,16 +30,9 @@ OTHERS = [name for name in DEFAULTS if name not in ("stale", "predictor")]  # st
 SETTINGS = [BASE, *(BASE | {name: not DEFAULTS[name]} for name in OTHERS)]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def device(request) -> str:
-    if request.param == "cuda":
-        cuda = build_info.build_info()["cuda"]
-        if not cuda["usable"]:
-            pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
-        # Products in full single precision, as the reference's.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
-    return request.param
+@pytest.fixture
+def device(where: str) -> str:
+    return "cpu" if where == "host" else where
 
 
 def agree(trainer, work, data) -> None:

@@ -10,7 +10,6 @@ import torch
 from test_esdg_one_plan import timeline
 from tiny_data import tiny_sequence
 
-from dgbench.kernels_cuda import build_info
 from dgbench.models import TIMELINE_MODELS
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
@@ -29,18 +28,6 @@ STEPS = 5
 
 def shown(switches: dict[str, bool]) -> str:
     return ",".join(f"{k}={int(v)}" for k, v in switches.items())[:60] or "defaults"
-
-
-@pytest.fixture(params=["arena", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request) -> str:
-    if request.param == "cuda":
-        cuda = build_info.build_info()["cuda"]
-        if not cuda["usable"]:
-            pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
-        # Products in full single precision, as the reference's.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
-    return request.param
 
 
 def opened(place: str, work: TimelineWorkload, data, switches=None, **settings) -> EsdgTrainer:

@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 VERTICES = 50_000
-
-
-@pytest.fixture(autouse=True)
-def _device() -> None:
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
 
 
 def events(count: int, begin: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

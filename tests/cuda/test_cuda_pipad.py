@@ -9,7 +9,6 @@ import pytest
 import torch
 from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.partitions import split
@@ -20,18 +19,6 @@ DEFAULTS = {t.name: t.default for t in PipadSystem.techniques if t.name != "aren
 EXACT = [t.name for t in PipadSystem.techniques if t.exact and t.name in DEFAULTS]
 STEPS = 20
 FRAME = 4
-
-
-@pytest.fixture(params=["arena", pytest.param("cuda", marks=pytest.mark.cuda)])
-def place(request) -> str:
-    if request.param == "cuda":
-        cuda = build_info.build_info()["cuda"]
-        if not cuda["usable"]:
-            pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
-        # Products in full single precision, as the reference's.
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
-    return request.param
 
 
 def opened(place: str, task, switches: dict[str, bool] | None = None, *, s_per: int | None = 3):
@@ -192,12 +179,11 @@ def test_looking_at_a_frame_between_steps_changes_nothing(monkeypatch, place):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("loss_on", ["last", "every"])
 def test_cuda_graphs_change_nothing_but_launches(monkeypatch, model, loss_on, fused):
-    if not build_info.build_info()["cuda"]["usable"]:
-        pytest.skip("no CUDA device for the operators")
     serve(monkeypatch, tiny_sequence(nodes=50, edges=200, snapshots=10))
     task = tiny_workload(model=model, frame=FRAME, loss_on=loss_on, lr=1e-2)
     losses, states = [], []
@@ -215,11 +201,10 @@ def test_cuda_graphs_change_nothing_but_launches(monkeypatch, model, loss_on, fu
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 @pytest.mark.parametrize("model", MODELS)
 def test_a_steady_step_does_not_wait_for_the_device(monkeypatch, model):
     """No hidden copy from or to pageable memory, and the loss comes home when it is ready."""
-    if not build_info.build_info()["cuda"]["usable"]:
-        pytest.skip("no CUDA device for the operators")
     serve(monkeypatch, tiny_sequence(nodes=50, edges=200, snapshots=10))
     trainer = opened("cuda", tiny_workload(model=model, frame=FRAME, loss_on="every"))
     train(trainer, 2 * trainer.num_frames)

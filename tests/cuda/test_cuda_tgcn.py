@@ -7,19 +7,11 @@ import pytest
 import torch
 
 from dgbench.datasets import EventStream
-from dgbench.kernels_cuda import build_info
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interactions import InteractionWorkload, interaction_data
 from dgbench.systems.tgcn.system import TgcnSystem
 
-pytestmark = pytest.mark.cuda
-
-
-@pytest.fixture(autouse=True)
-def _device() -> None:
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
 
 
 def opened(device: str, *, count=4000, vertices=700, off=(), hidden=32, dtype=torch.float64, **how):

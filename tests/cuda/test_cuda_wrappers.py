@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
@@ -27,14 +26,7 @@ from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
 from dgbench.runtime.graphs import CapturedStage
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
-pytestmark = pytest.mark.cuda
-
-
-@pytest.fixture(autouse=True)
-def _device() -> None:
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("usable_device")]
 
 
 def graph(seed: int, vertices: int, degree: int, *, weighted: bool = False) -> Csr:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode, rebuild, with_self_loops
 
@@ -119,11 +118,9 @@ def test_a_difference_of_another_matrix_stays_in_bounds_and_is_reported(native):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 @pytest.mark.parametrize("index", ["int64", "int32"])
 def test_the_public_operator_on_a_device(index):
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
     random = np.random.default_rng(0)
     present = random.random((900, 900)) < 0.02
     held = before = None

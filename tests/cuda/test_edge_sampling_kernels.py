@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.edge_sampling import (
     EdgeTable,
     device_subgraphs,
@@ -281,10 +280,8 @@ def test_candidates_are_drawn_in_proportion_to_their_weights(native):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 def test_public_functions_on_a_device():
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
     table = table_of((20_000, 300_000, False, 5))
     there = table_on(table, "cuda")
     assert torch.equal(keep_share(there, seed=1).cpu(), keep_share(table, seed=1))

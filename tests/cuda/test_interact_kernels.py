@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
 from dgbench.kernels_cuda.interact.device import group_rows, piece_room
 
@@ -151,11 +150,9 @@ def test_sizes_that_contradict_each_other_are_refused(native):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 @pytest.mark.parametrize("case", [(2000, 3000, 60_000, 64, 0.4), (50, 40, 300, 10, 0.1)])
 def test_public_functions_on_a_device(case):
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
     rows, partners, _, width, _ = case
     src, dst = edges_of(case, seed=1)
     left = torch.randn(rows, width, dtype=torch.float64)

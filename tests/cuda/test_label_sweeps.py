@@ -87,11 +87,9 @@ def test_sweeps_equal_the_cpus(native, case, order, monkeypatch):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 @pytest.mark.parametrize("active_only", [False, True])
 def test_runs_on_a_device_equal_those_on_the_cpu(active_only):
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
     csr = random_graph(np.random.default_rng(1), 20_000, 6, True)
     settings = {"cap": 90, "block": 4096, "active_only": active_only, "seed": 3}
     right = propagate_labels(csr, **settings)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.weighted import SegmentTree, draw_many, draw_without_replacement
 from dgbench.kernels_cuda.weighted import device_segment_tree as device_weighted_tree
 from dgbench.kernels_cuda.weighted.device import draw_keys, draw_sets, make_keys
@@ -260,10 +259,8 @@ def test_sequences_have_the_exact_distribution(native, monkeypatch, rounds):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 def test_public_draws_on_a_device():
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
     weights = torch.from_numpy(np.random.default_rng(0).pareto(1.0, 3_000_000) + 0.01)
     for given in (weights, weights.float(), weights.ceil().long()):
         right = draw_many(given, 100_000, 2, seed=5, stream=3)

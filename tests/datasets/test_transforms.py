@@ -67,29 +67,6 @@ def test_equal_windows_close_the_last_and_follow_time_not_rows():
         transforms.equal_windows(t, 0)
 
 
-@given(times, st.sampled_from([0.5, 1.0, 3.0, 1e5]))
-@settings(max_examples=60)
-def test_fixed_windows_hold_each_event(t, length):
-    if (t[-1] - t[0]) / length > 1e6:
-        length = 1e5
-    t = torch.tensor(t, dtype=torch.float64)
-    bins, edges = transforms.fixed_windows(t, length)
-    assert bool((edges[bins] <= t).all())
-    assert bool((t < edges[bins + 1]).all())
-    assert int(bins.max()) == len(edges) - 2
-
-
-def test_fixed_windows_from_a_given_start():
-    t = torch.tensor([3.0, 9.0, 10.0], dtype=torch.float64)
-    bins, edges = transforms.fixed_windows(t, 5.0, start=0.0)
-    assert bins.tolist() == [0, 1, 2]
-    assert edges.tolist() == [0, 5, 10, 15]
-    with pytest.raises(InvalidInputError, match=r"start is 4"):
-        transforms.fixed_windows(t, 5.0, start=4.0)
-    with pytest.raises(InvalidInputError, match="length"):
-        transforms.fixed_windows(t, math.nan)
-
-
 @given(matrices, st.integers(1, 6), st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_edge_life_is_a_sum_over_the_last_snapshots(stack, life, weighted):

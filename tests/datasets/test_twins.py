@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dgbench.datasets import cards, twins
 from dgbench.datasets.twins.cliques import clique_stream, group_sizes
-from dgbench.datasets.twins.fit import first_weight, fit_repeat, fit_s, hub_share, solve_q
+from dgbench.datasets.twins.fit import first_weight, fit_s, hub_share, solve_q
 from dgbench.datasets.twins.params import ArrivalCurve, all_params, read_params
 from dgbench.datasets.twins.params import params as row_of
 from dgbench.datasets.twins.scaling import at_scale
@@ -176,13 +176,6 @@ def test_first_weight_is_the_mass_of_rank_zero():
         mass = np.log(x + q) if s == 1 else (x + q) ** (1 - s) / (1 - s)
         exact = (mass[1] - mass[0]) / (mass[-1] - mass[0])
         assert first_weight(s, q, np.array([1000]))[0] == pytest.approx(exact, rel=1e-9)
-
-
-def test_fitting_repeat_hits_the_pairs():
-    spec = RankCopySpec(40_000, 2000, 300, reach_pair=2000, mem_src=0.5, mem_dst=0.2, reach_src=900,
-                        reach_dst=900, s_src=0.8, q_src=5, s_dst=0.7, q_dst=3)  # fmt: skip
-    fitted = fit_repeat(spec, 0.2)
-    assert distinct_pairs(*rank_copy(fitted, 1)) / spec.events == pytest.approx(0.2, rel=0.02)
 
 
 @pytest.mark.parametrize(("statistic", "target"), [(gini, 0.7), (balance, 0.25)])

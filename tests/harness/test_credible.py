@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import fake_papers
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.harness.runner import ForkServer, client
+from dgbench.harness.runner import ForkServer, client, replaced
 from dgbench.harness.runner import server as server_module
 from dgbench.harness.runner.child import complaints, explain
 from dgbench.harness.runner.credible import (
@@ -338,3 +339,21 @@ def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch
 def test_the_end_of_a_server_has_words():
     assert client._how(-signal.SIGSEGV) == "was killed by SIGSEGV"
     assert client._how(3) == "ended with exit code 3"
+
+
+def test_a_replaced_operator_and_more_threads_are_doubted(monkeypatch):
+    replaced.shared_functions.cache_clear()
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # lets torch wrap its step, once
+    assert replaced.replaced_functions() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "index_select", lambda *_: None)
+        patch.setattr("dgbench.lab.result_checks.close", lambda *_: None)
+        (doubt,) = replaced.replaced_functions()
+    assert "torch.Tensor.index_select" in doubt
+    assert "dgbench.lab.result_checks.close" in doubt
+    replaced.shared_functions.cache_clear()
+    count = torch.get_num_threads()
+    assert replaced.too_many_threads(count) == []
+    assert replaced.too_many_threads(count - 1) == [
+        f"it set torch to {count} threads, {count - 1} are allowed"
+    ]

@@ -56,13 +56,13 @@ def test_a_row_says_why_it_was_not_measured(ceilings) -> None:
         device = "cpu"
 
     def refuse(bench) -> float:
-        raise ceilings.Refused("a table does not fit")
+        raise ceilings.BenchRefused("a table does not fit")
 
     def fail(bench) -> float:
         raise RuntimeError("a thread has 3, not 4")
 
     def row(measure, assumed=(15.0, 20.0), over=False) -> dict:
-        return ceilings.row_of(ceilings.Row("it", "GB/s", assumed, measure), Machine(), over)
+        return ceilings.row_of(ceilings.CeilingRow("it", "GB/s", assumed, measure), Machine(), over)
 
     assert row(lambda bench: 35.0)["ratio"] == 2
     assert row(lambda bench: 35.0, None)["ratio"] is None
@@ -133,8 +133,8 @@ def test_the_kernels_compile(bench, tmp_path, arch) -> None:
 
 def test_a_compiler_that_fails_is_reported(bench, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(bench, "nvcc", lambda: "")
-    with pytest.raises(bench.Refused, match="no nvcc"):
+    with pytest.raises(bench.BenchRefused, match="no nvcc"):
         bench.compile_kernels("sm_90", tmp_path)
     monkeypatch.setattr(bench, "nvcc", lambda: "/bin/false")
-    with pytest.raises(bench.Refused, match="does not compile"):
+    with pytest.raises(bench.BenchRefused, match="does not compile"):
         bench.compile_kernels("sm_90", tmp_path)

@@ -92,7 +92,7 @@ def test_a_clock_that_has_run_out_leaves_rows_that_say_so(ledger, monkeypatch, t
     ],
 )
 def test_the_word_of_a_measurement(ledger, low, high, gain, measured, said) -> None:
-    assert ledger.word(ledger.Entry("X", "it", low, high, gain=gain), measured) == said
+    assert ledger.word(ledger.LedgerEntry("X", "it", low, high, gain=gain), measured) == said
 
 
 @pytest.mark.parametrize(

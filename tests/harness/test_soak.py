@@ -90,7 +90,7 @@ def soaked(script, folder, leak, cells=20):
     """A soak of a paper whose cells do nothing, in which the runner leaks after every cell."""
     held = []
 
-    class Leaky(script.Watch):
+    class Leaky(script.SoakWatch):
         def on_row(self, row):
             self.end = 0.0 if self.rows == cells - 1 else float("inf")  # rows end it, not a clock
             leak(held)

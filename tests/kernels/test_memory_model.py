@@ -152,24 +152,6 @@ def test_adjacency_loads_equal_the_simulated_warps(seed, density, d, coalesce):
         )
 
 
-@given(nnz=st.integers(0, 40), width=st.integers(1, 40))
-def test_gather_and_scatter_equal_the_simulated_warps(nnz, width):
-    warp = Simulator()
-    padded = -(-width // 8) * 8
-    for first in range(0, nnz * width, 32):
-        elements = range(first, min(first + 32, nnz * width))
-        index = [2 * (e // width) + half for e in elements for half in (0, 1)]
-        warp.load(index)
-        warp.load(index)
-        warp.load(list(elements))
-        warp.load([])
-        warp.requests += 1
-    counts = model.gather_scatter_loads(nnz, width)
-    assert counts.requests == warp.requests
-    # feature rows are counted once per row, wherever a warp boundary cuts them
-    assert counts.transactions == warp.transactions + nnz * (padded // 8)
-
-
 @given(group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]))
 def test_a_partition_is_the_sum_of_its_parts(group, width):
     parts = PartTopology.build(group)

@@ -6,10 +6,9 @@ import pytest
 import torch
 from csr_cases import csr_of, entries, random_csr, snapshot_groups
 from hypothesis import given
-from hypothesis import strategies as st
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, overlap_all
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
 from dgbench.kernels_cuda.slices import csr_words, slice_csr
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
@@ -116,20 +115,6 @@ def test_one_insertion_collapses_the_overlap_of_whole_slices():
     assert PartTopology.build([before, after], "slice").over.nnz == 0
 
 
-@given(size=st.integers(1, 6))
-def test_every_start_equals_a_build(size):
-    group = [random_csr(seed, 9, 40, 0.5) for seed in range(6)]
-    starts = list(overlap_all(group, size))
-    assert len(starts) == 6 - size + 1
-    for start, parts in enumerate(starts):
-        alone = PartTopology.build(group[start : start + size])
-        for one, other in zip(
-            (parts.over, *parts.exclusive), (alone.over, *alone.exclusive), strict=True
-        ):
-            assert torch.equal(one.indptr, other.indptr)
-            assert torch.equal(one.indices, other.indices)
-
-
 def test_refusals_say_what_is_wrong():
     good = csr_of([[0, 1], [1]], 2)
     duplicate = csr_of([[0, 1], [1, 1]], 2)
@@ -148,7 +133,3 @@ def test_refusals_say_what_is_wrong():
     with pytest.raises(UnknownKeyError) as caught:
         PartTopology.build([good], "edges")
     assert "edge" in caught.value.hint
-    with pytest.raises(InvalidInputError, match="size is 3"):
-        overlap_all([good, good], 3)
-    with pytest.raises(InvalidInputError, match=r"csrs\[1\].*repeats a column"):
-        overlap_all([good, duplicate], 1)

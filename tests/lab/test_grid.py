@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dgbench.lab.grid import Grid, TrainingRace, by_preset
+from dgbench.runtime.errors import UnknownKeyError
 
 
 class Sizes(Grid):
@@ -59,3 +62,10 @@ def test_every_timed_cell_has_one_that_compares_and_one_workload_is_watched() ->
 def test_a_preset_without_an_entry_takes_that_of_the_others() -> None:
     assert [by_preset({"smoke": 1, None: 2}, name) for name in ("smoke", "full")] == [1, 2]
     assert by_preset((1, 2), "full") == (1, 2)
+
+
+@pytest.mark.parametrize("params", [{"axes": {"datset": ("g",)}}, {"fixed": {"datset": "g"}}])
+def test_a_param_that_is_no_dimension_is_refused_where_the_class_is_made(params) -> None:
+    with pytest.raises(UnknownKeyError, match="dimension 'datset'") as refused:
+        type("Misspelt", (Grid,), params)
+    assert "dataset" in str(refused.value.hint)

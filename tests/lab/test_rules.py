@@ -33,16 +33,8 @@ PATTERNS = {
 """Modules that match patterns, and what in."""
 RATIOS = {
     "lab/compare.py": "the place",
-    "systems/dgc/experiments/fig12_rows.py": "TO GO: a mean of ratios over models",
-    "systems/dgc/experiments/fig7.py": "TO GO: a ratio of turns",
-    "systems/dgc/experiments/race_runs.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/ablation.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/fig5.py": "TO GO: a ratio of turns",
-    "systems/esdg/experiments/fig7.py": "TO GO: a ratio of turns",
     "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
-    "systems/gnnflow/experiments/table7.py": "TO GO: a ratio of turns",
     "systems/pipad/findings/training.py": "TO GO: an interval of a median",
-    "systems/pipad/experiments/tuning.py": "TO GO: a ratio of turns",
 }
 """Modules that form ratios with intervals."""
 SPLITS = {
@@ -63,6 +55,8 @@ SPLITS = {
 """Modules of lab, and of what is told by the harness, that take a text apart."""
 Modules = list[tuple[str, ast.Module]]
 """Names and trees."""
+EXPERIMENT_CLASSES = "/experiments/"
+"""Where classes are named by a figure or a table, and are unique in their paper only."""
 TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
 
 
@@ -153,3 +147,16 @@ def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:
                 if called in asked and any(isinstance(a, ast.JoinedStr) for a in node.args[:2]):
                     found.append(f"{name}:{node.lineno}")
     assert not found
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A name stands for one thing in all code; an experiment's is unique in its paper."""
+    places: dict[str, list[str]] = {}
+    for folder in (*CODE, "runtime", "datasets", "models", "kernels_cuda", "benchmarks", "scripts"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            place = path.relative_to(ROOT).as_posix()
+            owner = place.split("/")[1] + " " if EXPERIMENT_CLASSES in place else ""
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(owner + node.name, []).append(f"{place}:{node.lineno}")
+    assert not {name: found for name, found in places.items() if len(found) > 1}

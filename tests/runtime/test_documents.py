@@ -10,9 +10,8 @@ from dgbench.runtime.documents import DEEPEST, decode_json, load_yaml
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        # libyaml's loader overflows the stack of C; from 0.2.6 on its scanner refuses some itself.
-        (b"[" * 200_000, "levels|nesting depth"),
-        (b"- " * 200_000, "levels|nesting depth"),
+        (b"[" * 200_000, "level"),  # libyaml's loader overflows the stack of C
+        (b"- " * 200_000, "level"),
         (b"a: &x [1]\nb: [*x, *x]", "aliases"),
         (b"a: &x [*x]", "aliases"),
         (b"{tolerance: 0.1, tolerance: 0.9}", "'tolerance' stands twice"),

@@ -14,7 +14,7 @@ from dgbench.runtime.collectives.exchange import Arrived, PendingExchange
 from dgbench.runtime.meter import Meter
 
 
-class _Board:
+class _Exchanges:
     """Exchange of objects between ranks, one operation after the other."""
 
     def __init__(self, size: int) -> None:
@@ -32,7 +32,7 @@ class _Board:
 class ThreadCommunicator(Communicator):
     """A rank that is a thread."""
 
-    def __init__(self, rank: int, size: int, board: _Board) -> None:
+    def __init__(self, rank: int, size: int, board: _Exchanges) -> None:
         super().__init__(rank, size, meter=Meter())
         self._board = board
 
@@ -66,7 +66,7 @@ class ThreadCommunicator(Communicator):
 
 def as_ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """Results of `function(comm, *args)` on each of `size` ranks; the first error is raised."""
-    board = _Board(size)
+    board = _Exchanges(size)
     found: list[Any] = [None] * size
     errors: list[BaseException] = []
 

@@ -14,6 +14,7 @@ from dgbench.lab.table import Observation, observation
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, RunContext
 from dgbench.systems.pipad import PAPER
+from dgbench.systems.pipad.tuner import FrameFacts
 
 EXPERIMENTS = {experiment.name: experiment for experiment in PAPER.experiments}
 PASSED = ResultCheck(of="outputs", against="oracle", gap=0.0, tolerance=1e-5, compared=1)
@@ -53,3 +54,17 @@ def ran(cell: Cell, *, instrumented: bool = False, **fields: Any) -> Row:
 def verdict(rows: Sequence[Row], claim: str) -> Any:
     """The verdict on a claim."""
     return evaluate(PAPER, rows).find(claim)[1]
+
+
+def facts(**changed) -> FrameFacts:
+    """Facts of a frame of 16 snapshots; `changed` stand for the usual ones."""
+    found = {
+        "times": range(16),
+        "widths": (32,),
+        "single_s": 8e-3,
+        "rest_s": 2e-3,
+        "overlap": {2: 0.9, 4: 0.8, 8: 0.7},
+        "bytes": {1: [100] * 16, 2: [190] * 8, 4: [350] * 4, 8: [600] * 2},
+        "peak_bytes": 1000,
+    }
+    return FrameFacts(**{**found, **changed})

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
+from dgc_ranks import as_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, LocalCommunicator, stack
-from dgbench.runtime.collectives.exchange import Arrived
+from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.dgc.exchange import PlainRows
@@ -29,77 +27,6 @@ from dgbench.systems.dgc.stale import (
     summed,
 )
 from dgbench.systems.dgc.stale_counts import BitLists
-
-
-class _Meeting:
-    """Where threads leave things for each other."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.board: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=20)
-
-    def tell(self, rank: int, what: Any) -> list[Any]:
-        self.board[rank] = what
-        self.barrier.wait()
-        found = list(self.board)
-        self.barrier.wait()
-        return found
-
-
-class ThreadCommunicator(Communicator):
-    """A rank that is a thread of this process."""
-
-    def __init__(self, rank: int, meeting: _Meeting) -> None:
-        super().__init__(rank, meeting.size)
-        self._meeting = meeting
-
-    def barrier(self) -> None:
-        self._meeting.tell(self.rank, None)
-
-    def all_traffic(self):
-        return stack(self._meeting.tell(self.rank, self.traffic))
-
-    def _begin(self, x, send, receive):
-        parts = self._meeting.tell(self.rank, x.split(list(send)))
-        return Arrived(torch.cat([parts[by][self.rank] for by in range(self.size)]).clone())
-
-    def _exchange_sizes(self, send):
-        return [sizes[self.rank] for sizes in self._meeting.tell(self.rank, send)]
-
-    def _all_reduce(self, x, op):
-        return torch.stack(self._meeting.tell(self.rank, x)).amax(0)
-
-    def _all_gather(self, x, rows):
-        return torch.cat(self._meeting.tell(self.rank, x))
-
-    def _broadcast(self, x, root):
-        return self._meeting.tell(self.rank, x)[root].clone()
-
-
-def in_threads(function, size: int, *args: Any) -> list[Any]:
-    """`function(comm, *args)` as `size` ranks; the first error of one is raised."""
-    meeting = _Meeting(size)
-    found: list[Any] = [None] * size
-    errors: list[BaseException] = []
-
-    def be(rank: int) -> None:
-        try:
-            found[rank] = function(ThreadCommunicator(rank, meeting), *args)
-        except BaseException as error:
-            errors.append(error)
-            meeting.barrier.abort()
-
-    threads = [threading.Thread(target=be, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise next(
-            (e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0]
-        )
-    return found
 
 
 @dataclass
@@ -232,7 +159,7 @@ ALL = [
 @given(seed=st.integers(0, 10_000), ranks=st.integers(2, 4), which=st.integers(0, len(ALL) - 1))
 def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, which):
     stale, case = ALL[which], case_of(ranks, 5, seed)
-    found = in_threads(take, ranks, case, stale)
+    found = as_ranks(ranks, take, case, stale)
     seen, gone = reference(case, stale)
     pairs = sum(len(kept) for kept in case.reads.values())
     total = summed([f[2] for f in found])
@@ -281,8 +208,8 @@ def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
             seen.append(found.detach())
         return seen, comm.traffic.counters(), dict(comm.meter.counters)
 
-    stale = in_threads(take, 3, case, StaleSettings(threshold=0.0))
-    for mine, theirs in zip(stale, in_threads(plain, 3), strict=True):
+    stale = as_ranks(3, take, case, StaleSettings(threshold=0.0))
+    for mine, theirs in zip(stale, as_ranks(3, plain), strict=True):
         assert mine[3].counters() == theirs[1]
         assert {**mine[4], **theirs[2]} == mine[4]  # and more, of what might have been held
         for a, b in zip(mine[0], theirs[0], strict=True):
@@ -296,7 +223,7 @@ def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previ
     case = Case(rows, {(0, 1): [0, 1]}, [1.0] * 12, 2)
     creeps = {}
     for cache in ("sent", "previous"):
-        found = in_threads(take, 2, case, StaleSettings(threshold=0.5, cache=cache))
+        found = as_ranks(2, take, case, StaleSettings(threshold=0.5, cache=cache))
         creeps[cache] = max(
             abs(float(seen[1] - rows[e][0][1])) for e, seen in enumerate(found[1][0])
         )
@@ -307,7 +234,7 @@ def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previ
 def test_constant_rows_are_sent_once():
     rows = [[torch.ones(4, 2), torch.ones(3, 2)]] * 5
     case = Case(rows, {(0, 1): [0, 3], (1, 0): [2]}, [1.0] * 5, 2)
-    total = summed([f[2] for f in in_threads(take, 2, case, StaleSettings())])
+    total = summed([f[2] for f in as_ranks(2, take, case, StaleSettings())])
     assert [epoch.sent for epoch in total] == [3, 0, 0, 0, 0]
     assert [epoch.held for epoch in total] == [0, 3, 3, 3, 3]
 
@@ -315,7 +242,7 @@ def test_constant_rows_are_sent_once():
 def test_copies_are_one_row_of_each_sender_whatever_its_readers():
     rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
-    found = in_threads(take, 3, case, StaleSettings())
+    found = as_ranks(3, take, case, StaleSettings())
     assert [f[5].cache_bytes for f in found] == [2 * 2 * 4, 0, 0]
     assert [f[5].received_bytes for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
 
@@ -333,7 +260,7 @@ def test_what_is_measured_without_gradients_changes_and_counts_nothing():
         rows.end_epoch(1.0)
         return fresh, stale.detach(), rows.history
 
-    fresh, stale, history = in_threads(be, 2)[1]
+    fresh, stale, history = as_ranks(2, be)[1]
     assert torch.equal(fresh, torch.full((1, 2), 5.0))
     assert torch.equal(stale, torch.zeros(1, 2))
     assert len(history) == 2
@@ -350,12 +277,12 @@ def test_names_that_are_no_aggregation_always_travel():
         return rows.history
 
     recurrent, attention = (StaleSettings().of_model(attention=a) for a in (False, True))
-    kept = summed(in_threads(be, 2, recurrent))[-1].rows
+    kept = summed(as_ranks(2, be, recurrent))[-1].rows
     assert kept == {"task": (1, 0), "move": (1, 0), "state1": (0, 1), "time": (0, 1)}
-    kept = summed(in_threads(be, 2, attention))[-1].rows
+    kept = summed(as_ranks(2, be, attention))[-1].rows
     assert kept == {"task": (1, 0), "move": (0, 1), "state1": (0, 1), "time": (0, 1)}
     decided = StaleSettings(states=False, moves=False).of_model(attention=True)
-    kept = summed(in_threads(be, 2, decided))[-1].rows
+    kept = summed(as_ranks(2, be, decided))[-1].rows
     assert kept == {"task": (1, 0), "move": (1, 0), "state1": (1, 0), "time": (0, 1)}
 
 
@@ -373,7 +300,7 @@ def test_inputs_travel_once_and_nobody_is_told_again(stale):
                 rows.fetch("structure0", changed(), lists)
         return found, operations, rows.history, rows.cache_bytes
 
-    first, second = in_threads(be, 2)
+    first, second = as_ranks(2, be)
     assert second[0].tolist() == [[3.0, 3.0]]
     assert first[1] == [1, 1, 1]
     assert [(e.sent, e.held, e.index_bytes) for e in first[2]] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
@@ -471,7 +398,7 @@ def _launched(comm: Communicator, case: Case, stale: StaleSettings):
 def test_processes_do_what_threads_do():
     case, stale = case_of(2, 5, 3), StaleSettings()
     processes = launch(_launched, 2, (case, stale), timeout_s=240, threads=1)
-    for one, other in zip(processes, in_threads(take, 2, case, stale), strict=True):
+    for one, other in zip(processes, as_ranks(2, take, case, stale), strict=True):
         for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
             assert torch.equal(a, b)
         assert [(e.sent, e.held, e.index_bytes) for e in one[2]] == [

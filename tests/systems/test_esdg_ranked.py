@@ -21,7 +21,7 @@ from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.base.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
-from dgbench.systems.esdg.ranked import PHASES, Parcel, SnapshotRankSettings, train_ranked
+from dgbench.systems.esdg.ranked import PHASES, SharedSequence, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
 
@@ -362,7 +362,7 @@ def test_a_sequence_travels_in_one_file(tmp_path):
         num_nodes=11,
         origin=Origin("tiny", "twin"),
     )
-    parcel = Parcel(whole, tmp_path)
+    parcel = SharedSequence(whole, tmp_path)
     for _ in range(2):
         there = pickle.loads(pickle.dumps(parcel)).open()
         assert torch.equal(there.features, whole.features)
@@ -371,7 +371,7 @@ def test_a_sequence_travels_in_one_file(tmp_path):
             assert (a.values is None) == (b.values is None)
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(InvalidInputError, match="folder"):
-        pickle.dumps(Parcel(whole))
+        pickle.dumps(SharedSequence(whole))
 
 
 @pytest.mark.parametrize(

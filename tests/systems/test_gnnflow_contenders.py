@@ -9,12 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.runtime.errors import UnknownKeyError
-from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, ReferenceResult, contender
+from dgbench.systems.gnnflow.contenders import (
+    CONTENDERS,
+    ContenderEvents,
+    ReferenceResult,
+    contender,
+)
 from dgbench.systems.gnnflow.contenders.released import spread
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 
 
-def graph_of(name: str, events: Events):
+def graph_of(name: str, events: ContenderEvents):
     """A contender that holds the events; skips what is not installed, and what loads too long."""
     one = contender(name)
     if reason := one.absent() or one.unavailable():
@@ -24,7 +29,7 @@ def graph_of(name: str, events: Events):
     return made
 
 
-def quality(name: str, policy: str, events: Events, first: int, count: int):
+def quality(name: str, policy: str, events: ContenderEvents, first: int, count: int):
     one = contender(name)
     made = graph_of(name, events if one.looks_back else events.first(first))
     nodes, times = batch_roots(events, first, count)
@@ -33,19 +38,19 @@ def quality(name: str, policy: str, events: Events, first: int, count: int):
 
 
 @pytest.fixture(scope="module")
-def events() -> Events:
+def events() -> ContenderEvents:
     return synthetic_events(300, 6000)
 
 
 @pytest.mark.parametrize("name", ["blocks", "tcsr"])
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
-def test_ours_are_without_fault(name: str, policy: str, events: Events) -> None:
+def test_ours_are_without_fault(name: str, policy: str, events: ContenderEvents) -> None:
     found = quality(name, policy, events, 3000, 60)
     assert (found.recall, found.leaks, found.foreign, found.duplicates) == (1, 0, 0, 0)
     assert found.returned == found.wanted
 
 
-def test_blocks_and_rows_draw_the_same(events: Events) -> None:
+def test_blocks_and_rows_draw_the_same(events: ContenderEvents) -> None:
     nodes, times = batch_roots(events, 3000, 60)
     made = [graph_of(name, events) for name in ("blocks", "tcsr")]
     answers = [one.first_hop(one.sample(nodes, times, [10, 5], "uniform")) for one in made]
@@ -53,7 +58,7 @@ def test_blocks_and_rows_draw_the_same(events: Events) -> None:
 
 
 @pytest.mark.parametrize("name", ["blocks", "tcsr", "tglite"])
-def test_what_is_added_is_found(name: str, events: Events) -> None:
+def test_what_is_added_is_found(name: str, events: ContenderEvents) -> None:
     made = graph_of(name, events.first(5900))
     made.add(events, 5900)
     nodes, times = events.src[-20:], torch.full((20,), 2.0**24, dtype=torch.float64)
@@ -63,7 +68,7 @@ def test_what_is_added_is_found(name: str, events: Events) -> None:
     assert int(answer[1].max()) >= 5900
 
 
-def test_tglite_repeats_itself_and_draws_twice(events: Events) -> None:
+def test_tglite_repeats_itself_and_draws_twice(events: ContenderEvents) -> None:
     made = graph_of("tglite", events)
     nodes, times = batch_roots(events, 3000, 60)
     one, two = (made.first_hop(made.sample(nodes, times, [10], "uniform"))[1] for _ in range(2))
@@ -78,12 +83,12 @@ def test_tglite_rounds_times_of_seconds() -> None:
     count = 400
     ends = torch.arange(count) % 5
     seconds = 1.5e9 + torch.arange(count, dtype=torch.float64)
-    events = Events(5, ends, (ends + 1) % 5, seconds)
+    events = ContenderEvents(5, ends, (ends + 1) % 5, seconds)
     assert quality("tglite", "recent", events, 200, 50).recall < 0.9
     assert quality("tcsr", "recent", events, 200, 50).recall == 1
 
 
-def test_dgl_knows_no_time(events: Events) -> None:
+def test_dgl_knows_no_time(events: ContenderEvents) -> None:
     found = quality("dgl", "uniform", events, 3000, 60)
     assert found.leaks > 0.3
     assert found.foreign == 0
@@ -99,7 +104,7 @@ def test_dgl_knows_no_time(events: Events) -> None:
 def test_the_judge_counts_as_a_reader_would(edges, fanout, seed) -> None:
     edges = sorted(edges, key=lambda edge: edge[2])
     src, dst, t = ([e[k] for e in edges] for k in range(3))
-    events = Events(
+    events = ContenderEvents(
         5, *(torch.tensor(ends, dtype=torch.int64) for ends in (src, dst)),
         torch.tensor(t, dtype=torch.float64),
     )  # fmt: skip
@@ -135,7 +140,7 @@ def test_the_judge_counts_as_a_reader_would(edges, fanout, seed) -> None:
 
 def test_the_judge_sees_duplicates() -> None:
     ends = torch.tensor([[0, 0], [1, 0]])
-    events = Events(2, ends[0], ends[1], torch.tensor([0.0, 1.0]).double())
+    events = ContenderEvents(2, ends[0], ends[1], torch.tensor([0.0, 1.0]).double())
     nodes, times = torch.tensor([0]), torch.tensor([2.0]).double()
     twice = torch.tensor([0, 0]), torch.tensor([0, 0])
     assert ReferenceResult(events).judge(nodes, times, 5, "uniform", *twice).duplicates == 0.5

@@ -11,7 +11,7 @@ from pretended_cuda import DEVICE, Pretended, pretended_cuda
 from test_gnnflow_ranked import FIRST, MODELS, E, data, workload
 from torch import Tensor
 
-from dgbench.kernels_cuda.row_cache import Found, open_row_cache
+from dgbench.kernels_cuda.row_cache import CacheLookup, open_row_cache
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow import cache, device_access
@@ -57,7 +57,7 @@ class PretendedCache:
     def lookup(self, ids: Tensor) -> Any:
         self._found = found = self._cache.lookup(here(ids).contiguous())
         misses = Pretended(found.misses.clone())
-        return Found(found.place, misses, found.hits, found.request_hits)
+        return CacheLookup(found.place, misses, found.hits, found.request_hits)
 
     def gather(self, found: Any, source: Tensor, out: Tensor, *, by_id: bool) -> None:
         self._cache.gather(self._found, here(source), out.inner, by_id=by_id)

@@ -12,7 +12,7 @@ from slow_rapids import SlowCuGraph, SlowWholeGraph, install
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext
-from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, ReferenceResult
+from dgbench.systems.gnnflow.contenders import CONTENDERS, ContenderEvents, ReferenceResult
 from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments import cache_ablation, contenders
@@ -33,11 +33,13 @@ def use(monkeypatch, **settings) -> SlowCuGraph:
 
 
 @pytest.fixture(scope="module")
-def events() -> Events:
+def events() -> ContenderEvents:
     return synthetic_events(60, 1500)
 
 
-def quality(one, events: Events, nodes, times, policy: str, fanouts=(10,)) -> dict[str, float]:
+def quality(
+    one, events: ContenderEvents, nodes, times, policy: str, fanouts=(10,)
+) -> dict[str, float]:
     made = one()
     made.build(events)
     answer = made.first_hop(made.sample(nodes, times, fanouts, policy))
@@ -62,7 +64,7 @@ def test_times_of_roots_are_strict_and_their_own(monkeypatch, one, shift):
     """One vertex at several times, before all edges, at an edge's time and between two."""
     library = use(monkeypatch)
     t = torch.tensor([2, 2, 3, 5, 8]).double() + shift
-    events = Events(6, torch.tensor([0, 0, 1, 0, 4]), torch.tensor([1, 2, 2, 0, 4]), t)
+    events = ContenderEvents(6, torch.tensor([0, 0, 1, 0, 4]), torch.tensor([1, 2, 2, 0, 4]), t)
     nodes = torch.tensor([0, 0, 3, 0, 0, 2, 4])
     times = torch.tensor([2, 3, 9, 2.5, 9, 2.1, 9]).double() + shift
     for policy in ("recent", "uniform"):
@@ -86,7 +88,8 @@ def test_an_edge_of_the_roots_own_time_is_told(monkeypatch, events):
 def test_times_that_last_ranks_inexactly_are_marked(monkeypatch, begin, marked):
     use(monkeypatch)
     ends = torch.arange(40) % 5
-    events = Events(5, ends, (ends + 1) % 5, begin - 1000.0 * torch.arange(40).double().flip(0))
+    times = begin - 1000.0 * torch.arange(40).double().flip(0)
+    events = ContenderEvents(5, ends, (ends + 1) % 5, times)
     made = CuGraph()
     made.build(events)
     assert any("2^53" in remark for remark in made.remarks()) == marked
@@ -122,7 +125,7 @@ def test_what_is_missing_is_a_gap_with_its_reason(monkeypatch):
 
 def test_it_is_judged_and_raced_like_the_others(monkeypatch, events):
     use(monkeypatch)
-    late = Events(events.num_vertices, events.src, events.dst, events.t + 1.7e18)
+    late = ContenderEvents(events.num_vertices, events.src, events.dst, events.t + 1.7e18)
     names = ("blocks", "cugraph", "cugraph-window")
     monkeypatch.setattr(contenders, "CONTENDERS", {n: CONTENDERS[n] for n in names})
     monkeypatch.setattr(CuGraph, "origin", classmethod(lambda cls: "a stand-in"))

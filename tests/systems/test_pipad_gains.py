@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipad_rows import facts
 from tiny_data import tiny_sequence
 
 from dgbench.harness.cli import main
@@ -31,7 +32,7 @@ from dgbench.systems.pipad.groups import (
 )
 from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.system import PipadSystem
-from dgbench.systems.pipad.tuner import FrameFacts, Tuner
+from dgbench.systems.pipad.tuner import Tuner
 
 TINY = {
     "s_per": (2, 4),
@@ -40,19 +41,6 @@ TINY = {
     "nodes": (16, 64),
     "degree": (1.0, 3.0),
 }
-
-
-def facts(**changed) -> FrameFacts:
-    found = {
-        "times": range(16),
-        "widths": (32,),
-        "single_s": 8e-3,
-        "rest_s": 2e-3,
-        "overlap": {2: 0.9, 4: 0.8, 8: 0.7},
-        "bytes": {1: [100] * 16, 2: [190] * 8, 4: [350] * 4, 8: [600] * 2},
-        "peak_bytes": 1000,
-    }
-    return FrameFacts(**{**found, **changed})
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipad_rows import made, observation
+from pipad_rows import facts, made, observation
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import Measurement
 from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import fig9
 from dgbench.systems.pipad.experiments import tuning as experiment
@@ -28,19 +29,6 @@ class Fixed:
 
     def gain(self, s_per, overlap_rate, width, *, nodes=0, edges=0.0):
         return self.by_size.get(s_per, 1.0) * (1 + width / 100)
-
-
-def facts(**changed) -> FrameFacts:
-    found = {
-        "times": range(16),
-        "widths": (32,),
-        "single_s": 8e-3,
-        "rest_s": 2e-3,
-        "overlap": {2: 0.9, 4: 0.8, 8: 0.7},
-        "bytes": {1: [100] * 16, 2: [190] * 8, 4: [350] * 4, 8: [600] * 2},
-        "peak_bytes": 1000,
-    }
-    return FrameFacts(**{**found, **changed})
 
 
 def tuner(by_size=None, **changed) -> Tuner:
@@ -368,10 +356,12 @@ def test_without_rows_nothing_is_said():
 
 def test_the_best_fixed_choice_is_picked_on_other_turns_than_it_is_compared_on():
     found = {"1": [1.0, 4.0] * 4, "2": [2.0, 1.0] * 4, "4": [9.0] * 8, "8": [9.0] * 8}
-    best, ratio = experiment.against_best({**found, "tuned": [7.0, 2.0] * 4})
-    assert best == 1  # 1.0 on even turns; odd turns, where 2 is faster, have no say in the pick
-    assert ratio.value == 0.5
-    assert ratio.n == 4
+    measured = Measurement()
+    experiment.compare_with_best(measured, {**found, "tuned": [7.0, 2.0] * 4})
+    slowdown, best = measured.observations
+    assert best.value == 1  # 1.0 on even turns; odd turns, where 2 is faster, have no say
+    assert slowdown.value == 0.5
+    assert slowdown.low is None, "four turns have no interval"
 
 
 def test_the_choice_is_drawn_beside_the_fixed_ones():

@@ -1,15 +1,12 @@
-"""Helpers of DGC's experiments: words for rows, rows that failed, and threads."""
+"""Helpers of DGC's experiments: titles of partitions, and gains over rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.experiment import Measurement
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import geometric_mean
@@ -60,16 +57,3 @@ def over_rounds(values: Sequence[float]) -> dict[str, float]:
         return {"y": values[0]}
     found = geometric_mean(values)
     return {"y": found.value, "low": found.low, "high": found.high}  # type: ignore[dict-item]
-
-
-def summarised(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
-    """All checks that failed, and of those that passed the closest of a kind, for all of them."""
-    found = [check for check in checks if not check.passed]
-    kinds: dict[tuple[str, str], list[ResultCheck]] = {}
-    for check in checks:
-        if check.passed:
-            kinds.setdefault((check.of, check.against), []).append(check)
-    for alike in kinds.values():
-        closest = max(alike, key=lambda one: one.gap / (one.tolerance or 1.0))
-        found.append(replace(closest, compared=sum(one.compared for one in alike)))
-    return found

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio
+from dgbench.lab.compare import Ratio, mean_of_turns
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -89,18 +88,9 @@ def pooled(pairs: Sequence[tuple[RaceRecord, str, str]]) -> Ratio:
     Raises:
         InvalidInputError: no pair.
     """
-    mean = pooled_ratio([(one.turns(slow), one.turns(fast)) for one, slow, fast in pairs])
-    rows = dict.fromkeys(one.row.id for one, _, _ in pairs)
-    gaps = [gap for one, _, _ in pairs for gap in one.row.deviation.values()]
-    return Ratio(
-        value=mean.value,
-        low=mean.low,
-        high=mean.high,
-        n=mean.n,
-        rows=list(rows),
-        deviation=max(gaps, default=None),
-        twin=any(one.twin for one, _, _ in pairs),
-    )
+    rows = {one.row.id: one.row for one, _, _ in pairs}
+    races = [(one.turns(slow), one.turns(fast)) for one, slow, fast in pairs]
+    return mean_of_turns(races, list(rows.values()))
 
 
 def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, ProjectedChunkEpoch]]:

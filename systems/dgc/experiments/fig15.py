@@ -14,7 +14,7 @@ import torch
 from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import Ratio, rounds_of, select
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, summarised
 from dgbench.lab.table import number
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
@@ -22,12 +22,7 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.dgc.experiments.common import (
-    gain_over_rounds,
-    observe_gains,
-    over_rounds,
-    summarised,
-)
+from dgbench.systems.dgc.experiments.common import gain_over_rounds, observe_gains, over_rounds
 from dgbench.systems.dgc.experiments.settings import BY_NAME, panel, workload
 from dgbench.systems.dgc.loading import (
     OFF,

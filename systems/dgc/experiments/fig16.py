@@ -14,7 +14,7 @@ from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
 from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck, at_most, close
+from dgbench.lab.result_checks import ResultCheck, at_most, close, summarised
 from dgbench.lab.table import Observation, Table
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -24,7 +24,6 @@ from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,

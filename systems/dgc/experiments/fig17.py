@@ -16,12 +16,11 @@ from dgbench.lab.compare import select
 from dgbench.lab.evidence import some
 from dgbench.lab.grid import Grid
 from dgbench.lab.printed import ledger
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.table import Table, number
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, LEDGER, panel, workload
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.recount import EdgeRecount, recounted

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap
+from dgbench.lab.result_checks import summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
@@ -24,7 +25,6 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,

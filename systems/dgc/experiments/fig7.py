@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import torch
 
 from dgbench.lab.charts import failed, sweep
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.compare import Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
+from dgbench.lab.result_checks import summarised
 from dgbench.lab.table import Table
-from dgbench.runtime.statistics import median, paired_ratio
+from dgbench.runtime.statistics import median
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.data import describe
@@ -19,7 +20,6 @@ from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -157,10 +157,8 @@ def _observe(found: Measurement, model: str, turns: torch.Tensor) -> None:
         total = turns[:, :, 0] + turns[:, :, last]
         middle = [median(total[:, i].tolist()) for i in range(len(CHOSEN))]
         slow, fast = middle.index(max(middle)), middle.index(min(middle))
-        ratio = paired_ratio(total[:, slow].tolist(), total[:, fast].tolist(), method="sign")
-        found.observe(
-            "divergence", ratio.value, low=ratio.low, high=ratio.high, model=model, format=kind
-        )
+        ends = (total[:, chunk].tolist() for chunk in (slow, fast))
+        observe_ratio(found, "divergence", *ends, model=model, format=kind)
 
 
 def spreads(rows: Sequence[Any], kind: str = "packed") -> dict[tuple[str, str], Ratio]:

@@ -13,6 +13,7 @@ import torch
 from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import ROUND_INTERVAL, rounds_of, select
 from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.result_checks import summarised
 from dgbench.lab.table import number
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
@@ -23,12 +24,7 @@ from dgbench.systems.base.race import relative
 from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
 from dgbench.systems.dgc.chunk_memory import kept_by_chunks
-from dgbench.systems.dgc.experiments.common import (
-    gain_over_rounds,
-    observe_gains,
-    over_rounds,
-    summarised,
-)
+from dgbench.systems.dgc.experiments.common import gain_over_rounds, observe_gains, over_rounds
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, model_title, panel, workload
 from dgbench.systems.dgc.loading import (
     OFF,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace as changed
 
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
@@ -24,7 +24,6 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     EXACT,

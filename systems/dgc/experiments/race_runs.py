@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import Ratio
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.compare import Ratio, ratio_of_turns
+from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -34,7 +33,6 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.base.transport import Transport
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -438,16 +436,8 @@ class RaceRecord:
 
     def gain(self, slow: str, fast: str) -> Ratio:
         """Speedup of one contender over another, turn by turn."""
-        found = paired_ratio(self.turns(slow), self.turns(fast), method="sign")
-        return Ratio(
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            n=found.n,
-            rows=[self.row.id],
-            deviation=self.row.deviation.get(self.key),
-            twin=self.twin,
-        )
+        found = ratio_of_turns(self.turns(slow), self.turns(fast), [self.row])
+        return replace(found, deviation=self.row.deviation.get(self.key))
 
     def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
         """The contender with the shortest epoch."""

@@ -17,7 +17,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.result_checks import ResultCheck, close, summarised
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
@@ -30,7 +30,6 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement

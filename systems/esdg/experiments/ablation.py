@@ -16,11 +16,10 @@ from typing import Any, Final
 from dgbench.lab.charts import chart, mark, sweep
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
@@ -39,7 +38,7 @@ from dgbench.systems.esdg.experiments.settings import (
     SnapshotGraph,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -298,13 +297,12 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
         )
         for reuse in floats
     }
-    checks = summary([*checks, equal("counters", floats, wanted, against=OVER_PAIRS)])
+    checks = summarised([*checks, equal("counters", floats, wanted, against=OVER_PAIRS)])
     row = Measurement(data=describe(data), checks=checks, deviation={"loss": max(gaps)})
     for reuse, setting in ((False, "repeated"), (True, "reused")):
         row.observe("epoch_time", median(times[reuse]), setting=setting)
         row.observe("floats", floats[reuse], setting=setting)
-    gain = paired_ratio(times[False], times[True], method="sign").value
-    row.observe("speedup", gain, setting="reuse")
+    observe_speedup(row, times[False], times[True], setting="reuse")
     row.observe("epoch_time", median(times[True]), samples=times[True])
     row.observe("processes", 2)
     return row

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dgbench.lab.charts import chart, sweep
-from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import number
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
@@ -228,8 +227,7 @@ def shares(graph: SnapshotGraph, model: str, preset: Preset) -> Measurement:
     observe_costs(found, taken)
     first = taken[0]
     for share in taken[1 : len(LARGE[size])]:
-        ratio = paired_ratio(first.samples, share.samples)
-        found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, ranks=share.size)
+        observe_speedup(found, first.samples, share.samples, mean=True, ranks=share.size)
         found.observe("estimate", first.steps / share.steps, of="speedup", ranks=share.size)
     plain, different = snapshot_bytes(data[0])
     entries = graph.printed.get(PRINTED[model])

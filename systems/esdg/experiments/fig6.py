@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgbench.lab.charts import chart, failures, sweep
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck, at_most
+from dgbench.lab.result_checks import ResultCheck, at_most, summarised
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
@@ -40,7 +40,6 @@ from dgbench.systems.esdg.oracle import (
     TimelineResult,
     largest_gap,
     load_parameters,
-    summary,
 )
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
@@ -264,8 +263,8 @@ def _compared(
         losses = {f"{name}{mark}": curves["loss", name, dtype] for name in trained}
         checks += oracle.loss_checks(losses, exact=exact)
     return [
-        *summary([check for check in checks if check.tolerance != EXACT]),
-        *summary([check for check in checks if check.tolerance == EXACT]),
+        *summarised([check for check in checks if check.tolerance != EXACT]),
+        *summarised([check for check in checks if check.tolerance == EXACT]),
     ]
 
 
@@ -318,7 +317,7 @@ def _accuracy_checks(
         gap = abs(curves["accuracy", name, ""][-1] - right)
         # A few pairs may lie where both classes are equally likely.
         found.append(at_most("accuracies", gap, 1e-3, against=AGAINST, compared=1, part=name))
-    return summary(found)
+    return summarised(found)
 
 
 DRAWN: Final = ("edges", "positives", "negatives", "rounded_up")

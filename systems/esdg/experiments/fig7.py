@@ -12,13 +12,12 @@ import numpy as np
 import torch
 
 from dgbench.lab.charts import chart
-from dgbench.lab.compare import ratio
+from dgbench.lab.compare import observe_speedup, ratio
 from dgbench.lab.printed import ledger
 from dgbench.lab.ranks import devices_lacking
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
@@ -54,7 +53,6 @@ from dgbench.systems.esdg.experiments.random_graphs import (
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, distinct
 from dgbench.systems.esdg.experiments.settings import LEDGER, MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
-from dgbench.systems.esdg.oracle import summary
 
 NAME = "fig7"
 WIDEST = RANKS[-1]
@@ -285,15 +283,14 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
     small = random_graphs(nodes, steps=many + 1)
     large = random_graphs(nodes * many // few, steps=few + 1)
     taken = take_shares(task, [(small, 1), (large, 1)], turns=turns)
-    slow = paired_ratio(taken[0].samples, taken[1].samples)
     found = Measurement(data=describe(small))
     for setting, share, steps in zip(("many", "few"), taken, (many, few), strict=True):
         found.observe("epoch_time", share.seconds, setting=setting)
         found.observe("snapshots", steps, setting=setting)
-    ends = {"low": slow.low, "high": slow.high}
-    found.observe("speedup", slow.value, **ends, setting="few", baseline="many")
+    sides = (share.samples for share in taken)
+    observe_speedup(found, *sides, mean=True, setting="few", baseline="many")
     found.observe("vertices", nodes)
-    found.checks = summary([check for share in taken for check in share.checks])
+    found.checks = summarised([check for share in taken for check in share.checks])
     return found
 
 

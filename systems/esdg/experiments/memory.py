@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dgbench.lab.charts import chart, sweep
 from dgbench.lab.compare import observe_speedup
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.models import TimelineModel, build_model
@@ -40,7 +40,7 @@ from dgbench.systems.esdg.experiments.settings import (
     SnapshotGraph,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap, summary
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
 from dgbench.systems.esdg.plan import StepCost, border_bytes, device_cost, paper_cost
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -250,7 +250,7 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
     found.observe("snapshots", steps)
     found.observe("turns", len(seconds["ours 1"]))
     found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
-    found.checks = summary(checks)
+    found.checks = summarised(checks)
     return found
 
 
@@ -303,7 +303,7 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
         checks.append(equal("counters", own, wanted, against="all numbers of blocks"))
         trainer.close()
     found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
-    found.checks = summary(checks)
+    found.checks = summarised(checks)
     return found
 
 

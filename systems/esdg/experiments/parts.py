@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.compare import observe_speedup
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
 from dgbench.lab.table import number
 from dgbench.runtime.collectives import GroupCommunicator, TrafficMatrix
 from dgbench.runtime.collectives.group import Method
@@ -37,7 +37,7 @@ from dgbench.systems.esdg.experiments.recount import (
 )
 from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import MeasuredShare
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 from dgbench.systems.esdg.partition import BlockShares
 from dgbench.systems.esdg.ranked import SnapshotRankedRun, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
@@ -79,7 +79,7 @@ def share_checks(taken: Sequence[MeasuredShare], found: Measurement) -> list[Res
     fitted = [costs.epoch_s, costs.partner_s, costs.step_s, costs.vertex_step_s]
     gap = least_squares_gap(table, [median(s.samples) for s in taken], fitted)
     return [
-        *summary([check for share in taken for check in share.checks]),
+        *summarised([check for share in taken for check in share.checks]),
         at_most("costs", gap, FITTED, against="least squares", compared=len(fitted)),
     ]
 
@@ -157,7 +157,7 @@ def on_ranks(
     )
     checks = [] if oracle is None else run.checks(oracle, f"{ranks} ranks")
     found = _trained(data, ranks, run, loops)
-    found.checks = summary([*checks, _traffic_check(task, data, ranks, found, loops)])
+    found.checks = summarised([*checks, _traffic_check(task, data, ranks, found, loops)])
     found.observe("epoch_time", median(run.samples), samples=run.samples)
     names = {"exchange": "communicate"}
     for phase in run.phases[0]:
@@ -269,7 +269,7 @@ def counted(sizes: Iterable[int]) -> Measurement:
     found.observe("snapshots", IDLE_STEPS)
     found.observe("snapshots", COUNTED_STEPS, of="counted")
     found.observe("vertices", COUNTED_NODES, of="counted")
-    found.checks = summary([*checks, agree(found, wanted, against=OVER_PAIRS)])
+    found.checks = summarised([*checks, agree(found, wanted, against=OVER_PAIRS)])
     return found
 
 
@@ -363,7 +363,7 @@ def links(*, short: bool = False) -> Measurement:
         f"all-to-alls in shared memory and over Gloo on {cores} cores; every second size was "
         "held out"
     ]
-    found.checks = summary(checks)
+    found.checks = summarised(checks)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.lab.compare import observe_speedup
-from dgbench.lab.result_checks import close
+from dgbench.lab.result_checks import close, summarised
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (
@@ -30,7 +30,7 @@ from dgbench.systems.esdg.experiments.recount import (
     remote_readers,
 )
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import needs, remote_reads
@@ -244,7 +244,7 @@ def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any])
         sent = 18 * readers / (len(steps) * num_nodes) * 192e6 / 1e9
         checks.append(close("volumes", scaled, sent, 1e-9, against=OVER_EDGES))
     checks.append(agree(found, wanted, against=OVER_EDGES))
-    found.notes, found.checks = [f"vertices parted by {used}"], summary(checks)
+    found.notes, found.checks = [f"vertices parted by {used}"], summarised(checks)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dgbench.runtime.errors import unknown_key
-from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents, GraphStoreContender
 from dgbench.systems.gnnflow.contenders.judge import ReferenceResult, SampleQuality
 from dgbench.systems.gnnflow.contenders.ours import BlockStoreContender, Rebuilt
 from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
@@ -27,7 +27,7 @@ def contender(name: str) -> type[GraphStoreContender]:
 
 __all__ = [
     "CONTENDERS",
-    "Events",
+    "ContenderEvents",
     "GraphStoreContender",
     "ReferenceResult",
     "SampleQuality",

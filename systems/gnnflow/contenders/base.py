@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Events:
+class ContenderEvents:
     """Undirected edges in time order; the id of an edge is its place.
 
     Attributes:
@@ -28,9 +28,11 @@ class Events:
     def __len__(self) -> int:
         return self.src.numel()
 
-    def first(self, count: int) -> Events:
+    def first(self, count: int) -> ContenderEvents:
         """The `count` oldest."""
-        return Events(self.num_vertices, self.src[:count], self.dst[:count], self.t[:count])
+        return ContenderEvents(
+            self.num_vertices, self.src[:count], self.dst[:count], self.t[:count]
+        )
 
 
 class GraphStoreContender(ABC):
@@ -81,11 +83,11 @@ class GraphStoreContender(ABC):
         return []
 
     @abstractmethod
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         """Make the graph of these events from nothing, up to the point where it can be sampled."""
 
     @abstractmethod
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         """Grow from the `old` first events to all of them; a rebuild where there is no other way.
 
         All events are handed in, so that a rebuild does not pay for joining arrays.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.gnnflow.contenders.base import Events
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SampleQuality:
 class ReferenceResult:
     """Edges of the vertices that are asked about, in time order, found by scanning all events."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: ContenderEvents) -> None:
         self._src, self._dst = events.src.numpy(), events.dst.numpy()
         self._t = events.t.numpy()
         ends = np.concatenate([self._src, self._dst])

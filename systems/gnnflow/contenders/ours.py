@@ -12,7 +12,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents, GraphStoreContender
 
 STEP = 100_000
 """Edges that are inserted at a time where a graph is built."""
@@ -48,18 +48,18 @@ class BlockStoreContender(_Counted):
     title = "blocks, in place"
     in_place = True
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         self.store = TemporalStore(events.num_vertices, undirected=True)
         for at in range(0, len(events), STEP):
             self._insert(events, at, at + STEP)
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self._insert(events, old, len(events))
 
     def records(self) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
         return self.store.neighbours
 
-    def _insert(self, events: Events, first: int, last: int) -> None:
+    def _insert(self, events: ContenderEvents, first: int, last: int) -> None:
         part = slice(first, last)
         self.store.insert(events.src[part], events.dst[part], events.t[part])
 
@@ -77,13 +77,13 @@ class Rebuilt(_Counted):
     title = "T-CSR, rebuilt"
     note = "TGL's way, written anew with exact times"
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         self.rows = build_tcsr(
             events.num_vertices, events.src, events.dst, events.t, undirected=True,
             threads=self.threads,
         )  # fmt: skip
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self.build(events)
 
     def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.errors import CheckFailed
-from dgbench.systems.gnnflow.contenders.base import Events
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents
 from dgbench.systems.gnnflow.contenders.released import Released
 
 EXACT_TIMES = 2**53
@@ -67,7 +67,7 @@ class CuGraph(Released):
         ends = torch.tensor([[0, 1], [1, 2]])
         one = cls()
         try:
-            one._build(Events(3, ends[0], ends[1], torch.tensor([1.0, 2.0]).double()))
+            one._build(ContenderEvents(3, ends[0], ends[1], torch.tensor([1.0, 2.0]).double()))
             one.sample(torch.tensor([1]), torch.tensor([3.0]).double(), [1], policy)
         except Exception as error:  # a package of others may fail in any way
             said = str(error).splitlines()[0] if str(error) else ""
@@ -80,20 +80,20 @@ class CuGraph(Released):
         self._library = self.load()
         self._handle = self._library.ResourceHandle()
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         refused = self._refusal("recent")
         if refused:
             self.policies = ("uniform",)
         self._build(events)
         self._remarks += [refused] if refused else []
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self._build(events)
 
     def remarks(self) -> list[str]:
         return list(self._remarks)
 
-    def _build(self, events: Events) -> None:
+    def _build(self, events: ContenderEvents) -> None:
         count = self._count = len(events)
         self._ranks: Tensor | None = None
         self._remarks: list[str] = []

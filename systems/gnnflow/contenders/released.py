@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.gnnflow.contenders.base import Events, GraphStoreContender
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents, GraphStoreContender
 
 
 class Released(GraphStoreContender):
@@ -71,14 +71,14 @@ class Dgl(Released):
     temporal = False
     policies = ("uniform",)
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         dgl = self.load()
         self._edges = len(events)
         both = torch.cat([events.src, events.dst]), torch.cat([events.dst, events.src])
         # The one format that sampling reads; else the first sample would pay for it.
         self.graph = dgl.graph(both, num_nodes=events.num_vertices).formats(["csc"])
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self.build(events)
 
     def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
@@ -108,14 +108,14 @@ class LastNeighbours(Released):
     hops = 1
     size: ClassVar[int] = 10
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         models = importlib.import_module("torch_geometric.nn.models.tgn")
         self.loader = models.LastNeighborLoader(events.num_vertices, size=self.size)
         for at in range(0, len(events), 100_000):
             part = slice(at, at + 100_000)
             self.loader.insert(events.src[part], events.dst[part])
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self.loader.insert(events.src[old:], events.dst[old:])
 
     def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
@@ -139,7 +139,7 @@ class Tglite(Released):
         super().__init__(threads=threads)
         self._samplers: dict[tuple[int, str], Any] = {}
 
-    def build(self, events: Events) -> None:
+    def build(self, events: ContenderEvents) -> None:
         edges = torch.stack([events.src, events.dst], 1).to(torch.int32).numpy()
         times = events.t.to(torch.float32).numpy()
         graph = self.load().TGraph(edges, times, num_nodes=events.num_vertices)
@@ -147,7 +147,7 @@ class Tglite(Released):
         # A block calls `graph()` of its context, which is a property in this release.
         self._context = SimpleNamespace(graph=lambda: graph)
 
-    def add(self, events: Events, old: int) -> None:
+    def add(self, events: ContenderEvents, old: int) -> None:
         self.build(events)
 
     def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.gnnflow.contenders.base import Events
+from dgbench.systems.gnnflow.contenders.base import ContenderEvents
 
 EXPONENT, SHIFT = 0.9, 10
 """A vertex of rank r is an end with a probability that follows (r + 10) ^ -0.9."""
 
 
-def synthetic_events(vertices: int, edges: int, *, seed: int = 1) -> Events:
+def synthetic_events(vertices: int, edges: int, *, seed: int = 1) -> ContenderEvents:
     """A power-law stream: both ends by the same law, integer times below 2^24.
 
     Times stay exact in float32, so that contenders which keep them so lose nothing here.
@@ -27,10 +27,12 @@ def synthetic_events(vertices: int, edges: int, *, seed: int = 1) -> Events:
     names = rng.permutation(vertices)
     ends = names[np.searchsorted(upto, rng.random((2, edges))).clip(max=vertices - 1)]
     times = np.sort(rng.integers(0, 2**24, edges)).astype(np.float64)
-    return Events(vertices, *(torch.from_numpy(a.copy()) for a in (*ends, times)))
+    return ContenderEvents(vertices, *(torch.from_numpy(a.copy()) for a in (*ends, times)))
 
 
-def batch_roots(events: Events, first: int, count: int, *, seed: int = 1) -> tuple[Tensor, Tensor]:
+def batch_roots(
+    events: ContenderEvents, first: int, count: int, *, seed: int = 1
+) -> tuple[Tensor, Tensor]:
     """Roots of a batch: sources, destinations and random negatives of `count` events in a row.
 
     Returns:

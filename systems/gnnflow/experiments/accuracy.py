@@ -104,7 +104,7 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     from dgbench.systems.gnnflow.system import GnnflowSystem
 
     size = SIZES[context.preset]
-    task = task_of(name, model, context.preset, size, 1)
+    task = task_of(name, model, 1, size, context.preset)
     data = load_stream(task)
     trainers = {
         OURS: GnnflowSystem().open(task, device=context.device, data=data),

@@ -7,17 +7,20 @@ by the number of events and by widths; batches shrink along, so that a round has
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import t_quantile
-from dgbench.systems.base import Cell, Measurement, Preset
+from dgbench.runtime.threads import threads
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
 
 if TYPE_CHECKING:
-    from dgbench.systems.base.stream import StreamWorkload
+    from dgbench.systems.base.stream import StreamData, StreamWorkload
 
 READING: Final = (
     "GDELT is not held and a twin may decide no accuracy: real graphs stand in. Their features are "
@@ -54,7 +57,25 @@ class StreamLimits:
     lr: float = 1e-3
 
 
-def task_of(name: str, model: str, preset: Preset, size: StreamLimits, seed: int) -> StreamWorkload:
+HELD_STREAMS: Final = ("wikipedia", "college-msg", "enron")
+MODELS: Final = ("tgn", "tgat")
+WHOLE: Final[dict[str, int | None]] = {"tgn": None, "tgat": None}
+
+
+def limits(smoke: StreamLimits, quick: StreamLimits, *, rounds: int) -> dict[Preset, StreamLimits]:
+    """Sizes by preset; `rounds` are those of the preset `full`."""
+    part: dict[str, int | None] = {"tgn": 20_000, "tgat": 20_000}
+    return {
+        "smoke": smoke,
+        "quick": quick,
+        "full": StreamLimits(HELD_STREAMS, 3, part, rounds, 3, 64, 10),
+        "paper": StreamLimits(HELD_STREAMS, 5, WHOLE, 100, 3, None, None, lr=1e-4),
+    }
+
+
+def task_of(
+    dataset: str, model: str, seed: int, size: StreamLimits, preset: Preset
+) -> StreamWorkload:
     """The workload of one run."""
     one = SETTINGS[model]
     events = size.events[model]
@@ -68,26 +89,46 @@ def task_of(name: str, model: str, preset: Preset, size: StreamLimits, seed: int
     if events is not None:  # about two batches a round, at most the paper's
         share = 0.7 * events / size.rounds / 2
         fields["batch"] = max(8, min(one.batch, 8 * round(share / 8)))
-    return workload(BY_NAME[name], model, preset, **fields)
+    return workload(BY_NAME[dataset], model, preset, **fields)
 
 
-def cells_of(
-    experiment: str, sizes: dict[Preset, StreamLimits], models: Sequence[str], preset: Preset
-) -> list[Cell]:
-    """A cell for every graph, model and seed."""
-    size = sizes[preset]
-    return [
-        Cell(
-            paper="gnnflow",
-            experiment=experiment,
-            params={"dataset": name, "model": model, "seed": seed},
-            group=f"{name}/{model}/{seed}",
-            timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
-        )
-        for name in size.graphs
-        for model in models
-        for seed in range(1, size.seeds + 1)
-    ]
+class AccuracyRun(Grid):
+    """Contenders that go on from one trained model and take turns on every round.
+
+    Attributes:
+        sizes: by preset.
+    """
+
+    paper = "gnnflow"
+    group = "{dataset}/{model}/{seed}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}
+    sizes: ClassVar[Mapping[Preset, StreamLimits]]
+
+    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
+        size = self.sizes[preset]
+        for name, model in product(size.graphs, MODELS):
+            for seed in range(1, size.seeds + 1):
+                yield {"dataset": name, "model": model, "seed": seed}
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        size = self.sizes[context.preset]
+        task = task_of(size=size, preset=context.preset, **cell.params)  # type: ignore[arg-type]
+        with threads(size.threads or context.threads):
+            return self.train(task, size, context)
+
+    def train(self, task: StreamWorkload, size: StreamLimits, context: RunContext) -> Measurement:
+        """Train and score all contenders."""
+        raise NotImplementedError
+
+
+def observe_stream(
+    found: Measurement, task: StreamWorkload, data: StreamData, rounds: Sequence[Any]
+) -> None:
+    """Observe how long a stream is and how it is cut."""
+    found.observe("rounds", len(rounds))
+    found.observe("events", len(data.events))
+    found.observe("events", rounds[0].events, of="round")
+    found.observe("batch_size", task.batch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders import (
     CONTENDERS,
-    Events,
+    ContenderEvents,
     GraphStoreContender,
     ReferenceResult,
 )
@@ -103,7 +103,9 @@ class Contenders(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        events, data = open_stream(str(cell.params["dataset"]), context.preset)
+        events, data = open_stream(
+            str(cell.params["dataset"]), *SIZES[PRESETS.index(context.preset)]
+        )
         return measure(events, data, context)
 
     def figures(self) -> list[FigureSpec]:
@@ -137,17 +139,16 @@ def contender_rows(rows: Rows) -> list[Any]:
     return rows_of(rows, experiment=NAME)
 
 
-def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
-    """A stream by its name, and the `data` of its rows."""
+def open_stream(name: str, vertices: int, edges: int) -> tuple[ContenderEvents, dict[str, Any]]:
+    """A stream by its name (a synthetic one with these sizes), and the `data` of its rows."""
     from dgbench import datasets
 
     if name == SYNTHETIC:
-        vertices, edges = SIZES[PRESETS.index(preset)]
         note = f"ends by a power law, {vertices} vertices, {edges} edges"
         data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
-    events = Events(found.num_nodes, found.src, found.dst, found.t)
+    events = ContenderEvents(found.num_nodes, found.src, found.dst, found.t)
     return events, describe(found)
 
 
@@ -184,7 +185,7 @@ class Racers:
 FAILED_NOTE: Final = "{} failed: "
 
 
-def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measurement:
+def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) -> Measurement:
     """Judge and time all contenders that are here, in turns; one that fails does so alone."""
     left_out = LEFT_OUT.get(context.preset, ())
     racers = Racers(
@@ -240,7 +241,7 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
 
 
 def _open(
-    racers: Racers, name: str, events: Events, first: int, threads: int, notes: list[str]
+    racers: Racers, name: str, events: ContenderEvents, first: int, threads: int, notes: list[str]
 ) -> None:
     """Let a contender build its graph, and note what it is."""
     one = racers.here[name]
@@ -306,7 +307,7 @@ def _compare(
 
 
 def growth(
-    told: Measurement, racers: Racers, events: Events, context: RunContext
+    told: Measurement, racers: Racers, events: ContenderEvents, context: RunContext
 ) -> list[ResultCheck]:
     """Add the seconds in which each contender takes in the last edges, each time into a graph made
     anew; checks of what ours hold then."""

@@ -4,51 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.table import Table, rows_of
-from dgbench.runtime.threads import threads
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
+    MODELS,
     READING,
+    AccuracyRun,
     PairedDifference,
     StreamLimits,
-    cells_of,
     difference,
+    limits,
     observe_series,
+    observe_stream,
     pooled,
     series,
-    task_of,
 )
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
 from dgbench.systems.gnnflow.experiments.sample_checks import drawn
 from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, model_title, panel
 
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import StreamWorkload
+
 NAME: Final = "fig10"
-MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
-SIZES: Final[dict[Preset, StreamLimits]] = {
-    "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
-    "full": StreamLimits(
-        ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
-    ),
-    "paper": StreamLimits(
-        ("wikipedia", "college-msg", "enron"),
-        5,
-        {"tgn": None, "tgat": None},
-        100,
-        3,
-        None,
-        None,
-        lr=1e-4,
-    ),
-}
+SIZES: Final = limits(
+    StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
+    StreamLimits(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
+    rounds=30,
+)
 
 
-class Fig10(Experiment):
-    paper = "gnnflow"
+class Fig10(AccuracyRun):
     name = NAME
     title = "Figure 10: finetuning epochs of a round"
     question = "What do more epochs on a round's new edges bring, and what do they cost?"
@@ -63,22 +53,13 @@ class Fig10(Experiment):
         "gnnflow-s1-epochs-per-round",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return cells_of(NAME, SIZES, MODELS, preset)
+    sizes = SIZES
 
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        with threads(SIZES[context.preset].threads or context.threads):
-            return self._run(cell, context)
-
-    def _run(self, cell: Cell, context: RunContext) -> Measurement:
+    def train(self, task: StreamWorkload, size: StreamLimits, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import load_stream
         from dgbench.systems.gnnflow.rounds import rounds_by_count
         from dgbench.systems.gnnflow.system import GnnflowSystem
 
-        params, size = cell.params, SIZES[context.preset]
-        task = task_of(
-            str(params["dataset"]), str(params["model"]), context.preset, size, int(params["seed"])
-        )
         data = load_stream(task)
         rounds = rounds_by_count(len(data.events), size.rounds, initial=INITIAL)
         streams = {}
@@ -103,10 +84,7 @@ class Fig10(Experiment):
         told.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
             stream.trainer.close()
-        told.observe("rounds", len(rounds))
-        told.observe("events", len(data.events))
-        told.observe("events", rounds[0].events, of="round")
-        told.observe("batch_size", task.batch)
+        observe_stream(told, task, data, rounds)
         return told
 
     def figures(self) -> list[FigureSpec]:

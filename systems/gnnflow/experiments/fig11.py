@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.charts import chart, failed, failures, sweep
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.runtime.threads import threads
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
+    MODELS,
     READING,
+    AccuracyRun,
     PairedDifference,
     StreamLimits,
-    cells_of,
     difference,
+    limits,
     observe_series,
+    observe_stream,
     pooled,
     series,
-    task_of,
 )
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
 from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, model_title, panel
 
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import StreamWorkload
+
 NAME: Final = "fig11"
-MODELS: Final = ("tgn", "tgat")
 OFTEN, SELDOM, NEVER = "GNNFlow", "TGL", "no retraining"
 RATIOS: Final = (0.5, 1.0)
 """Old events per new one; the legend with the paper's ratios is lost."""
 _SMOOTHED: Final = 5
 PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
 """Rounds between two retrainings of TGL, of 100."""
-SIZES: Final[dict[Preset, StreamLimits]] = {
-    "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
-    "full": StreamLimits(
-        ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
-    ),
-    "paper": StreamLimits(
-        ("wikipedia", "college-msg", "enron"),
-        5,
-        {"tgn": None, "tgat": None},
-        100,
-        3,
-        None,
-        None,
-        lr=1e-4,
-    ),
-}
+SIZES: Final = limits(
+    StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
+    StreamLimits(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
+    rounds=100,
+)
 
 
 def replayed(ratio: float) -> str:
@@ -61,8 +52,7 @@ def every(model: str, rounds: int) -> int:
     return max(1, rounds * PRINTED_EVERY[model] // 100)
 
 
-class Fig11(Experiment):
-    paper = "gnnflow"
+class Fig11(AccuracyRun):
     name = NAME
     title = "Figure 11: accuracy while the stream goes on"
     question = "What does retraining on every round bring over retraining seldom, and replay?"
@@ -81,30 +71,22 @@ class Fig11(Experiment):
         "gnnflow-s61-equal-budget",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return cells_of(NAME, SIZES, MODELS, preset)
+    sizes = SIZES
 
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        with threads(SIZES[context.preset].threads or context.threads):
-            return self._run(cell, context)
-
-    def _run(self, cell: Cell, context: RunContext) -> Measurement:
+    def train(self, task: StreamWorkload, size: StreamLimits, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import load_stream
         from dgbench.systems.gnnflow.replay import Replay
         from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
 
-        params, size = cell.params, SIZES[context.preset]
-        model = str(params["model"])
-        task = task_of(str(params["dataset"]), model, context.preset, size, int(params["seed"]))
         data = load_stream(task)
         rounds = rounds_by_count(len(data.events), size.rounds, initial=INITIAL)
-        spacing = every(model, len(rounds))
+        spacing = every(task.model, len(rounds))
         how: dict[str, tuple[str, dict[str, Any]]] = {
             OFTEN: ("gnnflow", {}),
             SELDOM: ("tgl", {"every": spacing}),
             NEVER: ("gnnflow", {"every": None}),
         }
-        if model == "tgat":  # Figure 11(b)
+        if task.model == "tgat":  # Figure 11(b)
             how |= {
                 replayed(ratio): ("gnnflow", {"replay": Replay(ratio, task.seed)})
                 for ratio in RATIOS
@@ -136,11 +118,8 @@ class Fig11(Experiment):
         told.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
             stream.trainer.close()
-        told.observe("rounds", len(rounds))
+        observe_stream(told, task, data, rounds)
         told.observe("rounds", spacing, of="between retrainings")
-        told.observe("events", len(data.events))
-        told.observe("events", rounds[0].events, of="round")
-        told.observe("batch_size", task.batch)
         retrainings = sum(one.trained > 0 for one in found[SELDOM])
         told.observe("rounds", retrainings, of="retrainings")
         return told

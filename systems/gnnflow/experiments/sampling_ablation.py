@@ -18,16 +18,15 @@ from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.contenders import Events
-from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
+from dgbench.systems.gnnflow.contenders import ContenderEvents
+from dgbench.systems.gnnflow.contenders.stream import batch_roots
+from dgbench.systems.gnnflow.experiments.contenders import SYNTHETIC, open_stream
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "sampling_ablation"
-SYNTHETIC: Final = "power law"
 STREAMS: Final = {"smoke": ("college-msg",), "quick": (SYNTHETIC, "sx-mathoverflow")}
 ALL: Final = (SYNTHETIC, "sx-mathoverflow", "wikipedia")
 SIZES: Final = ((1000, 20_000), (10_000, 500_000), (200_000, 10_000_000), (200_000, 10_000_000))
@@ -169,7 +168,7 @@ def lookups(context: RunContext) -> Measurement:
 
 def variants(name: str, context: RunContext) -> Measurement:
     """Every variant in turns on one stream."""
-    events, data = _open(name, context.preset)
+    events, data = open_stream(name, *SIZES[PRESETS.index(context.preset)])
     layouts = ("packed", "compact", "wide")
     stores = {layout: _store(events, layout) for layout in layouts}
     nodes, times = batch_roots(events, len(events) // 2, min(BATCH, len(events) // 4))
@@ -205,20 +204,7 @@ def change(rows: Rows, variant: str, policy: str) -> Ratio:
     return ratio_of(Table.of(rows).where("speedup", baseline=variant, policy=policy))
 
 
-def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
-    from dgbench import datasets
-
-    if name == SYNTHETIC:
-        vertices, edges = SIZES[PRESETS.index(preset)]
-        note = f"ends by a power law, {vertices} vertices, {edges} edges"
-        data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
-        return synthetic_events(vertices, edges), data
-    found = datasets.open_events(name)
-    events = Events(found.num_nodes, found.src, found.dst, found.t)
-    return events, describe(found)
-
-
-def _store(events: Events, layout: str) -> TemporalStore:
+def _store(events: ContenderEvents, layout: str) -> TemporalStore:
     origin = float(events.t[0])
     store = TemporalStore(events.num_vertices, layout=layout, undirected=True, origin=origin)  # type: ignore[arg-type]
     for first in range(0, len(events), INJECTED):

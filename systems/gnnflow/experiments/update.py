@@ -31,6 +31,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     INITIAL,
     PRESETS,
     StreamGraph,
+    by_dataset,
     graph_title,
     panel,
 )
@@ -233,6 +234,7 @@ def growth(row: Any) -> list[tuple[int, float, float]]:
 def gain_points(rows: Rows) -> list[dict[str, Any]]:
     """Rebuild over update, a row per graph."""
     sides = {"system": "gnnflow", "baseline": "rebuild"}
+    rebuild, update = map(by_dataset, ("s61-tgl-rebuild-time", "s61-update-time"))
     points = []
     for row in update_rows(rows):
         found, name = gain([row]), row.params["dataset"]
@@ -240,7 +242,7 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
             ratio_mark(
                 found, row=graph_title(name), **sides, n=number(row, "turns"),
                 deviation=found.deviation,
-                paper={"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(name),
+                paper=rebuild[name] / update[name] if name in update else None,
             )
         )  # fmt: skip
     return points + [

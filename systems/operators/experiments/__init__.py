@@ -8,7 +8,7 @@ from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling, SubgraphSampling
 from dgbench.systems.operators.experiments.ingest import Ingest
 from dgbench.systems.operators.experiments.labels import Labels
-from dgbench.systems.operators.experiments.loading import Loading
+from dgbench.systems.operators.experiments.loading import LoadingRace
 from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.twins import Twins
@@ -31,6 +31,6 @@ EXPERIMENTS: tuple[Grid, ...] = (
     Insert(),
     Ingest(),
     Cache(),
-    Loading(),
+    LoadingRace(),
     Twins(),
 )

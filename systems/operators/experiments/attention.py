@@ -15,8 +15,8 @@ from dgbench.lab.result_checks import close
 from dgbench.models.attention import plain_attend_rows, plain_packed_attention
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace, import_dgl
 from dgbench.systems.operators.recurrences import (
-    Layout,
     PackedSteps,
+    StepLayout,
     output_and_gradients,
     random_lengths,
 )
@@ -131,8 +131,11 @@ class PackedAttention(OperatorRace):
         generator = torch.Generator().manual_seed(7)
         width = heads * params["width"]
         drawn = [torch.randn(total, width, generator=generator) for _ in range(4)]
-        rows, zeros = Layout(held.shape, held.packed), Layout((longest, count), held.padded)
-        forms: dict[str, tuple[Callable[..., Tensor], Tensor, Layout]] = {
+        rows, zeros = (
+            StepLayout(held.shape, held.packed),
+            StepLayout((longest, count), held.padded),
+        )
+        forms: dict[str, tuple[Callable[..., Tensor], Tensor, StepLayout]] = {
             OURS: (attention.packed_attention, sequence, rows),
             MASK: (plain_packed_attention, sequence, rows),
             ZEROS: (plain_packed_attention, alone, zeros),

@@ -64,14 +64,14 @@ class SnapshotPair:
         )
 
 
-class _Race(OperatorRace):
+class DifferenceRace(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
     workloads = PAIRS
     label = "{like}"
 
 
-class Encode(_Race):
+class Encode(DifferenceRace):
     name = "difference"
     title = "Finding what changed between two snapshots"
     question = "How fast is the difference of two snapshots found?"
@@ -134,7 +134,7 @@ class Encode(_Race):
         )
 
 
-class Rebuild(_Race):
+class Rebuild(DifferenceRace):
     name = "rebuild"
     title = "Making a snapshot from its difference"
     question = "How fast is a snapshot made from the one before it and what changed?"

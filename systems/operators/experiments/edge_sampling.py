@@ -47,7 +47,7 @@ SAMPLERS = {
 }  # fmt: skip
 
 
-class _Race(OperatorRace):
+class EdgeSamplingRace(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
 
@@ -66,7 +66,7 @@ class _Race(OperatorRace):
         )
 
 
-class EdgeSampling(_Race):
+class EdgeSampling(EdgeSamplingRace):
     name = "edge_sampling"
     title = "Samples of edges by every way to make a draw"
     question = "How much does a tree of sums gain over other ways to draw, sampler by sampler?"
@@ -124,7 +124,7 @@ class EdgeSampling(_Race):
         return {OURS: ours, **peers}, left_out
 
 
-class SubgraphSampling(_Race):
+class SubgraphSampling(EdgeSamplingRace):
     name = "subgraph_sampling"
     title = "Subgraphs by a moving frontier"
     question = "How much does a tree of sums gain where weights change with every draw?"

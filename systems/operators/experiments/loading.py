@@ -26,7 +26,7 @@ STEPS, WIDTH = 20, 2
 """Snapshots, where a card names no number of them, and columns of features."""
 
 
-class Loading(OperatorRace):
+class LoadingRace(OperatorRace):
     name = "loading"
     title = "Opening a dataset the second time"
     question = "How much faster is a dataset's prepared form opened than its source is read?"

@@ -20,7 +20,7 @@ from dgbench.lab.experiment import Preset
 from dgbench.lab.grid import by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
-from dgbench.systems.operators.streams import Hop, Stream
+from dgbench.systems.operators.streams import RacedHop, Stream
 
 TCSR, SEARCH = "T-CSR", "torch search"
 DGL = "DGL, rebuilt"
@@ -256,7 +256,7 @@ class TorchSearch:
         self.others, self.times = others[order], stream.t.repeat(2)[order]
         self.starts = torch.searchsorted(self.keys, torch.arange(stream.vertices) * self.SPAN)
 
-    def recent(self, nodes: Tensor, times: Tensor, hops: int) -> list[Hop]:
+    def recent(self, nodes: Tensor, times: Tensor, hops: int) -> list[RacedHop]:
         """The newest neighbours of each hop."""
         found = []
         for hop in range(hops):
@@ -264,16 +264,16 @@ class TorchSearch:
             at = upto.unsqueeze(1) - 1 - torch.arange(FANOUT)
             inside = at >= self.starts[nodes].unsqueeze(1)
             target, at = inside.nonzero()[:, 0], at[inside]
-            found.append(Hop(nodes, times, target, self.eids[at]))
+            found.append(RacedHop(nodes, times, target, self.eids[at]))
             if hop + 1 < hops:
                 nodes = torch.cat([nodes, self.others[at]])
                 times = torch.cat([times, self.times[at]])
         return found
 
 
-def _hop(found: Any) -> Hop:
+def _hop(found: Any) -> RacedHop:
     """A hop of any contender."""
-    if isinstance(found, Hop):
+    if isinstance(found, RacedHop):
         return found
     target = torch.repeat_interleave(torch.arange(found.nodes.numel()), found.offsets.diff())
-    return Hop(found.nodes, found.times, target, found.eids)
+    return RacedHop(found.nodes, found.times, target, found.eids)

@@ -24,8 +24,8 @@ from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
 from dgbench.systems.operators.recurrences import (
     GATES,
     LOOPS,
-    Layout,
     PackedSteps,
+    StepLayout,
     library_lstm,
     output_and_gradients,
     random_lengths,
@@ -193,13 +193,13 @@ class PackedScan(OperatorRace):
 
     def _runs(
         self, cell: str, features: int, hidden: int, steps: PackedSteps
-    ) -> dict[str, tuple[Callable[[list[Tensor]], Tensor], Layout]]:
+    ) -> dict[str, tuple[Callable[[list[Tensor]], Tensor], StepLayout]]:
         """Contenders: from [x, w_in, w_hid, bias] to states, and where they keep the steps."""
         longest, count = steps.shape[0], len(steps.lengths)
         begins = torch.full(steps.shape, CONTINUES, dtype=torch.int32)
         begins[steps.start, steps.row] = FROM_ZERO
         begins[steps.free] = FROM_ZERO
-        zeros = Layout((longest, count), steps.padded)
+        zeros = StepLayout((longest, count), steps.padded)
 
         def fused(given: list[Tensor]) -> Tensor:
             if cell == "gru":
@@ -209,8 +209,8 @@ class PackedScan(OperatorRace):
         def loop(given: list[Tensor]) -> Tensor:
             return torch.stack(LOOPS[cell](*given, given[0].new_zeros(count, hidden)))
 
-        runs: dict[str, tuple[Callable[[list[Tensor]], Tensor], Layout]] = {
-            OURS: (fused, Layout(steps.shape, steps.packed)),
+        runs: dict[str, tuple[Callable[[list[Tensor]], Tensor], StepLayout]] = {
+            OURS: (fused, StepLayout(steps.shape, steps.packed)),
             ZEROS: (lambda given: SCANS[cell](*given, all_steps=True)[0], zeros),
             LOOP: (loop, zeros),
         }
@@ -221,7 +221,7 @@ class PackedScan(OperatorRace):
             runs[LSTM] = (lambda given: layer(given[1:], given[0])[0], zeros)
             runs[PACKED] = (
                 lambda given: layer(given[1:], PackedSequence(given[0], sizes))[0].data,
-                Layout((len(steps.number),), before[steps.step] + steps.number),
+                StepLayout((len(steps.number),), before[steps.step] + steps.number),
             )
         return runs
 

@@ -14,6 +14,7 @@ from typing import Any
 from dgbench.lab.charts import sweep, why_not
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import ledger
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table, rows_of
@@ -24,6 +25,7 @@ from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
+    LEDGER,
     MODEL_TITLES,
     MODELS,
     panel,
@@ -36,7 +38,6 @@ GRAPHS = {None: [g.name for g in ALL]} | dict.fromkeys(
 """One large and one small graph in short presets, else all."""
 SM = probe("gpm_sm_active_percent")
 """NVML's share of time in which a multiprocessor had a warp; only newer devices offer it."""
-PAPER_SHARE = 38.7
 
 
 class Fig3(Grid):
@@ -101,6 +102,7 @@ class Fig3(Grid):
         if not found:
             return ""
         percent = [100 * value for value in found.values]
+        printed = ledger(LEDGER)["fig3-transfer-share"]
         how = (
             "copies over the link take"
             if found[0].row.device == "cuda"
@@ -108,7 +110,7 @@ class Fig3(Grid):
         )
         return (
             f"In PyGT {how} {min(percent):.2g} to {max(percent):.2g} % of a step, "
-            f"{fmean(percent):.2g} % on average; the paper has {PAPER_SHARE} % on a V100."
+            f"{fmean(percent):.2g} % on average; the paper has {printed} % on a V100."
         )
 
 

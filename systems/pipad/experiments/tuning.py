@@ -11,13 +11,12 @@ from typing import Any
 import torch
 
 from dgbench.lab.charts import chart, interval, titled, why_not
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.compare import Ratio, observe_ratio, ratio_of
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import observed
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
@@ -149,7 +148,6 @@ class Tuning(Grid):
         finally:
             for trainer in opened.values():
                 trainer.close()
-        best, ratio = against_best(found)
         base = losses["1"] or 1.0
         measured = Measurement(
             checks=checks,
@@ -161,8 +159,7 @@ class Tuning(Grid):
         for size in SIZES:
             seconds = median(found[str(size)])
             measured.observe("step_time", seconds, snapshots_together=size)
-        measured.observe("slowdown", ratio.value, low=ratio.low, high=ratio.high)
-        measured.observe("partition_size", best, setting="best")
+        compare_with_best(measured, found)
         for metric, value in report.items():
             measured.observe(metric, value)
         measured.observe("memory", kept, of="frame")
@@ -210,15 +207,14 @@ def _turns(
         turn += 1
 
 
-def against_best(found: Mapping[str, Sequence[float]]) -> tuple[int, Any]:
-    """The best fixed S_per, and the tuner's time over its time.
+def compare_with_best(measured: Measurement, found: Mapping[str, Sequence[float]]) -> None:
+    """Observe the best fixed S_per and the tuner's time over its time.
 
-    Picked on every second turn and compared on the rest. Turns are paired, and order statistics
-    bound the median ratio, since single turns have outliers.
+    Picked on every second turn and compared on the rest.
     """
-    pick = {size: median(found[str(size)][::2]) for size in SIZES}
-    best = min(pick, key=lambda size: pick[size])
-    return best, paired_ratio(found[TUNED][1::2], found[str(best)][1::2], method="sign")
+    best = min(SIZES, key=lambda size: median(found[str(size)][::2]))
+    observe_ratio(measured, "slowdown", found[TUNED][1::2], found[str(best)][1::2])
+    measured.observe("partition_size", best, setting="best")
 
 
 def frame_bytes(trainer: Trainer) -> int:
