@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from dgbench.runtime.errors import SignalExit
+
 
 @contextmanager
 def signals_unwind() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit(128 + number), the first time; later ones do nothing.
+    """SIGTERM and SIGHUP raise SignalExit(128 + number), the first time; later ones do nothing.
 
     Outside the main thread, which alone may set handlers, nothing changes. Nor does it where a
     signal is ignored, or in a process that is forked meanwhile: that one ends at once.
@@ -29,7 +31,7 @@ def signals_unwind() -> Iterator[None]:
             os._exit(128 + number)
         if not asked:
             asked.append(number)
-            raise SystemExit(128 + number)
+            raise SignalExit(128 + number)
 
     for number, handler in handlers.items():
         if handler is signal.SIG_DFL:

@@ -51,6 +51,10 @@ class UnsupportedError(DgbenchError):
     """Something a system or this machine cannot do, with the reason."""
 
 
+class SignalExit(SystemExit):
+    """Exit that a signal asked for. Code that catches the SystemExit of a plugin lets it through."""
+
+
 class CheckFailed(DgbenchError):
     """A result is wrong, so its time must not be shown: the row gets the status `check`.
 

@@ -13,6 +13,7 @@ import pytest
 import skips
 import tree_check
 from hypothesis import settings
+from tqdm import tqdm
 
 # A job in the background of a shell is started with Ctrl-C ignored, and so are its processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -20,6 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No test looks for a network; those of downloads have a server of their own and unset this.
 os.environ["DGBENCH_OFFLINE"] = "1"
+
+# torch's tracing shows a progress bar. The thread that watches over it would live on, and ranks
+# could not be forks of this process any more, see dgbench.runtime.ranks.process.may_fork.
+tqdm.monitor_interval = 0
 
 # Property tests draw the same examples everywhere, so a change fails for what it changed and a
 # newcomer's run says what ours says. `nox -s search` draws new ones (scripts/search_examples.py).

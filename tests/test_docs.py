@@ -76,9 +76,10 @@ _QUESTION = re.compile(r"\s*(What|Whether|How|Which|That)\b")
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and text of the docstrings of modules, classes, functions, constants and fields."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        for one in body if isinstance(body, list) else ():
+    waiting: list[ast.AST] = [tree]
+    while waiting:  # statements only: most nodes are expressions, which hold none
+        node = waiting.pop()
+        for one in getattr(node, "body", ()):
             value = (
                 one.value.value
                 if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
@@ -86,6 +87,8 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             )
             if isinstance(value, str):
                 yield one.lineno, value
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, field, ())
 
 
 def questions(source: str) -> list[int]:

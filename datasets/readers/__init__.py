@@ -9,7 +9,7 @@ from typing import Final
 
 from dgbench.datasets.catalogue import DatasetVariant, ReaderSpec
 from dgbench.datasets.readers.raw import RawEvents, Signals
-from dgbench.runtime.errors import DataError, unknown_key
+from dgbench.runtime.errors import DataError, SignalExit, unknown_key
 
 Reader = Callable[[Sequence[Path], ReaderSpec], "RawEvents | Signals"]
 READERS_GROUP: Final = "dgbench.readers"
@@ -52,6 +52,8 @@ def _plugin_reader(name: str, known: Iterable[str]) -> Reader:
         raise unknown_key("reader", name, [*known, *points])
     try:
         reader = points[name].load()
+    except SignalExit:
+        raise
     except (Exception, SystemExit) as error:  # a plugin may fail in any way
         raise DataError(
             f"the reader '{name}' of {points[name].value} cannot be loaded: "

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 
 from dgbench.lab.paper import Paper
-from dgbench.runtime.errors import DgbenchError, unknown_key
+from dgbench.runtime.errors import DgbenchError, SignalExit, unknown_key
 from dgbench.systems.base.system import System
 
 SYSTEMS = "dgbench.systems"
@@ -82,6 +82,8 @@ def _load(group: str, name: str) -> object | Broken:
     point = _points(group)[name]
     try:
         return point.load()
+    except SignalExit:
+        raise
     except (Exception, SystemExit) as error:  # a plugin may fail in any way; never fatally
         return Broken(name, origin_of(point), f"{type(error).__name__}: {error}")
 
@@ -105,6 +107,8 @@ def find_system(name: str) -> System | Broken:
         return found
     try:
         system = found() if isinstance(found, type) else found
+    except SignalExit:
+        raise
     except (Exception, SystemExit) as error:
         return Broken(name, str(found), f"{type(error).__name__}: {error}")
     if not isinstance(system, System):

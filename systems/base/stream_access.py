@@ -41,7 +41,7 @@ class GraphAccess(Protocol):
 
 
 def sampling_of(task: StreamWorkload) -> dict[str, Any]:
-    """How a workload draws neighbours, as arguments of every sampler of hops but its fan-outs."""
+    """Draws of a workload, as arguments of every sampler of hops but its fan-outs."""
     return {
         "policy": task.sampling,
         "window": task.window,

@@ -75,5 +75,5 @@ def where(request) -> str:
 
 @pytest.fixture
 def place(where: str) -> str:
-    """What inputs travel to: an arena in memory, or a device."""
+    """Link that inputs travel over: to an arena in memory, or to a device."""
     return "arena" if where == "host" else where

@@ -180,12 +180,18 @@ def test_a_signal_ends_a_run_whose_fork_server_still_loads(place, tmp_path):
     assert process.returncode == 143
 
 
-def test_a_signal_ends_a_list_that_waits_for_a_plugin(place):
+def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):
     folder, env = place
-    install(folder, "sleeps", f"{BROKEN['sleeps'][0]}\n{SYSTEM.format(name='sleeps')}")
+    mark = tmp_path / "imported"
+    source = f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n{BROKEN['sleeps'][0]}"
+    install(folder, "sleeps", f"{source}\n{SYSTEM.format(name='sleeps')}")
     process = _start(env | {"DGBENCH_PLUGIN_SECONDS": "600"}, "list")
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None and not mark.exists():
+        time.sleep(0.02)
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=8)
+        process.wait(timeout=0.5)
+    assert mark.exists()
     assert _stop(process, signal.SIGTERM) < PATIENCE_S
     assert process.returncode == 143
     assert process.communicate() == ("", "")

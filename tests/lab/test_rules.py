@@ -6,7 +6,6 @@ An exception stands here with its reason; a new one is a change of this list.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,15 +52,21 @@ SPLITS = {
     "lab/printed.py": "ids of claims, decimals of a printed number",
 }
 """Modules of lab, and of what is told by the harness, that take a text apart."""
+Modules = list[tuple[str, ast.Module]]
+"""Names and trees."""
 EXPERIMENT_CLASSES = "/experiments/"
 """Where classes are named by a figure or a table, and are unique in their paper only."""
 TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in CODE:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    """Name and tree of each module, parsed once for all rules."""
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for folder in CODE
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
 
 
 def imported(tree: ast.Module) -> set[str]:
@@ -82,16 +87,18 @@ def imported(tree: ast.Module) -> set[str]:
     ],
     ids=["patterns", "ratios"],
 )  # fmt: skip
-def test_only_named_modules_do_it(wanted: set[str], allowed: dict[str, str]) -> None:
-    found = {name for name, tree in modules() if imported(tree) & wanted}
+def test_only_named_modules_do_it(
+    modules: Modules, wanted: set[str], allowed: dict[str, str]
+) -> None:
+    found = {name for name, tree in modules if imported(tree) & wanted}
     assert not found - set(allowed)
     assert not set(allowed) - found, "these do it no more: take them off the list"
 
 
-def test_only_named_modules_take_texts_apart() -> None:
+def test_only_named_modules_take_texts_apart(modules: Modules) -> None:
     """Texts are made of fields: nothing is split off a title, a note or a name."""
     found = set()
-    for name, tree in modules():
+    for name, tree in modules:
         place = name.split("/")
         if place[0] == "systems" or (
             len(place) > 2 and place[0] == "harness" and place[1] not in TOLD
@@ -111,12 +118,12 @@ def test_only_named_modules_take_texts_apart() -> None:
     assert not set(SPLITS) - found, "these do it no more: take them off the list"
 
 
-def test_no_number_of_a_row_is_asked_for_by_a_name() -> None:
+def test_no_number_of_a_row_is_asked_for_by_a_name(modules: Modules) -> None:
     """Old fields of rows are read where old rows are, and nowhere else."""
     old = {"values", "units", "counters", "phases", "samples"}
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in modules()
+        for name, tree in modules
         if name != "harness/store/row.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
@@ -128,11 +135,11 @@ def test_no_number_of_a_row_is_asked_for_by_a_name() -> None:
     assert not found
 
 
-def test_no_dimension_travels_in_the_name_of_a_metric() -> None:
+def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:
     """Names of metrics are written in full, not assembled."""
     asked = {"observe", "observation", "where", "observed", "number"}
     found = []
-    for name, tree in modules():
+    for name, tree in modules:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and node.args:
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -105,18 +106,37 @@ def changes(kind: str, data: StreamData, asked: int) -> StreamData:
     return replace(data, events=stream.select(0, asked + 1), edge_feat=data.edge_feat[: asked + 1])
 
 
+@cache
+def asked_data(task: StreamWorkload, asked: int, train: bool) -> tuple[StreamData, int]:
+    """Unchanged data of an asked event, and where predictions begin."""
+    data = stream_data(events(asked), task)
+    return data, int((data.events.t < data.events.t[asked]).sum()) if train else 0
+
+
+@cache
+def unchanged(build: Any, task: StreamWorkload, asked: int, train: bool) -> Tensor:
+    """Embeddings of the unchanged data, which every kind of change is compared with."""
+    return predicted(build, task, *asked_data(task, asked, train), train)
+
+
+def predicted(
+    build: Any, task: StreamWorkload, data: StreamData, first: int, train: bool
+) -> Tensor:
+    trainer = build(task, data)
+    trainer.prepare()
+    if train:
+        trainer.train(0, first)
+    return embeddings(trainer, first)
+
+
 def moved(build: Any, task: StreamWorkload, kind: str, train: bool) -> Iterator[float]:
     """For each asked event how far embeddings up to it move, once other events are changed."""
     for asked in ASKED:
-        data = stream_data(events(asked), task)
-        first = int((data.events.t < data.events.t[asked]).sum()) if train else 0
-        results = []
-        for given in (data, changes(kind, data, asked)):
-            trainer = build(task, given)
-            trainer.prepare()
-            if train:
-                trainer.train(0, first)
-            results.append(embeddings(trainer, first))
+        data, first = asked_data(task, asked, train)
+        changed = changes(kind, data, asked)
+        results = [
+            unchanged(build, task, asked, train), predicted(build, task, changed, first, train)
+        ]  # fmt: skip
         kept = data.events.t < data.events.t[asked]
         kept[asked] = True
         kept = kept[first : results[1].shape[0] + first]
