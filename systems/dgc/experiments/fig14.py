@@ -109,6 +109,7 @@ class Fig14(Experiment):
             {"dataset": f"synthetic-{family}", **params},
             group,
             repeats=PROCESSES[preset] if params["kind"] == "time" else 1,
+            turns=params["kind"] == "time",
             timeout_s=3600 if preset == "paper" else 300 if preset == "full" else 60,
         )
 
