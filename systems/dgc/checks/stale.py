@@ -274,13 +274,14 @@ def stack_03(claim: Claim, rows: Rows) -> Finding:
 
 
 def movie_05(claim: Claim, rows: Rows) -> Finding:
-    """The smallest threshold at which Movie saves as much as Stack at 0.3 D."""
+    """The smallest threshold at which Movie saves about as much as Stack at 0.3 D: at most five
+    percent of the traffic less, as in Table 2."""
     every = _runs(rows, "table2")
     stack = _standing([r for r in every if r.setting == "0.3D"], "stack", any_graph=False)
     movie = _standing([r for r in every if r.setting in FIXED], "movie", any_graph=False)
     if not stack or not movie:
         return missing("needs the real Movie and a graph of Stack's site in table2")
-    bar = over_seeds(stack)[0].saved_rows
+    bar = over_seeds(stack)[0].saved_rows - WITHIN_SAVED
     of = {one.setting: one.saved_rows for one in over_seeds(movie)}
     enough = [name for name in FIXED if of.get(name, 0.0) >= bar]
     first = enough[0] if enough else "none"
@@ -288,7 +289,7 @@ def movie_05(claim: Claim, rows: Rows) -> Finding:
         _rows_of([*stack, *movie]),
         measured=first,
         holds=first == str(claim.value),
-        reason=f"{_on(stack)} saves {bar:.1f} % at 0.3D, Movie "
+        reason=f"{_on(stack)} saves {bar + WITHIN_SAVED:.1f} % at 0.3D, Movie "
         + ", ".join(f"{value:.1f} % at {name}" for name, value in of.items()),
     )
 
