@@ -13,6 +13,7 @@ from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import (
     HELD_NAMES,
+    SEEDED,
     SEEDS,
     StaleTable,
     missing_points,
@@ -41,6 +42,7 @@ class Fig11(StaleTable):
         "0.01 by Adam, and one block. So shapes compare, thresholds do not."
     )
     seeds: ClassVar = {"smoke": (1,), None: SEEDS}
+    seeded: ClassVar = {"quick": (SEEDED,)}
     models: ClassVar = ("dysat",)
     settings: ClassVar = dict.fromkeys(EPOCHS, ("without",))
     graphs: ClassVar = {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, PROCESSES, TIMEOUTS_S, TURNS
+from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S, TURNS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
@@ -39,6 +39,8 @@ BINS: Final[dict[Preset, dict[str, int | None]]] = {
 }
 """Windows that the whole time of a graph is cut into; None: the usual number."""
 BINS_OF_OTHERS: Final[dict[Preset, int]] = {"smoke": 5, "quick": 17}
+PROCESSES: Final = {"smoke": 1, "quick": 2, "full": 5, "paper": 5}
+"""In quick enough to see whether orders of quarters are those of a process."""
 RANKS: Final = {"smoke": 1, "quick": 4, "full": 4, "paper": 4}
 
 Rows = Sequence[Any]
