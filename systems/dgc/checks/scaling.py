@@ -362,7 +362,7 @@ def module(fast: str, slow: str) -> Check:
 
 
 def _given(found: Sequence[RaceRecord], fast: str) -> str:
-    """What chunk fusion gains for each placement, beside what it gains for chunks."""
+    """Gains of chunk fusion for each placement, beside that for chunks, in words."""
     fair = running(found, *FUSED, *FUSED.values())
     if fast != EXACT or not fair:
         return ""

@@ -88,7 +88,7 @@ def _printed(claim: Claim) -> dict[str, float]:
 
 
 def _shown(of: Mapping[str, Any], runs: Sequence[StaleRunPoint]) -> Any:
-    """What was measured by graph; of a single graph, that graph's."""
+    """Measured values by graph; of a single graph, that graph's."""
     twin = {run.dataset: run.twin for run in runs}
     if len(of) == 1:
         return next(iter(of.values()))

@@ -71,7 +71,7 @@ TURNS: Final = {"smoke": 1, "quick": 2, "full": 6, "paper": 20}
 BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 60.0}
 TOTALS_S: Final = {"smoke": 0.0, "quick": 0.0, "full": 40.0, "paper": 600.0}
 """Seconds of a cell that turns beyond the fewest may fill."""
-TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
+TIMEOUTS_S: Final = {"smoke": 30, "quick": 240, "full": 900, "paper": 3600}
 STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
 """Feature that each contender adds to the one before it."""
 MODULES: Final = {

@@ -291,8 +291,8 @@ class Trained:
         return self.epochs * median(self.curve("epoch_time", name))
 
     def gain(self, slow: str, fast: str) -> Ratio:
-        """How much faster one system's epochs are than another's, from its own curve of times;
-        each trained by itself, so that epochs do not pair and medians are compared."""
+        """Speedup of one system over another, from medians of their own epochs: each trained by
+        itself, so that epochs do not pair."""
         tops, bottoms = (sorted(self.curve("epoch_time", name)) for name in (slow, fast))
         ratio = median_interval([math.log(a / b) for a in tops for b in bottoms])[0]
         ends = [_ends(values) for values in (tops, bottoms)]

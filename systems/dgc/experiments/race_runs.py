@@ -495,8 +495,8 @@ class RaceRecord:
         return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
 
     def pairs(self, slow: str, fast: str) -> list[float]:
-        """How many times longer one contender takes than another: of each process, from its
-        turns averaged, or of each turn where one process ran."""
+        """Ratios of the times of two contenders: of each process, from its turns averaged, or of
+        each turn where one process ran."""
         if self.processes > 1:
             return [a / b for a, b in zip(self.seconds(slow), self.seconds(fast), strict=True)]
         return [a / b for a, b in zip(self.turns(slow), self.turns(fast), strict=True)]

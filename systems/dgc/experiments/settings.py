@@ -92,7 +92,7 @@ def standing_in(
     *,
     any_graph: bool = False,
 ) -> list[T]:
-    """What was found on one of the paper's graphs; else on the held graph of the same site; with
+    """Items found on one of the paper's graphs; else on the held graph of the same site; with
     `any_graph` else on all real graphs; else on the twin, which decides what its rules allow."""
     real = [one for one in found if not twin(one)]
     for wanted in (dataset, KIN.get(dataset)):

@@ -62,7 +62,7 @@ class StaleTable(Experiment):
             self.cell_of(
                 {"graphs": " ".join(names), "seed": seed},
                 "-".join((*names, str(seed))),
-                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
+                timeout_s={"smoke": 60, "quick": 240, "full": 3600, "paper": 36000}[preset],
             )
             for number, seed in enumerate(by_preset(self.seeds, preset))
             for names in (self.seeded.get(preset) if number else None) or self.graphs[preset]
