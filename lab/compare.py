@@ -197,6 +197,19 @@ def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[
     return _resting_on(rows, found.value, found.low, found.high, found.n, 1)
 
 
+def ratio_of_values(
+    values: Sequence[float], rows: Sequence[Any], processes: int, *, median: bool = False
+) -> Ratio:
+    """The mean of ratios that were formed process by process, or turn by turn of one process.
+
+    Args:
+        values: a ratio each. rows: that they stand in. processes: that they come from.
+        median: their median, bounded by order statistics, where single turns have outliers.
+    """
+    found = paired_ratio(values, [1.0] * len(values), method="sign" if median else "t")
+    return _resting_on(rows, found.value, found.low, found.high, found.n, processes)
+
+
 def mean_of_turns(
     races: Sequence[tuple[Sequence[float], Sequence[float]]], rows: Sequence[Any]
 ) -> Ratio:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from dgc_rows import but, kept, row_of, seen
+from dgc_rows import but, judged, kept, row_of, seen
 from tiny_data import tiny_sequence
 
 from dgbench.runtime.collectives import LocalCommunicator
@@ -200,7 +200,7 @@ def test_experiments_run_draw_and_answer(monkeypatch, tiny):
         if name in (*loading.claims, *ablation.claims)
     }
     assert claims["dgc-s512-mask-correct"].holds
-    assert claims["dgc-s511-redundant-load"].holds
+    assert claims["dgc-s511-redundant-load"].direction
     assert claims["dgc-s511-memory-stable"].measured is not None
     assert claims["dgc-fig15b-gpu-util"].measured is None
     assert claims["dgc-fig15a-stack-highest"].measured is None  # one graph of four
@@ -256,11 +256,14 @@ def test_memory_that_changes_is_not_stable():
 
 def test_a_row_loaded_twice_after_fusion_contradicts():
     found = ask("s511-redundant-load", [ablation_row()])
-    assert found.holds
+    assert (found.holds, found.direction) == (False, True)  # up to four times, not twice
     assert found.measured == {"unfused": 2.5, "fused": 1.0}
-    assert found.evidence == "counted"
+    exact = but(but(ablation_row(), "rows_loaded", 2, of="most"), "rows_loaded", 20,
+                of="boundary", format="unfused")  # fmt: skip
+    assert ask("s511-redundant-load", [exact]).holds
     again = but(ablation_row(), "rows_loaded", 11, of="boundary", format="fused")
     assert not ask("s511-redundant-load", [again]).holds
+    assert not ask("s511-redundant-load", [again]).direction
     none = but(ablation_row(), "boundary_rows", 0)
     assert ask("s511-redundant-load", [none]).measured is None
 
@@ -269,7 +272,11 @@ def test_loading_needs_less_time_on_every_graph():
     rows = [loading_row(name) for name in ("amazon", "movie")]
     found = ask("fig15a-loading", rows)
     assert found.measured == {"Amazon": 75.0, "Movie": 75.0}
-    assert (found.direction, found.undecided, found.twin) == (True, False, True)
+    assert (found.direction, found.undecided) == (True, False)
+    told = judged(CLAIMS["fig15a-loading"], rows)
+    assert (told.glyph, told.data, told.strength) == ("s", "twin", "weak")
+    assert judged(CLAIMS["fig15a-loading"], [*rows, loading_row("stack", 0.5, low=0.4, high=0.6)]
+                  ).glyph == "O"  # fmt: skip
     slower = [*rows, loading_row("stack", 0.5, low=0.4, high=0.6)]
     assert not ask("fig15a-loading", slower).direction
     assert not ask("fig15a-loading", slower).undecided
@@ -321,7 +328,10 @@ def test_a_device_says_how_busy_it_is():
     ]
     params = {"dataset": "movie", "kind": "utilisation"}
     row = row_of("fig15", params, observed, data={"twin": True}, device="cuda")
-    found = ask("fig15b-gpu-util", [row])
-    assert (found.holds, found.direction, found.evidence) == (True, True, "measured")
-    less = ask("fig15b-gpu-util", [but(row, "utilisation", 0.2, setting=ON)])
-    assert (less.holds, less.direction) == (False, False)
+    found = ask("fig15b-gpu-util", [row]).readings
+    by, ends = found["by 20 to 95 points"], found["from 20 to 95 %"]
+    assert (by.holds, by.direction) == (True, True)
+    assert (ends.holds, ends.direction) == (False, True)
+    assert judged(CLAIMS["fig15b-gpu-util"], [row]).glyph == "v"
+    less = ask("fig15b-gpu-util", [but(row, "utilisation", 0.2, setting=ON)]).readings
+    assert not any(one.holds or one.direction for one in less.values())

@@ -12,6 +12,7 @@ from dgbench.systems.dgc.checks import partition as checks
 from dgbench.systems.dgc.experiments.fig17 import PARTS, counted_partitions, overhead
 from dgbench.systems.dgc.experiments.partition import Partition, byte_points, compared
 from dgbench.systems.dgc.experiments.partition_ablation import VARIANTS
+from dgbench.systems.dgc.experiments.partition_rows import LABELS_ONCE
 from dgbench.systems.dgc.experiments.settings import GRAPHS, MODELS
 
 
@@ -69,6 +70,21 @@ def test_counted_claims_hold_and_fail(check, asked, change):
     assert check(asked, []).measured is None
 
 
+def test_labels_once_and_refined_are_two_readings():
+    both = counted()
+    both.observed += [
+        seen(one.metric, one.value, **{**one.dims, "method": LABELS_ONCE})
+        for one in both.observed
+        if one.dims.get("method") == "chunks"
+    ]
+    for check in (checks.spatial_more, checks.mpnn_more):
+        told = check(claim("x", ""), [both]).readings
+        assert [one.holds for one in told.values()] == [True, True]
+    dims = {"model": TGCN, "ranks": 8, "method": LABELS_ONCE, "of": "temporal"}
+    told = checks.spatial_more(claim("x", ""), [but(both, "exchanged", 41, **dims)]).readings
+    assert [one.holds for one in told.values()] == [False, True]
+
+
 def test_equivalence_holds_and_fails():
     name = next(iter(VARIANTS))
     parts = [
@@ -95,15 +111,27 @@ def test_costs_hold_and_fail():
     amazon = names.index("amazon")
     rows[amazon] = but(rows[amazon], "preparation_time", 0.4, phase="assignment")
     assert overhead(rows[0]) == pytest.approx(3.6 / 103.6)
-    assert checks.cost(claim("x", 4), rows).holds
-    assert checks.fusion_larger(claim("x", ""), rows).holds
+    share = checks.cost(claim("x", 4), rows).readings["as printed"]
+    assert share.measured == pytest.approx(3.4, abs=0.1)
+    assert share.target == 4
+    assert all(one.holds for one in checks.fusion_larger(claim("x", ""), rows).readings.values())
     assert checks.amazon_generation(claim("x", ""), rows).holds
     assert checks.once(claim("x", "once"), rows).holds
     again = [but(rows[0], "partitions", 2), *rows[1:]]
     assert not checks.once(claim("x", "once"), again).holds
     dear = [costs(30.0, 40.0, name) for name in names]
-    assert not checks.cost(claim("x", 4), dear).holds
-    assert not checks.fusion_larger(claim("x", ""), dear).holds
+    assert checks.cost(claim("x", 4), dear).readings["as printed"].measured > 40
+    assert not any(o.holds for o in checks.fusion_larger(claim("x", ""), dear).readings.values())
+    refined = [but(one, "preparation_time", 9.0, phase="refinement") for one in rows]
+    told = checks.fusion_larger(claim("x", ""), refined).readings
+    assert [told[name].holds for name in ("as printed", "with our refinement")] == [True, False]
+    real = [costs(3.0, 0.5, "wikipedia"), *rows]
+    for one in real[1:]:
+        one.data["twin"] = True
+    assert "Wikipedia" in checks.cost(claim("x", 4), real).readings["as printed"].reason
+    assert "Amazon" not in checks.cost(claim("x", 4), real).readings["as printed"].reason
+    for one in real[1:]:
+        one.data["twin"] = False
     assert not checks.amazon_generation(claim("x", ""), dear).holds
 
 
@@ -111,7 +139,11 @@ def test_comparison_and_answer():
     one = counted()
     found = list(compared([one]))
     assert len(found) == 6
-    assert {c.ratio for c in found} == {0.5, 0.6}
+    assert {c.ratio for c in found} == {c.over_papers for c in found} == {0.5, 0.6}
+    near = but(one, "exchanged", 40, model="dysat", ranks=8, method="snapshots-contiguous")
+    worse = [c.ratio for c in compared([near]) if c.best == "snapshots-contiguous"]
+    assert worse == [1.25]  # contiguous snapshots count
+    assert [c.over_papers for c in compared([near])].count(0.5) == 4
     assert all(c.balance == 1.02 and c.against_metis is None for c in found)
     assert "less than the best" in Partition().answer([one])
     assert all(point["y"] > 0 for point in byte_points([one]))

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from dgc_rows import but, kept, row_of, seen, without
+from dgc_rows import but, judged, kept, row_of, seen, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_data import tiny_sequence
 
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.lab.table import Table, number
 from dgbench.systems.base import Measurement
@@ -84,19 +83,26 @@ def test_figure_7_draws_every_chunk_and_says_what_failed():
     assert fig7.Fig7().answer([]) == ""
 
 
-def test_the_gap_of_chunk_times_goes_either_way():
+def test_every_graph_and_model_is_a_reading_of_the_gap_of_chunk_times():
     claim = CLAIMS["dgc-fig7-chunk-time-gap"]
     found = checks.time_gap(claim, [fig7_row()])
-    assert found.measured == pytest.approx(4.0)
-    assert (found.direction, found.undecided, found.target) == (True, False, 8.0)
-    assert decide(claim, found).verdict == "direction only"
-    even = checks.time_gap(claim, [fig7_row(padded=(1.5, 1.5, 1.5, 1.5))])
-    assert even.undecided
+    assert len(found.readings) == len(MODELS)
+    one = found.readings["DySAT on Wikipedia"]
+    assert one.measured == pytest.approx(4.0)
+    assert (one.direction, one.undecided, one.target) == (True, False, 8.0)
+    assert judged(claim, [fig7_row()]).glyph == "s"
+    assert judged(claim, [fig7_row(padded=(1.5, 1.5, 1.5, 1.5))]).glyph == "u"
+    other = fig7_row(dataset="email-eu-core", padded=(1.5, 1.5, 1.5, 15.5))
+    assert judged(claim, [fig7_row(), other]).glyph == "v"  # no largest one is picked
     twin = fig7_row(dataset="movie", data={"twin": True}, padded=(1.5, 1.5, 1.5, 99.0))
-    assert checks.time_gap(claim, [twin, fig7_row()]).measured == pytest.approx(4.0)
-    assert checks.time_gap(claim, []).measured is None
-    on_device = checks.time_gap(claim, [fig7_row(device="cuda", padded=(1.5, 1.5, 1.5, 15.5))])
-    assert decide(claim, on_device).verdict == "reproduced"
+    assert set(checks.time_gap(claim, [twin, fig7_row()]).readings) == set(found.readings)
+    assert checks.time_gap(claim, []).empty
+    rounds = [
+        fig7_row(device="cuda", padded=(1.5, 1.5, 1.5, 15.4 + n / 10), round=n, id=f"r{n}")
+        for n in range(1, 6)
+    ]
+    assert judged(claim, rounds).glyph == "R"
+    assert judged(claim, rounds[:1]).glyph == "S"  # one process of five
 
 
 # --- Figure 16 ------------------------------------------------------------------------------------
@@ -146,16 +152,22 @@ def test_figure_16_draws_every_guess_and_graph():
 
 def test_the_error_can_be_below_the_bound_above_it_and_open():
     claim = CLAIMS["dgc-fig16-mlp-error"]
-    good = checks.error(claim, [fig16_row(), fig16_row("dysat", error=0.07)])
-    assert good.measured == pytest.approx(7.0)
-    assert (good.holds, good.undecided) == (True, False)
-    assert "measured again they change by 2.0 %" in good.reason
-    bad = checks.error(claim, [fig16_row(), fig16_row("dysat", error=0.3)])
-    assert (bad.holds, bad.undecided) == (False, False)
-    assert checks.error(claim, [fig16_row(error=0.1)]).undecided
-    assert checks.error(claim, []).measured is None
-    assert decide(claim, good).verdict == "direction only"
-    assert decide(claim, bad).other_way
+    assert claim.bound == "upper"
+    good = checks.error(claim, [fig16_row(error=0.02), fig16_row("dysat", error=0.04)])
+    assert {name: round(one.measured, 6) for name, one in good.readings.items()} == {
+        "the paper's inputs": 8.0,
+        "with lengths of sequences": 4.0,
+    }
+    for one in good.readings.values():
+        assert "trained on 400 of the paper's 50 000 chunks" in one.reason
+        assert "measured again they change by 2.0 %" in one.reason
+    told = judged(claim, [fig16_row(error=0.02)])
+    assert (told.glyph, told.source) == ("S", "timed")
+    assert judged(claim, [fig16_row(error=0.02), fig16_row("dysat", error=0.3)]).glyph == "O"
+    assert judged(claim, [fig16_row(error=0.07)]).glyph == "v"
+    open_one = checks.error(claim, [fig16_row(error=0.1)]).readings["with lengths of sequences"]
+    assert open_one.low < 10 < open_one.high
+    assert checks.error(claim, []).empty
 
 
 def test_the_divergence_can_point_either_way():
@@ -209,7 +221,8 @@ def test_chunks_are_dealt_out_by_each_workload_model():
     wanted = float(rows.max() / rows.double().mean())
     fused = {"method": "vertices", "dataset": "tiny", "format": "fused"}
     assert number(kept(out, "fig16", {}), "imbalance", **fused) == pytest.approx(wanted)
-    assert {cut.source for cut in part.others()} == {"tiny"}
+    assert {cut.source for cut in part.others("smoke")} == {"tiny"}
+    assert len(part.others("full")) > 10 * len(part.others("quick"))
 
 
 def test_cells_are_few_and_cheap_and_presets_differ():
@@ -219,6 +232,8 @@ def test_cells_are_few_and_cheap_and_presets_differ():
         assert len(experiment.cells("full", "cpu")) > 1
         assert all(cell.paper == "dgc" for cell in quick)
         assert experiment.figures()
+    wanted = CLAIMS["dgc-s64-mlp-training"].value["chunks"]
+    assert fig16.SIZES["full"].train == fig16.SIZES["paper"].train == wanted
     assert fig16.SIZES["paper"].train == CLAIMS["dgc-s64-mlp-training"].value["chunks"]
     assert fig16.SIZES["full"].test == CLAIMS["dgc-fig16-mlp-error"].workload["n_chunks"]
     assert fig16.SIZES["full"].epochs == CLAIMS["dgc-s64-mlp-training"].value["epochs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,12 +20,16 @@ from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain
 from dgbench.systems.dgc.experiments.projection_runs import project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
+    CONTIGUOUS,
     DGC,
+    EVERY,
     EXACT,
     FAIR,
     FUSED,
     HELD_NAMES,
+    LABELS_ONCE,
     PAPER_NAMES,
+    PLACED,
     PLAIN,
     PTS,
     TWINS,
@@ -81,17 +86,43 @@ def test_the_whole_paper_is_planned_in_full() -> None:
 
 
 def test_contenders_differ_by_what_their_names_say() -> None:
-    every = contenders(fused=FAIR)
-    assert tuple(every) == (*PAPER_NAMES, *FAIR)
-    for name in BASELINE_NAMES:
+    every = contenders(*EVERY)
+    assert tuple(every) == EVERY
+    assert tuple(contenders()) == PAPER_NAMES
+    for name in PLACED:
         plain, fused = every[name], every[FUSED[name]]
         assert plain.partition == fused.partition != "chunks"
         assert (plain.spatial_fusion, fused.spatial_fusion) == (False, True)
         assert (plain.temporal, fused.temporal) == ("padded", "packed")
+    assert len({every[name].partition for name in PLACED}) == len(PLACED)
     assert every[PLAIN].partition == every[EXACT].partition == every[DGC].partition == "chunks"
-    assert every[DGC].stale is not None
-    assert not any(s.stale for n, s in every.items() if n != DGC)
+    for name, once in LABELS_ONCE.items():
+        assert replace(every[once], chunks=every[name].chunks) == every[name]
+        assert (every[once].chunks.levels, every[once].chunks.refine) == (1, False)
+    assert {n for n, s in every.items() if s.stale} == {DGC, LABELS_ONCE[DGC]}
     assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
+
+
+def test_baselines_race_with_fusion_and_labels_as_printed_on_real_graphs() -> None:
+    for preset in ("quick", "full", "paper"):
+        names = set(fig12.racing(fig12.QUICK, preset))
+        assert names >= {*PAPER_NAMES, *FAIR, CONTIGUOUS, LABELS_ONCE[DGC]}
+        assert (LABELS_ONCE[PLAIN] in names) == (preset != "quick")
+        assert fig12.racing("movie", preset) == PAPER_NAMES
+
+
+@pytest.mark.parametrize("experiment", [fig4.Fig4(), fig12.Fig12()])
+def test_a_race_is_five_processes_and_no_control(experiment) -> None:
+    cells = [c for c in experiment.cells("quick", "cpu") if c.params.get("part") != "projected"]
+    assert {(cell.repeats, cell.turns) for cell in cells} == {(5, True)}
+
+
+def test_only_the_first_process_compares_its_results() -> None:
+    later = replace(CONTEXT, round=2)
+    found = race([job()], 2, later, least=1, budget_s=0.01)
+    assert not found.checks
+    assert not found.deviation
+    assert Table.of([row_of(found, "fig12")]).where("epoch_time")
 
 
 def test_a_race_keeps_every_turn_and_every_count(raced) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dgc_rows import but, kept, row_of, seen
+from dgc_rows import but, judged, kept, row_of, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -180,7 +180,6 @@ def test_the_protocol_needs_eight_gpus_and_a_hundred_epochs():
         return sizes.protocol(CLAIMS["s71-protocol"], [race])
 
     assert timed(100, 8, "cuda").holds
-    assert timed(100, 8, "cuda").evidence == "measured"
     for turns, ranks, device in ((99, 8, "cuda"), (100, 4, "cuda"), (100, 8, "cpu")):
         assert timed(turns, ranks, device).holds is False
     assert sizes.protocol(CLAIMS["s71-protocol"], [row("fig12", "movie")]).measured is None
@@ -206,11 +205,29 @@ def test_real_graphs_go_before_twins_and_are_called_a_stand_in():
     claim = CLAIMS["fig3-nonuniform"]
     both = [uneven("movie"), uneven("wikipedia", edges=0.1, twin=False)]
     found = sizes.nonuniform(claim, both)
-    assert (found.holds, found.evidence, found.twin) == (False, "analogue", False)
+    assert found.holds is False
     assert "Wikipedia stand for the paper's graphs" in found.reason
-    real = sizes.nonuniform(claim, [uneven("movie", twin=False), *both[1:]])
-    assert (real.holds, real.evidence) == (True, "counted")
-    assert sizes.nonuniform(claim, both[:1]).twin
+    told = judged(claim, both)
+    assert (told.glyph, told.strength, told.data, told.source) == ("O", "weak", "other", "counted")
+    real = judged(claim, [uneven("movie", twin=False), *both[1:]])
+    assert (real.glyph, real.strength, real.data) == ("R", "strong", "real")
+    assert judged(claim, both[:1]).glyph == "-"
+
+
+@pytest.mark.parametrize(
+    "name", ["s71-windows", "s71-protocol", "s731-synthetic", "s64-mlp-training", "s41-equivalence",
+             "s41-spatial-weight-twice", "s72-attention-neighbours", "s75-partition-once"]
+)  # fmt: skip
+def test_settings_and_identities_are_by_definition(name):
+    claim = CLAIMS[name]
+    assert claim.definition
+    assert judged(claim, []).glyph == "="
+
+
+def test_windows_are_those_of_the_papers_graphs():
+    printed = windows(amazon=30.2, epinions=1.0, movie=29.9, stack=10.0)
+    other = windows(**{"sx-mathoverflow": 3.0})
+    assert sizes.windows(CLAIMS["s71-windows"], [*printed, *other]).holds
 
 
 def of_movie(vertices, edges=(9, 1, 1, 1), dataset="movie", twin=False):

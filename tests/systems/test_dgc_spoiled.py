@@ -346,8 +346,8 @@ def kept_rows(**fields):
 
 
 def decided(rows) -> int:
-    """Number of claims with a verdict."""
-    return sum(verdict.glyph != "-" for verdict in evaluate(PAPER, rows).verdicts)
+    """Number of claims with a verdict from rows."""
+    return sum(verdict.glyph not in "-=" for verdict in evaluate(PAPER, rows).verdicts)
 
 
 def test_no_verdict_rests_on_a_spoiled_system() -> None:

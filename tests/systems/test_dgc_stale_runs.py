@@ -167,7 +167,9 @@ def stale_row(
     observed: list[Observation], experiment: str = "table3", *, twin=False, graphs="wikipedia"
 ) -> Row:
     """A row of the experiments on stale aggregation."""
-    return row_of(experiment, {"graphs": graphs}, observed, data={"twin": twin})
+    names = {one.dims["dataset"]: None for one in observed if "dataset" in one.dims}
+    data = {"twin": twin, "dataset": ", ".join(names or [graphs])}
+    return row_of(experiment, {"graphs": graphs}, observed, data=data)
 
 
 def row_of_runs(runs: dict[tuple[str, str, str], tuple[float, float]], **fields) -> Row:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from dgc_rows import but, row_of, seen
+from dgc_rows import but, judged, row_of, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,7 +149,6 @@ def counted(family, ours=lambda level: 0.5 - level / 10):
 def test_sizes_are_those_printed_at_scale():
     found = checks.sizes(CLAIMS["s731-synthetic"], [counted("spatial")])
     assert found.holds
-    assert found.evidence == "counted"
     assert found.measured["mean_edges"] == 200
     for metric, number, ends, level in (
         ("vertex_steps", 56_000, "random", 0.5),
@@ -176,19 +175,41 @@ def times(*series, best=1.0):
 
 def test_chunks_have_to_be_best_at_every_level_and_fall():
     claim = CLAIMS["fig14-nonuniform-trend"]
-    good = [counted("spatial"), counted("temporal"), times((0.0, 0.8), (1.0, 0.6))]
+    both = [counted("spatial"), counted("temporal")]
+    good = [*both, times((0.0, 0.8), (1.0, 0.6))]
     found = checks.trend(claim, good)
-    assert (found.holds, found.evidence, found.undecided) == (True, "analogue", False)
     assert found.measured["epochs, spatial, groups, best other over chunks"] == [1.25, 1.67]
-    rising = checks.trend(claim, [counted("spatial", lambda level: 0.5 + level / 10)])
-    assert rising.holds is False
-    assert "traffic, spatial, random: not falling" in rising.reason
+    assert "traffic over the best other, spatial, random: 0.50 to 0.40, labels once 1.00" in (
+        found.reason
+    )
+    told = judged(claim, good)
+    # Times of a CPU, whatever was counted beside them.
+    assert (told.glyph, told.source, told.strength) == ("S", "timed", "weak")
     for wrong in (times((0.0, 0.8), (1.0, 1.2)), times((0.0, 0.6), (1.0, 0.8))):
-        assert checks.trend(claim, [*good[:2], wrong]).holds is False
-    assert checks.trend(claim, [counted("temporal", lambda level: 1.2 - level)]).holds is False
-    same = checks.trend(claim, [*good[:2], times((0.0, 1.0), (1.0, 0.8))])
-    assert same.undecided
+        assert judged(claim, [*both, wrong]).glyph == "O"
+    same = judged(claim, [*both, times((0.0, 1.0), (1.0, 0.8))])
+    assert same.glyph == "u"
     assert "open" in same.reason
+
+
+def test_without_epochs_traffic_stands_for_them_under_both_kinds_of_labels():
+    claim = CLAIMS["fig14-nonuniform-trend"]
+    told = judged(claim, [counted("spatial")])
+    assert told.glyph == "v"  # labels propagated once send as much as the others here
+    rising = checks.trend(claim, [counted("spatial", lambda level: 0.5 + level / 10)])
+    refined = rising.readings["with our refinement"]
+    assert refined.holds is False
+    assert refined.proxy
+    assert "traffic, spatial, random: not falling" in refined.reason
+    high = checks.trend(claim, [counted("temporal", lambda level: 1.2 - level)])
+    assert high.readings["with our refinement"].holds is False
+
+
+def test_contiguous_snapshots_are_among_the_others():
+    row = counted("spatial")
+    for ends in ENDS:
+        row = but(row, "exchanged", 100, method=fig14.CONTIGUOUS, ends=ends, level=0.0)
+    assert fig14.against_best(row, ENDS[0], 0.0) == 5.0
 
 
 def test_drawn_are_all_partitions_and_all_epochs():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.evidence import any_graph
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
+from dgbench.systems.dgc.checks.race_words import side_fields
 from dgbench.systems.dgc.experiments.fig18 import ONE, Trained, trained
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, DGC, EXACT, PLAIN
 
@@ -34,7 +34,6 @@ def _gaps(one: Trained) -> tuple[float, float]:
     return loss, max(abs(one.accuracy(name) - one.accuracy(ONE)) for name in _exact(one))
 
 
-@any_graph
 @asking(trained, NONE18)  # the same sums in another order, on any clock
 def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
     """Without stale rows, losses and accuracies of all systems are one process's."""
@@ -47,29 +46,29 @@ def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
     }
 
 
-@any_graph
 @asking(
     lambda rows: [one for one in trained(rows) if not one.twin],
     NONE18 + " on a real graph",
 )
 def convergence(claim: Claim, found: Sequence[Trained]) -> Said:
     """All but stale rows end alike; stale rows end sooner in time and slightly less accurate."""
-    alike, slightly, sooner, said = [], [], [], {}
+    sides: list[int] = []
+    said: dict[str, str] = {}
     for one in found:
         loss, points = _gaps(one)
-        alike.append(loss <= COINCIDE and points <= SAME_POINTS)
+        sides.append(1 if loss <= COINCIDE and points <= SAME_POINTS else -1)
         drop = one.accuracy(EXACT) - one.accuracy(DGC)
-        slightly.append(drop <= SLIGHT)
-        quickest = min(one.seconds(name) for name in _exact(one))
-        sooner.append(one.seconds(DGC) < quickest)
+        sides.append(1 if drop <= SLIGHT else -1)
+        quickest = min(_exact(one), key=one.seconds)
+        gain = one.gain(quickest, DGC)
+        sides.append(gain.side)
         said[one.title] = (
-            f"stale rows {100 * drop:+.1f} points less accurate, "
-            f"{quickest / one.seconds(DGC):.2f}x the time saved"
+            f"stale rows {100 * drop:+.1f} points less accurate, an epoch {gain.value:.2f}x as "
+            f"fast as that of {quickest}"
         )
     return {
         "measured": said,
-        "holds": all(alike) and all(slightly) and all(sooner),
-        "direction": all(alike) and all(slightly),
+        **side_fields(sides),
         "reason": f"{found[0].epochs} epochs; alike: losses within {COINCIDE:g} and accuracies "
         f"within {100 * SAME_POINTS:g} points of one process; slightly: at most "
         f"{100 * SLIGHT:g} points",

@@ -15,7 +15,7 @@ from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close, summarised
-from dgbench.lab.table import Observation, Table
+from dgbench.lab.table import Entry, Table
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -61,6 +61,10 @@ ENCODER_TITLES: Final = {"structure": "structure encoder", "time": "time encoder
 DATASETS: Final = {"smoke": ("email-eu-core",), "quick": ("email-eu-core", "wikipedia")}
 CUTS: Final = (16, 256)
 """Chunks of a graph that the perceptrons are trained on, about; the partition itself has others."""
+CUT_SEEDS: Final = {"full": tuple(range(1, 13)), "paper": tuple(range(1, 26))}
+"""Seeds of label propagation, each of which makes another partition of a graph to train on: so many
+that the paper's 50 000 chunks are there. One in the smaller presets."""
+MORE_CUTS: Final = {"full": (16, 64, 256, 1024), "paper": (16, 64, 256, 1024)}
 FUSED: Final = ("vertices", "linear", "mlp")
 """Workload models of which each worker is also run whole."""
 PAPER_CHUNKS: Final = 50_000
@@ -71,9 +75,10 @@ SIZES: Final = {
     "smoke": StudySize(
         train=40, test=20, largest=512, budget_s=0.5, epochs=20, units=64, aim_s=5e-4
     ),
-    "quick": StudySize(train=400, test=100, largest=2048, budget_s=2.0, aim_s=1e-3),
-    "full": replace(FULL, hidden_dims=(HIDDEN,)),
-    "paper": replace(FULL, train=PAPER_CHUNKS, budget_s=3600.0, hidden_dims=(HIDDEN,)),
+    "quick": StudySize(train=2000, test=100, largest=2048, budget_s=4.0, aim_s=1e-3),
+    # As many as an hour finds time for: most are small, and cut from many partitions.
+    "full": replace(FULL, train=PAPER_CHUNKS, budget_s=900.0, hidden_dims=(HIDDEN,), aim_s=1e-3),
+    "paper": replace(FULL, train=PAPER_CHUNKS, budget_s=7200.0, hidden_dims=(HIDDEN,)),
 }
 
 
@@ -116,7 +121,7 @@ class Fig16(Grid):
         names = DATASETS.get(preset, tuple(graph.name for graph in HELD))
         parts = [_Parted.of(name, model, preset) for name in names]
         size = SIZES[preset]
-        training = [cut for part in parts for cut in part.others()]
+        training = [cut for part in parts for cut in part.others(preset)]
         found = study(model, training, size, device=context.device)
         out = Measurement()
         _observe_study(out, found)
@@ -205,10 +210,15 @@ class _Parted:
         )
         return cls(name, data, graph)
 
-    def others(self) -> list[GraphChunks]:
-        """Cuts of the same graph at other caps and another seed, to train on."""
-        caps = [max(1, self.graph.num_vertices // count) for count in CUTS]
-        return cuts_of(self.graph, caps, source=self.name, seed=1)
+    def others(self, preset: Preset) -> list[GraphChunks]:
+        """Cuts of the same graph at other caps and other seeds, to train on."""
+        counts = MORE_CUTS.get(preset, CUTS)
+        caps = [max(1, self.graph.num_vertices // count) for count in counts]
+        return [
+            cut
+            for seed in CUT_SEEDS.get(preset, (1,))
+            for cut in cuts_of(self.graph, caps, source=self.name, seed=seed)
+        ]
 
     def assigned(self, found: Study, seconds: Tensor, name: str, *, fused: bool = False) -> Tensor:
         """int32[C], the worker of each chunk when dealt out by a workload model."""
@@ -323,10 +333,10 @@ def mean_divergence(rows: Sequence[Any], name: str) -> float:
     return sum(found) / len(found)
 
 
-def error_of(row: Any, guess: str, encoder: str = WHOLE) -> Observation:
+def error_of(row: Any, guess: str, encoder: str = WHOLE) -> Entry:
     """Error of a way to predict, with its interval; of `measured`, the change measured again."""
     found = Table.of([row]).where("prediction_error", phase=encoder, method=guess)
-    return next(one.of for one in found if "dataset" not in one.of.dims)
+    return next(one for one in found if "dataset" not in one.of.dims)
 
 
 def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -344,7 +354,8 @@ def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for encoder, title in ENCODER_TITLES.items():
             for guess in GUESSES:
                 error = error_of(row, guess, encoder)
-                point = {"y": 100 * error.value, "low": 100 * error.low, "high": 100 * error.high}
+                ends = {"low": 100 * error.of.low, "high": 100 * error.of.high}
+                point = {"y": 100 * error.value, **ends}
                 found.append({**base, "series": GUESS_TITLES[guess], "x": title, **point})
             again = 100 * error_of(row, "measured", encoder).value
             found.append({**base, "series": "measured again", "x": title, "y": again})

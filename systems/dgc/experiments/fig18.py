@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap
+from dgbench.lab.compare import Ratio
 from dgbench.lab.result_checks import summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.statistics import median_interval
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -287,10 +290,29 @@ class Trained:
         """Of all epochs, each as long as the median one."""
         return self.epochs * median(self.curve("epoch_time", name))
 
+    def gain(self, slow: str, fast: str) -> Ratio:
+        """Speedup of one system over another, from medians of their own epochs: each trained by
+        itself, so that epochs do not pair."""
+        tops, bottoms = (sorted(self.curve("epoch_time", name)) for name in (slow, fast))
+        ratio = median_interval([math.log(a / b) for a in tops for b in bottoms])[0]
+        ends = [_ends(values) for values in (tops, bottoms)]
+        return Ratio(
+            value=math.exp(ratio),
+            low=ends[0][0] / ends[1][1] if None not in (*ends[0], *ends[1]) else None,
+            high=ends[0][1] / ends[1][0] if None not in (*ends[0], *ends[1]) else None,
+            n=len(tops),
+            rows=[self.row.id],
+        )
+
     def gaps(self, name: str) -> list[float]:
         """Relative gaps between a system's losses and those of one process, by epoch."""
         pairs = zip(self.curve("loss", name), self.curve("loss", ONE), strict=True)
         return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
+
+
+def _ends(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Order statistics that bound the median."""
+    return median_interval(values)[1:]
 
 
 def trained(rows: Rows) -> list[Trained]:

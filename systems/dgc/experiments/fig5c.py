@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S
+from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S, TURNS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
+    PLACED,
     TITLES,
     RaceJob,
     RaceRecord,
@@ -32,14 +33,15 @@ BINS: Final[dict[Preset, dict[str, int | None]]] = {
     # A twin decides nothing, so it needs time.
     # The last quarter of email-Eu is empty but for one snapshot.
     "smoke": {"wikipedia": 5},
-    "quick": {"wikipedia": 17},
+    "quick": {"wikipedia": 13},
     "full": dict.fromkeys((TWIN, "sx-mathoverflow", "wikipedia", "email-eu-core")),
     "paper": dict.fromkeys((TWIN, "sx-mathoverflow", "wikipedia", "email-eu-core")),
 }
 """Windows that the whole time of a graph is cut into; None: the usual number."""
 BINS_OF_OTHERS: Final[dict[Preset, int]] = {"smoke": 5, "quick": 17}
+PROCESSES: Final = {"smoke": 1, "quick": 2, "full": 5, "paper": 5}
+"""In quick enough to see whether orders of quarters are those of a process."""
 RANKS: Final = {"smoke": 1, "quick": 4, "full": 4, "paper": 4}
-TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
 
 Rows = Sequence[Any]
 
@@ -61,6 +63,7 @@ class Fig5c(RankGrid):
         "model": (MODEL,),
         "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
     }
+    repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -98,8 +101,7 @@ def quarters(dataset: str, preset: Preset) -> Iterator[RaceJob]:
     task = workload(graph, MODEL, preset, **fields)
     data = load_sequences(task)
     steps = len(data) - 1
-    every = contenders()
-    chosen = {name: every[name] for name in BASELINE_NAMES}
+    chosen = contenders(*PLACED)
     for part in range(PARTS):
         begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
         yield RaceJob(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
@@ -114,8 +116,13 @@ class Quarter:
 
     @property
     def row(self) -> Any:
-        """The row of its race."""
+        """The row of its race's first process."""
         return self.race.row
+
+    @property
+    def rows(self) -> tuple[Any, ...]:
+        """The rows of its race."""
+        return self.race.rows
 
 
 def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
@@ -141,11 +148,12 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
             "phase": phase,
             "seconds": seconds,
             "total": quarter.race.epoch(name),
-            "row_ids": [quarter.race.row.id],
+            "row_ids": [row.id for row in quarter.rows],
         }
         for dataset, parts in by_graph(rows).items()
         for quarter in parts
-        for name in BASELINE_NAMES
+        for name in PLACED
+        if name in quarter.race.names
         for phase, seconds in (
             ("compute", quarter.race.computing(name)),
             ("communicate", quarter.race.spent("communicate", name)),
@@ -168,9 +176,10 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
             "x": quarter.number,
             "y": quarter.race.number("exchanged", name) / 1e6,
             "counted": True,
-            "row_ids": [quarter.race.row.id],
+            "row_ids": [row.id for row in quarter.rows],
         }
         for dataset, parts in by_graph(rows).items()
         for quarter in parts
-        for name in BASELINE_NAMES
+        for name in PLACED
+        if name in quarter.race.names
     ]

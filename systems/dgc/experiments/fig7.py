@@ -162,12 +162,12 @@ def _observe(found: Measurement, model: str, turns: torch.Tensor) -> None:
 
 
 def spreads(rows: Sequence[Any], kind: str = "packed") -> dict[tuple[str, str], Ratio]:
-    """(dataset, model) -> slowest over fastest of the four chunks, of the last row of a dataset.
+    """(dataset, model) -> slowest over fastest of the four chunks, over the rounds of a dataset.
 
     `kind` is "padded" for sequences padded to the longest instead of packed.
     """
     every = Table.of(rows, experiment="fig7").where("divergence", format=kind)
-    found = {key: ratio_of(of[-1:]) for key, of in every.by("dataset", "model").items()}
+    found = {key: ratio_of(of) for key, of in every.by("dataset", "model").items()}
     return {key: ratio for key, ratio in found.items() if ratio is not None}
 
 

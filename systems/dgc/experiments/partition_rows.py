@@ -17,6 +17,7 @@ from dgbench.systems.base import Measurement
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.controls import timed_cut
 from dgbench.systems.dgc.partition import (
+    PAPER,
     ChunkSettings,
     critical_path,
     partition_chunks,
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
 
-BASELINES: Final = ("snapshots", "sequences", "both")
-"""Baselines of the paper; contiguous snapshots are compared besides them."""
+CONTIGUOUS: Final = "snapshots-contiguous"
+BASELINES: Final = ("snapshots", CONTIGUOUS, "sequences", "both")
+"""Placements without chunks: the paper's baselines, and whole runs of snapshots."""
+LABELS_ONCE: Final = "chunks-labels-once"
+"""Chunks as the paper prints them: labels propagated once, without our refinement."""
 
 PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
     "snapshots": by_snapshots,
@@ -236,7 +240,7 @@ def _placements(
 
     for name, place in PLACED.items():
         take(name, lambda place=place: place(graph, size))
-    kinds = {"chunks": settings}
+    kinds = {"chunks": settings, LABELS_ONCE: PAPER}
     if not shape.attention:
         kinds[ANY_SPAN] = replace(settings, span_limit=None)
     for name, chosen in kinds.items():

@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from statistics import median
+from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import Ratio, ratio_of_turns
+from dgbench.lab.compare import Ratio, ratio_of_values
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Entry, Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -40,6 +40,8 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     workload,
 )
+from dgbench.systems.dgc.partition import PAPER as AS_PRINTED
+from dgbench.systems.dgc.placement import Partition
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
@@ -54,15 +56,22 @@ if TYPE_CHECKING:
 PSS, PTS, PSS_TS = BASELINE_NAMES = ("PyGT-PSS", "PyGT-PTS", "PyGT-PSS-TS")
 PLAIN, EXACT, DGC = LADDER_NAMES = ("DGC w/o CF&SG", "DGC w/o SG", "DGC")
 PAPER_NAMES: Final = (*BASELINE_NAMES, *LADDER_NAMES)
-CONTIGUOUS: Final = "PyGT-PSS contiguous + CF"
-FUSED: Final = {name: f"{name} + CF" for name in BASELINE_NAMES}
-"""The baselines with our chunk fusion, which the paper does not give them: what is left of a
-difference is the partition's."""
+CONTIGUOUS: Final = "PyGT-PSS contiguous"
+"""Whole runs of snapshots, the placement that the paper's account of PSS leaves out."""
+PLACED: Final = (*BASELINE_NAMES, CONTIGUOUS)
+"""Placements without chunks."""
+FUSED: Final = {name: f"{name} + CF" for name in PLACED}
+"""Placements with chunk fusion, which the paper does not give its baselines: what is left of a
+difference is the partition's and the stale rows'."""
+LABELS_ONCE: Final = {name: f"{name}, labels once" for name in (PLAIN, DGC)}
+"""DGC as the paper prints it: labels propagated once, and without our refinement of workers."""
 
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWINS: Final = tuple(graph.name for graph in GRAPHS)
-FAIR: Final = (*FUSED.values(), CONTIGUOUS)
-TITLES: Final = {PSS: "PSS", PTS: "PTS", PSS_TS: "PSS-TS"}
+FAIR: Final = tuple(FUSED.values())
+EVERY: Final = (*PAPER_NAMES, CONTIGUOUS, *FAIR, *LABELS_ONCE.values())
+"""All contenders of a race."""
+TITLES: Final = {PSS: "PSS", PTS: "PTS", PSS_TS: "PSS-TS", CONTIGUOUS: "PSS, contiguous"}
 PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
 """Note of a figure on the phases of a race."""
@@ -81,7 +90,7 @@ of memory."""
 LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
 
 KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 11, "full": 24, "paper": None},
+    "sx-mathoverflow": {"smoke": 3, "quick": 6, "full": 24, "paper": None},
     "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 2, "paper": None},
     "amazon-magazine": {"smoke": 3, "quick": 10, "full": 40, "paper": None},
     "wikipedia": {"smoke": 3, "quick": 5, "full": 24, "paper": None},
@@ -100,20 +109,28 @@ KEPT_OF_OTHERS: Final[dict[Preset, int | None]] = {
 """The same of a dataset of the user's."""
 
 
-def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, ChunkRankSettings]:
-    """The paper's six, in its order.
+PARTITION_OF: Final[dict[str, Partition]] = {
+    **{name: BASELINES[name].partition for name in BASELINE_NAMES},
+    CONTIGUOUS: "snapshots-contiguous",
+}
+
+
+def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]:
+    """Settings of contenders by name, in the order of `EVERY`.
 
     Args:
-        fused: which of `FAIR` to add.
+        names: which of `EVERY`; without any the paper's six.
         link: what rows travel over.
     """
-    found = {name: BASELINES[name] for name in BASELINE_NAMES}
-    found |= {name: LADDER[name] for name in LADDER_NAMES}
-    parts = {FUSED[name]: BASELINES[name].partition for name in BASELINE_NAMES}
-    parts[CONTIGUOUS] = "snapshots-contiguous"
-    found |= {name: replace(LADDER[EXACT], partition=parts[name]) for name in fused}
+    wanted = names or PAPER_NAMES
+    made = {name: replace(BASELINES[PSS], partition=part) for name, part in PARTITION_OF.items()}
+    made |= {
+        FUSED[name]: replace(LADDER[EXACT], partition=part) for name, part in PARTITION_OF.items()
+    }
+    made |= {name: LADDER[name] for name in LADDER_NAMES}
+    made |= {LABELS_ONCE[name]: replace(LADDER[name], chunks=AS_PRINTED) for name in LABELS_ONCE}
     wire = WIRE if link == "wire" else None
-    return {name: replace(settings, wire=wire) for name, settings in found.items()}
+    return {name: replace(made[name], wire=wire) for name in EVERY if name in wanted}
 
 
 def kept(dataset: str, preset: Preset) -> int | None:
@@ -228,7 +245,10 @@ def race(
     for number, job in enumerate(jobs):
         start = time.perf_counter()
         share = (begin + total_s - start) / (len(jobs) - number)
-        oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
+        compare = context.round == 1  # another process of the cell has compared its results
+        oracle = None
+        if compare:
+            oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
         turns = take_rank_turns(
             job.task,
             job.data,
@@ -239,6 +259,7 @@ def race(
             timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
             device=context.device,
             transport=transport,
+            compare=compare,
         )
         _keep(found, job, turns, oracle)
         said = describe(job.data)
@@ -260,12 +281,15 @@ def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
     return {**found.data, "dataset": ", ".join(names), "twin": twin}
 
 
-def _keep(found: Measurement, job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> None:
-    """Add what a race found to a row's observations, deviations and checks."""
-    found.deviation[job.key] = max(
-        oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
-    )
-    found.checks += summarised(_checks(job, turns, oracle))
+def _keep(
+    found: Measurement, job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle | None
+) -> None:
+    """Add what a race found to a row's observations, and where it compared, to its checks."""
+    if oracle is not None:
+        found.deviation[job.key] = max(
+            oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
+        )
+        found.checks += summarised(_checks(job, turns, oracle))
     for name, seconds in turns.seconds.items():
         observe = partial(found.observe, **job.dims, setting=name)
         for turn, s in enumerate(seconds):
@@ -357,18 +381,23 @@ def _sent(history: Sequence[StaleEpoch]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class RaceRecord:
-    """A race as its row keeps it.
+    """A race as the rows of its processes keep it.
 
     Attributes:
-        row: of the race. dataset, part, model: what was trained, as of a `RaceJob`.
+        rows: of its processes. dataset, part, model: what was trained, as of a `RaceJob`.
         names: contenders.
     """
 
-    row: Any
+    rows: tuple[Any, ...]
     dataset: str
     part: Mapping[str, Any]
     model: str
     names: tuple[str, ...]
+
+    @property
+    def row(self) -> Any:
+        """The row of its first process, which compared its results."""
+        return self.rows[0]
 
     @property
     def label(self) -> str:
@@ -381,14 +410,18 @@ class RaceRecord:
         return f"{self.label}/{self.model}"
 
     @cached_property
-    def _numbers(self) -> dict[tuple[str, str | None, str | None], list[Any]]:
-        """Numbers by metric, setting and phase; those of turns in their order."""
+    def _entries(self) -> dict[tuple[str, str | None, str | None], list[Table]]:
+        """Entries of each process by metric, setting and phase; those of turns in their order."""
         mine = {"dataset": self.dataset, **self.part, "model": self.model}.items()
-        found: dict[tuple[str, str | None, str | None], list[Any]] = {}
-        for one in self.row.observations:
-            if mine <= one.dims.items():
-                key = one.metric, one.dims.get("setting"), one.dims.get("phase")
-                found.setdefault(key, []).append(one.value)
+        found: dict[tuple[str, str | None, str | None], list[Table]] = {}
+        for row in self.rows:
+            of_row: dict[tuple[str, str | None, str | None], list[Entry]] = {}
+            for one in row.observations:
+                if mine <= one.dims.items():
+                    key = one.metric, one.dims.get("setting"), one.dims.get("phase")
+                    of_row.setdefault(key, []).append(Entry(row, one))
+            for key, entries in of_row.items():
+                found.setdefault(key, []).append(Table(entries))
         return found
 
     @property
@@ -410,21 +443,46 @@ class RaceRecord:
         """Model and dataset in words."""
         return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
 
+    @property
+    def processes(self) -> int:
+        """Processes that raced."""
+        return len(self.rows)
+
+    @property
+    def deviation(self) -> float | None:
+        """Largest deviation from the oracle among its processes that compared."""
+        gaps = [row.deviation[self.key] for row in self.rows if self.key in row.deviation]
+        return max(gaps, default=None)
+
     def turns(self, name: str) -> list[float]:
-        """Seconds of each turn's epoch, of the slowest rank."""
-        return self._numbers.get(("epoch_time", name, None), [])
+        """Seconds of each turn's epoch, of the slowest rank, process by process."""
+        return [
+            s for mine in self._entries.get(("epoch_time", name, None), []) for s in mine.values
+        ]
+
+    def seconds(self, name: str) -> list[float]:
+        """Median seconds of an epoch in each process."""
+        return [median(mine.values) for mine in self._entries.get(("epoch_time", name, None), [])]
 
     def epoch(self, name: str) -> float:
         """Median seconds of an epoch."""
         return median(self.turns(name))
 
     def number(self, metric: str, name: str | None = None, phase: str | None = None) -> Any:
-        """A number of a contender, or of the race; 0 if it is not there."""
-        return self._numbers.get((metric, name, phase), [0])[-1]
+        """A number of a contender, or of the race: the median of its processes, and of counts the
+        first, as they agree; 0 if it is not there."""
+        mine = self.each(metric, name, phase)
+        if not mine:
+            return 0
+        return mine[0] if all(value == mine[0] for value in mine) else median(mine)
+
+    def each(self, metric: str, name: str | None = None, phase: str | None = None) -> list[Any]:
+        """A number of a contender in each process."""
+        return [table[-1].value for table in self._entries.get((metric, name, phase), [])]
 
     def has(self, metric: str, name: str) -> bool:
         """Return True if a contender has such a number."""
-        return (metric, name, None) in self._numbers
+        return (metric, name, None) in self._entries
 
     def spent(self, phase: str, name: str) -> float:
         """Seconds of an epoch in a phase, mean over ranks."""
@@ -434,14 +492,46 @@ class RaceRecord:
         """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
         return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
 
+    def pairs(self, slow: str, fast: str) -> list[float]:
+        """Ratios of the times of two contenders: of each process, from its turns averaged, or of
+        each turn where one process ran."""
+        if self.processes > 1:
+            return [a / b for a, b in zip(self.seconds(slow), self.seconds(fast), strict=True)]
+        return [a / b for a, b in zip(self.turns(slow), self.turns(fast), strict=True)]
+
     def gain(self, slow: str, fast: str) -> Ratio:
-        """Speedup of one contender over another, turn by turn."""
-        found = ratio_of_turns(self.turns(slow), self.turns(fast), [self.row])
-        return replace(found, deviation=self.row.deviation.get(self.key))
+        """Speedup of one contender over another, process by process; of one process by turns."""
+        return ratio_over([(self, slow, fast)])
 
     def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
         """The contender with the shortest epoch."""
         return min((n for n in names if n in self.names), key=self.epoch)
+
+
+Pair = tuple[RaceRecord, str, str]
+"""(race, slow, fast): two contenders of a race."""
+
+
+def ratio_over(pairs: Sequence[Pair], *, arithmetic: bool = False) -> Ratio:
+    """Mean over pairs of how much faster the one is than the other, the geometric by default.
+
+    The mean is formed in each process first, so that ratios which share a time are resampled
+    together; the interval is that over processes. Where a race has a single process, it is that of
+    its turns, and says nothing of another process.
+
+    Raises:
+        InvalidInputError: no pair.
+    """
+    each = [one.pairs(slow, fast) for one, slow, fast in pairs]
+    shared = min(map(len, each), default=0)
+    join = fmean if arithmetic else geometric_mean
+    joined = [join([ratios[n] for ratios in each]) for n in range(shared)]
+    single = min((one.processes for one, *_ in pairs), default=1)
+    rows = {row.id: row for one, *_ in pairs for row in one.rows}
+    alone = single <= 1 and len(pairs) == 1
+    mean = ratio_of_values(joined, list(rows.values()), single, median=alone)
+    gaps = [one.deviation for one, *_ in pairs if one.deviation is not None]
+    return replace(mean, deviation=max(gaps, default=None))
 
 
 def dataset_title(dataset: str, twin: bool = False) -> str:
@@ -450,20 +540,24 @@ def dataset_title(dataset: str, twin: bool = False) -> str:
 
 
 def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecord]:
-    """All races of an experiment's rows, in the order of datasets and models; of several rounds the
-    last counts."""
-    found: dict[tuple[Any, ...], RaceRecord] = {}
+    """All races of an experiment's rows, in the order of datasets and models; the rounds of a cell
+    are processes of one race."""
+    found: dict[tuple[Any, ...], list[tuple[Any, tuple[str, ...]]]] = {}
     for row in rows_of(rows, experiment=experiment, **params):
         first = Table.of([row]).where("epoch_time", turn=0)
         for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
-            part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
             key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
-            names = tuple(one["setting"] for one in mine)
-            found[key] = RaceRecord(row, dataset, part, model, names)
+            found.setdefault(key, []).append((row, tuple(one["setting"] for one in mine)))
+    records = []
+    for (dataset, model, *where, _, _), each in found.items():
+        part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
+        names = tuple(name for name in each[0][1] if all(name in mine for _, mine in each))
+        mine = tuple({row.round: row for row, _ in each}.values())
+        records.append(RaceRecord(mine, dataset, part, model, names))
     order = {name: i for i, name in enumerate((*BY_NAME,))}
     models = {name: i for i, name in enumerate(MODEL_TITLES)}
     return sorted(
-        found.values(),
+        records,
         key=lambda r: (
             order.get(r.dataset, len(order)),
             r.label,

@@ -14,6 +14,9 @@ class RankGrid(Grid):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell(point, preset, unavailable=devices_lacking(point["ranks"], device))
+            # Contenders take turns inside a process, so that no process has a time of its own.
+            self.cell(
+                point, preset, turns=True, unavailable=devices_lacking(point["ranks"], device)
+            )
             for point in self.points(preset, device)
         ]

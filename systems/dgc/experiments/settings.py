@@ -6,9 +6,10 @@ their vertices is counted by the experiment `table1`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dgbench.lab.evidence import PapersGraphs
 from dgbench.lab.printed import expanded
@@ -73,6 +74,35 @@ HELD: Final = (
 """Real data held here, in the windows of their cards: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
+KIN: Final = {
+    "amazon": "amazon-magazine",
+    "epinions": "epinions-2011-ratings",
+    "stack": "sx-mathoverflow",
+}
+"""Held graphs of the site that a graph of the paper is of; of MovieLens none is held."""
+
+T = TypeVar("T")
+
+
+def standing_in(
+    dataset: str,
+    found: Sequence[T],
+    name: Callable[[T], str],
+    twin: Callable[[T], bool],
+    *,
+    any_graph: bool = False,
+) -> list[T]:
+    """Items found on one of the paper's graphs; else on the held graph of the same site; with
+    `any_graph` else on all real graphs; else on the twin, which decides what its rules allow."""
+    real = [one for one in found if not twin(one)]
+    for wanted in (dataset, KIN.get(dataset)):
+        if mine := [one for one in real if name(one) == wanted]:
+            return mine
+    if any_graph and real:
+        return real
+    return [one for one in found if name(one) == dataset]
+
+
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: ChunkedGraph(card.name, card.title, None, "", ONE, real=True)
 )

@@ -79,6 +79,8 @@ class StaleAblation(StaleTable):
         "paper": tuple((name,) for name in HELD_NAMES),
     }
 
+    seeds: ClassVar = {None: (1,)}
+
     def jobs(self, cell: Cell, preset: Preset) -> list[StaleJob]:
         models = ("tgcn_2layer",) if preset in ("smoke", "quick") else MODELS
         return [

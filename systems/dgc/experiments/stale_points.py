@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.lab.table import Table
+from dgbench.runtime.statistics import t_quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +108,65 @@ def mean(found: Sequence[StaleRunPoint]) -> Mean:
         saved_bytes=sum(p.saved_bytes for p in found) / n,
         runs=n,
         parts=tuple(found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OverSeeds:
+    """Runs of one graph, model and setting that differ in their seed.
+
+    Attributes:
+        dataset, model, setting: which runs. parts: the runs.
+        drop, low, high: points of accuracy lost, their mean and its 95 % interval: over seeds, or
+            of the test's own noise where one seed ran.
+        accuracy, saved_rows: means, a share and percent.
+    """
+
+    dataset: str
+    model: str
+    setting: str
+    parts: tuple[StaleRunPoint, ...]
+    drop: float
+    low: float
+    high: float
+    accuracy: float
+    saved_rows: float
+
+    @property
+    def side(self) -> int:
+        """1 where accuracy is lost beyond the noise, -1 where it is gained, else 0."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    @property
+    def base(self) -> float:
+        """Mean accuracy without stale aggregation."""
+        return self.accuracy + self.drop / 100
+
+
+def over_seeds(found: Sequence[StaleRunPoint]) -> list[OverSeeds]:
+    """Runs by graph, model and setting, in their order."""
+    cells: dict[tuple[str, str, str], list[StaleRunPoint]] = {}
+    for run in found:
+        cells.setdefault((run.dataset, run.model, run.setting), []).append(run)
+    return [_joined(tuple(runs)) for runs in cells.values()]
+
+
+def _joined(runs: tuple[StaleRunPoint, ...]) -> OverSeeds:
+    n, first = len(runs), runs[0]
+    drop = sum(run.drop for run in runs) / n
+    if n > 1:
+        spread = (sum((run.drop - drop) ** 2 for run in runs) / (n - 1)) ** 0.5
+        wide = t_quantile(n - 1, 0.95) * spread / n**0.5
+    else:
+        wide = 1.96 * first.noise
+    return OverSeeds(
+        dataset=first.dataset,
+        model=first.model,
+        setting=first.setting,
+        parts=runs,
+        drop=drop,
+        low=drop - wide,
+        high=drop + wide,
+        accuracy=sum(run.accuracy for run in runs) / n,
+        saved_rows=sum(run.saved_rows for run in runs) / n,
     )

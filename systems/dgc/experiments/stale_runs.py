@@ -113,6 +113,7 @@ class StaleJob:
         epochs: None takes the preset's.
         changes: epochs whose change of embeddings is kept, of the first run.
         lr: learning rate of Adam.
+        seed: of parameters and of what is held out.
         asked: ask one of the trainers after its last epoch, too.
     """
 
@@ -123,6 +124,7 @@ class StaleJob:
     epochs: int | None = None
     changes: tuple[int, ...] = ()
     lr: float = LEARNING_RATE
+    seed: int = 1
     asked: bool = False
 
     @property
@@ -142,6 +144,7 @@ class StaleJob:
             self.preset,
             snapshots=steps(self.dataset, self.preset),
             lr=self.lr,
+            seed=self.seed,
         )
 
 

@@ -13,13 +13,14 @@ from dgbench.systems.dgc.experiments.stale_base import (
     HELD_NAMES,
     LOST,
     SAVED,
+    SEEDED,
     TWIN_NAMES,
     StaleTable,
     missing_points,
     of_held,
     title,
 )
-from dgbench.systems.dgc.experiments.stale_points import mean, points
+from dgbench.systems.dgc.experiments.stale_points import mean, over_seeds, points
 
 THETAS = ("0.1D", "0.3D", "0.5D", "0.7D", "0.9D")
 _ALL = ("without", *THETAS)
@@ -50,10 +51,12 @@ class Table2(StaleTable):
     settings: ClassVar = {"smoke": ("without", "0.5D"), "quick": _ALL, "full": _ALL, "paper": _ALL}
     graphs: ClassVar = {
         "smoke": (("wikipedia",),),
-        "quick": (("email-eu-core", "wikipedia"), ("stack", "movie", "amazon", "epinions")),
+        "quick": (SEEDED, ("sx-mathoverflow", "amazon-magazine")),
         "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
         "paper": (*((name,) for name in HELD_NAMES), *((name,) for name in TWIN_NAMES)),
     }
+
+    seeded: ClassVar = {"quick": (SEEDED,)}
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -78,15 +81,15 @@ def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     runs = points(select(rows, experiment="table2"), where=lambda d, m, s: s in THETAS)
     for panel in (SAVED, LOST):
-        for p in runs:
+        for p in over_seeds(runs):
             found.append(
                 {
                     "panel": panel,
-                    "series": title(p) + (" (twin)" if p.twin else ""),
+                    "series": title(p.parts[0]) + (" (twin)" if p.parts[0].twin else ""),
                     "x": float(p.setting.removesuffix("D")),
                     "y": p.saved_rows if panel == SAVED else p.drop,
                     "counted": panel == SAVED,
-                    "row_ids": [p.row.id],
+                    "row_ids": [run.row.id for run in p.parts],
                 }
             )
     return found + missing_points(rows, "table2", SAVED)
