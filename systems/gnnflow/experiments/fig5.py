@@ -55,6 +55,7 @@ Laws = dict[tuple[Any, ...], float]
 class Fig5(Grid):
     paper = "gnnflow"
     name = "fig5"
+    sources: ClassVar[Any] = {"portion": "counted"}
     title = "Figure 5: which law accesses follow"
     device = "cpu"
     question = "Do accesses of nodes follow a power law, and those of edges an exponential one?"

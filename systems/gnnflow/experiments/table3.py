@@ -58,6 +58,7 @@ CHOSEN: Final = "unique memory"
 class Table3(Grid):
     paper = "gnnflow"
     name = "table3"
+    sources: ClassVar[Any] = {"portion": "counted"}
     title = "Table 3: edge features in the feature traffic"
     device = "cpu"
     question = "What share of the bytes that a batch fetches are features of edges?"
