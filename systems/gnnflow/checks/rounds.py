@@ -213,8 +213,9 @@ def rebuild_dominates(claim: Claim, rows: Rows) -> Finding:
     return finding(
         used,
         measured={
-            title: f"{min(by.values()):.1f} to {max(by.values()):.1f} %"
+            f"{MODEL_TITLES[model]} on {title}": f"{share:.1f} %"
             for title, by in shares.items()
+            for model, share in by.items()
         },
         holds=min(min(by.values()) for by in shares.values()) > 100 * MAIN_SHARE,
         reason=(

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final
 import torch
 
 from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.compare import observe_speedup
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Observation, Table, number, rows_of
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -112,10 +112,12 @@ class Table7(Grid):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        for row in last_rows(rows, BUILD):
-            words.append(f"building {build_gain(row).value:.1f}x as fast as METIS and rows")
+        built = rows_of_kind(rows, BUILD)
+        if built:
+            words.append(f"building {build_gain(built).value:.1f}x as fast as METIS and rows")
         for row in last_rows(rows, TRAIN):
-            gain = number(row, "speedup", baseline=DISTDGL)
+            mine = [r for r in rows_of_kind(rows, TRAIN) if r.params == row.params]
+            gain = ratio_of(Table.of(mine).where("speedup", baseline=DISTDGL)).value
             words.append(f"{MODEL_TITLES[row.params['model']]} trained {gain:.2f}x as fast")
         return f"On a twin of MAG, GNNFlow against DistDGL: {', '.join(words)}." if words else ""
 
@@ -292,6 +294,11 @@ def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:
     return found
 
 
+def rows_of_kind(rows: Rows, kind: str) -> list[Any]:
+    """All processes of a kind that ran."""
+    return rows_of(rows, experiment=NAME, kind=kind)
+
+
 def last_rows(rows: Rows, kind: str) -> list[Any]:
     """The last row of each graph and model of a kind that ran."""
     found = rows_of(rows, experiment=NAME, kind=kind)
@@ -303,14 +310,15 @@ def throughputs(row: Any) -> dict[str, float]:
     return Table.of([row]).where("throughput", clock="processor").numbers("setting")
 
 
-def build_times(row: Any) -> dict[str, float]:
-    """Processor seconds to partition and build by contender."""
-    return Table.of([row]).where("preparation_time", phase="build").numbers("setting")
+def build_times(rows: Rows) -> dict[str, float]:
+    """Processor seconds to partition and build by contender, mean over processes."""
+    found = Table.of(rows).where("preparation_time", phase="build").by("setting")
+    return {name: sum(table.values) / len(table) for name, table in found.items()}
 
 
-def build_gain(row: Any) -> Observation:
-    """Speedup of a row's build over DistDGL's, with its interval."""
-    return Table.of([row]).where("speedup", phase="build").one().of
+def build_gain(rows: Rows) -> Ratio:
+    """Speedup of a build over DistDGL's, pooled over processes."""
+    return ratio_of(Table.of(rows).where("speedup", phase="build"))
 
 
 def train_points(rows: Rows) -> list[dict[str, Any]]:
@@ -339,10 +347,10 @@ def build_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": name,
             "x": panel(row),
-            "y": build_times(row)[name],
+            "y": build_times([row])[name],
             "row_ids": [row.id],
         }
         for row in last_rows(rows, BUILD)
         for name in CONTENDERS
-        if name in build_times(row)
+        if name in build_times([row])
     ]
