@@ -42,6 +42,8 @@ HELD_BATCH = 1000
 CONSTRUCTED = "constructed"
 """No dataset: a graph on which every vertex gets one record per batch, and the hubs of Table 6."""
 MIB = float(1 << 20)
+SLOT, BLOCK = 20, 64
+"""Bytes of a slot and of a block that fit Table 6."""
 
 COLUMNS = {
     "average": "avg-list", "longest": "max-list", "edge MB": "edge-mb", "metadata MB": "meta-mb"
@@ -378,8 +380,8 @@ def table(row: Any) -> dict[str, dict[str, float]]:
         name: {
             "average": blocks[name] / vertices,
             "longest": longest[name],
-            "edge MB": slots[name] * 20 / MIB,
-            "metadata MB": blocks[name] * 64 / MIB,
+            "edge MB": slots[name] * SLOT / MIB,
+            "metadata MB": blocks[name] * BLOCK / MIB,
         }
         for name in LAYOUTS
     }
