@@ -17,7 +17,7 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     cells_of,
     difference,
     observe_series,
-    pooled,
+    over_seeds,
     series,
     task_of,
 )
@@ -30,9 +30,9 @@ MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final[dict[Preset, StreamLimits]] = {
     "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
+    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
     "full": StreamLimits(
-        ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
+        ("wikipedia", "college-msg", "enron"), 5, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),
     "paper": StreamLimits(
         ("wikipedia", "college-msg", "enron"),
@@ -135,8 +135,20 @@ def runs(rows: Sequence[Any], model: str) -> list[Any]:
 
 
 def gain(rows: Sequence[Any], few: int, many: int) -> PairedDifference:
-    """Points that `many` epochs have over `few`, paired by round."""
-    return pooled([difference(_series(row, many), _series(row, few)) for row in rows])
+    """Points that `many` epochs have over `few`, by seed."""
+    return over_seeds(rows, [difference(_series(r, many), _series(r, few)) for r in rows])
+
+
+def shrinking(rows: Sequence[Any]) -> PairedDifference:
+    """Points by which the gain from one epoch to two is above that from three to four, by seed."""
+    return over_seeds(
+        rows,
+        [
+            difference(_series(row, 2), _series(row, 1))
+            - difference(_series(row, 4), _series(row, 3))
+            for row in rows
+        ],
+    )
 
 
 def _series(row: Any, epochs: int) -> list[float]:

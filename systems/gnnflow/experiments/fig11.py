@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.charts import chart, failed, failures, sweep
+from dgbench.lab.compare import Ratio
 from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.statistics import pooled_ratio
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.registry import get_system
@@ -17,7 +20,7 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     cells_of,
     difference,
     observe_series,
-    pooled,
+    over_seeds,
     series,
     task_of,
 )
@@ -34,9 +37,9 @@ PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
 """Rounds between two retrainings of TGL, of 100."""
 SIZES: Final[dict[Preset, StreamLimits]] = {
     "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
+    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 4800, "tgat": 1120}, 16, 3, 32, 5, 1),
     "full": StreamLimits(
-        ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
+        ("wikipedia", "college-msg", "enron"), 5, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
     ),
     "paper": StreamLimits(
         ("wikipedia", "college-msg", "enron"),
@@ -182,14 +185,22 @@ def runs(rows: Sequence[Any], model: str) -> list[Any]:
 
 
 def lead(rows: Sequence[Any], first: str, second: str) -> PairedDifference:
-    """Points that one contender has over another, mean over rounds and rows."""
-    return pooled([difference(series(r, setting=first), series(r, setting=second)) for r in rows])
+    """Points that one contender has over another, mean over rounds, by seed."""
+    return over_seeds(
+        rows, [difference(series(r, setting=first), series(r, setting=second)) for r in rows]
+    )
 
 
-def budgets(row: Any) -> tuple[list[float], list[float]]:
-    """Seconds of TGL's retrainings, and of GNNFlow's on the rounds that each of these covers."""
-    found = Table.of([row]).where("round_time")
-    return found.where(setting=SELDOM).values, found.where(setting=OFTEN).values
+def budgets(rows: Sequence[Any]) -> Ratio:
+    """Seconds of TGL's retrainings over GNNFlow's on the rounds that these cover, by process."""
+    spent = [
+        [sum(Table.of([row]).where("round_time", setting=name).values) for row in rows]
+        for name in (SELDOM, OFTEN)
+    ]
+    found = pooled_ratio([(spent[0], spent[1])])
+    return Ratio(
+        found.value, found.low, found.high, found.n, [row.id for row in rows], processes=len(rows)
+    )
 
 
 def gaps(row: Any) -> list[float]:
@@ -198,18 +209,33 @@ def gaps(row: Any) -> list[float]:
     return [100 * (a - b) for a, b in pairs]
 
 
-def jumps(row: Any) -> list[float]:
-    """Points of its lag behind GNNFlow that TGL makes up at each retraining.
+def jumps(rows: Sequence[Any]) -> PairedDifference:
+    """Points of its lag behind GNNFlow that TGL makes up at a retraining, mean of all, by seed.
 
     Against GNNFlow's own curve, as rounds are not equally hard; means over up to three rounds
     before and after.
     """
+    return over_seeds(rows, [_mean_jump(row) for row in rows])
+
+
+def _mean_jump(row: Any) -> float:
     behind, spacing = gaps(row), number(row, "rounds", of="between retrainings")
     found = []
     for at in range(spacing, len(behind), spacing):  # the first round scored by a new model
         before, after = behind[max(0, at - 3) : at], behind[at : at + 3]
         found.append(sum(before) / len(before) - sum(after) / len(after))
-    return found
+    return sum(found) / len(found) if found else math.nan
+
+
+def by_round(rows: Sequence[Any]) -> list[PairedDifference]:
+    """Points that GNNFlow's schedule has over TGL's in each round, by seed.
+
+    Intervals are those of all rounds together: each of n rounds at 1 - 0.05/n.
+    """
+    every = [gaps(row) for row in rows]
+    count = min(map(len, every))
+    level = 1 - 0.05 / count
+    return [over_seeds(rows, [gap[k] for gap in every], level) for k in range(count)]
 
 
 def curve_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
