@@ -55,10 +55,10 @@ PAPERS: Final = ("list", "uniform")
 PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
 """Pairs of layouts: the paper finds the first faster than the second."""
-TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
+TURNS: Final = {"smoke": 2, "quick": 6, "full": 15, "paper": 31}
 MAX_ROUNDS: Final = 201
 """Turns at most."""
-BUDGET_S: Final = {"smoke": 0.0, "quick": 0.2, "full": 2.0, "paper": 10.0}
+BUDGET_S: Final = {"smoke": 0.0, "quick": 0.05, "full": 2.0, "paper": 10.0}
 """Seconds of turns for each way to sample."""
 VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "paper": 200_000_000}
 """Blocks of an adjacency list that the roots of a call may have in all; fewer roots if they do."""
