@@ -104,7 +104,7 @@ def stream_checks(
     for name, stream in streams.items():
         if name in replays:
             found += replays[name].checks(name, outcomes[name])
-        # One that never trains takes no step, and Adam's first follows the signs of gradients alone.
+        # One that never trains takes no step: Adam's first follows signs of gradients alone.
         if stream.every is not None:
             found += oracle.checks(name, stream.trainer)
     return found
