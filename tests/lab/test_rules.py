@@ -40,8 +40,6 @@ RATIOS = {
     "systems/esdg/experiments/ablation.py": "TO GO: a ratio of turns",
     "systems/esdg/experiments/fig5.py": "TO GO: a ratio of turns",
     "systems/esdg/experiments/fig7.py": "TO GO: a ratio of turns",
-    "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
-    "systems/gnnflow/experiments/table7.py": "TO GO: a ratio of turns",
     "systems/pipad/findings/training.py": "TO GO: an interval of a median",
     "systems/pipad/experiments/tuning.py": "TO GO: a ratio of turns",
 }

@@ -233,6 +233,8 @@ def equal_budget(claim: Claim, rows: Rows) -> Finding:
     sides = []
     for model, mine in found.items():
         ratio = fig11.budgets(mine)
+        if ratio is None:
+            return missing("no retraining of TGL was timed in this run")
         low, high = (end if end is not None else ratio.value for end in (ratio.low, ratio.high))
         spacing, rounds = (number(mine[0], "rounds", of=of) for of in ("between retrainings", None))
         said[MODEL_TITLES[model]] = (

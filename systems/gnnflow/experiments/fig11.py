@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.charts import chart, failed, failures, sweep
-from dgbench.lab.compare import Ratio
+from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.registry import get_system
@@ -125,6 +124,7 @@ class Fig11(Experiment):
             for name in list(how) if turn % 2 == 0 else reversed(how):
                 found[name].append(streams[name].play())
         told = Measurement(data=data.describe())
+        whole = {}
         for name, outcomes in found.items():
             observe_series(told, [one.ap for one in outcomes], setting=name)
             # Rounds without training cost TGL a rebuild to be scored; that is not counted.
@@ -132,9 +132,9 @@ class Fig11(Experiment):
             for k, seconds in enumerate(spent):
                 told.observe("operation_time", seconds, setting=name, round=k)
             if name in (OFTEN, SELDOM):
-                for turn in range(len(spent) // spacing):
-                    seconds = sum(spent[turn * spacing : (turn + 1) * spacing])
-                    told.observe("round_time", seconds, setting=name, turn=turn)
+                whole[name] = sum(spent[: len(spent) // spacing * spacing])
+        which = {"setting": OFTEN, "baseline": SELDOM}
+        told.observe("speedup", whole[SELDOM] / whole[OFTEN], **which)
         last = {name: outcomes[-1] for name, outcomes in found.items()}
         told.checks = stream_checks(task, data, streams, replays, last)
         for stream in streams.values():
@@ -191,16 +191,9 @@ def lead(rows: Sequence[Any], first: str, second: str) -> PairedDifference:
     )
 
 
-def budgets(rows: Sequence[Any]) -> Ratio:
+def budgets(rows: Sequence[Any]) -> Ratio | None:
     """Seconds of TGL's retrainings over GNNFlow's on the rounds that these cover, by process."""
-    spent = [
-        [sum(Table.of([row]).where("round_time", setting=name).values) for row in rows]
-        for name in (SELDOM, OFTEN)
-    ]
-    found = pooled_ratio([(spent[0], spent[1])])
-    return Ratio(
-        found.value, found.low, found.high, found.n, [row.id for row in rows], processes=len(rows)
-    )
+    return ratio_of(Table.of(rows).where("speedup", setting=OFTEN, baseline=SELDOM))
 
 
 def gaps(row: Any) -> list[float]:

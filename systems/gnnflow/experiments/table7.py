@@ -14,7 +14,6 @@ from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -182,9 +181,7 @@ def _build(preset: Preset) -> Measurement:
             if name == OURS:
                 found.observe("throughput", len(events) / whole, of="edges")
     slow, fast = ([sum(both) for both in seconds[name]] for name in (DISTDGL, OURS))
-    ratio = paired_ratio(slow, fast)
-    which = {"setting": OURS, "baseline": DISTDGL, "phase": "build"}
-    found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, **which)
+    observe_speedup(found, slow, fast, setting=OURS, baseline=DISTDGL, phase="build")
     for name, (owners, parts) in built.items():
         found.checks += parts_checks(name, owners, parts, events, undirected=graph.undirected)
     found.observe("events", len(events))
