@@ -36,7 +36,7 @@ PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
 """Rounds between two retrainings of TGL, of 100."""
 SIZES: Final[dict[Preset, StreamLimits]] = {
     "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 4800, "tgat": 1120}, 16, 3, 32, 5, 1),
+    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 4800, "tgat": 960}, 16, 3, 32, 5, 1),
     "full": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 5, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
     ),

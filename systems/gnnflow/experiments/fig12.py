@@ -55,7 +55,7 @@ PAPERS: Final = ("list", "uniform")
 PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
 """Pairs of layouts: the paper finds the first faster than the second."""
-TURNS: Final = {"smoke": 2, "quick": 6, "full": 15, "paper": 31}
+TURNS: Final = {"smoke": 2, "quick": 5, "full": 15, "paper": 31}
 MAX_ROUNDS: Final = 201
 """Turns at most."""
 BUDGET_S: Final = {"smoke": 0.0, "quick": 0.05, "full": 2.0, "paper": 10.0}
