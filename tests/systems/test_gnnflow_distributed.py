@@ -245,8 +245,9 @@ def test_a_projected_lead_has_to_exceed_the_floor_of_its_rates(lead: float, agre
 
 def test_an_upper_end_decides_no_throughput() -> None:
     params = {"kind": "train", "dataset": "ldbc"}
-    for rate, agreement in ((1e6, "undecided"), (3e5, "opposite")):
-        told = by("projected_throughput", "scaled_by", {"bandwidth": rate, "arithmetic": rate})
+    for rate, agreement in ((1e6, "undecided"), (4e5, "value"), (1e5, "opposite")):
+        ends = {"bandwidth": rate, "arithmetic": 2 * rate}
+        told = by("projected_throughput", "scaled_by", ends)
         told.append(observation("throughput", 1e4))
         assert judged("s64-ldbc-throughput", [row("large", params, told)])[1].agreement == agreement
 

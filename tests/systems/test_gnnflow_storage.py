@@ -223,6 +223,12 @@ def test_snapshots_are_needed_where_time_moves_on(claims):
     assert judged("s22-tegra-snapshots", [row, other])[1].glyph == "X"
 
 
+def test_a_list_that_is_sorted_again_contradicts(rows):
+    assert judged("s41-append-no-resort", rows)[1].glyph == "R"
+    merged = changed(rows[0], "vertices", 3, of="merged")
+    assert judged("s41-append-no-resort", [merged, *rows[1:]])[1].glyph == "X"
+
+
 def test_a_broken_bound_and_an_order_of_magnitude_are_no_directions(claims, rows):
     extra = check(claims, "s62-extra-edge-memory", rows)
     assert max(extra.measured.values()) > 5

@@ -75,8 +75,8 @@ class Fig12(Grid):
     reading = (
         "The paper names neither model nor rule of sampling here. Recent neighbours stand in the "
         "newest blocks, so that lists hardly matter; uniform ones over the whole past need the "
-        "whole list. Both are measured, and the claims are held against the uniform ones along "
-        "the list, which is the paper's Algorithm 1. Our search over fences is shown beside it. "
+        "whole list. Both are measured along the list, which is the paper's Algorithm 1, and the "
+        "claims are judged under both. Our search over fences is shown beside it. "
         "Roots are both ends of the newest edges and as many random vertices; one thread on a "
         "CPU, where a long list delays its own root but no others. Batches, thresholds and sizes "
         "shrink with the root of a twin's scale, as its degrees do."

@@ -52,7 +52,7 @@ READINGS: Final = {
     "requests memory": "every sample, with memory",
 }
 CHOSEN: Final = "unique memory"
-"""The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
+"""The reading that is told: rows are moved once a batch, and the text counts memories."""
 
 
 class Table3(Grid):
