@@ -60,7 +60,7 @@ def changed(one: Row, metric: str, value: float, **dims: Any) -> Row:
 
 
 def judged(name: str, rows: list[Row], floor: float = 0.0) -> tuple[Finding, Verdict]:
-    """What a claim's check finds in rows, and the verdict under the conditions of these.
+    """Finding of a claim's check in rows, and the verdict under the conditions of these.
 
     Args:
         name: of the claim, with the paper's name before it or without. floor: noise floor.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 READING: Final = (
     "GDELT is not held and a twin may decide no accuracy: real graphs stand in. Their features are "
     "drawn, so ids and times are all that a model can learn from. Learning rate 1e-3 where streams "
-    "are cut short. A round is an equal share of the events after the first 30 %. Intervals are over "
-    "seeds, each with one mean over its rounds."
+    "are cut short. A round is an equal share of the events after the first 30 %. Intervals are "
+    "over seeds, each with one mean over its rounds."
 )
 
 
