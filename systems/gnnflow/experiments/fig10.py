@@ -30,7 +30,7 @@ MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final[dict[Preset, StreamLimits]] = {
     "smoke": StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
+    "quick": StreamLimits(("wikipedia",), 5, {"tgn": 1600, "tgat": 800}, 8, 3, 32, 5, 1),
     "full": StreamLimits(
         ("wikipedia", "college-msg", "enron"), 5, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),
