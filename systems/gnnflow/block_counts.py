@@ -6,14 +6,6 @@ import numpy as np
 
 from dgbench.kernels_cuda.temporal_store import BlockPolicy
 
-DESCRIBED_BLOCK = np.dtype(
-    [
-        ("capacity", "u8"), ("size", "u8"), ("t_min", "f4"), ("t_max", "f4"), ("ids", "u8"),
-        ("eids", "u8"), ("times", "u8"), ("validity", "u8"), ("prev", "u8"), ("next", "u8"),
-    ]
-)  # fmt: skip
-"""Fields of a block in section 4.1: sizes, range of times, four arrays, two links."""
-
 
 class BlockCounts:
     """Lists of every vertex after any number of batches, as `TemporalStore` would hold them.

@@ -196,7 +196,7 @@ def test_ratios_over_one_denominator_cover_the_truth_only_together():
 
 
 def test_processes_cover_the_truth_and_their_turns_do_not():
-    """Where blocks lie in memory is settled once a process: turns of one tell a gain too sharply."""
+    """Where blocks lie in memory is settled once a process, so that turns of one are too sharp."""
     rng = np.random.default_rng(11)
     trials = 600
     over_processes = over_turns = 0

@@ -33,7 +33,6 @@ PATTERNS = {
 """Modules that match patterns, and what in."""
 RATIOS = {
     "lab/compare.py": "the place",
-    "systems/gnnflow/checks/accuracy.py": "TO GO: a mean of differences over rounds",
 }
 """Modules that form ratios with intervals."""
 SPLITS = {

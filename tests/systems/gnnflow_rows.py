@@ -7,9 +7,14 @@ from typing import Any
 
 from msgspec import structs
 
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import Verdict, decide
 from dgbench.harness.store.row import Row
+from dgbench.lab.evidence import conditions
+from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation, Table, observation
-from dgbench.systems.base import Measurement
+from dgbench.systems.base import Finding, Measurement, get_paper
 
 
 def row(
@@ -52,3 +57,23 @@ def changed(one: Row, metric: str, value: float, **dims: Any) -> Row:
         structs.replace(o, value=value) if id(o) in matching else o for o in one.observations
     ]
     return structs.replace(one, observed=observed)
+
+
+def judged(name: str, rows: list[Row], floor: float = 0.0) -> tuple[Finding, Verdict]:
+    """Finding of a claim's check in rows, and the verdict under the conditions of these.
+
+    Args:
+        name: of the claim, with the paper's name before it or without. floor: noise floor.
+    """
+    paper = get_paper("gnnflow")
+    full = name if name.startswith("gnnflow-") else f"gnnflow-{name}"
+    claim = next(one for one in load_ledger(paper.ledger) if one.id == full)
+    with judging(floor) as context:
+        found = paper.checks[full](claim, rows)
+    if found.readings:
+        where = {
+            k: conditions(one, rows, context.reads, paper) for k, one in found.readings.items()
+        }
+    else:
+        where = conditions(found, rows, context.reads, paper)
+    return found, decide(claim, found, where, floor=floor, twin_rule=twin_rule(full))

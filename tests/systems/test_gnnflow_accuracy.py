@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from gnnflow_rows import judged
 from gnnflow_rows import row as row_of
 from paper_rows import answered_by
 from stream_tiny import tiny_events, tiny_stream, tiny_task
@@ -20,10 +21,9 @@ from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import accuracy as checks
 from dgbench.systems.gnnflow.experiments import accuracy, fig10, fig11
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
-    PairedDifference,
     difference,
     observe_series,
-    pooled,
+    over_seeds,
     series,
 )
 from dgbench.systems.gnnflow.system import GnnflowSystem
@@ -74,9 +74,9 @@ def test_smoke_cells_run_and_answer(kind, tiny_wikipedia) -> None:
         points = figure.points(rows)
         assert points
         assert all(math.isfinite(point["y"]) for point in points)
-    for name, check in CHECKS.items():
+    for name in CHECKS:
         if name in experiment.claims:
-            assert check(None, rows).measured is not None
+            assert judged(name, rows)[0].measured is not None
 
 
 @pytest.mark.parametrize("kind", EXPERIMENTS)
@@ -111,16 +111,26 @@ def test_a_path_that_parts_from_the_reference_fails(tiny_wikipedia, monkeypatch)
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def test_differences_have_intervals_of_their_pairs() -> None:
-    found = difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5])
-    assert found.value == pytest.approx(20)
+def seed_row(dataset="wikipedia", seed=1):
+    return row_of("x", {"dataset": dataset, "seed": seed})
+
+
+def test_differences_have_intervals_of_their_seeds() -> None:
+    assert difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5]) == pytest.approx(20)
+    rows = [seed_row(seed=seed) for seed in (1, 2, 3)]
+    found = over_seeds(rows, [10.0, 20.0, 30.0])
+    assert (found.value, found.n, found.side) == (20, 3, 0)
     assert found.error == pytest.approx(10 / 3**0.5)
     assert found.high - found.value == pytest.approx(4.3027 * found.error, rel=1e-4)
-    assert found.side == 0
-    assert difference([0.6], [0.5]).side == 0
-    assert difference([0.6, 0.61, 0.6], [0.5, 0.5, 0.5]).side == 1
-    both = pooled([PairedDifference(2.0, 3.0, 5), PairedDifference(4.0, 4.0, 7)])
-    assert (both.value, both.error, both.n) == (3.0, 2.5, 11)
+    assert over_seeds(rows[:1], [10.0]).side == 0  # rounds of one seed are no sample of seeds
+    assert over_seeds(rows, [10.0, 11.0, 10.0]).side == 1
+    assert over_seeds(rows, [-10.0, -11.0, -10.0]).side == -1
+    wide = over_seeds(rows, [10.0, 20.0, 30.0], 0.99)
+    assert wide.low < found.low
+    other = [seed_row("enron", seed) for seed in (1, 2)]
+    both = over_seeds([*rows, *other], [1.0, 2.0, 3.0, 5.0, 7.0])
+    assert (both.value, both.n) == (4.0, 2)
+    assert both.error == pytest.approx((1 / 3 + 1.0) ** 0.5 / 2)
     made = Measurement()
     observe_series(made, [0.25, 0.5], setting="a b")
     observe_series(made, [1.0], setting="a")
@@ -134,37 +144,41 @@ def test_differences_have_intervals_of_their_pairs() -> None:
 WAVE = [0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01, 0.0]
 
 
-def epochs_row(model, means, times=(1.0, 2.0, 3.0, 4.0), noise=0.01):
+def epochs_row(model, means, times=(1.0, 2.0, 3.0, 4.0), noise=0.01, seed=1):
     made = Measurement()
     for epochs, mean, seconds in zip(fig10.EPOCHS, means, times, strict=True):
-        bumps = [w + noise * math.sin(5 * i * epochs) for i, w in enumerate(WAVE)]
+        shift = noise * math.sin(5 * seed * epochs)
+        bumps = [w + shift for w in WAVE]
         observe_series(made, [mean + bump for bump in bumps], epochs_per_round=epochs)
         made.observe("round_time", seconds, epochs_per_round=epochs)
     made.observe("rounds", 8)
-    params = {"dataset": "wikipedia", "model": model, "seed": 1}
-    return row_of("fig10", params, made, id=f"row{model}")
+    params = {"dataset": "wikipedia", "model": model, "seed": seed}
+    return row_of("fig10", params, made, id=f"row{model}{seed}")
 
 
-def schedule_row(model, gaps, every=4, replay=(0.0, 0.0), budget=1.0):
+def schedule_row(model, gaps, every=4, replay=(0.0, 0.0), budget=1.0, noise=0.0, seed=1):
     often = [0.9 + w for w in WAVE]
     made = Measurement()
     curves = {
         fig11.OFTEN: often,
-        fig11.SELDOM: [a - gap for a, gap in zip(often, gaps, strict=True)],
+        fig11.SELDOM: [
+            a - gap - noise * math.sin(5 * seed + 3 * k * seed)
+            for k, (a, gap) in enumerate(zip(often, gaps, strict=True))
+        ],
         fig11.NEVER: [a - 0.05 for a in often],
     }
     for ratio, more in zip(fig11.RATIOS, replay, strict=True):
-        curves[fig11.replayed(ratio)] = [a + more + w / 9 for a, w in zip(often, WAVE, strict=True)]
+        shift = 0.002 * (-1) ** seed * ratio
+        curves[fig11.replayed(ratio)] = [a + more + shift for a in often]
     for setting, curve in curves.items():
         observe_series(made, curve, setting=setting)
-    for turn in range(2):
-        made.observe("round_time", 1.0, setting=fig11.OFTEN, turn=turn)
-        made.observe("round_time", budget * (1 + 0.001 * turn), setting=fig11.SELDOM, turn=turn)
+    which = {"setting": fig11.OFTEN, "baseline": fig11.SELDOM}
+    made.observe("speedup", budget * (1 + 0.001 * seed), **which)
     made.observe("rounds", 8)
     made.observe("rounds", every, of="between retrainings")
     made.observe("events", 100, of="round")
-    params = {"dataset": "wikipedia", "model": model, "seed": 1}
-    return row_of("fig11", params, made, id=f"row{model}")
+    params = {"dataset": "wikipedia", "model": model, "seed": seed}
+    return row_of("fig11", params, made, id=f"row{model}{seed}")
 
 
 def test_rounds_are_curves_and_leads_are_means() -> None:
@@ -182,73 +196,84 @@ def test_rounds_are_curves_and_leads_are_means() -> None:
     assert ahead == pytest.approx([5.0] * 8)
 
 
-def run(name, rows):
-    return CHECKS[f"gnnflow-{name}"](None, rows)
+SEEDS = range(1, 6)
 
 
-def both(make, *args, **kwargs):
-    return [make(model, *args, **kwargs) for model in ("tgn", "tgat")]
+def both(make, *args, seeds=SEEDS, **kwargs):
+    return [make(model, *args, seed=seed, **kwargs) for model in ("tgn", "tgat") for seed in seeds]
 
 
 @pytest.mark.parametrize(
-    ("name", "means", "noise", "holds", "undecided"),
+    ("name", "means", "noise", "agreement"),
     [
-        ("fig10-diminishing", (0.80, 0.84, 0.86, 0.865), 0.001, True, False),
-        ("fig10-diminishing", (0.80, 0.81, 0.83, 0.90), 0.001, False, False),
-        ("fig10-diminishing", (0.80, 0.80, 0.80, 0.80), 0.02, True, True),
-        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.84), 0.001, True, False),
-        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.88), 0.001, False, False),
-        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.86), 0.02, False, True),
-        ("fig10-sweet-spot", (0.80, 0.84, 0.86, 0.85), 0.001, True, False),
-        ("fig10-sweet-spot", (0.86, 0.84, 0.83, 0.90), 0.001, False, False),
-        ("fig10-sweet-spot", (0.86, 0.86, 0.86, 0.86), 0.02, False, True),
-        ("s1-epochs-per-round", (0.80, 0.84, 0.86, 0.84), 0.001, True, False),
-        ("s1-epochs-per-round", (0.86, 0.84, 0.82, 0.80), 0.001, False, False),
-        ("s1-epochs-per-round", (0.86, 0.86, 0.86, 0.86), 0.02, None, True),
+        ("fig10-diminishing", (0.80, 0.84, 0.86, 0.865), 0.001, "value"),
+        ("fig10-diminishing", (0.80, 0.81, 0.83, 0.90), 0.001, "opposite"),
+        ("fig10-diminishing", (0.80, 0.80, 0.80, 0.80), 0.02, "undecided"),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.84), 0.001, "value"),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.88), 0.001, "opposite"),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.86), 0.02, "undecided"),
+        ("fig10-sweet-spot", (0.80, 0.84, 0.86, 0.85), 0.001, "value"),
+        ("fig10-sweet-spot", (0.86, 0.84, 0.83, 0.90), 0.001, "opposite"),
+        ("fig10-sweet-spot", (0.86, 0.86, 0.86, 0.86), 0.02, "undecided"),
+        ("s1-epochs-per-round", (0.80, 0.84, 0.86, 0.84), 0.001, "value"),
+        ("s1-epochs-per-round", (0.86, 0.84, 0.82, 0.80), 0.001, "opposite"),
+        ("s1-epochs-per-round", (0.80, 0.82, 0.84, 0.86), 0.001, "opposite"),
+        ("s1-epochs-per-round", (0.86, 0.86, 0.86, 0.86), 0.02, "undecided"),
     ],
 )
-def test_checks_on_epochs(name, means, noise, holds, undecided) -> None:
-    found = run(name, both(epochs_row, means, noise=noise))
-    assert found.undecided is undecided
-    assert holds is None or found.holds is holds
-    assert found.evidence == "analogue"
-    assert found.rows == ["rowtgn", "rowtgat"]
+def test_checks_on_epochs(name, means, noise, agreement) -> None:
+    found, verdict = judged(name, both(epochs_row, means, noise=noise))
+    assert verdict.agreement == agreement
+    # A practice that names no graph is decided on any; GDELT's curves are not.
+    assert verdict.strength == ("strong" if name.startswith("s1") else "weak")
+    assert len(found.rows) == 2 * len(SEEDS)
+    one = judged(name, both(epochs_row, means, noise=noise, seeds=[1]))[1]
+    assert one.agreement == "undecided"
 
 
 def test_more_epochs_that_cost_nothing_are_not_the_trend() -> None:
     rows = both(epochs_row, (0.80, 0.84, 0.86, 0.865), (1.0, 1.1, 1.2, 1.3), noise=0.001)
-    assert run("fig10-diminishing", rows).holds is False
+    assert judged("fig10-diminishing", rows)[1].agreement == "opposite"
 
 
 GAPS = [0.02, 0.03, 0.04, 0.05, 0.01, 0.02, 0.03, 0.03]
 
 
+def agreements(rows) -> dict[str, str]:
+    names = ("fig11-accuracy-gap", "fig11-always-ahead", "fig11-replay", "fig11-tgl-jump",
+             "s61-equal-budget")  # fmt: skip
+    return {name: judged(name, rows)[1].agreement for name in names}
+
+
 def test_checks_on_schedules() -> None:
-    rows = both(schedule_row, GAPS, replay=(0.01, 0.02))
-    assert run("fig11-accuracy-gap", rows).direction is True
-    assert "up to 5.0" in run("fig11-accuracy-gap", rows).measured["TGN"]
-    assert run("fig11-always-ahead", rows).holds is True
-    assert run("fig11-replay", rows).holds is True
-    assert run("fig11-tgl-jump", rows).holds is True
-    assert run("fig11-no-retrain", rows).holds is True
-    assert run("s61-equal-budget", rows).holds is True
+    rows = both(schedule_row, GAPS, replay=(0.01, 0.02), noise=0.002)
+    assert agreements(rows) == {
+        "fig11-accuracy-gap": "direction", "fig11-always-ahead": "value", "fig11-replay": "value",
+        "fig11-tgl-jump": "value", "s61-equal-budget": "value",
+    }  # fmt: skip
+    assert "up to 5.0" in judged("fig11-accuracy-gap", rows)[0].measured["TGN"]
 
-    rows = both(schedule_row, [-gap for gap in GAPS], replay=(-0.01, -0.02), budget=2.0)
-    assert run("fig11-accuracy-gap", rows).direction is False
-    assert not run("fig11-accuracy-gap", rows).undecided
-    assert run("fig11-replay", rows).holds is False
-    assert run("fig11-tgl-jump", rows).holds is False
-    assert run("s61-equal-budget", rows).holds is False
-    assert not run("s61-equal-budget", rows).undecided
+    gaps = [-gap for gap in GAPS]
+    rows = both(schedule_row, gaps, replay=(-0.01, -0.02), budget=2.0, noise=0.002)
+    assert set(agreements(rows).values()) == {"opposite"}
 
-    swings = [0.01, -0.01] * 4
-    rows = both(schedule_row, swings)
-    for name in ("fig11-accuracy-gap", "fig11-always-ahead"):
-        assert run(name, rows).undecided, name
-    assert run("fig11-replay", rows).undecided
-    behind = run("fig11-always-ahead", both(schedule_row, [0.01] * 7 + [-0.2]))
-    assert behind.holds is False
-    assert not behind.undecided
+    rows = both(schedule_row, [0.0] * 8, noise=0.02)
+    found = agreements(rows)
+    assert found.pop("s61-equal-budget") == "value"
+    assert set(found.values()) == {"undecided"}
+    single = agreements(both(schedule_row, GAPS, seeds=[1]))
+    assert set(single.values()) == {"undecided"}
+
+
+def test_one_round_that_is_clearly_behind_is_behind() -> None:
+    rows = both(schedule_row, [0.01] * 7 + [-0.2], noise=0.001)
+    assert judged("fig11-always-ahead", rows)[1].agreement == "opposite"
+
+
+def test_a_curve_for_reference_is_a_setting() -> None:
+    found, verdict = judged("fig11-no-retrain", both(schedule_row, GAPS))
+    assert verdict.glyph == "="
+    assert "+5.00" in found.measured["TGN"]
 
 
 def test_every_claim_has_a_check_that_says_what_it_needs() -> None:

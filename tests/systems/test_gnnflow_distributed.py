@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from gnnflow_rows import by, number, row
+from gnnflow_rows import by, changed, judged, number, row
 from paper_rows import answered_by
 
 from dgbench.datasets.events import EventStream
@@ -113,7 +113,7 @@ def test_mag_is_too_large_in_single_precision_alone() -> None:
     claim = "gnnflow-s64-mag-too-large"
     said = CHECKS[claim](ledger()[claim], [row("large", cell.params, found)])
     assert said.holds
-    assert said.evidence == "counted"
+    assert judged(claim, [row("large", cell.params, found)])[1].glyph == "="
     assert "213 GB would fit" in said.reason
 
 
@@ -134,12 +134,14 @@ def test_partitions_are_counted_and_judged(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(rows) == 2
     for claim in ("gnnflow-s44-hash-balance", "gnnflow-s44-edge-cut-preferred",
                   "gnnflow-s44-sampling-cv"):  # fmt: skip
-        said = CHECKS[claim](ledger()[claim], rows)
-        assert said.measured
-        assert said.rows
-    cut = CHECKS["gnnflow-s44-edge-cut-preferred"](ledger()["gnnflow-s44-edge-cut-preferred"], rows)
+        verdict = judged(claim, rows)[1]
+        assert verdict.measured
+        assert verdict.rows
+    cut, verdict = judged("s44-edge-cut-preferred", rows)
     assert cut.holds
-    assert cut.evidence == "counted"
+    assert (verdict.source, verdict.strength) == ("counted", "strong")
+    spread = judged("s44-sampling-cv", rows)[1]
+    assert (spread.source, spread.strength) == ("counted", "weak")  # counts stand for times
     assert all(figure.points(rows) for figure in partition.Partition().figures())
     assert partition.Partition().answer(rows)
 
@@ -157,7 +159,7 @@ def test_rows_of_a_batch_are_counted_as_a_trainer_asks_for_them() -> None:
     assert counts.ends <= 60
 
 
-def test_thresholds_that_fit_are_found() -> None:
+def test_thresholds_that_are_not_printed_are_readings() -> None:
     told = [
         *by("estimate", "tau", {tau: 1e9 * (100 + tau / 10) for tau in large.TAUS}, of="edge"),
         *by("estimate", "tau", dict.fromkeys(large.TAUS, 2e9), of="metadata"),
@@ -166,13 +168,17 @@ def test_thresholds_that_fit_are_found() -> None:
     ]
     one = row("large", {"kind": "memory", "dataset": "ldbc"}, told, data={"twin": True})
     assert large.fitting(one) == 256
-    claims = ledger()
-    edges = CHECKS["gnnflow-s64-ldbc-edge-memory"](claims["gnnflow-s64-ldbc-edge-memory"], [one])
-    assert edges.evidence == "projected"
-    assert edges.direction
-    fits = CHECKS["gnnflow-s1-five-billion-edges"](claims["gnnflow-s1-five-billion-edges"], [one])
-    assert fits.direction
+    edges, verdict = judged("s64-ldbc-edge-memory", [one])
+    assert set(edges.readings) == {f"threshold {tau}" for tau in large.TAUS}
+    assert verdict.glyph == "v"  # 510 GB at the largest are not 123
+    least = changed(one, "estimate", 120e9, of="edge", tau=4096)
+    assert judged("s64-ldbc-edge-memory", [least])[1].source == "projected"
+    assert judged("s64-ldbc-metadata", [one])[1].agreement == "value"
+    fits, verdict = judged("s1-five-billion-edges", [one])
+    assert (fits.holds, verdict.strength) == (True, "weak")
     assert "not fit one machine" in fits.reason
+    full = changed(one, "estimate", 4e12, of="edge", tau=16)
+    assert judged("s1-five-billion-edges", [full])[1].agreement == "opposite"
 
 
 def test_layouts_and_owners_serve_as_the_paper_draws_it() -> None:
@@ -206,3 +212,87 @@ def test_throughput_is_drawn_over_that_of_tgl_on_one() -> None:
     ours = {p["x"]: p["y"] for p in points if p.get("projected") and p["series"] == "gnnflow"}
     assert ours[32] == 48.0
     assert all(p["low"] <= p["y"] <= p["high"] for p in points if p.get("projected"))
+
+
+def projected_rows(leads: dict[str, float]) -> list[Any]:
+    return [
+        row(
+            "fig15", {"dataset": "gdelt", "model": model, "ranks": 1},
+            [
+                one
+                for reading in fig15.READINGS
+                for ranks in fig15.PROJECTED
+                for one in by(
+                    "projected_throughput", "setting",
+                    {n: ranks * (lead if n == fig15.OURS else 1.0) for n in fig15.CONTENDERS},
+                    scaled_by=reading, ranks=ranks,
+                )
+            ],
+            data={"twin": True, "scale": 0.1},
+        )
+        for model, lead in leads.items()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lead", "agreement"),
+    [(1.5, "value"), (1.1, "undecided"), (0.95, "undecided"), (0.5, "opposite")],
+)
+def test_a_projected_lead_has_to_exceed_the_floor_of_its_rates(lead: float, agreement: str) -> None:
+    verdict = judged("fig15-best-throughput", projected_rows({"tgn": 2.0, "tgat": lead}), 0.2)[1]
+    assert (verdict.agreement, verdict.source) == (agreement, "projected")
+
+
+def test_an_upper_end_decides_no_throughput() -> None:
+    params = {"kind": "train", "dataset": "ldbc"}
+    for rate, agreement in ((1e6, "undecided"), (4e5, "value"), (1e5, "opposite")):
+        ends = {"bandwidth": rate, "arithmetic": 2 * rate}
+        told = by("projected_throughput", "scaled_by", ends)
+        told.append(observation("throughput", 1e4))
+        assert judged("s64-ldbc-throughput", [row("large", params, told)])[1].agreement == agreement
+
+
+def balance_row(hash_: float, other: float) -> Any:
+    told = [
+        one
+        for of, scale in (("records", 1.0), ("vertices", 0.01))
+        for one in by(
+            "excess", "setting", {"hash": hash_ * scale, "strided": 3.0, "metis": other}, of=of,
+            machines=4,
+        )
+    ]  # fmt: skip
+    return row("partition", {"dataset": "wikipedia"}, told)
+
+
+@pytest.mark.parametrize(
+    ("hash_", "other", "words"),
+    [
+        (0.01, 0.4, {"reproduced"}),
+        (0.3, 0.4, {"contradicted", "reproduced"}),
+        (0.3, 0.2, {"contradicted"}),
+    ],
+)
+def test_a_hash_is_even_in_itself_or_beside_others(hash_, other, words) -> None:
+    verdict = judged("s44-hash-balance", [balance_row(hash_, other)])[1]
+    assert set(verdict.readings.values()) == words
+
+
+def build_row(turn: int, gain: float) -> Any:
+    told = by("preparation_time", "setting", {"GNNFlow": 1.0, "DistDGL": gain}, phase="build")
+    which = {"setting": "GNNFlow", "baseline": "DistDGL", "phase": "build"}
+    told.append(observation("speedup", gain, **which))
+    told += [observation("events", 100), observation("throughput", 1e6, of="edges")]
+    params = {"kind": "build", "dataset": "mag"}
+    return row("table7", params, told, id=f"build{turn}", round=turn, group="build")
+
+
+def test_building_is_judged_over_processes() -> None:
+    rows = [build_row(turn, gain) for turn, gain in enumerate((5.0, 5.2, 4.9, 5.1, 5.0))]
+    found, verdict = judged("tab7-graph-building", rows)
+    assert (verdict.agreement, verdict.source, found.processes) == ("direction", "timed", 5)
+    assert verdict.lacks == ()
+    assert judged("tab7-graph-building", rows[:1])[1].agreement == "undecided"
+    apart = [build_row(turn, gain) for turn, gain in enumerate((0.3, 104.0, 1.0, 0.9, 2.0))]
+    assert judged("tab7-graph-building", apart)[1].agreement == "undecided"
+    slower = [build_row(turn, 0.5 + turn / 100) for turn in range(5)]
+    assert judged("tab7-graph-building", slower)[1].agreement == "opposite"

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gnnflow_rows import by
+from gnnflow_rows import by, judged
 from gnnflow_rows import row as row_of
 from paper_rows import entries_of
 
 from dgbench.datasets import EventStream, card
-from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.tcsr import build_tcsr
 from dgbench.kernels_cuda.temporal_store import TemporalStore
@@ -53,13 +51,13 @@ def test_every_claim_has_exactly_one_check() -> None:
     assert entries_of(claims, "CHECKS") == len(PAPER.checks) == len(LEDGER)
 
 
-def test_a_finding_takes_twins_and_the_largest_deviation() -> None:
+def test_a_finding_takes_the_largest_deviation() -> None:
     rows = [
-        SimpleNamespace(id="a", data={"twin": True}, deviation={"loss": -3e-6}),
-        SimpleNamespace(id="b", data={}, deviation={}),
+        SimpleNamespace(id="a", deviation={"loss": -3e-6}),
+        SimpleNamespace(id="b", deviation={}),
     ]
-    found = finding(rows, evidence="counted", measured=1.0)
-    assert (found.twin, found.deviation, found.rows) == (True, 3e-6, ["a", "b"])
+    found = finding(rows, measured=1.0)
+    assert (found.deviation, found.rows) == (3e-6, ["a", "b"])
 
 
 def test_other_graphs_can_be_kept_out() -> None:
@@ -148,46 +146,55 @@ def _race(dataset, model, gain, update_share=0.3) -> Row:
     )  # fmt: skip
 
 
-def _judged(name, rows):
-    claim = BY_ID[name]
-    found = PAPER.checks[claim.id](claim, rows)
-    return found, decide(claim, found, twin_rule=twin_rule(claim.id))
-
-
 def test_gains_of_rounds() -> None:
     rows = [_race("gdelt", model, gain) for model, gain in (("tgn", 2.0), ("tgat", 1.5))]
-    found, verdict = _judged("fig8-gdelt", rows)
+    found, verdict = judged("fig8-gdelt", rows)
     assert found.measured == {"low": 1.5, "high": 2.0}
-    assert (verdict.verdict, found.twin) == ("direction only", True)
     assert "not raced: DySAT" in found.reason
-    found, verdict = _judged("abs-max-retrain-speedup", rows)
-    assert (found.measured, found.target, verdict.verdict) == (2.0, 21.1, "direction only")
-    assert _judged("fig8-netflix", rows)[1].verdict == "not run here"
-    close = [*rows, _race("gdelt", "dysat", 1.02)]
-    found, verdict = _judged("fig8-gdelt", close)
-    assert found.undecided
-    assert verdict.verdict == "not run here"
+    assert (verdict.agreement, verdict.strength) == ("undecided", "weak")  # a model is missing
+    assert judged("fig8-netflix", rows)[1].glyph == "-"
+    rows.append(_race("gdelt", "dysat", 1.6))
+    found, verdict = judged("fig8-gdelt", rows)
+    assert (verdict.agreement, verdict.source, verdict.data) == ("direction", "timed", "twin")
+    close = [*rows[:2], _race("gdelt", "dysat", 1.02)]
+    found, verdict = judged("fig8-gdelt", close)
+    assert verdict.agreement == "undecided"
     assert "inside the noise: DySAT" in found.reason
+    assert judged("fig8-gdelt", rows, floor=0.7)[1].agreement == "undecided"
     slower = [*close, _race("netflix", "tgn", 0.5)]
-    assert _judged("fig8-netflix", slower)[1].other_way
+    assert judged("fig8-netflix", slower)[1].agreement == "opposite"
+
+
+def test_a_printed_maximum_is_judged_for_each_model() -> None:
+    rows = [_race("gdelt", model, gain) for model, gain in (("tgn", 2.0), ("tgat", 1.5))]
+    found, verdict = judged("abs-max-retrain-speedup", rows)
+    assert {name: one.measured for name, one in found.readings.items()} == {
+        "TGN": pytest.approx(2.0), "TGAT": pytest.approx(1.5)
+    }  # fmt: skip
+    assert (verdict.target, verdict.agreement) == (21.1, "direction")
+    mixed = [rows[0], _race("gdelt", "tgat", 0.5)]
+    assert judged("abs-max-retrain-speedup", mixed)[1].glyph == "v"
 
 
 def test_shares_of_the_rebuild() -> None:
     rows = [
         _race("gdelt", "tgn", 2.0, 0.4),
-        _race("gdelt", "tgat", 2.0, 0.1),
+        _race("gdelt", "tgat", 2.0, 0.9),  # not raced on Netflix: not compared
         _race("netflix", "tgn", 2.0, 0.7),
     ]
-    found, verdict = _judged("s61-tgl-rebuild-share", rows)
+    found, verdict = judged("s61-tgl-rebuild-share", rows)
     assert found.measured == {"GDELT": 40.0, "Netflix": 70.0}
-    assert verdict.verdict == "direction only"
-    found, verdict = _judged("s61-rebuild-dominates", rows)
+    assert verdict.agreement == "value"
+    other = [_race("gdelt", "tgn", 2.0, 0.4), _race("netflix", "tgn", 2.0, 0.1)]
+    assert judged("s61-tgl-rebuild-share", other)[1].agreement == "opposite"
+    found, verdict = judged("s61-rebuild-dominates", rows)
     assert found.holds is False
-    assert verdict.other_way
-    found, verdict = _judged("s61-half-minute", rows)
+    assert verdict.agreement == "opposite"
+    most = [_race("gdelt", "tgn", 2.0, 0.6), _race("netflix", "tgn", 2.0, 0.7)]
+    assert judged("s61-rebuild-dominates", most)[1].agreement == "value"
+    found, verdict = judged("s61-half-minute", rows)
     assert found.measured == {"GNNFlow": "4.1 s", "TGL": "8.19 s"}
-    assert verdict.verdict == "not run here"
-    assert "needs CUDA" in verdict.reason
+    assert verdict.glyph == "-"
 
 
 def _update(dataset, update_s, rebuild_s, size) -> Row:
@@ -207,17 +214,20 @@ def _update(dataset, update_s, rebuild_s, size) -> Row:
 
 def test_updates_and_rebuilds_at_full_size() -> None:
     rows = [_update("gdelt", 0.001, 0.5, 1500.0), _update("netflix", 0.002, 0.25, 2031.25)]
-    found, verdict = _judged("s61-update-time", rows)
+    found, verdict = judged("s61-update-time", rows)
     assert found.measured == {"GDELT": 0.064, "Netflix": 0.128}
-    assert (found.evidence, found.direction, verdict.glyph) == ("projected", True, "p")
-    found, verdict = _judged("s61-tgl-rebuild-time", rows)
+    assert (verdict.source, verdict.agreement) == ("projected", "direction")
+    assert judged("s61-update-time", rows, floor=1.5)[1].agreement == "undecided"
+    swapped = [_update("gdelt", 0.002, 0.5, 1500.0), _update("netflix", 0.001, 0.25, 2031.25)]
+    assert judged("s61-update-time", swapped)[1].agreement == "opposite"
+    found, verdict = judged("s61-tgl-rebuild-time", rows)
     assert found.measured == {"GDELT": 32.0, "Netflix": 16.0}
     assert found.direction
-    found, verdict = _judged("s61-insert-size", rows)
+    found, verdict = judged("s61-insert-size", rows)
     assert found.measured == {"GDELT": "96K", "Netflix": "130K"}
     assert found.holds
-    assert verdict.verdict == "not run here"  # a twin is fitted to these numbers
-    assert _judged("s61-update-time", rows[:1])[1].verdict == "not run here"
+    assert verdict.glyph == "-"  # a twin is fitted to these numbers
+    assert judged("s61-update-time", rows[:1])[1].glyph == "-"
 
 
 def _parts(model, **gains) -> Row:
@@ -240,11 +250,11 @@ def _parts(model, **gains) -> Row:
 def test_sampling_and_fetching() -> None:
     found = {"tgn": 0.5, "tgat": 0.8, "dysat": 0.7}
     rows = [_parts(model, sampling=4.0, fetching=gain) for model, gain in found.items()]
-    found, verdict = _judged("fig9-sampling", rows)
-    assert (found.measured, verdict.verdict) == ({"low": 4.0, "high": 4.0}, "direction only")
-    found, verdict = _judged("fig9-feature-fetch", rows)
-    assert found.measured == pytest.approx(0.8)
-    assert verdict.other_way
+    found, verdict = judged("fig9-sampling", rows)
+    assert (found.measured, verdict.agreement) == ({"low": 4.0, "high": 4.0}, "direction")
+    found, verdict = judged("fig9-feature-fetch", rows)
+    assert set(found.readings) == {"TGN", "TGAT", "DySAT"}
+    assert verdict.agreement == "opposite"
 
 
 def test_losses_are_compared_epoch_by_epoch() -> None:

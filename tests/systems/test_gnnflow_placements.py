@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from gnnflow_rows import by, number, row
+from gnnflow_rows import by, judged, number, row
 from paper_rows import answered_by
 
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import observation
 from dgbench.systems.base import RunContext
@@ -48,10 +47,8 @@ def rows_of(
     return found
 
 
-def judged(name: str, rows: list[Row]) -> tuple[Any, str]:
-    claim = LEDGER[f"gnnflow-fig13-{name}"]
-    finding = CHECKS[claim.id](claim, rows)
-    return finding, decide(claim, finding).verdict
+def placed(name: str, rows: list[Row]) -> tuple[Any, Any]:
+    return judged(f"fig13-{name}", rows)
 
 
 def test_every_claim_of_the_figure_has_a_check():
@@ -63,60 +60,77 @@ def test_every_claim_of_the_figure_has_a_check():
 
 def test_the_order_on_the_small_graph():
     paper = rows_of("reddit", cpu=1.0, cuda=0.1, unified=0.11, hybrid=0.2, uva=0.4)
-    finding, verdict = judged("small-graph-best", paper)
-    assert (finding.holds, finding.evidence, verdict) == (True, "measured", "reproduced")
+    finding, verdict = placed("small-graph-best", paper)
+    assert (finding.holds, verdict.device, verdict.agreement) == (True, "cuda", "value")
     other = rows_of("reddit", cpu=1.0, cuda=0.3, unified=0.11, hybrid=0.2, uva=0.4)
-    finding, verdict = judged("small-graph-best", other)
-    assert (finding.holds, finding.undecided, verdict) == (False, False, "not run here")
+    finding, verdict = placed("small-graph-best", other)
+    assert (finding.holds, finding.undecided, verdict.agreement) == (False, False, "opposite")
     some = rows_of("reddit", cpu=1.0, cuda=0.1, unified="oom", hybrid=0.2, uva=0.4)
-    finding, verdict = judged("small-graph-best", some)
-    assert verdict == "not run here"
+    finding, verdict = placed("small-graph-best", some)
+    assert verdict.glyph == "-"
     assert "unified memory: oom" in finding.reason
 
 
 def test_hybrid_has_to_win_on_both_graphs():
     small, large = rows_of("reddit", hybrid=0.2, uva=0.4), rows_of("gdelt", hybrid=0.4, uva=0.4)
-    assert judged("hybrid-over-uva", small)[1] == "not run here"
-    finding, verdict = judged("hybrid-over-uva", small + large)
-    assert (finding.undecided, verdict) == (True, "not run here")
+    assert placed("hybrid-over-uva", small)[1].glyph == "-"
+    assert placed("hybrid-over-uva", small + large)[1].agreement == "undecided"
     large = rows_of("gdelt", hybrid=0.2, uva=0.4)
-    assert judged("hybrid-over-uva", small + large)[1] == "reproduced"
+    assert placed("hybrid-over-uva", small + large)[1].agreement == "value"
+    large = rows_of("gdelt", hybrid=0.4, uva=0.2)
+    assert placed("hybrid-over-uva", small + large)[1].agreement == "opposite"
 
 
 def test_the_cpu_against_uva_on_the_large_graph():
-    assert judged("uva-below-cpu", rows_of("gdelt", cpu=0.3, uva=0.4))[1] == "reproduced"
-    finding, verdict = judged(
+    assert placed("uva-below-cpu", rows_of("gdelt", cpu=0.3, uva=0.4))[1].agreement == "value"
+    finding, verdict = placed(
         "uva-below-cpu", rows_of("gdelt", cpu=0.4, uva=0.3) + rows_of("netflix", cpu=0.3, uva=0.4)
     )
-    assert (finding.holds, verdict) == (False, "not run here")
+    assert (finding.holds, verdict.agreement) == (False, "opposite")
     assert "Netflix: CPU over everything in host memory 1.33x" in finding.reason
 
 
 def test_thrashing_needs_a_limit_that_can_be_kept():
     slow = {"cpu": 0.3, "hybrid": 0.1, "uva": 0.4}
-    finding, verdict = judged("um-thrash", rows_of("gdelt", unified=4.0, **slow))
-    assert (finding.measured, verdict) == ("10.00x as slow as the next slowest", "reproduced")
-    finding, verdict = judged("um-thrash", rows_of("gdelt", unified=0.5, **slow))
-    assert (finding.holds, verdict) == (False, "not run here")
-    finding, verdict = judged("um-thrash", rows_of("gdelt", 4 << 20, unified=4.0, **slow))
-    assert verdict == "not run here"
+    finding, verdict = placed("um-thrash", rows_of("gdelt", unified=4.0, **slow))
+    assert finding.measured == "10.00x as slow as the next slowest"
+    assert verdict.agreement == "value"
+    finding, verdict = placed("um-thrash", rows_of("gdelt", unified=0.5, **slow))
+    assert (finding.holds, verdict.agreement) == (False, "opposite")
+    finding, verdict = placed("um-thrash", rows_of("gdelt", 4 << 20, unified=4.0, **slow))
+    assert verdict.glyph == "-"
     assert "too small" in finding.reason
 
 
 def test_thrashing_needs_a_limit_at_all():
     rows = rows_of("gdelt", ballast=0, unified=4.0, cpu=0.3, hybrid=0.1, uva=0.4)
-    finding, verdict = judged("um-thrash", rows)
-    assert verdict == "not run here"
+    finding, verdict = placed("um-thrash", rows)
+    assert verdict.glyph == "-"
     assert "unified memory had no limit; DGBENCH_OVERSUBSCRIBE=1 sets one" in finding.reason
 
 
-def test_the_texts_large_graph_does_not_fill_the_limit():
-    rows = rows_of("gdelt", cpu=0.3, cuda=0.1) + rows_of("netflix", cpu=0.3, cuda="oom")
-    finding, verdict = judged("cuda-only-oom", rows)
-    assert verdict == "contradicted"
-    assert finding.measured == {"GDELT": 0.891, "Netflix": 0.936}
-    for words in ("GDELT on the GPU: ok", "Netflix on the GPU: oom", "to 93%", "to 105%"):
-        assert words in finding.reason
+def lists_row(name: str, slots: int) -> Row:
+    layouts = fig13.table6.LAYOUTS
+    told = [observation("vertices", 100)]
+    told += by("slots", "setting", dict.fromkeys(layouts, 1000) | {"Adaptive": slots})
+    told += by("list_blocks", "setting", dict.fromkeys(layouts, 600))
+    told += by("list_blocks", "setting", dict.fromkeys(layouts, 9), statistic="longest")
+    return row("table6", {"dataset": name, "scale": 0.1}, told, data={"twin": True, "scale": 0.1})
+
+
+def test_what_fills_the_limit_depends_on_the_large_graph():
+    counted = rows_of("gdelt", cpu=0.3, cuda=0.1) + rows_of("netflix", cpu=0.3, cuda="oom")
+    lists = [lists_row("gdelt", 1050), lists_row("netflix", 1050)]
+    finding, verdict = placed("cuda-only-oom", counted + lists)
+    gdelt, netflix = finding.readings.values()
+    assert (gdelt.holds, netflix.holds) == (False, True)
+    assert (verdict.glyph, verdict.source) == ("v", "projected")
+    assert "on the GPU, under a limit set by Table 6: oom" in netflix.reason
+    full = [lists_row("gdelt", 1200), lists_row("netflix", 1200)]
+    assert placed("cuda-only-oom", counted + full)[1].agreement == "value"
+    bare = [lists_row("gdelt", 1000), lists_row("netflix", 1000)]
+    assert placed("cuda-only-oom", counted + bare)[1].agreement == "opposite"
+    assert placed("cuda-only-oom", counted)[1].glyph == "-"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gnnflow_rows import by, changed, number, row
+from gnnflow_rows import by, changed, judged, number, row
 from paper_rows import answered_by
 
 from dgbench import datasets
@@ -73,13 +73,15 @@ def table5_row() -> Row:
 def test_netflix_has_half_the_vertices_that_are_printed() -> None:
     found = ask("tab5-nodes", [table5_row()])
     assert found.holds is False
-    assert found.evidence == "counted"
+    verdict = judged("tab5-nodes", [table5_row()])[1]
+    assert (verdict.agreement, verdict.strength) == ("opposite", "weak")
     assert found.measured["Netflix"] == 497_959
     assert found.reason.startswith("Netflix has 497,959, printed are 978,000")
     assert "nobody states LDBC" in found.reason
     edges = ask("tab5-edges", [table5_row()])
-    assert edges.holds is True
-    assert edges.evidence == "analogue"  # stated by publishers, not counted here
+    # Stated by publishers, not counted here: weak as well; of LDBC nobody states a number.
+    verdict = judged("tab5-edges", [table5_row()])[1]
+    assert (edges.holds, verdict.agreement, verdict.strength) == (False, "direction", "weak")
 
 
 def test_table5_is_drawn_and_answered() -> None:
@@ -167,7 +169,7 @@ def test_shares_of_sampling_and_fetching() -> None:
     found = ask("s1-sample-fetch-share", rows)
     assert found.measured == {"low": 50.0, "high": 52.0}
     assert found.holds is True
-    assert found.evidence == "analogue"
+    assert judged("s1-sample-fetch-share", rows)[1].agreement == "value"
     assert "without DGL" in ask("s1-sample-fetch-share", rows[:1]).reason
     assert "50 % (TGN on GDELT) to 52 %" in fig2.Fig2().answer(rows)
     assert len(fig2.split_points(rows)) == 5 * len(fig2.PARTS)
@@ -192,13 +194,14 @@ def test_building_beside_training() -> None:
     shares = ask("s22-build-share", rows)
     assert shares.measured == {"TGL": 20.0, "DGL": 60.0}
     assert shares.holds is True
-    assert shares.twin is True
     assert ask("s22-build-share", rows[:1]).measured is None
     for claim in ("tab2-tgl", "tab2-dgl"):
         assert ask(claim, rows).direction is True
     spent = ask("s22-build-range", rows)  # 1 s and 3 s at a thousandth
     assert spent.measured == {"TGL": 16.7, "DGL": 50.0}
-    assert (spent.holds, spent.evidence) == (False, "projected")
+    verdict = judged("s22-build-range", rows)[1]
+    assert (verdict.agreement, verdict.source) == ("opposite", "projected")
+    assert judged("s22-build-range", table2_rows(1e-4))[1].agreement == "value"
     assert "20.0 % of an epoch in TGL" in table2.Table2().answer(rows)
     assert [p["x"] for p in table2.stage_points(rows)] == [
         "load", "load", "build", "build", "partition", "training", "training",

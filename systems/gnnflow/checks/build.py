@@ -84,7 +84,7 @@ def build_range(claim: Claim, rows: Sequence[Any]) -> Finding:
     minutes = {BASELINE_TITLES[name]: 60 * full_hours(row) for name, row in found.items()}
     return finding(
         list(found.values()),
-        model="alpha-beta model",
+        model="growth in proportion to edges",
         measured={name: round(value, 1) for name, value in minutes.items()},
         holds=min(minutes.values()) >= float(claim.value["low"]),
         reason="minutes at full size, linear in the edges; on this machine's threads",

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.evidence import finding, from_ratio, missing, on_gpu, some
+from dgbench.lab.evidence import finding, from_ratio, missing, on_gpu
+from dgbench.lab.judging import current_floor
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig8, fig9, update
@@ -22,6 +23,8 @@ NO_RACE = "no round was raced on {} in this run: the experiment 'fig8' did not r
 NO_UPDATE = "no update was timed on {} in this run: the experiment 'update' did not run there"
 MAIN_SHARE = 0.5
 """Share of a round above which something is what mainly takes its time."""
+GROWTH = "growth in proportion to edges"
+"""Model by which seconds of a part of a graph are brought to full size."""
 ROUNDING = 0.05
 """Two printed digits leave so much room."""
 
@@ -33,7 +36,11 @@ def of_graph(rows: Rows, title: str) -> list[Any]:
 
 def _by_model(rows: Rows, phase: str | None = None) -> dict[str, Ratio]:
     """The speed-up over TGL by model's title, of a phase or of all."""
-    return {MODEL_TITLES[row.params["model"]]: fig8.speedup([row], phase=phase) for row in rows}
+    models = dict.fromkeys(row.params["model"] for row in rows)
+    return {
+        MODEL_TITLES[m]: fig8.speedup([r for r in rows if r.params["model"] == m], phase=phase)
+        for m in models
+    }
 
 
 def _told(gains: dict[str, Ratio]) -> str:
@@ -52,15 +59,13 @@ def _factors(rows: Rows, phase: str | None, claim: Claim, kind: str) -> Finding:
         reason += f"; inside the noise: {', '.join(open_ones)}"
     if lacking:
         reason += f"; not raced: {', '.join(lacking)}"
-    low, high = claim.value["low"], claim.value["high"]
+    behind = any(side < 0 for side in sides.values())
     return finding(
         rows,
         measured={"low": round(min(values), 2), "high": round(max(values), 2)},
-        holds=(not lacking and min(values) >= 0.75 * low and max(values) <= 1.25 * high)
-        if on_gpu(rows)
-        else None,
-        direction=min(values) > 1,
-        undecided=bool(open_ones) and all(side >= 0 for side in sides.values()),
+        direction=not behind and not open_ones,
+        undecided=bool(open_ones or lacking) and not behind,
+        processes=min(gain.processes for gain in gains.values()),
         reason=reason,
     )
 
@@ -77,15 +82,22 @@ def round_gain(claim: Claim, rows: Rows) -> Finding:
     return result
 
 
+def _largest(gains: dict[str, Ratio], claim: Claim, reason: str) -> Finding:
+    """A printed maximum whose model is not named: each model that ran is a reading."""
+    return Finding(
+        reason=reason,
+        readings={
+            model: from_ratio(gain, target=float(claim.value)) for model, gain in gains.items()
+        },
+    )
+
+
 def most_gain(claim: Claim, rows: Rows) -> Finding:
-    """The largest gain of a round on GDELT."""
+    """The gain of a round on GDELT, of each model."""
     found = of_graph(fig8.races(rows), "GDELT")
     if not found:
         return missing(NO_RACE.format("GDELT"))
-    model, gain = max(_by_model(found).items(), key=lambda one: one[1].value)
-    return from_ratio(
-        gain, target=claim.value, reason=f"{model} gains most of {some(len(found), 'model')}"
-    )
+    return _largest(_by_model(found), claim, "which model reaches the printed factor is not said")
 
 
 # What updates and rebuilds cost.
@@ -105,15 +117,22 @@ def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
     if lacking:
         return missing(NO_UPDATE.format(" and ".join(lacking)))
     which = {"setting": setting, "of": None, "turn": None}
-    seconds = {t: full_size(mine[0], "operation_time", **which) for t, mine in found.items()}
+    seconds = {
+        t: sum(full_size(row, "operation_time", **which) for row in mine) / len(mine)
+        for t, mine in found.items()
+    }
     used = [row for mine in found.values() for row in mine]
     whole = all(row.data.get("scale", 1.0) == 1.0 for row in used)
     gains = {title: update.gain(mine).value for title, mine in found.items()}
+    cheaper = next(title for title in seconds if title != dearer)
+    apart = seconds[dearer] / seconds[cheaper]
+    band = 1 + current_floor()
     return finding(
         used,
-        model="" if whole else "growth in proportion to edges",
+        model="" if whole else GROWTH,
         measured={title: float(f"{x:.3g}") for title, x in seconds.items()},
-        direction=max(seconds, key=seconds.__getitem__) == dearer,
+        direction=apart > 1,
+        undecided=1 / band <= apart <= band,
         reason=(
             f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
             f"{number(used[0], 'threads')} threads of which the update uses one; the direction "
@@ -149,43 +168,56 @@ def insert_size(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def _shares(rows: Rows, titles: Sequence[str]) -> tuple[dict[str, float], list[Any], list[str]]:
-    """Largest share of TGL's rebuild in a round by graph in percent, its rows, and what lacks."""
+def _shares(
+    rows: Rows, titles: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], list[Any], list[str]]:
+    """Mean share of TGL's rebuild in a round in percent, by graph and model; the rows, and graphs
+    that lack."""
     found = {title: of_graph(fig8.races(rows), title) for title in titles}
-    shares = {
-        title: 100 * max(Table.of(mine).where("time_share", setting=TGL).values)
-        for title, mine in found.items()
-        if mine
-    }
+    shares: dict[str, dict[str, float]] = {}
+    for title, mine in found.items():
+        by = Table.of(mine).where("time_share", setting=TGL).by("model")
+        if by:
+            shares[title] = {m: 100 * sum(t.values) / len(t) for m, t in by.items()}
     used = [row for mine in found.values() for row in mine]
     return shares, used, [title for title, mine in found.items() if not mine]
 
 
 def rebuild_share(claim: Claim, rows: Rows) -> Finding:
-    """Share of a round that TGL rebuilds in; the direction is which graph has the larger one."""
+    """Share of a round that TGL rebuilds in; the direction is which graph has the larger one.
+
+    Compared are models that were raced on both graphs.
+    """
     shares, used, lacking = _shares(rows, list(claim.value))
     if lacking:
         return missing(NO_RACE.format(" and ".join(lacking)))
+    both = [m for m in shares["GDELT"] if m in shares["Netflix"]]
+    if not both:
+        return missing("no model was raced on both GDELT and Netflix in this run")
+    most = {title: max(by[m] for m in both) for title, by in shares.items()}
     return finding(
-        used,
-        measured={title: round(share, 1) for title, share in shares.items()},
-        holds=all(abs(shares[title] / claim.value[title] - 1) <= 0.25 for title in shares)
-        if on_gpu(used)
-        else None,
-        direction=shares["Netflix"] > shares["GDELT"],
-        reason="largest over the models that ran; the direction is which graph has more",
+        [row for row in used if row.params["model"] in both],
+        measured={title: round(share, 1) for title, share in most.items()},
+        holds=all(abs(most[title] / claim.value[title] - 1) <= 0.25 for title in most),
+        direction=all(shares["Netflix"][m] > shares["GDELT"][m] for m in both),
+        reason=f"largest of {', '.join(MODEL_TITLES[m] for m in both)}, means over days; the "
+        "direction is which graph has more",
     )
 
 
 def rebuild_dominates(claim: Claim, rows: Rows) -> Finding:
-    """Check that TGL rebuilds for more than half of a round."""
+    """Check that TGL rebuilds for more than half of a round, on every workload."""
     shares, used, lacking = _shares(rows, claim.workload["datasets"])
     if lacking:
         return missing(NO_RACE.format(" and ".join(lacking)))
     return finding(
         used,
-        measured={title: f"{share:.1f} %" for title, share in shares.items()},
-        holds=min(shares.values()) > 100 * MAIN_SHARE,
+        measured={
+            f"{MODEL_TITLES[model]} on {title}": f"{share:.1f} %"
+            for title, by in shares.items()
+            for model, share in by.items()
+        },
+        holds=min(min(by.values()) for by in shares.values()) > 100 * MAIN_SHARE,
         reason=(
             f"read as more than {MAIN_SHARE:.0%} of a round; the paper itself prints at most "
             "36.7 % for GDELT"
@@ -204,8 +236,10 @@ def half_minute(claim: Claim, rows: Rows) -> Finding:
         [full_size(row, "round_time", setting=name) for row in found] for name in (GNNFLOW, TGL)
     )
     real_time = on_gpu(found)
+    whole = all(row.data.get("scale", 1.0) == 1.0 for row in found)
     return finding(
         found,
+        model="" if whole or not real_time else GROWTH,
         measured={"GNNFlow": f"{max(ours):.3g} s", "TGL": f"{min(theirs):.3g} s"},
         holds=(max(ours) <= 30 and min(theirs) >= 120) if real_time else None,
         reason=(
@@ -227,10 +261,10 @@ def sampling(claim: Claim, rows: Rows) -> Finding:
 
 
 def fetching(claim: Claim, rows: Rows) -> Finding:
-    """The largest gain of fetching through the caches."""
+    """The gain of fetching through the caches, of each model."""
     found = of_graph(rows_of(rows, experiment=fig9.NAME), "GDELT")
     if not found:
         return missing("the experiment 'fig9' did not run on GDELT")
-    gains = _by_model(found, "fetching")
-    model, gain = max(gains.items(), key=lambda one: one[1].value)
-    return from_ratio(gain, target=claim.value, reason=f"{model} gains most; all: {_told(gains)}")
+    return _largest(
+        _by_model(found, "fetching"), claim, "which model reaches the printed factor is not said"
+    )

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 READING: Final = (
     "GDELT is not held and a twin may decide no accuracy: real graphs stand in. Their features are "
     "drawn, so ids and times are all that a model can learn from. Learning rate 1e-3 where streams "
-    "are cut short. A round is an equal share of the events after the first 30 %."
+    "are cut short. A round is an equal share of the events after the first 30 %. Intervals are "
+    "over seeds, each with one mean over its rounds."
 )
 
 
@@ -68,7 +69,7 @@ def limits(smoke: StreamLimits, quick: StreamLimits, *, rounds: int) -> dict[Pre
     return {
         "smoke": smoke,
         "quick": quick,
-        "full": StreamLimits(HELD_STREAMS, 3, part, rounds, 3, 64, 10),
+        "full": StreamLimits(HELD_STREAMS, 5, part, rounds, 3, 64, 10),
         "paper": StreamLimits(HELD_STREAMS, 5, WHOLE, 100, 3, None, None, lr=1e-4),
     }
 
@@ -136,21 +137,23 @@ class PairedDifference:
     """A mean of paired differences, in points of average precision.
 
     Attributes:
-        value: the mean; error: its standard error, infinite for a single pair; n: pairs.
+        value: the mean; error: its standard error, infinite for a single seed.
+        n: seeds of the graph that has the fewest. level: coverage of the interval.
     """
 
     value: float
     error: float
     n: int
+    level: float = 0.95
 
     @property
     def low(self) -> float:
-        """Lower end of the 95 % interval."""
+        """Lower end of the interval."""
         return self.value - self._half()
 
     @property
     def high(self) -> float:
-        """Upper end of the 95 % interval."""
+        """Upper end of the interval."""
         return self.value + self._half()
 
     @property
@@ -159,29 +162,44 @@ class PairedDifference:
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def __str__(self) -> str:
+        if self.n < 2:
+            return f"{self.value:+.2f} (one seed)"
         return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
     def _half(self) -> float:
-        return math.inf if self.n < 2 else t_quantile(self.n - 1, 0.95) * self.error
+        return math.inf if self.n < 2 else t_quantile(self.n - 1, self.level) * self.error
 
 
-def difference(high: Sequence[float], low: Sequence[float]) -> PairedDifference:
-    """Of average precisions of the same rounds, `high` minus `low`, in points."""
+def difference(high: Sequence[float], low: Sequence[float]) -> float:
+    """Mean of average precisions of the same rounds, `high` minus `low`, in points."""
     gaps = [100 * (a - b) for a, b in zip(high, low, strict=True)]
-    n = len(gaps)
-    mean = sum(gaps) / n
+    return sum(gaps) / len(gaps)
+
+
+def over_seeds(
+    rows: Sequence[Any], means: Sequence[float], level: float = 0.95
+) -> PairedDifference:
+    """The mean over graphs of their means over seeds; the unit of its error is the seed.
+
+    Rounds of one seed share the model that goes on from round to round, so that their spread says
+    nothing of another seed.
+
+    Args:
+        rows: of seeds and graphs. means: the difference that each shows. level: coverage.
+    """
+    graphs: dict[Any, list[float]] = {}
+    for row, value in zip(rows, means, strict=True):
+        graphs.setdefault(row.params["dataset"], []).append(value)
+    middles = {name: sum(values) / len(values) for name, values in graphs.items()}
+    value = sum(middles.values()) / len(middles)
+    n = min(map(len, graphs.values()))
     if n < 2:
-        return PairedDifference(mean, math.inf, n)
-    spread = sum((gap - mean) ** 2 for gap in gaps) / (n - 1)
-    return PairedDifference(mean, math.sqrt(spread / n), n)
-
-
-def pooled(parts: Sequence[PairedDifference]) -> PairedDifference:
-    """The mean over runs of their means; errors add up as those of independent runs."""
-    n = len(parts)
-    value = sum(part.value for part in parts) / n
-    error = math.sqrt(sum(part.error**2 for part in parts)) / n
-    return PairedDifference(value, error, sum(part.n for part in parts) - (n - 1))
+        return PairedDifference(value, math.inf, n, level)
+    variance = sum(
+        sum((one - middles[name]) ** 2 for one in values) / (len(values) - 1) / len(values)
+        for name, values in graphs.items()
+    )
+    return PairedDifference(value, math.sqrt(variance) / len(graphs), n, level)
 
 
 def series(row: Any, **which: Any) -> list[float]:

@@ -9,11 +9,12 @@ from typing import Any, Final
 import torch
 
 from dgbench.lab.charts import failed, failures, mark, ratio_mark
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, FeatureTable
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
@@ -36,7 +37,8 @@ from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
 
 WORKLOADS: Final = {
     "smoke": (("college-msg", "tgn"),),
-    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn")),
+    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"),
+              ("college-msg", "tgn")),
     "full": (("netflix", "tgn"), ("gdelt", "tgn"), ("netflix", "tgat"), ("wikipedia", "tgn"),
              ("sx-mathoverflow", "tgn"), ("enron", "tgn"), ("college-msg", "tgn"),
              ("email-eu-core", "tgn"), ("wikipedia", "tgat"), ("sx-mathoverflow", "tgat")),
@@ -75,7 +77,7 @@ TITLES: Final = {
 }
 EVENTS: Final = {"smoke": 100, "quick": 1_500, "full": 4_000, "paper": 4_000}
 """Of a batch whose edges are fetched against the clock."""
-TURNS: Final = {"smoke": 3, "quick": 9, "full": 21, "paper": 21}
+TURNS: Final = {"smoke": 3, "quick": 6, "full": 21, "paper": 21}
 WAYS: Final = ("batched", "list", "torch")
 WAY_TITLES: Final = {
     "batched": "whole batches, compiled",
@@ -119,6 +121,8 @@ class CacheAblation(Experiment):
                 {"part": part, "dataset": dataset, "model": model},
                 f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
+                repeats=turn_rounds(preset) if part == "speed" and preset != "quick" else 1,
+                turns=part == "speed",
                 unavailable=lacking if part == "device" else "",
             )
             for part, dataset, model in parts
@@ -170,7 +174,7 @@ class CacheAblation(Experiment):
                 name="cache_speed",
                 title="Fetching with a cache of whole batches, against other ways",
                 points=speed_points,
-                options={"interval": TURN_INTERVAL,
+                options={"interval": ROUND_INTERVAL,
                          "xlabel": "time of the other way / time of compiled batches"},
             )
         ]  # fmt: skip

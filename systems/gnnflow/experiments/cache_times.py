@@ -29,7 +29,7 @@ from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 KINDS: Final = ("node", "edge")
 CONTENDERS: Final = {"dynamic": 0, "static": 1, "static with reuse": 2}
 """Interval in rounds at which each contender chooses its contents ahead; 0 is never."""
-ROUNDS: Final = {"smoke": 3, "quick": 6, "full": 16, "paper": 40}
+ROUNDS: Final = {"smoke": 3, "quick": 4, "full": 16, "paper": 40}
 BATCHES: Final = 4
 """Of a round, as a GPU of the paper's eight has with TGN on Netflix."""
 BATCH: Final = {

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -71,6 +71,7 @@ Rows = Sequence[Any]
 class Contenders(Experiment):
     paper = "gnnflow"
     name = NAME
+    sources: ClassVar[Any] = {"portion": "counted"}
     title = "Other samplers beside ours"
     device = "cpu"
     question = "Do samplers return the neighbours that they should, and how fast are they?"

@@ -19,7 +19,7 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     limits,
     observe_series,
     observe_stream,
-    pooled,
+    over_seeds,
     series,
 )
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
@@ -33,7 +33,7 @@ NAME: Final = "fig10"
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final = limits(
     StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    StreamLimits(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
+    StreamLimits(("wikipedia",), 5, {"tgn": 1600, "tgat": 800}, 8, 3, 32, 5, 1),
     rounds=30,
 )
 
@@ -113,8 +113,20 @@ def runs(rows: Sequence[Any], model: str) -> list[Any]:
 
 
 def gain(rows: Sequence[Any], few: int, many: int) -> PairedDifference:
-    """Points that `many` epochs have over `few`, paired by round."""
-    return pooled([difference(_series(row, many), _series(row, few)) for row in rows])
+    """Points that `many` epochs have over `few`, by seed."""
+    return over_seeds(rows, [difference(_series(r, many), _series(r, few)) for r in rows])
+
+
+def shrinking(rows: Sequence[Any]) -> PairedDifference:
+    """Points by which the gain from one epoch to two is above that from three to four, by seed."""
+    return over_seeds(
+        rows,
+        [
+            difference(_series(row, 2), _series(row, 1))
+            - difference(_series(row, 4), _series(row, 3))
+            for row in rows
+        ],
+    )
 
 
 def _series(row: Any, epochs: int) -> list[float]:

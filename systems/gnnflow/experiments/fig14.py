@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import failed, failures, mark, ratio_mark
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, by_group, ratio_of
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, by_group, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.cache_checks import (
@@ -91,6 +92,11 @@ class Fig14(Grid):
             for dataset, model in workloads:
                 yield {"part": part, "dataset": dataset, "model": model}
 
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        if params["part"] == "times":
+            fields |= {"repeats": turn_rounds(preset), "turns": True}
+        return super().cell(params, preset, **fields)
+
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         model = str(cell.params["model"])
@@ -131,7 +137,7 @@ class Fig14(Grid):
                 title="Fetching of a round against GNNLab's cache (Figure 14a)",
                 points=gain_points,
                 options={"xlabel": "time with GNNLab's cache / time with GNNFlow's",
-                         "interval": TURN_INTERVAL, "baseline_label": "GNNLab's cache"},
+                         "interval": ROUND_INTERVAL, "baseline_label": "GNNLab's cache"},
             ),
             FigureSpec(
                 kind="sweep",
@@ -253,11 +259,12 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Choosing and filling in percent of all fetching, with the printed ones beside."""
     made: list[dict[str, Any]] = []
     printed = {"static": 90.0, "static with reuse": 80.0}
-    for row in rows_of(rows, experiment="fig14", part="times"):
-        shares = init_shares(row)
+    for mine in by_group(rows_of(rows, experiment="fig14", part="times")).values():
+        every, row = [init_shares(one) for one in mine], mine[-1]
         for variant in CONTENDERS:
+            share = sum(shares[variant] for shares in every) / len(every)
             where = {"panel": _title(row), "x": VARIANTS[variant]}
-            made.append(mark(row, **where, series="measured", y=shares[variant]))
+            made.append(mark(row, **where, series="measured", y=share))
             if variant in printed and (row.params["dataset"], row.params["model"]) == NETFLIX:
                 made.append({**where, "series": "printed", "y": printed[variant], "paper": True})
     for row in _failed(rows, "times"):

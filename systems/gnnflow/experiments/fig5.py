@@ -29,7 +29,7 @@ GRAPHS: Final = {
 }
 EVENTS: Final = {
     "smoke": {"tgn": 4_000, "tgat": 1_000, "graphsage": 1_000},
-    "quick": {"tgn": 40_000, "tgat": 8_000, "graphsage": 3_000},
+    "quick": {"tgn": 160_000, "tgat": 40_000, "graphsage": 3_000},
     "full": {"tgn": 10**9, "tgat": 150_000, "graphsage": 150_000},
     "paper": {"tgn": 10**9, "tgat": 10**9, "graphsage": 10**9},
 }
@@ -55,6 +55,7 @@ Laws = dict[tuple[Any, ...], float]
 class Fig5(Grid):
     paper = "gnnflow"
     name = "fig5"
+    sources: ClassVar[Any] = {"portion": "counted"}
     title = "Figure 5: which law accesses follow"
     device = "cpu"
     question = "Do accesses of nodes follow a power law, and those of edges an exponential one?"

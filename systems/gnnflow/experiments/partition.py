@@ -84,6 +84,7 @@ Rows = Sequence[Any]
 class Partition(Grid):
     paper = "gnnflow"
     name = NAME
+    sources: ClassVar[Any] = {"portion": "counted", "variation": "counted"}
     title = "Section 4.4: partitions and who serves whom"
     device = "cpu"
     question = "Is the identity hash even, does edge-cut ask less, and do ranks serve evenly?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -193,14 +194,15 @@ def untimed_check(
             vertex = int(targets[i])
             eids = hop.eids[bounds[i] : bounds[i + 1]].tolist()
             ends = hop.neighbours[bounds[i] : bounds[i + 1]].tolist()
-            known = [(e, int(events.dst[e])) for e in (events.src == vertex).nonzero()[:, 0]]
+            at_src = (events.src == vertex).nonzero()[:, 0]
+            left = Counter(zip(at_src.tolist(), events.dst[at_src].tolist(), strict=True))
             if task.undirected:
-                known += [(e, int(events.src[e])) for e in (events.dst == vertex).nonzero()[:, 0]]
-            left = [(int(eid), end) for eid, end in known]
-            wrong += abs(len(eids) - min(fanout, len(left)))
+                at_dst = (events.dst == vertex).nonzero()[:, 0]
+                left.update(zip(at_dst.tolist(), events.src[at_dst].tolist(), strict=True))
+            wrong += abs(len(eids) - min(fanout, left.total()))
             for record in zip(eids, ends, strict=True):
-                if record in left:
-                    left.remove(record)
+                if left[record] > 0:
+                    left[record] -= 1
                 else:
                     wrong += 1
             compared += max(1, len(eids))

@@ -52,12 +52,13 @@ READINGS: Final = {
     "requests memory": "every sample, with memory",
 }
 CHOSEN: Final = "unique memory"
-"""The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
+"""The reading that is told: rows are moved once a batch, and the text counts memories."""
 
 
 class Table3(Grid):
     paper = "gnnflow"
     name = "table3"
+    sources: ClassVar[Any] = {"portion": "counted"}
     title = "Table 3: edge features in the feature traffic"
     device = "cpu"
     question = "What share of the bytes that a batch fetches are features of edges?"
