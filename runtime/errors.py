@@ -52,7 +52,7 @@ class UnsupportedError(DgbenchError):
 
 
 class SignalExit(SystemExit):
-    """Exit that a signal asked for. Code that catches the SystemExit of a plugin lets it through."""
+    """Exit that a signal asked for; what catches the SystemExit of a plugin lets it through."""
 
 
 class CheckFailed(DgbenchError):

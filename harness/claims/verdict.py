@@ -360,11 +360,19 @@ def _over_readings(claim: Claim, finding: Finding, found: Any, **context: Any) -
         + (f", {shown}" if (shown := show(verdict.measured, claim.unit)) else "")
         for name, verdict in each.items()
     )
-    first = next(iter(each.values()))
-    if len(set(words.values())) == 1:
+    measured = {name: one for name, one in each.items() if one.glyph != "-"} or each
+    first = next(iter(measured.values()))
+    if len({one.verdict for one in measured.values()}) == 1:
         kept = {name: getattr(first, name) for name in first.__struct_fields__}
-        reason = f"{first.reason}; under every reading ({said})"
-        return Verdict(**{**kept, "reason": reason, "readings": words})
+        kept |= {"reason": f"{first.reason}; under every reading ({said})", "readings": words}
+        if len(measured) < len(each):
+            kept |= {"reason": f"{first.reason}; not all readings were measured ({said})"}
+            if first.side:  # what holds for some of them is weak
+                word = _TABLE["weak"][first.agreement]
+                lacks = (*first.lacks, "not all readings")
+                kept |= {"verdict": word, "glyph": _GLYPH_OF[word], "strength": "weak"}
+                kept |= {"lacks": lacks}
+        return Verdict(**kept)
     rows = tuple(dict.fromkeys(row for verdict in each.values() for row in verdict.rows))
     return Verdict(
         id=claim.id,

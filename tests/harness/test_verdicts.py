@@ -180,6 +180,8 @@ def test_readings_agree_or_the_verdict_depends_on_them():
     # one of them may not have been measured
     lacking = decide(claim(), Finding(readings={"a": high, "b": Finding()}), found)
     assert lacking.readings == {"a": "reproduced", "b": "not run here"}
+    assert (lacking.glyph, lacking.lacks) == ("S", ("not all readings",))
+    assert decide(claim(), Finding(readings={"a": low, "b": Finding()}), found).glyph == "O"
 
 
 factors = st.floats(0.05, 20)
