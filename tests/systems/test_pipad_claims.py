@@ -7,11 +7,13 @@ from math import prod
 from typing import Any
 
 import pytest
-from pipad_rows import EXPERIMENTS, made, observation, quiet, race_rows, verdict
+from pipad_rows import EXPERIMENTS, made, observation, quiet, race_rows, ran, verdict
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
+from dgbench.lab.table import number
+from dgbench.systems.base import Cell
 from dgbench.systems.pipad import PAPER
 from dgbench.systems.pipad.experiments import epochs, fig10
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODELS
@@ -145,6 +147,17 @@ def test_no_count_is_zero_only_beside_one_that_is_not() -> None:
     assert verdict(counted("topology_sent", None, None), claim).verdict == "not run here"
 
 
+def test_a_counter_that_never_moved_is_an_observed_zero() -> None:
+    params = {"dataset": "hepth", "model": "tgcn_model"}
+    for system, zero in (("pipad", True), (BARE, False)):
+        cell = Cell(
+            paper="pipad", experiment="fig10", group="g", params=params | {"system": system}
+        )
+        row = ran(cell)
+        for metric in fig10.NEVER_MOVED:
+            assert (number(row, metric) == 0) is zero
+
+
 def test_aggregations_left_break_the_claim() -> None:
     claim = "pipad-s52-tgcn-all-agg-removed"
     times = {"pygt-g": 9.0}
@@ -188,8 +201,8 @@ def test_half_of_a_statement_is_a_sign_at_most() -> None:
 def prepared(seconds: float, rows: int = 5) -> list[Row]:
     """Preparation of that long, beside epochs of 2 s of PyGT and of 1 s on our engine."""
     found = quiet()
-    for number in range(rows):
-        noise = 1 + 0.001 * number
+    for turn in range(rows):
+        noise = 1 + 0.001 * turn
         for system, metric, value in (
             (PAPERS, "preparation_time", seconds),
             ("pygt", "epoch_time", 2.0),
@@ -197,7 +210,7 @@ def prepared(seconds: float, rows: int = 5) -> list[Row]:
         ):
             params = {"dataset": LARGE, "model": "evolvegcn", "system": system}
             one = observation(metric, value * (noise if system == PAPERS else 1.0))
-            found.append(made("fig10", params, [one], round=number + 1))
+            found.append(made("fig10", params, [one], round=turn + 1))
     return found
 
 
