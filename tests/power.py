@@ -11,8 +11,10 @@ nothing, so that its ledger calls it *by definition*.
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -34,6 +36,8 @@ from tests.golden.record import kept_runs
 Change = Callable[[Any, Observation], float]
 """(row, observation) -> factor that the observation is multiplied by."""
 TRIES = 120
+LONGEST = 1.5
+"""Processor seconds of one try."""
 SIDES = {"value": "for", "direction": "for", "opposite": "against"}
 
 
@@ -55,6 +59,22 @@ def sides(paper: Paper, claim: Claim, rows: Sequence[Any], floor: float | None) 
     return reached
 
 
+@contextmanager
+def processor_seconds(most: float) -> Iterator[None]:
+    """Raise TimeoutError in the block once it has used so many seconds of a processor."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, most)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def _asked(
     paper: Paper, claim: Claim, rows: Sequence[Any], floor: float | None
 ) -> tuple[set[str] | None, dict[str, set[str]]]:
@@ -62,8 +82,9 @@ def _asked(
     that it read, by row."""
     with judging(floor) as context:
         try:
-            finding = paper.checks[claim.id](claim, rows)
-        except Exception:  # numbers that nothing measures may be refused
+            with processor_seconds(LONGEST):
+                finding = paper.checks[claim.id](claim, rows)
+        except Exception:  # numbers that nothing measures may be refused, or planned for too long
             return None, {}
     read: dict[str, set[str]] = {}
     for one in context.reads:
