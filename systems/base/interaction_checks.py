@@ -211,7 +211,8 @@ def check_now(
     exact_order = "t-batches" in (trainer.order, getattr(trainer, "scoring", ""))
     ordered = exact_order and not trainer.workload.propagation
     checks = []
-    for first in places:
+    for drawn_at in places:
+        first = whole_times(trainer.data.events.t, drawn_at, count)
         words = f"{part}, events {first} to {first + count - 1}"
         found = probe(trainer, first, first + count)
         checks += compare(
@@ -223,6 +224,22 @@ def check_now(
                 check_order(trainer.data, found.steps, words, system, trainer.workload.strict_time)
             )
     return checks
+
+
+def whole_times(t: Tensor, first: int, count: int) -> int:
+    """Nearest earlier place of `count` events that do not end among events of one time.
+
+    What has one time changes the state when the time is over, so that a probe which ends before
+    that leaves open what it did. Events that all have one time are a probe of their own.
+
+    Args:
+        t: float64[E] times, ascending. first: place that was drawn.
+    """
+    for place in range(first, -1, -1):
+        after = place + count
+        if after >= len(t) or t[after - 1] != t[after] or t[place] == t[after]:
+            return place
+    return first
 
 
 def check_order(

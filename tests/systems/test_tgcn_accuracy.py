@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from interactions_tiny import tiny_interactions
 from msgspec import structs
 from tgcn_rows import asked, glyphs, judged, made, observation, ran
@@ -12,6 +13,7 @@ from tgcn_rows import asked, glyphs, judged, made, observation, ran
 from dgbench import datasets
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Observation, Table
+from dgbench.systems.base.interaction_checks import whole_times
 from dgbench.systems.tgcn import accuracy_runs
 from dgbench.systems.tgcn.accuracy_runs import DYGNN, JODIE, LARGE, OURS
 from dgbench.systems.tgcn.experiments import fig9
@@ -155,6 +157,16 @@ def test_a_small_run_scores_every_contender(monkeypatch, name):
     assert seconds
     assert seconds == sorted(seconds)
     assert {p["seed"] for p in points} == {1}
+
+
+def test_a_probe_does_not_end_among_events_of_one_time():
+    t = torch.tensor([0.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 5.0, 5.0, 5.0], dtype=torch.float64)
+    assert whole_times(t, 0, 3) == 0
+    assert whole_times(t, 1, 3) == 0  # 3.0 goes on
+    assert whole_times(t, 2, 3) == 2
+    assert whole_times(t, 5, 3) == 3
+    assert whole_times(t, 6, 3) == 6  # all of one time
+    assert whole_times(t, 7, 3) == 7  # the end of the stream
 
 
 def test_every_preset_has_cells():

@@ -76,6 +76,24 @@ def test_counts_of_draws(small_fig8) -> None:
     assert glyphs("s3-sis-total-complexity", [small_fig8]) == "v(RRRXX)"
 
 
+def test_other_counts_turn_the_verdicts(small_fig8) -> None:
+    def changed(change):
+        own = [
+            structs.replace(one, value=change(one)) if one.metric == "draw_work" else one
+            for one in small_fig8.observed
+        ]
+        return [structs.replace(small_fig8, observed=own)]
+
+    def more(*of):
+        return changed(lambda one: one.value + 1000 * (one.dims["of"] in of))
+
+    assert glyphs("s3-sis-query-complexity", more("search")) == "X"
+    assert glyphs("s3-sis-modify-complexity", more("modify")) == "X"
+    assert glyphs("s3-sis-no-repeats", more("redraws")) == "X"
+    level = changed(lambda one: 500 if one.dims["of"] == "read" else one.value)
+    assert glyphs("s2-brs-complexity", level) == "X"
+
+
 def test_figure_8_is_drawn(small_fig8) -> None:
     for figure in fig8.Fig8().figures():
         points = figure.points([small_fig8])
