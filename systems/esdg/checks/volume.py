@@ -415,6 +415,7 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
         least = min(each.values(), key=lambda ratio: ratio.value)
         most = max(each.values(), key=lambda ratio: ratio.value)
         ends = [ratio.value if ratio.low is None else ratio.low for ratio in each.values()]
+        ends_of = " to ".join(dict.fromkeys(f"{one.value:.2g}" for one in (least, most)))
         longest = {
             setting: max(seconds_of(row, setting) for row in found)
             for setting in ("snapshots", "vertices")
@@ -422,7 +423,7 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
         return finding(
             found,
             proxy="" if method == "kahypar" else "METIS in place of a hypergraph partitioner",
-            measured=f"{least.value:.2g} to {most.value:.2g} times as long",
+            measured=f"{ends_of} times as long",
             holds=min(ends) > MUCH,
             undecided=min(ends) <= MUCH < least.value,
             processes=min(ratio.processes for ratio in each.values()),

@@ -46,7 +46,7 @@ class Labels(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
     slow_s = 300.0
-    turns = {"smoke": 2, "quick": 7, None: 2}
+    turns = {"smoke": 2, "quick": 3, None: 2}
     workloads = {
         "smoke": ({"entities": 600, "meetings": 3000},),
         "quick": ({"entities": 8000, "meetings": 100_000},),

@@ -119,7 +119,7 @@ class Insert(OperatorRace):
     )
     claims = ("operators-insert-rebuild",)
     threads = 1
-    turns = {"smoke": 2, "quick": 7, None: 7}
+    turns = {"smoke": 2, "quick": 3, None: 7}
     clock = staticmethod(time.process_time)
     slow_s = 30.0
     shortest_turn_s = 0.0
