@@ -220,6 +220,18 @@ def test_graphs_of_the_same_site_stand_in_before_others():
     assert judged(LEDGER["dgc-s52-stack-03d"], [near, far]).glyph == "-"
 
 
+def test_a_part_of_the_columns_is_no_table():
+    for name, metric in (("dgc-tab3-acc-amazon-dysat", 0), ("dgc-tab3-comm-amazon-dysat", 1)):
+        value = LEDGER[name].value["adaptive"]
+        run = (value, 0.7) if metric == 0 else (0.68, value / 100)
+        base = LEDGER["dgc-tab3-acc-amazon-dysat"].value["without"]
+        runs = {
+            ("amazon-magazine", "dysat", "without"): (base, 0.0),
+            ("amazon-magazine", "dysat", "adaptive"): run,
+        }
+        assert check(name, [row_of_runs(runs, experiment="table3")]).holds is False
+
+
 def test_a_gain_of_accuracy_opposes_a_printed_loss_and_noise_decides_nothing():
     claim = LEDGER["dgc-tab2-acc-amazon"]
     for drops, glyph in (

@@ -177,8 +177,9 @@ class Fig12(Experiment):
         models = str(params["models"]).split()
         if context.instrumented:  # no ratio uses it, so one model and the fewest turns will do
             models = models[:1]
+        names = PAPER_NAMES if context.instrumented else racing(dataset, preset)
         jobs = [
-            replace(job, contenders=contenders(*racing(dataset, preset), link=link))  # type: ignore[arg-type]
+            replace(job, contenders=contenders(*names, link=link))  # type: ignore[arg-type]
             for job in jobs_of((dataset,), models, preset, {})
         ]
         found = race(

@@ -36,7 +36,7 @@ KEPT_HERE: Final[dict[Preset, dict[str, int]]] = {
 """Snapshots where there is no time for those of Figure 12's races."""
 RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
 PROCESSES: Final = {"smoke": 1, "quick": 5, "full": 5, "paper": 5}
-TURNS: Final = {"smoke": 1, "quick": 3, "full": 6, "paper": 20}
+TURNS: Final = {"smoke": 1, "quick": 2, "full": 6, "paper": 20}
 BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 30.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
 
