@@ -29,7 +29,7 @@ Data = Literal["", "real", "part", "other", "printed", "twin"]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a claim is about.
+    """Device, data and rule on twins that a claim is about.
 
     Attributes:
         device: `gpu`, or `cpu` where the quantity is the host's or no device's.
@@ -84,9 +84,10 @@ class Conditions:
 
 
 def conditions(
-    finding: Finding, rows: Iterable[Any], reads: Collection[Read], paper: Paper
+    claim: Claim, finding: Finding, rows: Iterable[Any], reads: Collection[Read], paper: Paper
 ) -> Conditions:
     """The conditions of a finding: of the rows that it names, and of what was read from them."""
+    reads = reads if finding.reads is None else finding.reads
     names = set(finding.rows)
     used = [row for row in rows if row.id in names]
     mine = [one for one in reads if one.row in names]
@@ -100,7 +101,7 @@ def conditions(
         source="projected" if finding.model else source,
         device="cuda" if gpus and min(gpus) > 0 else "cpu",
         gpus=min(gpus, default=0),
-        data=_data(used, paper.graphs),
+        data=_data(used, paper.graphs, claim),
         processes=_processes(used) if finding.processes is None else finding.processes,
         seeds=_seeds(used, mine),
         model=finding.model,
@@ -157,25 +158,35 @@ def _gpus(row: Any) -> int:
     return int(touched.get("gpus", 1) or 1)
 
 
-def _data(rows: Sequence[Any], graphs: PapersGraphs | None) -> Data:
+def _data(rows: Sequence[Any], graphs: PapersGraphs | None, claim: Claim) -> Data:
     """The weakest kind of data among rows."""
-    kinds = {_data_of(row, graphs) for row in rows} or {""}
+    said = claim.workload.get("datasets") or ()
+    named = {_plain_name(name) for name in ([said] if isinstance(said, str) else said)}
+    kinds = {_data_of(row, graphs, named) for row in rows} or {""}
     return max(kinds, key=_WORSE.index)
 
 
 _WORSE: Final = ("", "printed", "real", "part", "other", "twin")
 
 
-def _data_of(row: Any, graphs: PapersGraphs | None) -> Data:
+def _plain_name(name: Any) -> str:
+    """A dataset's name in letters and digits alone: papers and cards spell them differently."""
+    return "".join(letter for letter in str(name).lower() if letter.isalnum())
+
+
+def _data_of(row: Any, graphs: PapersGraphs | None, named: Collection[str]) -> Data:
     if bool(row.data.get("twin")):
         return "twin"
     if getattr(row, "read_sizes_only", False):
         return "printed"
-    names = getattr(row, "datasets", None) or [row.params.get("dataset") or row.data.get("dataset")]
-    names = [name for name in names if name]
+    names = getattr(row, "datasets", None)
+    if names is None:
+        names = [row.params.get("dataset") or row.data.get("dataset")]
+    names = [name for name in names if name and name != "none"]
     if not names:
         return ""
-    if graphs is not None and not all(graphs.has(name) for name in names):
+    known = (_plain_name(name) in named or (graphs and graphs.has(name)) for name in names)
+    if graphs is not None and not all(known):
         return "other"
     scale = row.data.get("scale", 1)
     whole = not isinstance(scale, int | float) or scale >= 1

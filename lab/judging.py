@@ -24,7 +24,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class Judging:
-    """What is known while one check runs.
+    """Noise floor and numbers read while one check runs.
 
     Attributes:
         floor: relative noise floor of the run, or None where none was measured.
@@ -47,6 +47,16 @@ def judging(floor: float | None) -> Iterator[Judging]:
         yield current
     finally:
         _CURRENT.reset(token)
+
+
+@contextmanager
+def judging_apart() -> Iterator[Judging]:
+    """A context for one reading of the check that runs; what it reads is noted for both."""
+    outer = _CURRENT.get()
+    with judging(outer.floor if outer is not None else None) as current:
+        yield current
+    if outer is not None:
+        outer.reads |= current.reads
 
 
 def note_read(row: Any, metric: str, seed: Any = None) -> None:

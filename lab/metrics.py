@@ -19,8 +19,8 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, unknown_k
 
 Kind = Literal["time", "rate", "count", "bytes", "ratio", "score", "share"]
 Source = Literal["counted", "learned", "timed", "probed", "projected"]
-"""How a number was obtained: counted or computed exactly, whatever the machine; from what a model
-learned (with its seed); by a clock; by a probe of the machine; by a model of another machine."""
+"""Way in which a number was obtained: counted or computed exactly, whatever the machine; from what
+a model learned (with its seed); by a clock; by a probe of the machine; by a model of another."""
 SOURCES: Final[tuple[Source, ...]] = ("counted", "learned", "timed", "probed", "projected")
 """From the source that depends on least to the one that depends on most."""
 UNITS: Final[dict[str, str]] = {
@@ -123,7 +123,7 @@ def metric(name: str) -> Metric:
 
 
 def source(name: str, declared: Mapping[str, Source] | None = None) -> Source:
-    """How the numbers of a metric were obtained.
+    """Return how the numbers of a metric were obtained.
 
     Args:
         name: of a metric, or `probe` for what a probe read.

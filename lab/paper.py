@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.lab.experiment import Experiment
+from dgbench.lab.judging import Read
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +79,7 @@ class Finding:
         processes: pairs of processes that its ratios rest on; None: as many as its cells have.
         readings: findings under each reading that the paper leaves open, by its name; all other
             fields but `reason` are then unused.
+        reads: numbers that a reading read, apart from those of others; None: all of the check.
     """
 
     measured: Any = None
@@ -94,6 +96,7 @@ class Finding:
     proxy: str = ""
     processes: int | None = None
     readings: dict[str, Finding] = field(default_factory=dict)
+    reads: frozenset[Read] | None = None
 
     @property
     def empty(self) -> bool:

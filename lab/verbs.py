@@ -18,7 +18,7 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.evidence import finding, ids, missing
-from dgbench.lab.judging import current_floor
+from dgbench.lab.judging import current_floor, judging_apart
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.lab.table import number as number
@@ -399,7 +399,11 @@ def readings(said: str = "", **checks: Check) -> Check:
     """
 
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = {name: one(claim, rows) for name, one in checks.items()}
+        found = {}
+        for name, one in checks.items():
+            with judging_apart() as read:
+                found[name] = one(claim, rows)
+            found[name].reads = frozenset(read.reads)
         if all(one.empty for one in found.values()):
             return missing(next(iter(found.values())).reason)
         return Finding(reason=said, readings=found)

@@ -98,7 +98,7 @@ def _asked(
 def _side(
     paper: Paper, claim: Claim, finding: Finding, rows: Sequence[Any], reads: Any, floor: Any
 ) -> str:
-    where = conditions(finding, rows, reads, paper)
+    where = conditions(claim, finding, rows, reads, paper)
     return SIDES.get(agreement(claim, finding, where, floor)[0], "")
 
 

@@ -148,7 +148,7 @@ def _decide_one(
         verdict = decide(
             claim,
             finding,
-            _conditions(finding, rows, context.reads, paper),
+            _conditions(claim, finding, rows, context.reads, paper),
             floor=floor,
             twin_rule=_twin_rule(claim.id),
             smoke=_is_smoke(finding, rows),
@@ -165,14 +165,17 @@ def _decide_one(
 
 
 def _conditions(
-    finding: Finding | None, rows: list[Any], reads: set[Read], paper: Paper
+    claim: Claim, finding: Finding | None, rows: list[Any], reads: set[Read], paper: Paper
 ) -> Conditions | dict[str, Conditions] | None:
     """The conditions of a finding; where it has readings, of each of them."""
     if finding is None:
         return None
     if finding.readings:
-        return {name: conditions(one, rows, reads, paper) for name, one in finding.readings.items()}
-    return conditions(finding, rows, reads, paper)
+        return {
+            name: conditions(claim, one, rows, reads, paper)
+            for name, one in finding.readings.items()
+        }
+    return conditions(claim, finding, rows, reads, paper)
 
 
 def _rows_of(finding: Finding) -> set[str]:

@@ -263,14 +263,14 @@ def decide(
 def agreement(
     claim: Claim, finding: Finding, found: Conditions, floor: float | None
 ) -> tuple[Agreement, str]:
-    """How a finding agrees with its claim, and why.
+    """Return how a finding agrees with its claim, and why.
 
     Decided from the interval, the tolerance and the noise floor together.
     """
     if found.source == "timed" and floor is None:
         return "undecided", "the run measured no noise floor"
     if finding.undecided:
-        return "undecided", "the difference lies inside the noise"
+        return "undecided", finding.reason or "the difference lies inside the noise"
     if finding.holds is not None:
         if finding.holds:
             return "value", "the statement holds"
@@ -361,18 +361,22 @@ def _over_readings(claim: Claim, finding: Finding, found: Any, **context: Any) -
         for name, verdict in each.items()
     )
     measured = {name: one for name, one in each.items() if one.glyph != "-"} or each
-    first = next(iter(measured.values()))
-    if len({one.verdict for one in measured.values()}) == 1:
+    # Readings that take one side agree; the weakest of their verdicts holds for all.
+    first = max(measured.values(), key=lambda one: list(GLYPHS).index(one.glyph))
+    sides = {one.side or one.glyph for one in measured.values()}
+    if len(sides) == 1:
         kept = {name: getattr(first, name) for name in first.__struct_fields__}
-        kept |= {"reason": f"{first.reason}; under every reading ({said})", "readings": words}
+        told = "; ".join(filter(None, (first.reason, finding.reason)))
+        kept |= {"reason": f"{told}; under every reading ({said})", "readings": words}
         if len(measured) < len(each):
-            kept |= {"reason": f"{first.reason}; not all readings were measured ({said})"}
+            kept |= {"reason": f"{told}; not all readings were measured ({said})"}
             if first.side:  # what holds for some of them is weak
                 word = _TABLE["weak"][first.agreement]
                 lacks = (*first.lacks, "not all readings")
                 kept |= {"verdict": word, "glyph": _GLYPH_OF[word], "strength": "weak"}
                 kept |= {"lacks": lacks}
         return Verdict(**kept)
+    first = next(iter(measured.values()))
     rows = tuple(dict.fromkeys(row for verdict in each.values() for row in verdict.rows))
     return Verdict(
         id=claim.id,

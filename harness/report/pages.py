@@ -308,7 +308,7 @@ def _experiments(paper: PaperOnSite) -> list[dict[str, Any]]:
 
 
 def _sides(sides: Sequence[str]) -> str:
-    """How many claims went which way, in words."""
+    """Numbers of claims that went either way, in words."""
     good, bad = sides.count("for"), sides.count("against")
     if not sides:
         return "no claim"

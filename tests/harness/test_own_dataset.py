@@ -116,7 +116,7 @@ def test_no_claim_is_decided_by_rows_on_a_dataset_of_the_users(paper):
         for n, e in enumerate(plugin.experiments)
     ]  # fmt: skip
     found = evaluate(plugin, rows)
-    assert {v.verdict for v in found.verdicts} == {"not run here"}
+    assert {v.verdict for v in found.verdicts} <= {"not run here", "by definition"}
     assert all("'my'" in v.reason for v in found.verdicts)
     assert not found.warnings
 

@@ -58,7 +58,7 @@ tolerance of all factors."""
 WITHIN = 0.25
 """Relative tolerance of a projected time."""
 TITLES = {"bandwidth": "by memory bandwidth", "printed": "by Table 2's seconds"}
-"""How fast the paper's GPU is taken to be."""
+"""Assumption on the speed of the paper's GPU, in words."""
 
 MEASURED = 16
 """Ranks up to which shares are measured."""
@@ -415,7 +415,7 @@ def _readings(each: Mapping[str, Finding], reason: str) -> Finding:
 
 
 def _errors(rows: Sequence[Any]) -> str:
-    """How far the model of links is off on this machine's."""
+    """Error of the model of links on this machine's, in words."""
     error, typical = fig5_curves.link_errors(rows)
     if error is None or typical is None:
         return ""
