@@ -30,7 +30,7 @@ from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line
 from dgbench.harness.store.row import encode
-from dgbench.lab.compare import CONTROL
+from dgbench.lab.compare import CONTROL, control_ratios
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
@@ -74,7 +74,7 @@ def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
 def write_reference(store: Store, rows: Sequence[Row], paper: Any, folder: Path) -> None:
     """Write one paper's part of a run into an empty folder."""
     mine = [without_paths(row) for row in rows if row.paper in (paper.name, "-")]
-    if any(row.paper == paper.name and CONTROL in row.params for row in mine):
+    if control_ratios(row for row in mine if row.paper == paper.name):
         # its own A/A pairs say more of its cells than those of the reference
         mine = [row for row in mine if row.experiment != "noise" or row.paper != "-"]
     lines = b"".join(to_line(encode(row)) for row in mine)

@@ -140,13 +140,14 @@ class Plan(msgspec.Struct, kw_only=True):
 
             gpus = gpu_count()
         for paper in papers:
-            covered = False
-            for experiment in chosen[paper.name]:
-                cells = plan._cells_of(paper, experiment)
-                wanted = control == "experiment" or (control == "paper" and not covered)
-                if wanted and (twin := _control_for(cells)) is not None:
+            every = [(one, plan._cells_of(paper, one)) for one in chosen[paper.name]]
+            twins = [_control_for(cells) for _, cells in every]
+            if control != "experiment":
+                kept = _controlled([one for one, _ in every], twins) if control == "paper" else None
+                twins = [twin if place == kept else None for place, twin in enumerate(twins)]
+            for (_, cells), twin in zip(every, twins, strict=True):
+                if twin is not None:
                     cells.insert(cells.index(twin[0]) + 1, twin[1])
-                    covered = True
                 plan.cells.extend(plan._planned(cell, gpus) for cell in cells)
         plan._refuse_twice()
         plan._estimate(list(last), list(elsewhere))
@@ -358,15 +359,24 @@ def _choose(papers: list[Paper], names: Sequence[str]) -> dict[str, list[Experim
     }
 
 
+def _controlled(
+    experiments: Sequence[Experiment], twins: Sequence[tuple[Cell, Cell] | None]
+) -> int | None:
+    """Place of the experiment that has a paper's control: its main race, else the first."""
+    able = [place for place, twin in enumerate(twins) if twin is not None]
+    races = [place for place in able if experiments[place].main_race is not None]
+    return next(iter((*races, *able)), None)
+
+
 def _control_for(cells: list[Cell]) -> tuple[Cell, Cell] | None:
-    """The cell that gets a control and its copy: the first of a group with several contenders
-    that are timed, or the first timed cell."""
+    """The cell that gets a control and its copy: the first timed one of the group with the most
+    contenders, which is a race; cells alone in their group may have no time of their own."""
     timed = [c for c in cells if c.repeats >= TIMED and not c.turns]
     if not timed:
         return None
     sizes: dict[str, int] = defaultdict(int)
     for cell in timed:
         sizes[cell.group] += 1
-    first = next((c for c in timed if sizes[c.group] > 1), timed[0])
+    first = max(timed, key=lambda cell: sizes[cell.group])
     params = {**first.params, CONTROL: "aa"}
     return first, msgspec.structs.replace(first, params=params, phases=False)

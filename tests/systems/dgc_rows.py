@@ -26,10 +26,10 @@ def judged(claim: Claim, rows: Sequence[Row], *, floor: float | None = FLOOR) ->
     usable = [row for row in rows if row.status == "ok"]
     with judging(floor) as context:
         finding = PAPER.checks[claim.id](claim, rows)
-    found: Any = conditions(finding, usable, context.reads, PAPER)
+    found: Any = conditions(claim, finding, usable, context.reads, PAPER)
     if finding.readings:
         found = {
-            name: conditions(one, usable, context.reads, PAPER)
+            name: conditions(claim, one, usable, context.reads, PAPER)
             for name, one in finding.readings.items()
         }
     return decide(claim, finding, found, floor=floor, twin_rule=twin_rule(claim.id))

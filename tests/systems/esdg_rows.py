@@ -74,7 +74,7 @@ def decided(
     from dgbench.datasets.twins.limits import twin_rule
 
     each = finding.readings or {"": finding}
-    found = {name: conditions(one, rows, reads, PAPER) for name, one in each.items()}
+    found = {name: conditions(claim, one, rows, reads, PAPER) for name, one in each.items()}
     where = found if finding.readings else found[""]
     return decide(claim, finding, where, twin_rule=twin_rule(claim.id), **context)
 

@@ -72,8 +72,9 @@ def judged(name: str, rows: list[Row], floor: float = 0.0) -> tuple[Finding, Ver
         found = paper.checks[full](claim, rows)
     if found.readings:
         where = {
-            k: conditions(one, rows, context.reads, paper) for k, one in found.readings.items()
+            k: conditions(claim, one, rows, context.reads, paper)
+            for k, one in found.readings.items()
         }
     else:
-        where = conditions(found, rows, context.reads, paper)
+        where = conditions(claim, found, rows, context.reads, paper)
     return found, decide(claim, found, where, floor=floor, twin_rule=twin_rule(full))

@@ -264,7 +264,7 @@ def test_a_bar_holds_where_every_interval_lies_above_it(ends, bar, agreement) ->
     rows, floor = rows_of_ratios(*ends), 0.05
     with judging(floor) as context:
         finding = PAPER.checks[claim.id](claim, rows)
-    found = conditions(finding, rows, context.reads, PAPER)
+    found = conditions(claim, finding, rows, context.reads, PAPER)
     verdict = decide(claim, finding, found, floor=floor)
     assert (verdict.agreement, found.source, found.device) == (agreement, "timed", "cpu")
     assert verdict.agreement == "undecided" or verdict.strength == "weak"  # of one process each

@@ -74,10 +74,11 @@ def judged(name: str, rows: Sequence[Row], floor: float = 0.02) -> tuple[Finding
         found = asked(name, rows)
     if found.readings:
         places = {
-            key: conditions(one, rows, context.reads, PAPER) for key, one in found.readings.items()
+            key: conditions(CLAIMS[name], one, rows, context.reads, PAPER)
+            for key, one in found.readings.items()
         }
     else:
-        places = conditions(found, rows, context.reads, PAPER)
+        places = conditions(CLAIMS[name], found, rows, context.reads, PAPER)
     rule = twin_rule(f"tgcn-{name}")
     return found, decide(CLAIMS[name], found, places, floor=floor, twin_rule=rule)
 

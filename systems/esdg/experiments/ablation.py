@@ -350,7 +350,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in failed
     ]
     for row in ran:
-        base = mark(row, panel=_panel(row), exact=True, deviation=row.deviation["output"])
+        base = mark(row, panel=_panel(row), exact=True, deviation=row.deviation.get("output"))
         points.append({**base, "step": 0, "technique": "", "seconds": _epoch(row, OFF)})
         left_out = removed.get((row.params["dataset"], row.params["model"]), {})
         for step, name in enumerate(LADDER, 1):

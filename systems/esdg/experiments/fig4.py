@@ -501,7 +501,7 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 "row": panel(row),
                 "system": name,
                 "total": total,
-                "deviation": row.deviation["output"],
+                "deviation": row.deviation.get("output"),
                 "row_ids": [row.id],
             }
             points.append({**base, "phase": "transfer", "seconds": transfer})

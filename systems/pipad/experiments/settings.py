@@ -62,8 +62,8 @@ IN_LEDGER: Final = {"amz-automotive": "automotive", "covid19-england": "covid"}
 """Name of a graph in the ledger, where it is not our name."""
 
 GRAPHS: Final = (
-    FrameGraph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 384, 1 / 16, 1.0)),
-    FrameGraph("youtube", "Youtube", False, 18, (1 / 2048, 1 / 128, 1 / 16, 1.0)),
+    FrameGraph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 1024, 1 / 16, 1.0)),
+    FrameGraph("youtube", "Youtube", False, 18, (1 / 2048, 1 / 256, 1 / 16, 1.0)),
     FrameGraph("amz-automotive", "amz-Automotive", False, 42, (1 / 512, 1 / 64, 1 / 8, 1.0)),
     FrameGraph("epinions", "Epinions", False, 6, (1 / 512, 1 / 64, 1 / 8, 1.0)),
     FrameGraph("hepth", "HepTh", True, 7, (1 / 64, 1 / 64, 1 / 4, 1.0)),
