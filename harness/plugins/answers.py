@@ -13,7 +13,8 @@ import msgspec
 
 from dgbench.harness.plugins.process import answer_of
 from dgbench.harness.store.row import Row
-from dgbench.lab.paper import Claim, Paper
+from dgbench.lab.judging import judging
+from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.systems.base import registry
 from dgbench.systems.base.registry import Broken
 from dgbench.systems.base.system import System
@@ -118,9 +119,14 @@ def _ratio(
     return None if race is None else race.comparisons[comparison].ratio(rows, workload)
 
 
-def _finding(paper: Paper, claim: Any, rows: Sequence[Any]) -> Any:
+def _finding(paper: Paper, claim: Any, floor: float, rows: Sequence[Any]) -> Any:
+    """A check's finding with the numbers that it read, which leave their trace in this process."""
     asked = msgspec.convert(claim, Claim)
-    return paper.checks[asked.id](asked, rows)
+    with judging(floor) as context:
+        found = paper.checks[asked.id](asked, rows)
+    if isinstance(found, Finding) and found.reads is None:
+        found.reads = frozenset(context.reads)
+    return found
 
 
 ANSWERS: Final[dict[str, Callable[..., Any]]] = {

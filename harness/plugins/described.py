@@ -20,6 +20,7 @@ from dgbench.lab.experiment import (
     Preset,
     RunContext,
 )
+from dgbench.lab.judging import current_floor
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.runtime.errors import DgbenchError
@@ -195,7 +196,9 @@ def describe_paper(process: PluginProcess) -> Paper:
 
 def _check(process: PluginProcess) -> Callable[[Claim, Sequence[Any]], Finding]:
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
-        return _read(process.ask("finding of a claim", claim, rows=rows), Finding | None)
+        return _read(
+            process.ask("finding of a claim", claim, current_floor(), rows=rows), Finding | None
+        )
 
     return check
 

@@ -117,7 +117,7 @@ def test_no_claim_is_decided_by_rows_on_a_dataset_of_the_users(paper):
     ]  # fmt: skip
     found = evaluate(plugin, rows)
     assert {v.verdict for v in found.verdicts} <= {"not run here", "by definition"}
-    assert all("'my'" in v.reason for v in found.verdicts)
+    assert all("'my'" in v.reason for v in found.verdicts if v.glyph != "=")
     assert not found.warnings
 
 

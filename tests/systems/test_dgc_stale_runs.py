@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 import torch
+from dgc_ranks import as_ranks
 from dgc_rows import row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dgc_stale import in_threads
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
@@ -97,7 +97,7 @@ class _Adding:
 def test_one_process_sends_and_learns_what_ranks_do(model, stale):
     trainer, _, (task, data, placement) = one_process(model, stale)
     losses = [trainer.train_epoch() for _ in range(5)]
-    ranks = in_threads(_Adding(), 3, task, data, placement, stale, 5)
+    ranks = as_ranks(3, _Adding(), task, data, placement, stale, 5)
     for rank in ranks:
         torch.testing.assert_close(torch.tensor(rank[0]), torch.tensor(losses), rtol=1e-4, atol=0)
     history = summed([rank[1] for rank in ranks])
@@ -126,7 +126,7 @@ def test_rows_that_move_to_the_attention_are_held_back_as_well():
     found = {}
     for moves in (None, False):
         stale = StaleSettings(threshold=0.8, moves=moves).of_model(attention=True)
-        ranks = in_threads(_Adding(), 3, task, data, placement, stale, 5)
+        ranks = as_ranks(3, _Adding(), task, data, placement, stale, 5)
         history = summed([rank[1] for rank in ranks])
         found[moves] = [epoch.rows["move"] for epoch in history], ranks[0][0]
     rows, losses = found[None]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dgc_ranks import as_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dgc_stale import Case, case_of, in_threads
+from test_dgc_stale import Case, case_of
 
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError
@@ -41,7 +42,7 @@ def with_server(ranks: int, epochs: int, seed: int) -> Case:
 @given(seed=st.integers(0, 10_000), ranks=st.integers(1, 3))
 def test_rows_and_gradients_are_those_of_a_direct_exchange(seed, ranks):
     case = with_server(ranks, 2, seed)
-    found = in_threads(through_store, ranks + 1, case)
+    found = as_ranks(ranks + 1, through_store, case)
     for epoch, rows in enumerate(case.rows):
         expected = [torch.zeros_like(x) for x in rows]
         for rank in range(ranks + 1):
@@ -59,7 +60,7 @@ def test_rows_and_gradients_are_those_of_a_direct_exchange(seed, ranks):
 def test_every_row_crosses_the_servers_link_and_is_pushed_once():
     rows = [[torch.ones(3, 2), torch.ones(1, 2), torch.ones(1, 2), torch.zeros(0, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 2], (0, 2): [2], (2, 1): [0]}, [1.0] * 2, 4)
-    found = in_threads(through_store, 4, case)
+    found = as_ranks(4, through_store, case)
     pushed = [f[3].get("store_rows_pushed", 0) for f in found]
     assert pushed == [2 * 2, 0, 2 * 1, 0]
     server = found[3]
@@ -79,13 +80,13 @@ def test_the_server_may_own_nothing_and_must_be_there():
         StoreRows(LocalCommunicator())
     case = Case([[torch.ones(1, 3), torch.ones(1, 3)]], {(1, 0): [0]}, [1.0], 2)
     with pytest.raises(InvalidInputError, match="server of the store and has rows"):
-        in_threads(through_store, 2, case)
+        as_ranks(2, through_store, case)
 
 
 def test_processes_do_what_threads_do():
     case = with_server(2, 2, 5)
     processes = launch(through_store, 3, (case,), timeout_s=240, threads=1)
-    for one, other in zip(processes, in_threads(through_store, 3, case), strict=True):
+    for one, other in zip(processes, as_ranks(3, through_store, case), strict=True):
         for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
             assert torch.equal(a, b)
         assert one[3] == other[3]
