@@ -119,7 +119,8 @@ def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:
     strong = sum(v.strength == "strong" for v in verdicts)
     weak = sum(v.strength == "weak" for v in verdicts)
     where = f"Measured on {gpu}" if gpu else "No GPU here"
-    return f"{where}: {strong} verdicts rest on strong evidence, {weak} on weak."
+    said = "1 verdict rests" if strong == 1 else f"{strong} verdicts rest"
+    return f"{where}: {said} on strong evidence, {weak} on weak."
 
 
 def twins_line(rows: Sequence[Any]) -> str:

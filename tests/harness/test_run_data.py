@@ -101,7 +101,7 @@ def test_fig10_of_pipad_is_real_where_dgbench_carries_the_data(monkeypatch):
     by_data = {}
     for cell in plan.runnable:
         by_data.setdefault(cell.data, set()).add(cell.cell.params["dataset"])
-    assert by_data == {"real": {"covid19-england"}, "twin": {"flickr", "hepth"}}
+    assert by_data == {"real": {"covid19-england"}, "twin": {"flickr"}}
     lost = {c.cell.params["dataset"] for c in plan.cells if "is not here" in c.reason}
     assert lost == {"pems08"}
 

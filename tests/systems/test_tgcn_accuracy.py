@@ -69,10 +69,10 @@ def test_a_seed_is_one_observation():
 
 
 def test_no_loss_is_decided_by_seeds():
-    assert glyphs("fig9-no-accuracy-loss", seeds(0.02)) == "v(S-)"
-    assert glyphs("fig9-no-accuracy-loss", seeds(-0.02)) == "v(O-)"
+    assert glyphs("fig9-no-accuracy-loss", seeds(0.02)) == "S(S-)"
+    assert glyphs("fig9-no-accuracy-loss", seeds(-0.02)) == "O(O-)"
     assert glyphs("fig9-no-accuracy-loss", seeds(0.0)) == "v(u-)"
-    assert glyphs("fig9-no-accuracy-loss", seeds(-0.005)) == "v(O-)"  # half a point is a loss
+    assert glyphs("fig9-no-accuracy-loss", seeds(-0.005)) == "O(O-)"  # half a point is a loss
     assert glyphs("fig9-no-accuracy-loss", seeds(0.05, count=1)) == "v(u-)"
 
 
@@ -115,7 +115,7 @@ def test_stable_where_late_pieces_are_as_good():
 def test_a_twin_does_not_block_real_graphs():
     twin = row(scores("classify", OURS, LEVEL), dataset=LARGE, twin=True)
     rows = seeds(0.02)
-    assert glyphs("fig9-no-accuracy-loss", [*rows, twin]) == "v(S-)"
+    assert glyphs("fig9-no-accuracy-loss", [*rows, twin]) == "S(S-)"
     assert judged("fig9-stable-over-time", [*rows, twin])[1].data == "other"
     assert judged("fig9-stable-over-time", [twin])[1].glyph == "-"
 

@@ -134,7 +134,7 @@ def test_growth_of_draws() -> None:
     assert glyphs("fig8-its-brs-grow", rows) == "v(RRRXRX)"
     assert glyphs("fig8-order", rows) == "v(RRRXRR)"
     rows = grown(sis__ready=1.4, sis__half=1.3, **LINEARLY)
-    assert glyphs("fig8-its-brs-grow", rows) == "v(RRR-R-)"  # a form that did not run is no loss
+    assert glyphs("fig8-its-brs-grow", rows) == "S(RRR-R-)"  # a form that did not run is no loss
     assert glyphs("fig8-sis-flat", grown(sis__ready=4.0, sis__half=1.3)) == "X"
 
 

@@ -179,7 +179,8 @@ class Fig6(Grid):
         words = []
         for other in AGAINST:
             ratios = found.where(baseline=other, setting=None).values
-            words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
+            if ratios:
+                words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
         return f"T-GCN is {', '.join(words)}, sampling included."
 
 
