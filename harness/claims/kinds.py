@@ -51,7 +51,7 @@ class KindCounts:
     @property
     def words(self) -> str:
         """Counts in words: `speed-ups: 3 reproduced, 2 contradicted, 36 not run here`."""
-        said = [f"{n} {GLYPHS[glyph]}" for glyph, n in self.counts.items() if n]  # type: ignore[index]
+        said = [f"{n} {GLYPHS[glyph]}" for glyph, n in self.counts.items() if n]
         return f"{self.kind}: {', '.join(said)}"
 
 

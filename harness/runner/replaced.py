@@ -55,7 +55,8 @@ def replaced_functions() -> list[str]:
         if there is value or (name in namespace and name not in own):
             continue
         # The first optimiser of a class lets torch wrap its `step` for the profiler.
-        if not (getattr(there, "hooked", False) and unwrap(there) is unwrap(value)):
+        hooked = callable(there) and getattr(there, "hooked", False)
+        if not (hooked and unwrap(there) is unwrap(value)):  # type: ignore[arg-type]
             names.append(f"{owner}.{name}")
     if not names:
         return []
