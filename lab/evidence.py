@@ -93,7 +93,9 @@ def conditions(
     mine = [one for one in reads if one.row in names]
     where = {row.id: row.experiment for row in used}
     declared = {one.name: one.sources for one in paper.experiments}
-    sources: list[Source] = [metrics.source(one.metric, declared.get(where[one.row])) for one in mine]
+    sources: list[Source] = [
+        metrics.source(one.metric, declared.get(where[one.row])) for one in mine
+    ]
     # A finding that read no number rests on how its cells ended, which a device decides.
     source: Source = max(sources, key=metrics.SOURCES.index, default="probed")
     gpus = [_gpus(row) for row in used]

@@ -26,7 +26,9 @@ def test_every_paper_races_a_headline_and_a_fairer_baseline(name):
     assert any(not one.fairer for one in comparisons)
     assert any(one.fairer for one in comparisons)
     known = set(system_names())
-    raced = {name for one in comparisons for name in one.systems or ()}  # or a stage: "pipad, all off"
+    raced = {
+        name for one in comparisons for name in one.systems or ()
+    }  # or a stage: "pipad, all off"
     assert {name.partition(",")[0] for name in raced} <= known
     # A release is named with its version, and with what it is where it is not installed.
     assert all(bool(one.package) == bool(one.rival_without) for one in comparisons)
