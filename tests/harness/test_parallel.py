@@ -56,7 +56,7 @@ def test_a_signal_does_not_wait_for_the_work(number):
     process = subprocess.Popen(
         [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    assert process.stdout.readline() == "asleep\n"
+    assert process.stdout.readline().startswith("asleep")  # two print at once
     begin = time.monotonic()
     process.send_signal(number)
     process.wait(timeout=50)
