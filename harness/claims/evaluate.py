@@ -153,7 +153,7 @@ def _decide_one(
             twin_rule=_twin_rule(claim.id),
             smoke=_is_smoke(finding, rows),
         )
-        if claim.id in void:
+        if claim.id in void and not claim.definition:
             verdict = _voided(verdict, void[claim.id])
         return stamp_idle_gpu(claim, verdict, rows)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others

@@ -71,9 +71,9 @@ def test_a_seed_is_one_observation():
 def test_no_loss_is_decided_by_seeds():
     assert glyphs("fig9-no-accuracy-loss", seeds(0.02)) == "S(S-)"
     assert glyphs("fig9-no-accuracy-loss", seeds(-0.02)) == "O(O-)"
-    assert glyphs("fig9-no-accuracy-loss", seeds(0.0)) == "v(u-)"
+    assert glyphs("fig9-no-accuracy-loss", seeds(0.0)) == "u(u-)"
     assert glyphs("fig9-no-accuracy-loss", seeds(-0.005)) == "O(O-)"  # half a point is a loss
-    assert glyphs("fig9-no-accuracy-loss", seeds(0.05, count=1)) == "v(u-)"
+    assert glyphs("fig9-no-accuracy-loss", seeds(0.05, count=1)) == "u(u-)"
 
 
 def test_what_states_see_is_a_reading():
