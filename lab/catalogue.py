@@ -83,6 +83,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # operators
     "items": (int, "items to draw from"),
     "changed": (float, "entries that changed over entries of a snapshot"),
+    "caches": (str, "cold or warm: whether a device's caches hold the inputs of a call"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -110,12 +111,15 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "edge_time": "a labelled edge of training",
         "part_time": "a part of an epoch or an interval, scaled to it where less was run",
         "sampling_time": "a call of a sampler, or one of its draws",
+        # operators
+        "kernel_time": "the kernels of a call or a step alone, without gaps between them",
     },
     "rate": {
         # What is said of a rate is what it counts: "edges" are edges a second.
         "bandwidth": "bytes that are copied, read and written, or sent",
         "throughput": "items",
         "product_rate": "floating-point operations of a matrix product",
+        "clock_rate": "clock cycles of a processor",
         # PiPAD
         "edge_rate": "edges",
         # GNNFlow
@@ -193,6 +197,8 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "links": "links of devices, or pairs of devices that have them",
         "feature_width": "columns of the features of an edge",
         # operators
+        "launches": "kernels that a call or a step starts",
+        "registers": "registers of a thread of a call's longest kernel",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -295,6 +301,7 @@ SOURCES: Final[dict[str, Source]] = {
     "time_share": "timed",
     "prediction_error": "timed",
     "utilisation": "probed",
+    "clock_rate": "probed",
     # Mixed: a clock's unless the experiment declares that it counts.
     "portion": "timed",
     "relative_error": "timed",

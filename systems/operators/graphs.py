@@ -57,5 +57,12 @@ def csr_of(keys: np.ndarray, vertices: int) -> Csr:
 
 def keys_of(csr: Csr) -> torch.Tensor:
     """int64[nnz]: keys row * columns + column of the entries, in their order."""
-    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+    ids = torch.arange(csr.num_rows, device=csr.indptr.device)
+    rows = torch.repeat_interleave(ids, csr.indptr.diff())
     return rows * csr.num_cols + csr.indices
+
+
+def on_device(csr: Csr, device: str) -> Csr:
+    """The same matrix with its arrays on a torch device."""
+    values = None if csr.values is None else csr.values.to(device)
+    return Csr(csr.indptr.to(device), csr.indices.to(device), csr.num_cols, values)

@@ -3,6 +3,8 @@
 What disturbs the machine then disturbs all of them, and ratios are formed turn by turn. Results are
 compared with an independent reference before anything is timed, and again afterwards. A peer that
 is not installed, fails, is wrong or is too slow is left out with a note; ours must be right.
+
+On a device, turns are timed by its events with cold caches; see `timing.DeviceTimer`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Any, ClassVar, Final
 
 import torch
+from msgspec.structs import replace
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.experiment import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -26,6 +30,7 @@ from dgbench.lab.result_checks import NUMERIC, ResultCheck
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import observe_speedup
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.operators.timing import Timer, open_timer
 
 OURS: Final = "dgbench"
 Call = Callable[[int], Any]
@@ -66,6 +71,7 @@ class OperatorRace(Grid):
         turns: timed turns by preset; at least `least_turns` are taken, more within `limit_s`.
         slow_s: seconds of a call above which a peer is left out.
         shortest_turn_s: a turn repeats a shorter call; 0 where a call changes what is there.
+        devices: on which it races; one of the CPU alone does so whatever a run is asked for.
         threads: of torch and of ours; None for as many as the run has.
         clock: wall time, or processor time where one thread works.
         packages: of which one must be installed, where no peer runs without; () needs none.
@@ -77,7 +83,6 @@ class OperatorRace(Grid):
     """
 
     paper = "operators"
-    device = "cpu"
     group: ClassVar[str] = ""  # each cell is one of its own, see `cell`
     own_data = "operators are raced on graphs and sequences that are drawn"
     repeats: ClassVar[Any] = {"smoke": 1, None: 5}
@@ -87,6 +92,7 @@ class OperatorRace(Grid):
     least_turns: ClassVar[Any] = {"smoke": 2, "quick": 2, None: 7}
     slow_s: ClassVar[float] = 5.0
     shortest_turn_s: ClassVar[float] = 0.002
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
     threads: ClassVar[int | None] = None
     clock: ClassVar[Callable[[], float]] = staticmethod(time.perf_counter)
     packages: ClassVar[tuple[str, ...]] = ()
@@ -97,13 +103,28 @@ class OperatorRace(Grid):
     sweep: ClassVar[tuple[str, str] | None] = None
     panel: ClassVar[tuple[str, ...]] = ()
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
-        """Inputs, contenders and reference of a workload. Raises UnsupportedError."""
+    def __init_subclass__(cls) -> None:
+        """Plan races of the CPU alone as cells of the CPU."""
+        super().__init_subclass__()
+        cls.device = "cpu" if cls.devices == ("cpu",) else ""
+
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
+        """Inputs on a torch device, contenders and reference of a workload.
+
+        Raises UnsupportedError.
+        """
         raise NotImplementedError
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         # `operator` keeps a wrong result of one race from making those of all others void.
         return ({"operator": self.name, **one} for one in by_preset(self.workloads, preset))
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        found = super().cells(preset, device)
+        if self.device or device in self.devices:
+            return found
+        why = f"needs {'a GPU' if device == 'cpu' else 'the CPU'}: it is about that device alone"
+        return [replace(cell, unavailable=why) for cell in found]
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         missing = "" if not self.packages or any(map(find_spec, self.packages)) else (
@@ -115,14 +136,15 @@ class OperatorRace(Grid):
         )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
+        timer = open_timer("cpu" if self.device else context.device, self.clock)
         with torch_threads(self.threads or context.threads):
-            case = self.case(cell.params, context.preset)
-            return self._race(case, context.preset)
+            case = self.case(cell.params, context.preset, timer.place)
+            return self._race(case, context.preset, timer)
 
-    def _race(self, case: OperatorCase, preset: Preset) -> Measurement:
+    def _race(self, case: OperatorCase, preset: Preset, timer: Timer) -> Measurement:
         found = Measurement(data=dict(case.data))
-        calls = self._sound(case, found)
-        samples = self._take_turns(calls, preset)
+        calls = self._sound(case, found, timer)
+        samples = self._take_turns(calls, preset, timer)
         after = len(next(iter(samples.values()))) + 1
         for name in list(samples):
             check = case.check(name, after, calls[name][0](after))
@@ -134,6 +156,7 @@ class OperatorRace(Grid):
             found.observe("operation_time", typical, samples=seconds, method=method)
             for metric, dims, amount in case.work:
                 found.observe(metric, amount / typical, method=method, **dims)
+            timer.observe(method, partial(calls[method][0], after), found)
         for method, others in baselines:
             for other in others:
                 if method in samples and other in samples:
@@ -146,12 +169,15 @@ class OperatorRace(Grid):
                 observe_speedup(found, limit, samples[OURS], method=OURS, baseline=bar)
         if not any(one.metric == "speedup" for one in found.observations):
             raise UnsupportedError("no peer runs here", hint="; ".join(found.notes))
+        timer.finish(found)
         found.observe("turns", after - 1)
         for metric, value, dims in case.observe:
             found.observe(metric, value, **dims)
         return found
 
-    def _sound(self, case: OperatorCase, found: Measurement) -> dict[str, tuple[Call, float]]:
+    def _sound(
+        self, case: OperatorCase, found: Measurement, timer: Timer
+    ) -> dict[str, tuple[Call, float]]:
         """Contenders that are here, right and fast enough, with seconds of their second call."""
         found.notes += [f"{name} is left out: {why}" for name, why in case.left_out.items()]
         calls: dict[str, tuple[Call, float]] = {}
@@ -167,9 +193,7 @@ class OperatorRace(Grid):
             del result
             if check is not None and not self._accept(name, check, "before timing", found):
                 continue
-            start = self.clock()
-            call(0)
-            seconds = self.clock() - start
+            seconds = timer.once(partial(call, 0))
             if seconds > self.slow_s and name != OURS:
                 found.notes.append(f"{name} is left out: a call takes {seconds:.2g} s")
                 continue
@@ -195,11 +219,11 @@ class OperatorRace(Grid):
         return True
 
     def _take_turns(
-        self, calls: Mapping[str, tuple[Call, float]], preset: Preset
+        self, calls: Mapping[str, tuple[Call, float]], preset: Preset, timer: Timer
     ) -> dict[str, list[float]]:
         """Seconds of a call of each contender in each turn, every second turn in reverse order."""
         wanted, least = by_preset(self.turns, preset), by_preset(self.least_turns, preset)
-        limit_s, clock = by_preset(self.limit_s, preset), self.clock
+        limit_s = by_preset(self.limit_s, preset)
         repeats = {
             name: min(50, max(1, math.ceil(self.shortest_turn_s / max(spent, 1e-6))))
             for name, (_, spent) in calls.items()
@@ -210,11 +234,7 @@ class OperatorRace(Grid):
             if turn > least and time.perf_counter() - begin > limit_s:
                 break
             for name in calls if turn % 2 else reversed(calls):
-                call, count = calls[name][0], repeats[name]
-                start = clock()
-                for _ in range(count):
-                    call(turn)
-                seconds[name].append(max(clock() - start, 1e-9) / count)
+                seconds[name].append(timer.turn(partial(calls[name][0], turn), repeats[name]))
         return seconds
 
     # Figures and words
@@ -278,7 +298,9 @@ class OperatorRace(Grid):
         """Seconds of a call of each method over the size of its workload."""
         assert self.sweep is not None
         axis, points = self.sweep[0], []
-        times = Table.of(rows, experiment=self.name).where("operation_time")
+        times = Table.of(rows, experiment=self.name).where(
+            "operation_time", caches=None, clock=None
+        )
         for key, table in times.by("method", axis, *self.panel).items():
             method, size, *rest = key
             points.append(

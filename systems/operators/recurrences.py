@@ -42,9 +42,11 @@ def lstm_loop(x: Tensor, w_in: Tensor, w_hid: Tensor, bias: Tensor, h: Tensor) -
 LOOPS = {"gru": gru_loop, "lstm": lstm_loop}
 
 
-def library_lstm(features: int, hidden: int) -> Callable[[list[Tensor], object], tuple]:
+def library_lstm(
+    features: int, hidden: int, device: str = "cpu"
+) -> Callable[[list[Tensor], object], tuple]:
     """`torch.nn.LSTM` as a function of ([w_in, w_hid, bias], steps)."""
-    layer = torch.nn.LSTM(features, hidden)
+    layer = torch.nn.LSTM(features, hidden, device=device)
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 
     def run(weights: list[Tensor], x: object) -> tuple:

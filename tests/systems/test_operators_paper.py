@@ -117,7 +117,7 @@ def test_a_spoiled_operator_fails_its_check(name: str, when: str, monkeypatch) -
     cell = experiment.cells("smoke", "cpu")[0]
     if cell.unavailable:
         pytest.skip(cell.unavailable)
-    made = experiment.case(cell.params, "smoke")
+    made = experiment.case(cell.params, "smoke", "cpu")
     right, last = made.calls[OURS], 3  # of two turns, and one before them
 
     def call(turn: int) -> Any:
@@ -130,7 +130,7 @@ def test_a_spoiled_operator_fails_its_check(name: str, when: str, monkeypatch) -
             "calls": {**made.calls, OURS: call},
         }
     )
-    monkeypatch.setattr(type(experiment), "case", lambda self, params, preset: case)
+    monkeypatch.setattr(type(experiment), "case", lambda self, params, preset, device: case)
     found = experiment.run(cell, CONTEXT)
     wrong = [check for check in found.checks if not check.passed]
     assert [(check.system, check.part.partition(",")[0]) for check in wrong] == [("", when)]
@@ -176,7 +176,7 @@ class Doubling(OperatorRace):
     sweep = ("size", "numbers")
     peers: dict[str, Callable[[int], Any]] = {}
 
-    def case(self, params, preset) -> OperatorCase:
+    def case(self, params, preset, device) -> OperatorCase:
         x = torch.arange(params["size"])
         return OperatorCase(
             calls={OURS: lambda _: x + x, **self.peers},

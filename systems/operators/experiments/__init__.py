@@ -1,7 +1,12 @@
 """All races, by operator family."""
 
 from dgbench.lab.grid import Grid
-from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
+from dgbench.systems.operators.experiments.aggregate import (
+    Aggregate,
+    Merged,
+    MergedBackward,
+    Variants,
+)
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.cache import Cache
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
@@ -17,6 +22,8 @@ from dgbench.systems.operators.experiments.weighted import Weighted
 EXPERIMENTS: tuple[Grid, ...] = (
     Aggregate(),
     Merged(),
+    MergedBackward(),
+    Variants(),
     Scan(),
     PackedScan(),
     Attention(),

@@ -1,9 +1,11 @@
-"""Aggregation over neighbours, of one snapshot and of several, against MKL's and DGL's."""
+"""Aggregation over neighbours, of one snapshot and of several, against MKL's and DGL's; on a
+device against cuSPARSE, DGL's, PyG's scatter and the kernels of papers."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,17 +14,31 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.kernels_cuda.transpose import transpose
+from dgbench.kernels_cuda.variants import (
+    aggregate_parts_sliced,
+    slice_parts,
+    spmm_gespmm,
+    spmm_sliced,
+    warp_clocks,
+)
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
 from dgbench.lab.experiment import FigureSpec, Preset
 from dgbench.lab.result_checks import close
 from dgbench.lab.table import Table
-from dgbench.systems.operators.graphs import PowerLawGraphs
+from dgbench.systems.operators.graphs import PowerLawGraphs, on_device
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
 
 MKL = "torch CSR"
 DGL = "DGL"
+SCATTER = "select and scatter, as PyG"
+GESPMM, SLICED = "GE-SpMM like", "sliced, as PiPAD"
+CAPS = (8, 16, 32, 64)
 TOLERANCE = 1e-5
 SIZES = {"smoke": (1000, 12_000), "quick": (20_000, 400_000), None: (100_000, 2_000_000)}
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100, 128)
@@ -49,27 +65,33 @@ class Aggregate(OperatorRace):
     question = "How fast is a weighted aggregation against the best peer, by feature width?"
     reading = (
         "torch's CSR product (MKL where torch has it) with 32-bit ids, and DGL's copy_u_sum, which "
-        "is unweighted and so reads no weights."
+        "is unweighted and so reads no weights. On a device torch's product is cuSPARSE's, and "
+        "selecting rows and adding them at their targets, as PyG does, is raced beside."
     )
     claims = ("operators-aggregate-best-peer",)
+    devices = ("cpu", "cuda")
     workloads = workloads({"smoke": (2, 16), "quick": (2, 16, 64), None: WIDTHS})
     label = "{width} columns"
     sweep = ("width", "columns of the features")
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         graphs = PowerLawGraphs(params["vertices"])
         csr = graphs.weighted(graphs.keys(params["edges"]))
-        width = params["width"]
+        width, ones = params["width"], torch.ones(csr.nnz)
         x = torch.rand(csr.num_rows, width, generator=torch.Generator().manual_seed(2))
-        mkl, ones = torch_csr(csr), torch.ones(csr.nnz)
+        exact = {False: product(csr, csr.values, x), True: product(csr, ones, x)}
+        csr, x = on_device(csr, device), x.to(device)
+        mkl = torch_csr(csr)
         calls: dict[str, Call] = {OURS: lambda _: spmm(csr, x), MKL: lambda _: mkl @ x}
+        if device != "cpu":
+            scatter = scattered(csr)
+            calls[SCATTER] = lambda _: scatter(x)
         left_out = {}
         try:
             dgl = dgl_sum(csr)
             calls[DGL] = lambda _: dgl(x)
         except Exception as error:  # its libraries may not load
             left_out[DGL] = f"{type(error).__name__}: {error}".splitlines()[0]
-        exact = {False: product(csr, csr.values, x), True: product(csr, ones, x)}
         moved = csr.nnz * (8 + 4 * width) + csr.num_rows * (8 + 4 * width)
         return OperatorCase(
             calls=calls,
@@ -78,7 +100,11 @@ class Aggregate(OperatorRace):
             ),
             left_out=left_out,
             # Every gathered row and index counts as traffic, so that caches may exceed a copy.
-            work=(("edge_rate", {}, csr.nnz), ("bandwidth", {}, moved)),
+            work=(
+                ("edge_rate", {}, csr.nnz),
+                ("bandwidth", {}, moved),
+                ("product_rate", {}, 2 * csr.nnz * width),
+            ),
             observe=(("vertices", csr.num_rows, {}), ("edges", csr.nnz, {})),
         )
 
@@ -92,7 +118,9 @@ class Aggregate(OperatorRace):
     def limit_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Traffic of our aggregation over the copy bandwidth that the run measured."""
         machine = Table.of(row for row in rows if row.paper == "-")
-        limits = machine.where("bandwidth", place="host", using="all")
+        limits = machine.where("bandwidth", place="device") or machine.where(
+            "bandwidth", place="host", using="all"
+        )
         rates = Table.of(rows, experiment=self.name).where("bandwidth", method=OURS)
         return [
             {
@@ -110,16 +138,17 @@ class Merged(OperatorRace):
     question = "How much faster are eight snapshots that share 90 % of their edges in one call?"
     reading = (
         "torch's CSR product takes the snapshots one by one. All unweighted; the scaled form of "
-        "ours multiplies by R and C and adds the vertex itself, which its peer does not."
+        "ours multiplies by R and C and adds the vertex itself, which its peer does not. On a "
+        "device PiPAD's kernel over slices and our own product one by one are raced beside."
     )
     claims = ("operators-merged-one-by-one",)
+    devices = ("cpu", "cuda")
     workloads = workloads({"smoke": (2,), "quick": (2, 6), None: (2, 6, 16)})
     label = "{width} columns"
     sweep = ("width", "columns of the features of a snapshot")
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         csrs = PowerLawGraphs(params["vertices"]).overlapping(params["edges"], SNAPSHOTS, SHARED)
-        parts, mkl = PartTopology.build(csrs), [torch_csr(csr) for csr in csrs]
         draw = torch.Generator().manual_seed(2)
         x = torch.rand(csrs[0].num_rows, SNAPSHOTS, params["width"], generator=draw)
         scale = torch.rand(csrs[0].num_rows, SNAPSHOTS, generator=draw)
@@ -132,6 +161,22 @@ class Merged(OperatorRace):
             for s, (c, e) in enumerate(zip(csrs, each, strict=True))
         ]
         exact = {scaled: r * torch.stack(weighted, 1)}
+        csrs = [on_device(csr, device) for csr in csrs]
+        x, scale, each = x.to(device), scale.to(device), [one.to(device) for one in each]
+        parts, mkl = PartTopology.build(csrs), [torch_csr(csr) for csr in csrs]
+        calls: dict[str, Call] = {
+            OURS: lambda _: aggregate_parts(parts, x),
+            scaled: lambda _: aggregate_parts(parts, x, scale, scale, True),
+            MKL: lambda _: [m @ e for m, e in zip(mkl, each, strict=True)],
+        }
+        if device != "cpu":
+            sliced = slice_parts(parts)
+            calls |= {
+                f"{OURS}, one by one": lambda _: [
+                    spmm(*one) for one in zip(csrs, each, strict=True)
+                ],
+                SLICED: lambda _: aggregate_parts_sliced(sliced, x),
+            }
 
         def check(name: str, _: int, y: Any) -> Any:
             found = torch.stack(y, 1) if isinstance(y, list) else y
@@ -139,13 +184,12 @@ class Merged(OperatorRace):
             return close("outputs", found, wanted, TOLERANCE, against="float64 product of scipy")
 
         return OperatorCase(
-            calls={
-                OURS: lambda _: aggregate_parts(parts, x),
-                scaled: lambda _: aggregate_parts(parts, x, scale, scale, True),
-                MKL: lambda _: [m @ e for m, e in zip(mkl, each, strict=True)],
-            },
+            calls=calls,
             check=check,
-            baselines=((OURS, (MKL,)), (scaled, (MKL,))),
+            baselines=(
+                (OURS, tuple(n for n in calls if n not in (OURS, scaled))),
+                (scaled, (MKL,)),
+            ),
             work=(("edge_rate", {}, sum(csr.nnz for csr in csrs)),),
             observe=(
                 ("vertices", csrs[0].num_rows, {}),
@@ -155,9 +199,125 @@ class Merged(OperatorRace):
         )
 
 
+class Variants(OperatorRace):
+    name = "aggregation_variants"
+    title = "Aggregation by the kernels of papers"
+    question = "Which of the ways to share out rows among warps is the fastest, by width?"
+    reading = (
+        "Unweighted. A warp a row (row owner, GE-SpMM), or a group of slices of at most so many "
+        "entries a warp (PiPAD), with 1, 2 or 4 floats a lane."
+    )
+    devices = ("cuda",)
+    workloads = workloads({"smoke": (2, 32), "quick": (16, 64), None: (2, 6, 16, 64, 128, 256)})
+    label = "{width} columns"
+    sweep = ("width", "columns of the features")
+
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
+        graphs = PowerLawGraphs(params["vertices"])
+        (csr,) = graphs.overlapping(params["edges"], 1, 1.0)
+        width = params["width"]
+        x = torch.rand(csr.num_rows, width, generator=torch.Generator().manual_seed(2))
+        exact = product(csr, torch.ones(csr.nnz), x)
+        csr, x = on_device(csr, device), x.to(device)
+        calls: dict[str, Call] = {
+            OURS: lambda _: spmm(csr, x),
+            "a row a warp": lambda _: spmm_row_owner(csr, x),
+            GESPMM: lambda _: spmm_gespmm(csr, x),
+        }
+        for cap in CAPS:
+            calls[f"slices of {cap}"] = partial(spmm_slices, slice_csr(csr, cap), x)
+        for vector in (1, 2, 4):
+            if width % (32 * vector) == 0:
+                name = f"slices of 32, {vector} floats a lane"
+                calls[name] = partial(spmm_slices, slice_csr(csr, 32), x, vector=vector)
+        moved = csr.nnz * (4 + 4 * width) + csr.num_rows * (8 + 4 * width)
+        return OperatorCase(
+            calls=calls,
+            check=lambda _, __, y: close(
+                "outputs", y, exact, TOLERANCE, against="float64 product of scipy"
+            ),
+            work=(("edge_rate", {}, csr.nnz), ("bandwidth", {}, moved)),
+            observe=balance_of(csr, x) if device == "cuda" else (),
+        )
+
+
+class MergedBackward(OperatorRace):
+    name = "merged_backward"
+    title = "Gradient of an aggregation over eight snapshots"
+    question = "Is the gradient faster from transposed parts, or scattered by atomic additions?"
+    reading = "The backward pass alone. Added up in a fixed order, or as additions come in."
+    devices = ("cuda",)
+    workloads = Merged.workloads
+    label = "{width} columns"
+
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
+        csrs = PowerLawGraphs(params["vertices"]).overlapping(params["edges"], SNAPSHOTS, SHARED)
+        draw = torch.Generator().manual_seed(2)
+        shape = (csrs[0].num_rows, SNAPSHOTS, params["width"])
+        x, grad = (torch.rand(shape, generator=draw) for _ in range(2))
+        exact = torch.stack(
+            [
+                product(transpose(csr), torch.ones(csr.nnz), grad[:, s].contiguous())
+                for s, csr in enumerate(csrs)
+            ],
+            1,
+        )
+        parts = PartTopology.build([on_device(csr, device) for csr in csrs])
+        grad = grad.to(device)
+
+        def backward(operator: Callable[..., Tensor]) -> Call:
+            leaf = x.to(device).requires_grad_()
+            y = operator(parts, leaf)
+            return lambda _: torch.autograd.grad(y, leaf, grad, retain_graph=True)[0]
+
+        return OperatorCase(
+            calls={OURS: backward(aggregate_parts), "scattered": backward(aggregate_parts_scatter)},
+            check=lambda _, __, dx: close(
+                "gradients", dx, exact, TOLERANCE, against="float64 product of scipy"
+            ),
+            work=(("edge_rate", {}, sum(csr.nnz for csr in csrs)),),
+        )
+
+
+def spmm_slices(sliced: Any, x: Tensor, _: int, **how: Any) -> Tensor:
+    """The product over slices; the turn does not matter."""
+    return spmm_sliced(sliced, x, **how)
+
+
+def balance_of(csr: Csr, x: Tensor) -> tuple[tuple[str, float, dict[str, Any]], ...]:
+    """Actual and balanced cycles of a warp per row and per group of slices (PiPAD, Figure 12)."""
+    found: list[tuple[str, float, dict[str, Any]]] = []
+    matrices = {"a row a warp": csr} | {f"slices of {cap}": slice_csr(csr, cap) for cap in CAPS}
+    for name, matrix in matrices.items():
+        warp_clocks(matrix, x)  # warm
+        one = balance(warp_clocks(matrix, x))
+        found += [
+            ("worker_cycles", one.actual, {"method": name, "statistic": "actual"}),
+            ("worker_cycles", one.balanced, {"method": name, "statistic": "balanced"}),
+            ("workers", one.warps, {"method": name, "of": "warps"}),
+        ]
+    return tuple(found)
+
+
+def scattered(csr: Csr) -> Callable[[Tensor], Tensor]:
+    """The product by selecting rows and adding them at their targets, as PyG does."""
+    ids = torch.arange(csr.num_rows, device=csr.indptr.device)
+    rows, columns = torch.repeat_interleave(ids, csr.indptr.diff()), csr.indices.long()
+    weights = None if csr.values is None else csr.values.unsqueeze(1)
+
+    def run(x: Tensor) -> Tensor:
+        picked = x.index_select(0, columns)
+        out = x.new_zeros(csr.num_rows, x.shape[1])
+        return out.index_add_(0, rows, picked if weights is None else picked * weights)
+
+    return run
+
+
 def torch_csr(csr: Csr) -> Tensor:
     """torch's CSR with 32-bit ids, MKL's faster form; ones where it has no values."""
-    values = torch.ones(csr.nnz) if csr.values is None else csr.values
+    values = csr.values
+    if values is None:
+        values = torch.ones(csr.nnz, device=csr.indptr.device)
     shape = (csr.num_rows, csr.num_cols)
     return torch.sparse_csr_tensor(csr.indptr.int(), csr.indices, values, shape)
 
@@ -165,7 +325,7 @@ def torch_csr(csr: Csr) -> Tensor:
 def dgl_sum(csr: Csr) -> Callable[[Tensor], Tensor]:
     """DGL's unweighted copy_u_sum, its fast path."""
     dgl = import_dgl()
-    none = torch.empty(0, dtype=torch.int64)
+    none = torch.empty(0, dtype=torch.int64, device=csr.indptr.device)
     graph = dgl.graph(("csc", (csr.indptr, csr.indices.long(), none)), num_nodes=csr.num_rows)
     graph = graph.formats(["csc"]).int()
     return lambda x: dgl.ops.copy_u_sum(graph, x)

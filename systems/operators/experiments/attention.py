@@ -52,6 +52,7 @@ class Attention(OperatorRace):
         "edge_updater and propagate; DGL the calls of its GATConv. Both have the loops stored."
     )
     claims = ("operators-attention-torch", "operators-attention-pyg", "operators-attention-dgl")
+    devices = ("cpu", "cuda")
     workloads = {
         "smoke": (graph(300, 2, width=8), graph(200, 4, 2, 4)),
         "quick": (graph(20_000, 2), graph(8000, 12), graph(8000, 12, 4, 8)),
@@ -65,8 +66,9 @@ class Attention(OperatorRace):
     }
     label = "{degree:g} neighbours, {heads} x {width}"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
-        matrix = skewed_graph(params["vertices"], params["degree"])
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
+        drawn = skewed_graph(params["vertices"], params["degree"])
+        matrix = tuple(one.to(device) for one in drawn)
         rows, heads, width = params["vertices"], params["heads"], params["width"]
         generator = torch.Generator().manual_seed(11)
         shapes = [(rows, heads, width), (rows, heads), (rows, heads)]
@@ -82,7 +84,12 @@ class Attention(OperatorRace):
                 runs[name] = make(matrix, params)
             except Exception as error:  # its libraries may not load
                 left_out[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-        exact = output_and_gradients(runs[TORCH], [t.double() for t in inputs], grad.double())
+        exact = output_and_gradients(
+            lambda given: plain_attend_rows(*drawn, *given, SLOPE),
+            [t.double() for t in inputs],
+            grad.double(),
+        )
+        inputs, grad = [one.to(device) for one in inputs], grad.to(device)
         edges = len(matrix[1])
         return OperatorCase(
             calls={
@@ -105,6 +112,7 @@ class PackedAttention(OperatorRace):
         "pads every sequence to the longest. Making the layouts is not timed."
     )
     claims = ("operators-packed-attention-mask", "operators-packed-attention-zeros")
+    devices = ("cpu", "cuda")
     workloads = {
         "smoke": (steps(40, 3, 8, width=8),),
         "quick": (steps(2000, 4, 16), steps(600, 10, 60)),
@@ -117,7 +125,7 @@ class PackedAttention(OperatorRace):
     }
     label = "mean {mean} of {longest} steps, {heads} x {width}"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         heads, longest = params["heads"], params["longest"]
         lengths = random_lengths(params["sequences"], params["mean"], longest, seed=7)
         held = PackedSteps.of(lengths, longest)
@@ -141,18 +149,19 @@ class PackedAttention(OperatorRace):
             ZEROS: (plain_packed_attention, alone, zeros),
         }
 
-        def passes(name: str, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
+        def passes(name: str, dtype: torch.dtype, place: str) -> Callable[[], list[Tensor]]:
             function, owners, layout = forms[name]
-            *inputs, grad = (layout.spread(one.to(dtype)) for one in drawn)
+            owners = owners.to(place)
+            *inputs, grad = (layout.spread(one.to(dtype)).to(place) for one in drawn)
             return lambda: output_and_gradients(
                 lambda given: function(*given, owners, heads=heads), inputs, grad
             )
 
         def in_order(name: str, found: list[Tensor]) -> list[Tensor]:
-            return [forms[name][2].gather(one) for one in found]
+            return [forms[name][2].gather(one.cpu()) for one in found]
 
-        exact = in_order(ZEROS, passes(ZEROS, torch.float64)())
-        calls = {name: passes(name, torch.float32) for name in forms}
+        exact = in_order(ZEROS, passes(ZEROS, torch.float64, "cpu")())
+        calls = {name: passes(name, torch.float32, device) for name in forms}
         return OperatorCase(
             calls={name: lambda _, call=call: call() for name, call in calls.items()},
             check=lambda name, _, found: close(
@@ -183,7 +192,7 @@ def skewed_graph(vertices: int, degree: float) -> tuple[Tensor, Tensor]:
 
 def ends_with_loops(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Senders and receivers of all edges and of a loop at each vertex, sorted by receiver."""
-    own = torch.arange(len(indptr) - 1)
+    own = torch.arange(len(indptr) - 1, device=indptr.device)
     senders = torch.cat([indices.long(), own])
     receivers = torch.cat([torch.repeat_interleave(own, indptr.diff()), own])
     order = receivers.argsort(stable=True)
@@ -196,6 +205,7 @@ def pyg_attention(matrix: tuple[Tensor, Tensor], params: Mapping[str, Any]) -> R
 
     edges = torch.stack(ends_with_loops(*matrix))
     layer = GATConv(1, params["width"], params["heads"], negative_slope=SLOPE, add_self_loops=False)
+    layer = layer.to(matrix[0].device)
 
     def run(given: list[Tensor]) -> Tensor:
         values, source, target = given

@@ -60,7 +60,7 @@ class Cache(OperatorRace):
     }
     label = "{batch:,} ids by {ids}, {width} floats, {threads} threads"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         torch.set_num_threads(params["threads"])  # set back by the race
         generator = torch.Generator().manual_seed(4)
         rows = torch.rand(params["rows"], params["width"], generator=generator)

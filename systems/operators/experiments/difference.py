@@ -15,7 +15,7 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import Difference, encode, plain_bytes, rebuild
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import equal
-from dgbench.systems.operators.graphs import csr_of, keys_of
+from dgbench.systems.operators.graphs import csr_of, keys_of, on_device
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace
 
 COPY = "copy of as many bytes"
@@ -81,7 +81,7 @@ class Encode(DifferenceRace):
     )
     claims = ("operators-difference-best-peer",)
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         drawn = SnapshotPair(**params)
         a, b = drawn.old, drawn.new
         keys = keys_of(a), keys_of(b)
@@ -144,19 +144,22 @@ class Rebuild(DifferenceRace):
         "more changed than they hold are sent plain, so that no bar is set for them."
     )
     claims = ("operators-rebuild-best-peer",)
+    devices = ("cpu", "cuda")
     limits = (COPY,)
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         drawn = SnapshotPair(**params)
         a, b = drawn.old, drawn.new
         sent = encode(a, b, fallback=False)
-        old, gone, come = keys_of(a), drawn.removed, drawn.added
+        sent = sent.with_tensors([one.to(device) for one in sent.tensors])
         target = keys_of(b)
+        a = on_device(a, device)
+        old, gone, come = keys_of(a), drawn.removed.to(device), drawn.added.to(device)
         moved = 4 * (a.nnz + b.nnz) + 16 * (a.num_rows + 1) + 16 * (len(gone) + len(come))
-        source = torch.ones(moved // 2, dtype=torch.uint8)
+        source = torch.ones(moved // 2, dtype=torch.uint8, device=device)
 
         def by_torch(_: int) -> Tensor:
-            keep = torch.ones(old.numel(), dtype=torch.bool)
+            keep = torch.ones(old.numel(), dtype=torch.bool, device=device)
             keep[torch.searchsorted(old, gone)] = False
             return torch.cat([old[keep], come]).sort().values
 
@@ -165,6 +168,8 @@ class Rebuild(DifferenceRace):
             return np.insert(left, np.searchsorted(left, come.numpy()), come.numpy())
 
         peers = dict(zip(REBUILDERS, (by_torch, by_numpy), strict=True))
+        if device != "cpu":
+            del peers[REBUILDERS[1]]
         return OperatorCase(
             calls={OURS: lambda _: rebuild(a, sent), **peers, COPY: lambda _: source.clone()},
             check=lambda name, _, found: (

@@ -84,7 +84,7 @@ class EdgeSampling(EdgeSamplingRace):
     }
     label = "{sampler}, {layers} layers of {drawn}"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         def make(table: EdgeTable, size: Any) -> Calls:
             generator = torch.Generator().manual_seed(2)
             roots = torch.randint(0, table.num_nodes, (ROOTS[size],), generator=generator)
@@ -139,7 +139,7 @@ class SubgraphSampling(EdgeSamplingRace):
     }
     label = "frontier of {frontier:,} slots"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         def make(table: EdgeTable, _: Any) -> Calls:
             def call(method: str, rebuilt: Any) -> Call:
                 return lambda turn: sample_subgraph(

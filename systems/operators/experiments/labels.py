@@ -54,7 +54,7 @@ class Labels(OperatorRace):
     }
     label = "{meetings:,} meetings"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         topology = meetings(params["entities"], params["meetings"])
         graph = build_supergraph(topology, spatial=2, temporal=1, threads=1)
         weight = int(graph.edge_weight.sum(dtype=torch.int64))

@@ -50,7 +50,7 @@ class LoadingRace(OperatorRace):
                         "operator": self.name, "dataset": card.name, "container": container,
                     }  # fmt: skip
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         name = params["dataset"]
         choice = choose(name)
         kept: list[Any] = []  # where writes to prepared data are watched, letting go takes long

@@ -56,7 +56,7 @@ class Sampling(OperatorRace):
     }  # fmt: skip
     label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         stream = Stream.power_law(params["vertices"], params["edges"])
         policy, fanouts, threads = params["policy"], [FANOUT] * params["hops"], params["threads"]
         torch.set_num_threads(threads)  # set back by the race
@@ -130,7 +130,7 @@ class Insert(OperatorRace):
     }
     label = "{batch:,} into {edges:,} edges"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         old, batch = params["edges"], params["batch"]
         stream = Stream.power_law(params["vertices"], old + BATCHES * batch)
         stores = {OURS: TemporalStore(stream.vertices, undirected=True)}

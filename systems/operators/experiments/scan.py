@@ -67,9 +67,11 @@ class Scan(OperatorRace):
     question = "How fast are the fused recurrences, against a loop and torch's own layer?"
     reading = (
         "The loop multiplies the inputs of all steps at once and then steps through the hidden "
-        "part. torch.nn.LSTM is the library's fused layer; torch has no such GRU."
+        "part. torch.nn.LSTM is the library's fused layer; torch has no such GRU. On a device the "
+        "layer is cuDNN's, in single precision without tensor cores for all."
     )
     claims = ("operators-scan-best-peer",)
+    devices = ("cpu", "cuda")
     workloads = {
         "smoke": (frame("gru", 64, 8, first=True), frame("lstm", 64, 8)),
         "quick": (
@@ -88,7 +90,7 @@ class Scan(OperatorRace):
     }
     label = "{cell} {features} to {hidden}, {vertices} vertices"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         cell, steps, vertices = params["cell"], params["steps"], params["vertices"]
         features, hidden, all_steps = params["features"], params["hidden"], params["all_steps"]
         generator = torch.Generator().manual_seed(11)
@@ -105,7 +107,7 @@ class Scan(OperatorRace):
 
         runs: dict[str, Callable[[list[Tensor]], Tensor]] = {OURS: fused, LOOP: loop}
         if cell == "lstm":
-            layer = library_lstm(features, hidden)
+            layer = library_lstm(features, hidden, device)
 
             def library(given: list[Tensor]) -> Tensor:
                 h_all, (h_last, _) = layer(given[1:], given[0])
@@ -114,6 +116,7 @@ class Scan(OperatorRace):
             runs[LSTM] = library
         wanted = range(1 if params["first"] else 0, len(inputs))
         exact = output_and_gradients(loop, [one.double() for one in inputs], wanted=wanted)
+        inputs = [one.to(device) for one in inputs]
         passes = (2 if params["first"] else 3) * features + 3 * hidden
         return OperatorCase(
             calls={
@@ -140,6 +143,7 @@ class PackedScan(OperatorRace):
         "operators-packed-scan-lstm",
         "operators-packed-scan-packed-sequence",
     )
+    devices = ("cpu", "cuda")
     workloads = {
         "smoke": (packed("lstm", 40, 3, 12, 8), packed("gru", 40, 3, 12, 8)),
         "quick": (packed("lstm", 500, 8, 60), packed("gru", 500, 8, 60, 32)),
@@ -152,7 +156,7 @@ class PackedScan(OperatorRace):
     }
     label = "{cell}, mean {mean} of {longest} steps"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         cell, features, hidden = params["cell"], params["features"], params["hidden"]
         lengths = random_lengths(params["sequences"], params["mean"], params["longest"], seed=5)
         # The longest first, as `PackedSequence` wants them.
@@ -162,19 +166,21 @@ class PackedScan(OperatorRace):
         x = torch.randn(total, features, generator=generator)
         grad = torch.randn(total, hidden, generator=generator) / total
         weights = random_weights(cell, features, hidden, generator)
-        runs = self._runs(cell, features, hidden, steps)
+        runs = self._runs(cell, features, hidden, steps, device)
 
-        def passes(name: str, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
+        def passes(name: str, dtype: torch.dtype, place: str) -> Callable[[], list[Tensor]]:
             run, layout = runs[name]
             inputs = [layout.spread(x.to(dtype)), *(w.to(dtype) for w in weights)]
-            down = layout.spread(grad.to(dtype))
+            inputs = [one.to(place) for one in inputs]
+            down = layout.spread(grad.to(dtype)).to(place)
             return lambda: output_and_gradients(run, inputs, down)
 
         def in_order(name: str, found: list[Tensor]) -> list[Tensor]:
-            return [*map(runs[name][1].gather, found[:2]), *found[2:]]
+            own = [one.cpu() for one in found]
+            return [*map(runs[name][1].gather, own[:2]), *own[2:]]
 
-        exact = in_order(LOOP, passes(LOOP, torch.float64)())
-        calls = {name: passes(name, torch.float32) for name in runs}
+        exact = in_order(LOOP, passes(LOOP, torch.float64, "cpu")())
+        calls = {name: passes(name, torch.float32, device) for name in runs}
         per_step = 6.0 * GATES[cell] * hidden * (features + hidden)
         return OperatorCase(
             calls={name: lambda _, call=call: call() for name, call in calls.items()},
@@ -192,13 +198,14 @@ class PackedScan(OperatorRace):
         )
 
     def _runs(
-        self, cell: str, features: int, hidden: int, steps: PackedSteps
+        self, cell: str, features: int, hidden: int, steps: PackedSteps, device: str
     ) -> dict[str, tuple[Callable[[list[Tensor]], Tensor], StepLayout]]:
         """Contenders: from [x, w_in, w_hid, bias] to states, and where they keep the steps."""
         longest, count = steps.shape[0], len(steps.lengths)
         begins = torch.full(steps.shape, CONTINUES, dtype=torch.int32)
         begins[steps.start, steps.row] = FROM_ZERO
         begins[steps.free] = FROM_ZERO
+        begins = begins.to(device)
         zeros = StepLayout((longest, count), steps.padded)
 
         def fused(given: list[Tensor]) -> Tensor:
@@ -215,7 +222,7 @@ class PackedScan(OperatorRace):
             LOOP: (loop, zeros),
         }
         if cell == "lstm":
-            layer = library_lstm(features, hidden)
+            layer = library_lstm(features, hidden, device)
             sizes = (steps.lengths > torch.arange(longest).unsqueeze(1)).sum(1)
             before = sizes.cumsum(0) - sizes
             runs[LSTM] = (lambda given: layer(given[1:], given[0])[0], zeros)

@@ -54,7 +54,7 @@ class Twins(OperatorRace):
     rivals = "the rate to be reached"
     label = "{dataset}, {edges:,} edges, {pairs} pairs"
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         name, size = params["dataset"], params["edges"]
         known = params_of(name)
         scale = size / known.events

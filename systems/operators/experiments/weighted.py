@@ -45,7 +45,7 @@ class Weighted(OperatorRace):
     sweep = ("items", "items to draw from")
     panel = ("weights",)
 
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         n, k = params["items"], params["items"] // 2
         equal = params["weights"] == "equal"
         # A power law as of degrees (exponent 2.2).

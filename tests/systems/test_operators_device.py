@@ -1,0 +1,168 @@
+"""Races of operators on a device: timed by its events, here by a device of the tests' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from msgspec import structs
+from paper_rows import row_of
+
+from dgbench.lab.experiment import RunContext
+from dgbench.lab.table import Table
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.operators import PAPER, race
+from dgbench.systems.operators.launches import KernelLaunch, read_trace, short_name
+from dgbench.systems.operators.race import OURS, OperatorRace
+from dgbench.systems.operators.timing import DeviceTimer, HostTimer, open_timer
+
+RACES = {
+    one.name: one
+    for one in PAPER.experiments
+    if isinstance(one, OperatorRace) and "cuda" in one.devices
+}
+
+
+class CountingDevice:
+    """Device whose clock ticks with each call to it; what it was asked for is kept."""
+
+    place = "cpu:0"  # tells a device from the host
+
+    def __init__(self) -> None:
+        self.now, self.asked = 0.0, []
+
+    def _take(self, what: str, seconds: float) -> None:
+        self.asked.append(what)
+        self.now += seconds
+
+    def wait(self) -> None:
+        self._take("wait", 0.0)
+
+    def hold(self) -> None:
+        self._take("hold", 100.0)
+
+    def flush(self) -> None:
+        self._take("flush", 1000.0)
+
+    def record(self) -> float:
+        self._take("record", 1.0)
+        return self.now
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+    def kernels(self, call: Callable[[], object]) -> list[KernelLaunch]:
+        call()
+        return [
+            KernelLaunch("product", 3e-6, 1, 40, 1024, 0.5),
+            KernelLaunch("fill", 1e-6, 2, 16, 0, 0.9),
+        ]
+
+    def clock_rate(self) -> float:
+        return 1.98e9
+
+
+@pytest.fixture
+def device(monkeypatch) -> CountingDevice:
+    """What races open in place of a CUDA device."""
+    found = CountingDevice()
+    monkeypatch.setattr(race, "open_timer", lambda device, now: DeviceTimer(found))
+    return found
+
+
+def test_a_turn_empties_the_cache_and_lets_the_host_get_ahead_outside_of_the_marks() -> None:
+    device = CountingDevice()
+    timer = DeviceTimer(device)
+    assert timer.turn(lambda: device.asked.append("call"), 2) == pytest.approx(1.0)
+    assert device.asked == ["flush", "hold", "record", "call", "record"] * 2
+
+
+def test_a_time_with_warm_caches_a_whole_call_and_launches_stand_beside() -> None:
+    from dgbench.lab.experiment import Measurement
+
+    device, found = CountingDevice(), Measurement()
+    timer = DeviceTimer(device)
+    timer.observe("ours", lambda: None, found)
+    timer.finish(found)
+    assert "flush" not in device.asked
+    seen = {(one.metric, *one.dims.values()): one.value for one in found.observations}
+    assert seen["operation_time", "ours", "warm"] == pytest.approx(1.0)
+    assert seen["operation_time", "ours", "wall"] > 0
+    assert seen["kernel_time", "ours"] == pytest.approx(4e-6)
+    assert seen["launches", "ours"] == 3
+    assert seen["registers", "ours"] == 40
+    assert seen["utilisation", "ours", "warps"] == pytest.approx(0.6)
+    assert seen["clock_rate", "device", "begin"] == seen["clock_rate", "device", "end"] == 1.98e9
+
+
+def test_a_run_without_a_device_says_so() -> None:
+    assert isinstance(open_timer("cpu", lambda: 0.0), HostTimer)
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UnsupportedError, match="no CUDA device"):
+        open_timer("cuda", lambda: 0.0)
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_races_of_a_device_compare_time_and_draw(name: str, device: CountingDevice) -> None:
+    experiment, rows = RACES[name], []
+    cells = experiment.cells("smoke", "cuda")
+    assert not any(cell.unavailable or cell.device for cell in cells)
+    for number, cell in enumerate(cells):
+        found = experiment.run(cell, RunContext("cuda", "smoke", 1))
+        assert found.checks
+        assert all(check.passed for check in found.checks), found.checks
+        fields = structs.asdict(found)
+        rows.append(row_of(cell, number, observed=fields.pop("observations"), **fields))
+    table = Table.of(rows, experiment=name)
+    turns = table.where("operation_time", caches=None, clock=None)
+    assert {len(one.of.samples) for one in turns} == {2}
+    for one in turns:
+        assert one.value == median(one.of.samples)
+    methods = set(turns.by("method"))
+    for beside in ({"caches": "warm"}, {"clock": "wall"}):
+        assert set(table.where("operation_time", **beside).by("method")) == methods
+    assert set(table.where("launches").by("method")) == methods
+    assert {one["method"] for one in table.where("speedup")} <= methods
+    for figure in experiment.figures():
+        points = figure.points(rows)
+        assert points or figure.kind == "limit_share"  # its limit is another row's
+    assert experiment.answer(rows)
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_cells_of_a_device_alone_say_what_they_need_on_the_cpu(name: str) -> None:
+    cells = RACES[name].cells("quick", "cpu")
+    alone = "cpu" not in RACES[name].devices
+    assert all(("GPU" in cell.unavailable) == alone for cell in cells)
+
+
+def test_kernels_of_a_trace_are_added_up_by_name_and_registers() -> None:
+    def launch(name: str, us: float, registers: int) -> dict[str, Any]:
+        facts = {"registers per thread": registers, "shared memory": 0}
+        facts["est. achieved occupancy %"] = 25
+        return {"cat": "kernel", "name": name, "dur": us, "args": facts}
+
+    long = "void (anonymous namespace)::spmm_rows<4, true>(float const*, int)"
+    events = [launch(long, 5, 32), {"cat": "cpu_op", "name": "mm"}, launch("fill", 1, 16)]
+    found = read_trace({"traceEvents": [*events, launch(long, 7, 32)]})
+    assert [(one.name, one.count, one.registers, one.occupancy) for one in found] == [
+        ("spmm_rows", 2, 32, 0.25),
+        ("fill", 1, 16, 0.25),
+    ]
+    assert found[0].seconds == pytest.approx(12e-6)
+    assert short_name("void at::native::fill<float>(float*)") == "fill"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", RACES)
+def test_races_run_on_the_device_that_is_here(name: str) -> None:
+    for cell in RACES[name].cells("smoke", "cuda"):
+        found = RACES[name].run(cell, RunContext("cuda", "smoke", 1))
+        assert found.checks
+        assert all(check.passed for check in found.checks), found.checks
+        launched = {o.dims["method"] for o in found.observations if o.metric == "launches"}
+        assert OURS in launched
