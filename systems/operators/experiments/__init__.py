@@ -9,11 +9,22 @@ from dgbench.systems.operators.experiments.aggregate import (
 )
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.cache import Cache
+from dgbench.systems.operators.experiments.device_draws import (
+    DeviceEdges,
+    DeviceSubgraphs,
+    Partners,
+    TreeDraws,
+)
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling, SubgraphSampling
 from dgbench.systems.operators.experiments.ingest import Ingest
 from dgbench.systems.operators.experiments.labels import Labels
 from dgbench.systems.operators.experiments.loading import LoadingRace
+from dgbench.systems.operators.experiments.placements import (
+    PlacedRows,
+    PlacedSampling,
+    PlacedUpdates,
+)
 from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.twins import Twins
@@ -32,12 +43,19 @@ EXPERIMENTS: tuple[Grid, ...] = (
     Rebuild(),
     Labels(),
     Weighted(),
+    TreeDraws(),
     EdgeSampling(),
+    DeviceEdges(),
     SubgraphSampling(),
+    DeviceSubgraphs(),
+    Partners(),
     Sampling(),
+    PlacedSampling(),
     Insert(),
+    PlacedUpdates(),
     Ingest(),
     Cache(),
+    PlacedRows(),
     LoadingRace(),
     Twins(),
 )
