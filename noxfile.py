@@ -216,21 +216,18 @@ def compile_cuda(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Build for the device that is here, run the CUDA tests, measure operators, race on it.
 
-    Rows of the operators lie in build/gpu. scripts/gpu_run.sh does the same without a network and
-    in a given time, and more: sanitizers, and a graph of 1.47 billion edges.
+    scripts/gpu_run.sh does the same without a network and in calls of nine minutes, and more:
+    sanitizers first.
     """
     _install(session)
     _run(session, "dgbench", "doctor")
     _run(session, "python", "-m", "pytest", "-m", "cuda", "tests", *session.posargs)
     out = Path("build/gpu")
     out.mkdir(parents=True, exist_ok=True)
-    kernels, rows = str(out / "kernels.jsonl"), str(out / "roofline.jsonl")
+    kernels = str(out / "kernels.jsonl")
     ask = "import torch; print('sm_%d%d' % torch.cuda.get_device_capability())"
     arch = _run(session, "python", "-c", ask, silent=True).split()[-1]
     _run(session, "python", "scripts/kernel_resources.py", "--arch", arch, "--out", kernels)
-    _run(session, "python", "scripts/gpu_roofline.py", "--resources", kernels, "--out", rows)
-    for part in ("ceilings", "ledger"):
-        _run(session, "python", f"scripts/gpu_{part}.py", "--out", str(out / f"{part}.jsonl"))
     _run(session, "dgbench", "reproduce", "--device", "cuda")
 
 

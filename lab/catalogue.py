@@ -83,6 +83,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # operators
     "items": (int, "items to draw from"),
     "changed": (float, "entries that changed over entries of a snapshot"),
+    "kernel": (str, "name of a kernel of a device"),
     "caches": (str, "cold or warm: whether a device's caches hold the inputs of a call"),
 }
 
@@ -112,7 +113,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "part_time": "a part of an epoch or an interval, scaled to it where less was run",
         "sampling_time": "a call of a sampler, or one of its draws",
         # operators
-        "kernel_time": "the kernels of a call or a step alone, without gaps between them",
+        "predicted_time": "a call as it was predicted before it was measured",
     },
     "rate": {
         # What is said of a rate is what it counts: "edges" are edges a second.
@@ -197,8 +198,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "links": "links of devices, or pairs of devices that have them",
         "feature_width": "columns of the features of an edge",
         # operators
-        "launches": "kernels that a call or a step starts",
-        "registers": "registers of a thread of a call's longest kernel",
+        "launches": "kernels, or other calls of a device's runtime, of a call or a step",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -287,6 +287,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
 SOURCES: Final[dict[str, Source]] = {
     "projected_time": "projected",
     "projected_throughput": "projected",
+    "predicted_time": "projected",
     "scale_factor": "projected",
     "imbalance": "counted",
     "span": "counted",

@@ -1,46 +1,35 @@
 #!/usr/bin/env bash
-# Build for the GPU that is here, then test and measure, part after part.
+# Test and measure on the GPU that is here: a plain sequence of commands, each of at most nine minutes.
 #
-#   scripts/gpu_run.sh [PART...] [OUT]            OUT: folder for logs and rows, default ./gpu_run
-#   scripts/gpu_run.sh --dry-run [PART...] [OUT]  say what would run, and run nothing
-#   scripts/gpu_run.sh session [OUT]              one call of a run that goes on over many calls
+#   scripts/gpu_run.sh [STEP...] [OUT]            OUT: folder for logs and runs, default ./gpu_run
+#   scripts/gpu_run.sh --dry-run [STEP...] [OUT]  say what would run, and run nothing
+#   scripts/gpu_run.sh session [OUT]              one call of a run of all papers, ordered by answers
 #
-# session: checks, then what answers most claims and predictions per second, of all papers. Call it
-# again until nothing is left: it goes on in build/gpu_session, or from build/gpu_session.tar.gz on
-# another machine (the file that each call leaves in OUT). What it installs from and reads comes
-# from build/gpu_parcel where scripts/gpu_pack.sh has made one. DGBENCH_SECONDS: of a call (540).
+# Call it again until it says that nothing is left: a step that was done is left out, a run that the
+# clock stopped goes on where it was. Rows are those of any run: `dgbench report`, `compare` and
+# scripts/keep_reference.py read OUT/runs/STEP.
 #
-# Parts, `operators` where none is named; time is shared between them in the order given:
-#   operators   tests of the operators, sanitizer, one table of measurements
-#   tests       every test that needs a device, of all parts; those that need it alone come last
-#   lately      tests of what was changed last or failed before, in one process each
-#   tables      PiPAD's operators by width, vector, slice and balance
-#   placements  GNNFlow: updates, samples by placement, the feature cache
-#   races       PiPAD against PyG-Temporal (pipad/fig10)
-#   profile     kernels and launches of a PiPAD step
-#   equality    every registered system, and every paper's own, on the device against the CPU
-#   ceilings    what the device can do: copies, random reads, latencies, launches, multiplications
-#   roofline    every operator against its roof, with launches, registers and spills
-#   ledger      every workload that something was predicted of, beside the prediction
-#   billion     a twin of 1.47 billion edges on one device: ingest, samples, an epoch
-#   sanitizers  memcheck, racecheck, synccheck and initcheck over a driver of every kernel
-#   differences ESDG: encode and rebuild, plain transfer against differences (esdg/encoding, fig4)
-#   reproduce   the quick experiments of all papers, what is left of the time in equal shares
-#   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
-#   all         tests, sanitizers, equality, ceilings, roofline, ledger, placements, reproduce
+# Steps, all where none is named, in this order:
+#   tests        every test that can share the device      alone      those that need all of it
+#   sanitizers   memcheck, racecheck, synccheck and initcheck over a driver of every kernel
+#   resources    registers and spills of every kernel, as the compiler says them
+#   ceilings     what the device can do                     predicted  operators, against predictions
+#   aggregation, recurrences, differences, sampling, placements, caches, draws: races of operators
+#   billion      a twin of 1.47 billion edges on one device
+#   pipad, tgcn, gnnflow, dgc, esdg: a paper's experiments, after what it calibrates
 #
 # Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
-# nanobind, pytest and hypothesis. All of it takes less than ten minutes. Settings:
-#   DGBENCH_SECONDS  how long all of it may take (default: 560; with `all`: 540)
+# nanobind, pytest and hypothesis. Settings:
+#   DGBENCH_SECONDS  how long one call may take (default: 540)
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
-#   DGBENCH_SITE     where to install (default: a temporary folder)
-#   DGBENCH_PRESET   preset of the reproduction (default: quick)
-#   DGBENCH_PAPERS   papers of `reproduce` (default: all but tgcn, which is a part of its own)
+#   DGBENCH_SITE     where to install (default: OUT/site)
+#   DGBENCH_PRESET   preset of all runs (default: quick)
 #   PYTHON           interpreter (default: python3)
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
-started=$SECONDS
+# shellcheck source=scripts/gpu/running.sh
+source scripts/gpu/running.sh
 dry=
 if [ "${1:-}" = --dry-run ]; then
   dry=yes
@@ -52,116 +41,146 @@ if [ "${1:-}" = session ]; then
   session "${2:-}"
   exit
 fi
-parts=()
-seconds=560
-while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|equality|ceilings|roofline|ledger|billion|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn|all)$ ]]; do
-  if [ "$1" = all ]; then
-    parts+=(tests sanitizers equality ceilings roofline ledger placements reproduce)
-    seconds=540
-  else
-    parts+=("$1")
-  fi
+all="tests alone sanitizers resources ceilings predicted aggregation recurrences differences sampling
+placements caches draws billion pipad tgcn gnnflow dgc esdg"
+steps=()
+while [[ -n "${1:-}" && " ${all//$'\n'/ } " == *" $1 "* ]]; do
+  steps+=("$1")
   shift
 done
-[ ${#parts[@]} -eq 0 ] && parts=(operators)
-budget=${DGBENCH_SECONDS:-$seconds}
-if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$budget" =~ ^[0-9]+$ ]]; then
-  sed -n '2,/^set /s/^# \{0,1\}//p' scripts/gpu_run.sh >&2
+# shellcheck disable=SC2206
+[ ${#steps[@]} -eq 0 ] && steps=($all)
+call=${DGBENCH_SECONDS:-540}
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$call" =~ ^[0-9]+$ ]]; then
+  sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 python=${PYTHON:-python3}
 preset=${DGBENCH_PRESET:-quick}
-# The work goes on in another folder.
 for name in DGBENCH_WHEELS DGBENCH_DATA; do
   if [ -n "${!name:-}" ]; then
-    if [ ! -d "${!name}" ]; then
-      echo "$name is '${!name}', which is no folder" >&2
-      exit 2
-    fi
-    export "$name=$(cd "${!name}" && pwd)"
+    [ -d "${!name}" ] || { echo "$name is '${!name}', which is no folder" >&2; exit 2; }
+    export "$name=$(cd "${!name}" && pwd)" # the work goes on in another folder
   fi
 done
-# The second at which the part that runs ends; it may also use what those before it left over.
-part_end=$budget
-for name in running tests measurements papers; do
-  # shellcheck source=/dev/null
-  source "scripts/gpu/$name.sh" || exit 1
-done
+out=${1:-gpu_run}
+[ -n "$dry" ] || { mkdir -p "$out/runs" "$out/done" && out=$(cd "$out" && pwd); }
+site=${DGBENCH_SITE:-$out/site}
 trap 'end_session' EXIT
 trap 'exit 130' INT TERM
 
-if [ -n "$dry" ]; then
-  out=${1:-gpu_run}
-  site=${DGBENCH_SITE:-SITE}
-else
-  out=$(mkdir -p "${1:-gpu_run}" && cd "${1:-gpu_run}" && pwd)
-  site=${DGBENCH_SITE:-$(mktemp -d)}
-fi
+# left: seconds of this call, at most nine minutes.
+left() {
+  local now=$((call - SECONDS))
+  echo $((now > 540 ? 540 : now))
+}
 
-step "the machine"
+# step NAME COMMAND...: run a command of a step in what time is left, unless it was done.
+failed=0 open=0 ended='^0$'
+step() {
+  local name=$1 status
+  shift
+  if [ -n "$dry" ]; then
+    echo "$name: $*"
+    return
+  fi
+  [ -e "$out/done/$name" ] && return
+  if [ "$(left)" -lt 20 ]; then
+    open=$((open + 1))
+    return
+  fi
+  echo "== $name ($SECONDS s)"
+  run "$(($(left) - 10))" "$out/$name.log" "$@"
+  status=$?
+  tail -15 "$out/$name.log"
+  [[ $status =~ $ended ]] && touch "$out/done/$name"
+  case $status in
+    0) ;;
+    124 | 130 | 137 | 143) open=$((open + 1)) ;;
+    *) failed=1 && echo "$name: exit $status" ;;
+  esac
+}
+
+# measure NAME COMMAND WHAT...: a run of dgbench; one that the clock stopped goes on.
+measure() {
+  local name=$1 command=$2 begun ended='^[01]$' # 1: a cell failed, which its row says
+  shift 2
+  begun=$(find "$out/runs/$name" -mindepth 2 -maxdepth 2 -name run.json 2>/dev/null | sort | tail -1)
+  if [ -n "$begun" ]; then
+    step "$name" "$python" -m dgbench "$command" --resume "$(dirname "$begun")"
+  else
+    step "$name" "$python" -m dgbench "$command" "$@" --device cuda --preset "$preset" \
+      --out "$out/runs/$name"
+  fi
+}
+
 if [ -z "$dry" ]; then
-  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader || {
+  nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.max.sm,memory.total --format=csv || {
     echo "no NVIDIA device answers here; nothing to run" >&2
     exit 1
   }
-  nvcc --version | tail -2
-  "$python" --version
 fi
-
-step "building"
 if [ -n "${DGBENCH_WHEELS:-}" ]; then
-  run 120 wheels.log "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" \
-    "$DGBENCH_WHEELS"/*.whl || {
-    tail -20 "$out/wheels.log"
-    exit 1
-  }
+  step wheels "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" \
+    "$DGBENCH_WHEELS"/*.whl
 fi
 # A build folder of its own: one from another machine may lie in the tree.
-run 400 build.log "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
-  --target "$site" -C build-dir="$site/.build" . || {
-  tail -40 "$out/build.log"
-  exit 1
-}
+step build "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
+  --target "$site" -C build-dir="$site/.build" .
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
-if [ -z "$dry" ] && [[ " ${parts[*]} " =~ \ (operators|sanitizers|pipad|esdg|dgc|gnnflow)\  ]]; then
-  DGBENCH_DRIVER=$(built_driver "$site/.build" 2>"$out/driver.log") || tail -20 "$out/driver.log"
-  export DGBENCH_DRIVER
-fi
-
-# Out of the tree, so that the installed package is what runs.
 if [ -z "$dry" ]; then
+  [ -e "$out/done/build" ] || exit 1
+  # Out of the tree, so that the installed package is what runs.
   work=$(mktemp -d)
   cp -r tests scripts kernels_cuda pyproject.toml "$work"
-  export DGBENCH_CACHE=${DGBENCH_CACHE:-$work/cache}
+  export DGBENCH_CACHE=${DGBENCH_CACHE:-$out/cache}
   cd "$work" || exit 1
-  "$python" -c 'import json; from dgbench.kernels_cuda.build_info import build_info; \
-info = build_info(); print(json.dumps(info, indent=1)); \
-raise SystemExit(0 if info["cuda"]["usable"] else "CUDA operators: " + info["cuda"]["reason"])' ||
-    exit 1
 fi
-tests_of="$python -m pytest -q -p no:cacheprovider -m cuda"
 
-# Shares of the time, by what a part needs to say something.
-share_of() {
-  case $1 in
-    lately) echo 6 ;;
-    tables | placements | ceilings) echo 3 ;;
-    races) echo 4 ;;
-    sanitizers) echo 12 ;;
-    roofline) echo 5 ;;
-    billion) echo 20 ;;
-    profile) echo 2 ;;
-    differences) echo 3 ;;
-    tgcn) echo 14 ;;
-    *) echo 9 ;;
+# Files whose tests fill the device, start ranks on it or read its peak: one process, on its own.
+alone="tests/cuda/test_cuda_esdg.py tests/cuda/test_cuda_gnnflow.py tests/runtime/test_ranks.py
+tests/runtime/test_transfer_cuda.py tests/systems/test_esdg_ranked_cuda.py
+tests/systems/test_esdg_device_cells.py"
+tested=("$python" -m pytest -q -p "no:cacheprovider" -m cuda "--tb=short" -r fE)
+# shellcheck disable=SC2086
+for name in "${steps[@]}"; do
+  case $name in
+    tests) step tests "${tested[@]}" tests $(printf -- '--ignore %s ' $alone) ;;
+    alone) step alone "${tested[@]}" $alone ;;
+    sanitizers)
+      [ -n "$dry" ] || DGBENCH_DRIVER=$(built_driver "$site/.build" 2>"$out/driver.log") ||
+        tail -20 "$out/driver.log"
+      export DGBENCH_DRIVER=${DGBENCH_DRIVER:-}
+      for tool in none memcheck racecheck synccheck initcheck; do
+        step "$tool" bash scripts/gpu/sanitize.sh "$tool"
+      done
+      ;;
+    resources) step resources "$python" scripts/kernel_resources.py --out "$out/kernels.jsonl" ;;
+    ceilings | predicted | billion) measure "$name" run "operators/$name" ;;
+    aggregation)
+      measure aggregation run operators/aggregate operators/merged operators/merged_backward \
+        operators/aggregation_variants
+      ;;
+    recurrences)
+      measure recurrences run operators/scan operators/packed_scan operators/attention \
+        operators/packed_attention
+      ;;
+    differences) measure differences run operators/rebuild esdg/encoding esdg/fig4 ;;
+    sampling) measure sampling run operators/device_edges operators/device_subgraphs ;;
+    placements) measure placements run operators/placed_sampling operators/placed_updates ;;
+    caches) measure caches run operators/placed_rows ;;
+    draws) measure draws run operators/weighted operators/tree_draws operators/partners ;;
+    *)
+      [[ $name =~ ^(pipad|dgc)$ ]] &&
+        step "calibrate-$name" "$python" -m dgbench calibrate "$name" --device cuda --quick
+      measure "$name" reproduce "$name"
+      ;;
   esac
-}
-failed=0
-for i in "${!parts[@]}"; do
-  shares=0
-  for part in "${parts[@]:$i}"; do shares=$((shares + $(share_of "$part"))); done
-  now=$((SECONDS - started))
-  part_end=$((now + (budget - now) * $(share_of "${parts[$i]}") / shares))
-  "${parts[$i]}" || failed=1
 done
+[ -n "$dry" ] && exit
+if [ "$open" -gt 0 ]; then
+  echo "$open commands are left: call it again"
+else
+  echo "nothing is left"
+fi
 exit $failed

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dgbench.systems.operators.ceilings.kernels import nvcc
+
 SOURCES = Path(__file__).resolve().parents[1] / "kernels_cuda"
 
 
@@ -63,14 +65,6 @@ def parse(text: str, file: str = "") -> Iterator[Resources]:
             yield Resources(name, file, arch, int(found[1]), stack, stores, loads,
                             int(shared[1]) if shared else 0)  # fmt: skip
             name = ""
-
-
-def nvcc() -> str:
-    """The compiler, or "" where there is none."""
-    for place in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
-        if place and (Path(place) / "bin" / "nvcc").exists():
-            return str(Path(place) / "bin" / "nvcc")
-    return shutil.which("nvcc") or ""
 
 
 def compile_one(path: Path, arch: str, compiler: str) -> list[Resources]:

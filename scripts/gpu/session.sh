@@ -1,9 +1,6 @@
 # shellcheck shell=bash disable=SC2154
 # gpu_run.sh session: one call of a run that goes on over any number of calls.
 
-# shellcheck source=scripts/gpu/running.sh
-source scripts/gpu/running.sh
-
 # session [OUT]: install from the parcel (or build), run units until the time is over, leave
 # OUT/session.tar.gz. State lies in $state and in that file; either of them resumes.
 session() {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.launches import count_calls, profile_call, read_trace
 from dgbench.runtime.readback import AHEAD, Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import data as workload_data
@@ -39,6 +41,9 @@ COUNTED_STEPS = 3
 
 DEFERRED_WORK_SHARE, DEFERRED_WORK_S = 0.1, 0.2
 """Share of the timed steps, and seconds, that closing a trainer may take without a note."""
+
+PROFILED_STEPS, LONGEST = 5, 8
+"""Steps under the profiler of an instrumented process on a device, and kernels that are named."""
 
 
 def open_trainer(
@@ -120,11 +125,38 @@ def timed(
         measured.observe(METER_METRICS.get(name, name), count)
     for phase, seconds in (context.meter.phases() if context.instrumented else {}).items():
         measured.observe("phase_time", seconds, phase=phase)
+    if context.instrumented and context.device == "cuda":
+        observe_launches(measured, step)
     measured.checks = checked_after(system, trainer, workload, context)
     start = time.perf_counter()
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
     return measured
+
+
+def observe_launches(
+    measured: Measurement,
+    step: Callable[[], object],
+    profiled: Callable[[Callable[[], object]], dict[str, Any]] = profile_call,
+) -> None:
+    """Observe what a step launches on a device and asks of its runtime, by torch's profiler."""
+
+    def steps() -> None:
+        for _ in range(PROFILED_STEPS):
+            step()
+
+    trace = profiled(steps)
+    kernels = read_trace(trace)
+    busy = sum(one.seconds for one in kernels) / PROFILED_STEPS
+    measured.observe("spent_time", busy, of="kernels")
+    measured.observe("launches", sum(one.count for one in kernels) // PROFILED_STEPS)
+    for kind, count in count_calls(trace).items():
+        measured.observe("launches", count // PROFILED_STEPS, of=kind)
+    by_name: Counter[str] = Counter()
+    for one in kernels:
+        by_name[one.name] += one.seconds / PROFILED_STEPS
+    for name, seconds in by_name.most_common(LONGEST):
+        measured.observe("spent_time", seconds, of="kernels", kernel=name)
 
 
 def _check_losses(losses: Sequence[float]) -> None:

@@ -30,7 +30,7 @@ from dgbench.lab.result_checks import NUMERIC, ResultCheck
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import observe_speedup
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.operators.timing import Timer, open_timer
+from dgbench.systems.operators.timing import CallSetting, Timer, open_timer
 
 OURS: Final = "dgbench"
 Call = Callable[[int], Any]
@@ -47,7 +47,9 @@ class OperatorCase:
             to compare, as of a copy that shows the machine's limit.
         baselines: (method, baselines that its speed-up is over); by default ours over all others.
         left_out: peers that do not run here, with the reasons.
-        bars: seconds that a call of ours may take, by name; a speed-up over each is observed.
+        bars: (method, name, seconds that its call may take); a speed-up over each is observed.
+        before: by method, what makes each of its calls ready and is not timed.
+        warm: methods whose inputs may lie in a device's cache; others find theirs in its memory.
         work: (metric of kind rate, dimensions, what one call works on), for all methods.
         observe: further numbers: (metric, value, dimensions).
         data: of the row, where the inputs are of a dataset.
@@ -57,7 +59,9 @@ class OperatorCase:
     check: Callable[[str, int, Any], ResultCheck | None]
     baselines: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    bars: Mapping[str, float] = field(default_factory=dict)
+    bars: tuple[tuple[str, str, float], ...] = ()
+    before: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    warm: tuple[str, ...] = ()
     work: tuple[tuple[str, Mapping[str, Any], float], ...] = ()
     observe: tuple[tuple[str, float | int, Mapping[str, Any]], ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +78,7 @@ class OperatorRace(Grid):
         devices: on which it races; one of the CPU alone does so whatever a run is asked for.
         threads: of torch and of ours; None for as many as the run has.
         clock: wall time, or processor time where one thread works.
+        alone: whether it needs no peer and no bar.
         packages: of which one must be installed, where no peer runs without; () needs none.
         rivals: what answers compare with.
         limits: methods that show what the machine allows, and are no rivals.
@@ -95,6 +100,7 @@ class OperatorRace(Grid):
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     threads: ClassVar[int | None] = None
     clock: ClassVar[Callable[[], float]] = staticmethod(time.perf_counter)
+    alone: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
     rivals: ClassVar[str] = "the best peer"
     limits: ClassVar[tuple[str, ...]] = ()
@@ -144,7 +150,8 @@ class OperatorRace(Grid):
     def _race(self, case: OperatorCase, preset: Preset, timer: Timer) -> Measurement:
         found = Measurement(data=dict(case.data))
         calls = self._sound(case, found, timer)
-        samples = self._take_turns(calls, preset, timer)
+        settings = {name: CallSetting(case.before.get(name), name in case.warm) for name in calls}
+        samples = self._take_turns(calls, settings, preset, timer)
         after = len(next(iter(samples.values()))) + 1
         for name in list(samples):
             check = case.check(name, after, calls[name][0](after))
@@ -156,18 +163,18 @@ class OperatorRace(Grid):
             found.observe("operation_time", typical, samples=seconds, method=method)
             for metric, dims, amount in case.work:
                 found.observe(metric, amount / typical, method=method, **dims)
-            timer.observe(method, partial(calls[method][0], after), found)
+            timer.observe(method, partial(calls[method][0], after), settings[method], found)
         for method, others in baselines:
             for other in others:
                 if method in samples and other in samples:
                     observe_speedup(
                         found, samples[other], samples[method], method=method, baseline=other
                     )
-        for bar, seconds in case.bars.items():
-            limit = [seconds] * len(samples.get(OURS, ()))
-            if limit:
-                observe_speedup(found, limit, samples[OURS], method=OURS, baseline=bar)
-        if not any(one.metric == "speedup" for one in found.observations):
+        for method, bar, seconds in case.bars:
+            if taken := samples.get(method):
+                limit = [seconds] * len(taken)
+                observe_speedup(found, limit, taken, method=method, baseline=bar)
+        if not self.alone and not any(one.metric == "speedup" for one in found.observations):
             raise UnsupportedError("no peer runs here", hint="; ".join(found.notes))
         timer.finish(found)
         found.observe("turns", after - 1)
@@ -219,7 +226,11 @@ class OperatorRace(Grid):
         return True
 
     def _take_turns(
-        self, calls: Mapping[str, tuple[Call, float]], preset: Preset, timer: Timer
+        self,
+        calls: Mapping[str, tuple[Call, float]],
+        settings: Mapping[str, CallSetting],
+        preset: Preset,
+        timer: Timer,
     ) -> dict[str, list[float]]:
         """Seconds of a call of each contender in each turn, every second turn in reverse order."""
         wanted, least = by_preset(self.turns, preset), by_preset(self.least_turns, preset)
@@ -234,7 +245,8 @@ class OperatorRace(Grid):
             if turn > least and time.perf_counter() - begin > limit_s:
                 break
             for name in calls if turn % 2 else reversed(calls):
-                seconds[name].append(timer.turn(partial(calls[name][0], turn), repeats[name]))
+                call = partial(calls[name][0], turn)
+                seconds[name].append(timer.turn(call, repeats[name], settings[name]))
         return seconds
 
     # Figures and words

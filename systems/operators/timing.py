@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import torch
 
 from dgbench.lab.experiment import Measurement
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.operators.launches import KernelLaunch, profile_kernels
+from dgbench.runtime.launches import KernelLaunch, profile_call, read_trace
 
 AHEAD = 400_000
 """Clocks that the device sleeps before a call, for the host to get ahead: about 0.2 ms."""
@@ -22,6 +23,24 @@ REPEATED = 5
 FURTHER = 5
 """Calls whose median is a time beside that of the turns."""
 Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class CallSetting:
+    """State in which a call is timed.
+
+    Attributes:
+        before: makes each call ready, and is not timed.
+        warm: its inputs may lie in a device's cache.
+    """
+
+    before: Work | None = None
+    warm: bool = False
+
+    def ready(self) -> None:
+        """Make the next call ready."""
+        if self.before is not None:
+            self.before()
 
 
 class Timer(Protocol):
@@ -36,10 +55,10 @@ class Timer(Protocol):
     def once(self, call: Work) -> float:
         """Seconds of one call, all that it starts included."""
 
-    def turn(self, call: Work, count: int) -> float:
+    def turn(self, call: Work, count: int, setting: CallSetting) -> float:
         """Mean seconds of a call over `count` of them."""
 
-    def observe(self, name: str, call: Work, found: Measurement) -> None:
+    def observe(self, name: str, call: Work, setting: CallSetting, found: Measurement) -> None:
         """Observe what the turns do not say of a method."""
 
     def finish(self, found: Measurement) -> None:
@@ -59,20 +78,23 @@ class HostTimer:
         call()
         return self.now() - start
 
-    def turn(self, call: Work, count: int) -> float:
+    def turn(self, call: Work, count: int, setting: CallSetting) -> float:
+        if setting.before is not None:
+            count = 1
+            setting.before()
         start = self.now()
         for _ in range(count):
             call()
         return max(self.now() - start, 1e-9) / count
 
-    def observe(self, name: str, call: Work, found: Measurement) -> None:
+    def observe(self, name: str, call: Work, setting: CallSetting, found: Measurement) -> None:
         """Nothing: the turns say all."""
 
     def finish(self, found: Measurement) -> None:
         """Nothing."""
 
 
-class Device(Protocol):
+class TimedDevice(Protocol):
     """The calls that a timer makes to a device; tests have one of their own.
 
     Attributes:
@@ -103,8 +125,8 @@ class Device(Protocol):
         """Cycles a second of the processors, or None where the driver does not say."""
 
 
-class CudaDevice:
-    """The current CUDA device."""
+class CudaEvents:
+    """The current CUDA device, timed by its events."""
 
     place = "cuda"
 
@@ -136,7 +158,7 @@ class CudaDevice:
         return 1e-3 * begin.elapsed_time(end)
 
     def kernels(self, call: Work) -> list[KernelLaunch]:
-        return profile_kernels(call)
+        return read_trace(profile_call(call))
 
     def clock_rate(self) -> float | None:
         try:
@@ -153,7 +175,7 @@ class DeviceTimer:
     a whole call by the host's clock, and the kernels alone.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: TimedDevice) -> None:
         self.device, self.place = device, device.place
         self._rate = device.clock_rate()
 
@@ -164,32 +186,37 @@ class DeviceTimer:
         self.device.wait()
         return time.perf_counter() - start
 
-    def turn(self, call: Work, count: int) -> float:
+    def turn(self, call: Work, count: int, setting: CallSetting) -> float:
         count = min(count, REPEATED)
-        return sum(self._between(call, cold=True) for _ in range(count)) / count
+        return sum(self._between(call, setting) for _ in range(count)) / count
 
-    def _between(self, call: Work, *, cold: bool) -> float:
-        if cold:
+    def _between(self, call: Work, setting: CallSetting) -> float:
+        setting.ready()
+        if not setting.warm:
             self.device.flush()
         self.device.hold()
         begin = self.device.record()
         call()
         return max(self.device.seconds(begin, self.device.record()), 1e-9)
 
-    def observe(self, name: str, call: Work, found: Measurement) -> None:
-        warm = [self._between(call, cold=False) for _ in range(FURTHER)]
-        whole = [self.once(call) for _ in range(FURTHER)]
-        for samples, dims in ((warm, {"caches": "warm"}), (whole, {"clock": "wall"})):
+    def observe(self, name: str, call: Work, setting: CallSetting, found: Measurement) -> None:
+        other = replace(setting, warm=not setting.warm)
+        beside: list[float] = [self._between(call, other) for _ in range(FURTHER)]
+        whole = []
+        for _ in range(FURTHER):
+            setting.ready()
+            whole.append(self.once(call))
+        caches = {"caches": "warm" if other.warm else "cold"}
+        for samples, dims in ((beside, caches), (whole, {"clock": "wall"})):
             found.observe("operation_time", median(samples), samples=samples, method=name, **dims)
+        setting.ready()
+        self.device.wait()
         kernels = self.device.kernels(call)
         if not kernels:
             return
         spent = sum(one.seconds for one in kernels)
-        found.observe("kernel_time", spent, method=name)
+        found.observe("spent_time", spent, method=name, of="kernels")
         found.observe("launches", sum(one.count for one in kernels), method=name)
-        longest = max(kernels, key=lambda one: one.seconds)
-        if longest.registers is not None:
-            found.observe("registers", longest.registers, method=name)
         known = [one for one in kernels if one.occupancy is not None]
         if known and (total := sum(one.seconds for one in known)):
             share = sum(one.seconds * one.occupancy for one in known) / total
@@ -204,4 +231,4 @@ class DeviceTimer:
 
 def open_timer(device: str, now: Callable[[], float]) -> Timer:
     """The timer of a run on this device. Raises UnsupportedError where there is none."""
-    return HostTimer(now) if device == "cpu" else DeviceTimer(CudaDevice())
+    return HostTimer(now) if device == "cpu" else DeviceTimer(CudaEvents())

@@ -8,7 +8,9 @@ from dgbench.systems.operators.experiments.aggregate import (
     Variants,
 )
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
+from dgbench.systems.operators.experiments.billion import Billion
 from dgbench.systems.operators.experiments.cache import Cache
+from dgbench.systems.operators.experiments.ceilings import Ceilings
 from dgbench.systems.operators.experiments.device_draws import (
     DeviceEdges,
     DeviceSubgraphs,
@@ -25,6 +27,7 @@ from dgbench.systems.operators.experiments.placements import (
     PlacedSampling,
     PlacedUpdates,
 )
+from dgbench.systems.operators.experiments.predicted import Predicted
 from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.twins import Twins
@@ -58,4 +61,7 @@ EXPERIMENTS: tuple[Grid, ...] = (
     PlacedRows(),
     LoadingRace(),
     Twins(),
+    Billion(),
+    Ceilings(),
+    Predicted(),
 )

@@ -193,9 +193,9 @@ class PlacedUpdates(OperatorRace):
     title = "Bringing a device's graph up to date"
     question = "What does an update of the device's graph take beside the host's insert?"
     reading = (
-        "Every call inserts a batch into the host's store, and then brings what changed to the "
-        "device, by placement. The bytes are those of the last update; the samples after it are "
-        "compared with those of the host's store. Making the device's graph anew is the rival."
+        "Before every call a batch is inserted into the host's store; the call brings what changed "
+        "to the device, by placement. Samples after it are compared with those of the host's "
+        "store. Making the device's graph anew is the rival."
     )
     devices = ("cuda",)
     shortest_turn_s = 0.0
@@ -221,6 +221,7 @@ class PlacedUpdates(OperatorRace):
 
         alone = made()
         calls: dict[str, Call] = {"insert on the host": lambda _: (insert(alone), alone, None)}
+        before: dict[str, Callable[[], object]] = {}
         left_out: dict[str, str] = {}
         placements = PLACEMENTS if device == "cuda" else ("cuda",)
         for name in placements:
@@ -232,20 +233,17 @@ class PlacedUpdates(OperatorRace):
                 continue
 
             def update(_: int, store: TemporalStore = store, there: Any = there) -> Any:
-                insert(store)
                 return there.update(), store, there
 
             calls[method_of(name)] = update
+            before[method_of(name)] = partial(insert, store)
         anew = made()
 
         def rebuilt(_: int) -> Any:
-            insert(anew)
-            if device != "cuda":
-                return None, anew, HostGraph(anew)
-            with_all = DeviceStore(anew, "cuda")
-            return None, anew, with_all
+            there = DeviceStore(anew, "cuda") if device == "cuda" else HostGraph(anew)
+            return None, anew, there
 
-        calls["made anew"] = rebuilt
+        calls["made anew"], before["made anew"] = rebuilt, partial(insert, anew)
 
         def check(_: str, __: int, found: Any) -> ResultCheck | None:
             _, store, there = found
@@ -260,6 +258,7 @@ class PlacedUpdates(OperatorRace):
             calls=calls,
             check=check,
             baselines=((OURS, ("made anew",)),),
+            before=before,
             left_out=left_out,
             work=(("edge_rate", {}, batch),),
         )

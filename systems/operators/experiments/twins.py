@@ -72,7 +72,7 @@ class Twins(OperatorRace):
                 "edges", dict(zip("sd", found, strict=True)), dict(zip("sd", wanted, strict=True)),
                 against="edges by two threads",
             ),
-            bars={title: size / rate},
+            bars=((OURS, title, size / rate),),
             work=(("edge_rate", {}, size),),
             data={"dataset": name, "twin": True, "scale": scale, "note": ""},
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ledger: a small frame's training step and long packed recurrences (G), stale rows (H)."""
+"""Predicted workloads: a frame's step and packed recurrences (G), stale rows (H)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from gpu_ledger_case import Case, against, at, differing
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.scan import gru_scan, packed_gru_scan
+from dgbench.systems.operators.predictions.case import PredictedCase, against, at, differing
 
 PEMS08 = (170, 16, 16, 32)
 """Vertices, steps of a frame, features, hidden."""
@@ -94,7 +94,7 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def frames(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def frames(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     """The stated size is a small one, so it is never shrunk."""
     exact = Frame("cpu", torch.float64)
     right = partial(exact.gradients, exact.eager)
@@ -107,10 +107,10 @@ def frames(share: float, device: str) -> Iterator[tuple[str, Case]]:
         note = ""
         if name != "G1 eager":
             run, note = (captured(run), "") if device == "cuda" else (run, "no graphs on a CPU")
-        yield name, Case(run, check, warm=True, note=note)
+        yield name, PredictedCase(run, check, warm=True, note=note)
 
 
-def packed(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def packed(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     steps, rows, hidden = MOVIE
     rows = at(share, rows, 4)
     draw = torch.Generator(device).manual_seed(9)
@@ -135,10 +135,10 @@ def packed(share: float, device: str) -> Iterator[tuple[str, Case]]:
             states.append(h)
         return torch.stack(states)
 
-    yield "G2 fp32 tile", Case(run, against(lambda: run().detach(), right))
+    yield "G2 fp32 tile", PredictedCase(run, against(lambda: run().detach(), right))
 
 
-def stale(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def stale(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     """As DGC's exchange does it, by operators of torch."""
     rows, width, sent = at(share, STALE[0], 10), *STALE[1:]
     draw = torch.Generator(device).manual_seed(10)
@@ -152,7 +152,7 @@ def stale(share: float, device: str) -> Iterator[tuple[str, Case]]:
     def exact() -> Tensor:
         return (x.double() - copy.double()).square().sum(1).sqrt()
 
-    yield "H1 distances", Case(distances, against(distances, exact), note=note)
+    yield "H1 distances", PredictedCase(distances, against(distances, exact), note=note)
     kept = copy.clone()
 
     def pack() -> Tensor:
@@ -166,4 +166,4 @@ def stale(share: float, device: str) -> Iterator[tuple[str, Case]]:
         whole = torch.where(chosen[:, None], x, copy)
         return max(differing(found, x[chosen]), differing(kept, whole))
 
-    yield "H1 pack 20 %", Case(pack, deviation, note=note)
+    yield "H1 pack 20 %", PredictedCase(pack, deviation, note=note)

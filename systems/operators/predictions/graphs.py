@@ -1,18 +1,14 @@
-"""Ledger: aggregation over partitions (A), graph difference (B) and label sweeps (F)."""
+"""Predicted workloads: aggregation over partitions (A), differences (B) and label sweeps (F)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from gpu_ledger_case import Case, against, at, differing
-from gpu_measure import from_keys
-from gpu_tables import product
-from gpu_timing import Timer
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter
@@ -23,8 +19,9 @@ from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import spmm_gespmm
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.statistics import median
 from dgbench.runtime.transfer import open_link
+from dgbench.systems.operators.graphs import on_device
+from dgbench.systems.operators.predictions.case import PredictedCase, against, at, differing
 
 HEPTH = (22_000, 84_000, 4, 7, 16)
 FLICKR = (2_300_000, 3_640_000, 8, 15, 2)
@@ -53,6 +50,20 @@ def snapshots(
     return [from_keys(born[t : t + life].flatten().sort().values, vertices) for t in range(count)]
 
 
+def from_keys(keys: Tensor, vertices: int) -> Csr:
+    """The unweighted square matrix of ascending keys, on their device."""
+    indptr = torch.zeros(vertices + 1, dtype=torch.int64, device=keys.device)
+    indptr[1:] = torch.bincount(keys // vertices, minlength=vertices).cumsum(0)
+    return Csr(indptr, (keys % vertices).int(), vertices)
+
+
+def product(csr: Csr, x: Tensor) -> Tensor:
+    """A x in float64 by torch."""
+    values = torch.ones(csr.nnz, device=x.device, dtype=torch.float64)
+    size = (csr.num_rows, csr.num_cols)
+    return torch.sparse_csr_tensor(csr.indptr, csr.indices.long(), values, size) @ x.double()
+
+
 def each(group: list[Csr], x: Tensor) -> Tensor:
     """All products in float64."""
     return torch.stack([product(csr, x[:, i]) for i, csr in enumerate(group)], 1)
@@ -69,7 +80,7 @@ def by_weights(group: list[Csr]) -> PartTopology:
     return PartTopology(whole, [none] * union.num_snapshots)
 
 
-def aggregation(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def aggregation(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     draw = torch.Generator(device).manual_seed(5)
 
     def made(sizes: tuple[int, ...]) -> tuple[list[Csr], PartTopology, Tensor]:
@@ -83,19 +94,19 @@ def aggregation(share: float, device: str) -> Iterator[tuple[str, Case]]:
     group, parts, x = made(HEPTH)
     run = partial(aggregate_parts, parts, x)
     for name, warm in (("A1 small", True), ("A1 small, from memory", False)):
-        yield name, Case(run, against(run, partial(each, group, x)), warm=warm)
+        yield name, PredictedCase(run, against(run, partial(each, group, x)), warm=warm)
     group, parts, x = made(FLICKR)
     right = partial(each, group, x)
     run = partial(aggregate_parts, parts, x)
-    yield "A1 overlap and exclusive", Case(run, against(run, right))
+    yield "A1 overlap and exclusive", PredictedCase(run, against(run, right))
     union = partial(aggregate_parts, by_weights(group), x)
     note = "no kernel reads bits: weights of 0 and 1 in their place"
-    yield "A1 union", Case(union, against(union, right), note=note)
+    yield "A1 union", PredictedCase(union, against(union, right), note=note)
     del union
     slabs = [x[:, i].contiguous() for i in range(x.shape[1])]
     for name, single in singles(group).items():
         run = partial(one_by_one, single, slabs)
-        yield name, Case(run, against(lambda run=run: torch.stack(run(), 1), right))
+        yield name, PredictedCase(run, against(lambda run=run: torch.stack(run(), 1), right))
     del slabs
     grad = torch.randn(x.shape, generator=draw, device=device)
     back = partial(each, [transpose(csr) for csr in group], grad)
@@ -106,7 +117,7 @@ def aggregation(share: float, device: str) -> Iterator[tuple[str, Case]]:
         leaf = x.clone().requires_grad_()
         run = partial(gradient, operator(parts, leaf), leaf, grad)
         note = "" if device == "cuda" else "on the CPU this form uses no atomics"
-        yield name, Case(run, against(run, back), note=note if "atomic" in name else "")
+        yield name, PredictedCase(run, against(run, back), note=note if "atomic" in name else "")
 
 
 def gradient(y: Tensor, leaf: Tensor, grad: Tensor) -> Tensor:
@@ -155,31 +166,31 @@ def pair(vertices: int, entries: int, delta: float) -> tuple[Csr, Csr]:
     return old, new
 
 
-def over_link(device: str, old: Csr, sent: Difference) -> list[float]:
-    """Seconds from the host to a matrix on the device, from memory staged as the link wants it.
+def over_link(device: str, old: Csr, sent: Difference) -> Callable[[], Csr]:
+    """From the host to a matrix on the device, from memory staged as the link wants it.
 
     As in the system's own delivery, indices go ahead of the values: rebuilding reads no value.
     """
-    with open_link(device, Meter(device=device), arena=device == "cpu") as link:
-        parts = [link.stage_all(part) for part in (sent.tensors[:2], sent.tensors[2:])]
+    link = open_link(device, Meter(device=device), arena=device != "cuda")
+    parts = [link.stage_all(part) for part in (sent.tensors[:2], sent.tensors[2:])]
 
-        def bring() -> Csr:
-            tickets = [link.send(part) for part in parts]
-            removed, added = tickets[0].wait()
-            there = replace(sent, removed=removed, added=added, values=None)
-            made = rebuild(old, there, check=False)
-            (values,) = tickets[1].wait()
-            for ticket in tickets:
-                ticket.release()
-            return replace(made, values=values)
+    def bring() -> Csr:
+        tickets = [link.send(part) for part in parts]
+        removed, added = tickets[0].wait()
+        there = replace(sent, removed=removed, added=added, values=None)
+        made = rebuild(old, there, check=False)
+        (values,) = tickets[1].wait()
+        for ticket in tickets:
+            ticket.release()
+        return replace(made, values=values)
 
-        return Timer(device, 10, most_s=float("inf")).of_call(bring)
+    return bring
 
 
-def differences(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def differences(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     vertices, entries, delta = AMLSIM
     old, new = pair(at(share, vertices), at(share, entries), delta)
-    there = Csr(old.indptr.to(device), old.indices.to(device), old.num_cols)
+    there = on_device(old, device)
     sent = encode(old, new, fallback=False)
     base = encode(None, new)
     moved = sent.with_tensors([t.to(device) for t in sent.tensors])
@@ -189,13 +200,20 @@ def differences(share: float, device: str) -> Iterator[tuple[str, Case]]:
         found = run()
         return max(differing(found.indices, new.indices), differing(found.indptr, new.indptr))
 
-    yield "B1 rebuild", Case(run, deviation)
+    yield "B1 rebuild", PredictedCase(run, deviation)
 
-    def ways() -> tuple[float, float]:
-        plain, changes = (over_link(device, there, one) for one in (base, sent))
-        return median(plain), median(changes)
+    for name, one in (("B1 transfer", sent), ("B1 plain transfer", base)):
+        bring = over_link(device, there, one)
+        yield (
+            name,
+            PredictedCase(bring, partial(arrives, bring, new), note="with values and the rebuild"),
+        )
 
-    yield "B1 transfer", Case(run, deviation, ways=ways, note="with values and the rebuild")
+
+def arrives(bring: Callable[[], Csr], new: Csr) -> float:
+    """Deviation of a matrix that was brought from the one that was sent."""
+    found = bring()
+    return max(differing(found.indices, new.indices), differing(found.indptr, new.indptr))
 
 
 def vertex_steps(share: float, device: str) -> Csr:
@@ -215,7 +233,7 @@ def vertex_steps(share: float, device: str) -> Csr:
     return from_keys(keys, count)
 
 
-def labels(share: float, device: str) -> Iterator[tuple[str, Case]]:
+def labels(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     csr = vertex_steps(share, device)
     here = Csr(csr.indptr.cpu(), csr.indices.cpu(), csr.num_cols) if share < 1 else csr
     # One block: on a device a round costs launches for each.
@@ -226,4 +244,4 @@ def labels(share: float, device: str) -> Iterator[tuple[str, Case]]:
         return differing(run().labels, propagate_labels(here, threads=1, **how).labels)
 
     note = f"a {SWEEPS}th of {SWEEPS} sweeps, with the check of the matrix"
-    yield "F1", Case(run, deviation, per=SWEEPS, note=note)
+    yield "F1", PredictedCase(run, deviation, per=SWEEPS, note=note)

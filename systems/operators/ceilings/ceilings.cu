@@ -1,6 +1,6 @@
-// Kernels that do one thing each, for gpu_ceilings.py: plain C launchers, driven by ctypes.
+// Kernels that do one thing each, for ceilings/calls.py: plain C launchers, driven by ctypes.
 //
-//   nvcc -O3 -std=c++17 -shared -Xcompiler -fPIC -arch=sm_90 -o ceilings.so gpu_ceilings.cu
+//   nvcc -O3 -std=c++17 -shared -Xcompiler -fPIC -arch=sm_90 -o ceilings.so ceilings.cu
 //
 // Loads go past the first-level cache (.cg) and are volatile assembly, so that none is dropped,
 // merged with another or moved out of its loop; what was loaded is added up and stored, and the

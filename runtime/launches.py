@@ -1,17 +1,17 @@
-"""Kernels that a call launches, as torch's profiler records them."""
+"""Kernels and runtime calls of a call on a device, as torch's profiler records them."""
 
 from __future__ import annotations
 
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 
 @dataclass
@@ -31,15 +31,27 @@ class KernelLaunch:
     occupancy: float | None = None
 
 
-def profile_kernels(call: Callable[[], object]) -> list[KernelLaunch]:
-    """Kernels of one call, by the profiler's own record of each launch."""
+RUNTIME_CALLS = {
+    "graphs": ("cudaGraphLaunch",),
+    "copies": ("cudaMemcpyAsync", "cudaMemcpy"),
+    "waits": ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
+    "allocations": ("cudaMalloc", "cudaFree", "cudaHostAlloc"),
+}
+"""Kind -> calls of the runtime that cost the host time beside launches."""
+
+
+def profile_call(call: Callable[[], object]) -> dict[str, Any]:
+    """The profiler's trace of one call, the device included."""
+    from torch.profiler import ProfilerActivity, profile
+
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         call()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "trace.json"
         seen.export_chrome_trace(str(path))
-        return read_trace(json.loads(path.read_text()))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
 
 
 def read_trace(trace: dict[str, Any]) -> list[KernelLaunch]:
@@ -61,6 +73,16 @@ def read_trace(trace: dict[str, Any]) -> list[KernelLaunch]:
         one.seconds += 1e-6 * float(event.get("dur", 0.0))
         one.count += 1
     return sorted(found.values(), key=lambda one: -one.seconds)
+
+
+def count_calls(trace: dict[str, Any]) -> dict[str, int]:
+    """Calls of the CUDA runtime in a trace by kind."""
+    names = Counter(
+        event.get("name")
+        for event in trace.get("traceEvents", ())
+        if event.get("cat") in ("cuda_runtime", "cuda_driver")
+    )
+    return {kind: sum(names[name] for name in called) for kind, called in RUNTIME_CALLS.items()}
 
 
 def short_name(name: str) -> str:

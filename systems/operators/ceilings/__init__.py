@@ -1,0 +1,1 @@
+"""What a device can do: copies, random reads, chains of loads, launches, multiplications."""
