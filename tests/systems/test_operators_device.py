@@ -73,7 +73,7 @@ class CountingDevice:
 
 @pytest.fixture
 def device(monkeypatch) -> CountingDevice:
-    """What races open in place of a CUDA device."""
+    """Device that races open in place of a CUDA device."""
     found = CountingDevice()
     monkeypatch.setattr(race, "open_timer", lambda device, now: DeviceTimer(found))
     return found

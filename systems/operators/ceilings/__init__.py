@@ -1,1 +1,1 @@
-"""What a device can do: copies, random reads, chains of loads, launches, multiplications."""
+"""Limits of a device: copies, random reads, chains of loads, launches, multiplications."""

@@ -54,7 +54,7 @@ class MemoryPlan:
     device: Mapping[str, int]
 
     def lacks(self, host: float, device: float) -> str:
-        """What does not fit, or ""."""
+        """The memory that is too small for it, or ""."""
         for place, needed, free in (("host", self.host, host), ("device", self.device, device)):
             if max(needed.values()) > free:
                 sizes = f"{max(needed.values()) / 1e9:.1f} GB, {free / 1e9:.1f} may be taken"
