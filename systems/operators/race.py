@@ -130,7 +130,7 @@ class OperatorRace(Grid):
         if self.device or device in self.devices:
             return found
         why = f"needs {'a GPU' if device == 'cpu' else 'the CPU'}: it is about that device alone"
-        return [replace(cell, unavailable=why) for cell in found]
+        return [replace(cell, unavailable=why) for cell in found[:1]]  # one says it for all
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         missing = "" if not self.packages or any(map(find_spec, self.packages)) else (

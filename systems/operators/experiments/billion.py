@@ -106,7 +106,7 @@ class Billion(Grid):
         return [
             self.cell(point, preset, group=f"{point['dataset']}/{point['scale']:g}",
                       unavailable=lacking)
-            for point in self.points(preset, device)
+            for point in list(self.points(preset, device))[: None if device == "cuda" else 1]
         ]  # fmt: skip
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

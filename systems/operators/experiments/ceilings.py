@@ -36,7 +36,6 @@ class Ceilings(OperatorRace):
     rivals = "what was assumed"
     turns = {"smoke": 2, "quick": 5, None: 10}
     limit_s = {"smoke": 0.0, None: 3.0}
-    repeats = {"smoke": 1, "quick": 1, None: 5}
     workloads = {
         preset: tuple({"case": name, "scale": scale} for name in CEILINGS)
         for preset, scale in {"smoke": SMOKE, None: 1.0}.items()

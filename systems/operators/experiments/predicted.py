@@ -116,7 +116,6 @@ class Predicted(OperatorRace):
     rivals = "predicted"
     slow_s = 60.0
     timeout_s = {"smoke": 60, None: 540}
-    repeats = {"smoke": 1, "quick": 1, None: 3}
     turns = {"smoke": 2, "quick": 5, None: 15}
     limit_s = {"smoke": 0.0, None: 10.0}
     workloads = {
