@@ -59,7 +59,7 @@ def lookup(name: str) -> Paper:
 
 
 class Watching:
-    """What a watched process and its watcher pay."""
+    """Costs of a watched process and of its watcher."""
 
     timeout = 300
 
