@@ -18,6 +18,7 @@ from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.runtime.errors import DgbenchError, UnsupportedError
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace
 
 ARRAYS = ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
@@ -108,8 +109,10 @@ def graphs_on(store: TemporalStore, device: str) -> tuple[dict[str, Any], dict[s
     for name in PLACEMENTS:
         try:
             found[name] = DeviceStore(store, name)
-        except (MemoryError, RuntimeError) as error:
+        except (DgbenchError, MemoryError, RuntimeError) as error:
             left_out[name] = str(error)
+    if "cuda" not in found:
+        raise UnsupportedError(f"the graph does not lie on the device: {left_out['cuda']}")
     return found, left_out
 
 
@@ -228,7 +231,7 @@ class PlacedUpdates(OperatorRace):
             store = made()
             try:
                 there = DeviceStore(store, name) if device == "cuda" else HostGraph(store)
-            except (MemoryError, RuntimeError) as error:
+            except (DgbenchError, MemoryError, RuntimeError) as error:
                 left_out[method_of(name)] = str(error)
                 continue
 
