@@ -124,27 +124,35 @@ def device_sources() -> list[Path]:
 
 def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
     tree = folder / "src"
-    kernels, others = [], [nanobind / "src" / "nb_combined.cpp"]
+    kernels, bindings = [], []
     for path in device_sources():
         copy = tree / path.relative_to(SOURCES)
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".cpp":
             shutil.copy(path, copy)
-            others.append(copy)
+            bindings.append(copy)
             continue
         if path.suffix == ".cu":
             copy = copy.with_name(f"{path.stem}_cu.cpp")
             kernels.append(copy)
         copy.write_text(rewrite(path.read_text()))
     flags = flags_for(tree, nanobind / "include", nanobind / "ext/robin_map/include")
-    (folder / "prelude.h").write_text("#include <cuda_runtime.h>\n")
-    header = [*flags, "-x", "c++-header", str(folder / "prelude.h")]
-    run_gcc(*header, "-o", str(folder / "prelude.h.gch"))
+    unoptimized = [*flags, "-O0"]
+    precompile(folder / "prelude.h", "cuda_runtime.h", flags)
+    precompile(folder / "bindings.h", "common/operator_definition.hpp", unoptimized)
     objects = compile_units(folder, kernels, [*flags, *prelude_of(folder)])
     # Bindings take most of their time to instantiate and none to run. The linker keeps the first
     # of several definitions of an inline function: one that is optimized.
-    objects += compile_units(folder, sorted(others), [*flags, "-O0"])
+    included = ["-include", str(folder / "bindings.h")]
+    objects += compile_units(folder, sorted(bindings), [*unoptimized, *included])
+    objects += compile_units(folder, [nanobind / "src" / "nb_combined.cpp"], unoptimized)
     link(target, objects, "-shared")
+
+
+def precompile(header: Path, included: str, flags: list[str]) -> None:
+    """Write a header that includes another, beside it what the compiler reads in its place."""
+    header.write_text(f"#include <{included}>\n")
+    run_gcc(*flags, "-x", "c++-header", str(header), "-o", f"{header}.gch")
 
 
 def prelude_of(folder: Path) -> list[str]:
