@@ -14,6 +14,7 @@ import skips
 import tree_check
 from hypothesis import settings
 from tqdm import tqdm
+from warm import warm_interpreter
 
 # A job in the background of a shell is started with Ctrl-C ignored, and so are its processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,6 +37,13 @@ settings.load_profile(os.environ.get("DGBENCH_EXAMPLES", "fixed"))
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE = pytest.StashKey[set[str]]()
 LEFT = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Words that stand for `python` where a test is not about how a process starts, see warm."""
+    with warm_interpreter(tmp_path_factory.mktemp("warm")) as words:
+        yield words
 
 
 @pytest.hookimpl(wrapper=True)

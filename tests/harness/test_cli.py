@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -263,60 +262,22 @@ def test_no_line_is_longer_than_the_terminal(toy, tmp_path, words, width, monkey
         assert "\x1b" not in line
 
 
-WARM = """
-import json, os, runpy, socket, sys
-from dgbench.harness import cli
-from dgbench.systems.base import registry
-for name in registry.system_names():
-    registry.find_system(name)
-for name in registry.paper_names():
-    registry.find_paper(name)
-asked = socket.socket(fileno=int(sys.argv[1]))
-while True:
-    words, outputs, _, _ = socket.recv_fds(asked, 4096, 2)
-    if not words:
-        sys.exit()
-    if os.fork() == 0:
-        break
-    for output in outputs:
-        os.close(output)
-    asked.send(str(os.waitstatus_to_exitcode(os.wait()[1])).encode())
-for number, output in enumerate(outputs, 1):
-    os.dup2(output, number)
-    os.close(output)
-asked.close()
-sys.argv = ["dgbench", *json.loads(words)]
-runpy.run_module("dgbench", run_name="__main__", alter_sys=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def command(tmp_path_factory):
+@pytest.fixture
+def command(warm_python, tmp_path):
     """Runs `dgbench` with a standard output of one's own; returns its code and its standard error.
 
-    Each is a fork of one process that has all systems and papers imported, which takes seconds; it
-    comes to its end as any other process does.
+    It comes to its end as any other process does, which the interpreter that forks it does not see.
     """
-    folder = tmp_path_factory.mktemp("command")
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with subprocess.Popen(
-        [sys.executable, "-c", WARM, str(there.fileno())], cwd=folder, pass_fds=[there.fileno()],
-        stdout=subprocess.DEVNULL,
-    ):  # fmt: skip
-        there.close()
-        here.settimeout(120)
 
-        def run(words, output):
-            with (folder / "stderr").open("w+") as error:
-                fds = [output, error.fileno()]
-                socket.send_fds(here, [json.dumps(words.split()).encode()], fds)
-                os.close(output)
-                code = int(here.recv(100))
-                error.seek(0)
-                return code, error.read()
+    def run(words, output):
+        done = subprocess.run(
+            [*warm_python, "-m", "dgbench", *words.split()], stdout=output, cwd=tmp_path,
+            stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        os.close(output)
+        return done.returncode, done.stderr
 
-        yield run
-        here.close()
+    return run
 
 
 FULL = ["error: the standard output cannot be written: no space left on device"]
