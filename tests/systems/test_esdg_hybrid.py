@@ -29,7 +29,7 @@ from dgbench.systems.esdg.volumes import hybrid_floats, hybrid_reads, snapshot_f
 
 Case = tuple[str, str, dict[str, Any]]
 SIZES = (8, 11)
-STEPS = 3
+STEPS = 2
 
 
 def cases(groups: tuple[int, ...]) -> list[Case]:

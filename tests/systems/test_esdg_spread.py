@@ -19,7 +19,7 @@ from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts
 
 MODELS = ("cd_gcn", "tm_gcn", "evolvegcn_o")
-STEPS_TRAINED = 4
+STEPS_TRAINED = 2
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_esdg_spread import LIMIT_S, MODELS, data, plain, workload
+from test_esdg_spread import LIMIT_S, MODELS, STEPS_TRAINED, data, plain, workload
 from tiny_data import TinySequence, csr_of
 from torch import Tensor
 
@@ -155,7 +155,7 @@ def run_cases(comm: Communicator, todo: list[Any], sizes: Any) -> list[Any]:
             comm, workload(model, task), data(*sizes), dtype=torch.float64, **options
         )
         comm.traffic.clear()
-        losses = [trainer.train_epoch() for _ in range(4)]
+        losses = [trainer.train_epoch() for _ in range(STEPS_TRAINED)]
         found.append((losses, torch.stack(trainer.outputs()), comm.traffic.total("floats")))
     return found
 
