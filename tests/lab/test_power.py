@@ -26,4 +26,4 @@ a table that is lost, counts that must meet several bounds at once, rows of a si
 @pytest.mark.parametrize("name", ["pipad", "dgc", "gnnflow", "tgcn"])
 def test_every_check_can_turn_against_its_claim(name):
     """ESDG's, whose checks plan memory for every change, are asked by `python -m tests.power`."""
-    assert set(powerless(find_paper(name))) <= STUCK
+    assert not powerless(find_paper(name), without=STUCK)
