@@ -268,20 +268,20 @@ def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypat
     assert "SIGSEGV" in rows["aborts"].reason
 
 
-def _started(*words, plugins_at=None):
+def _started(python, *words, plugins_at=None):
     path = os.pathsep.join(filter(None, [plugins_at, os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
-        [sys.executable, "-m", "dgbench", *words], text=True,
+        [*python, "-m", "dgbench", *words], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": path, "DGBENCH_PLUGIN_SECONDS": "15"},
     )  # fmt: skip
 
 
-def test_plugins_that_are_installed_change_nothing_for_others(tmp_path):
+def test_plugins_that_are_installed_change_nothing_for_others(tmp_path, warm_python):
     """The commands run beside each other: one of the plugins sleeps until it is given up."""
     install_harmful(tmp_path)
     started = {
-        (name, where): _started(name, "--json", plugins_at=where)
+        (name, where): _started(warm_python, name, "--json", plugins_at=where)
         for name in ("list", "doctor")
         for where in (None, str(tmp_path))
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 from silent_plugins import SILENT, install_silent
@@ -27,23 +26,23 @@ REASONS = {
 """Words of the reason that a row of each system must give."""
 
 
-def dgbench(env, *words):
+def dgbench(python, env, *words):
     return subprocess.run(
-        [sys.executable, "-m", "dgbench", *words], env=env, capture_output=True, text=True,
-        timeout=800, check=False,
+        [*python, "-m", "dgbench", *words], env=env, capture_output=True, text=True, timeout=800,
+        check=False,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def raced(tmp_path_factory):
+def raced(tmp_path_factory, warm_python):
     """A run of all of them, as the command ends it."""
     folder = tmp_path_factory.mktemp("silent")
     install_silent(folder)
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path, "DGBENCH_RESULTS": str(folder / "runs")}
-    done = dgbench(env, "run", "silent/race", "--preset", "smoke", "--device", "cpu")
+    done = dgbench(warm_python, env, "run", "silent/race", "--preset", "smoke", "--device", "cpu")
     (run,) = folder.glob("runs/*/run.json")
-    claims = dgbench(env, "claims", "silent", "--run", str(run.parent), "--json")
+    claims = dgbench(warm_python, env, "claims", "silent", "--run", str(run.parent), "--json")
     verdicts = {one["id"]: one for one in json.loads(claims.stdout)}
     return done, Store.open(run.parent).rows(), verdicts
 
