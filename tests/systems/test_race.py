@@ -30,7 +30,7 @@ def test_counters_are_the_same_however_long_a_process_trains(monkeypatch, system
             return measure_steady(step, **options)
 
         monkeypatch.setattr(race, "measure_steady", steady)
-        context = RunContext("cpu", "smoke", 1, meter=Meter())
+        context = RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.01)
         found.append(race.timed(system, tiny_workload(model="evolvegcn"), context))
         assert len(found[-1].steady) + found[-1].warmup == steps
         told = {one.metric for one in found[-1].observations}
