@@ -133,9 +133,9 @@ def place(tmp_path):
     }  # fmt: skip
 
 
-def _start(env, *words, **more):
+def _start(env, *words, python=(sys.executable,), **more):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-m", "dgbench", *words]
+    command = [*python, "-m", "dgbench", *words]
     return subprocess.Popen(command, env=env, text=True, **{**pipes, **more})
 
 
@@ -195,19 +195,20 @@ def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):
     assert process.communicate() == ("", "")
 
 
-def test_a_wrong_result_is_said_first_and_outputs_may_be_lost(place, tmp_path):
+def test_a_wrong_result_is_said_first_and_outputs_may_be_lost(place, tmp_path, warm_python):
     """A full output ends with 2, a closed one with the code of the run; the report is written."""
     _, env = place
     env["TINY_CELLS"] = "count negative"
     words = ("run", "tiny/work", "--preset", "smoke")
     with open("/dev/full", "w") as full:
-        process = _start(env, *words, stdout=full)
+        process = _start(env, *words, python=warm_python, stdout=full)
         err = process.communicate(timeout=240)[1]
     assert process.returncode == 2
     assert "error: the standard output cannot be written: no space left on device" in err
     assert "Traceback" not in err
     assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
-    process = _start(env, "run", "tiny/work", "--resume", "last")  # nothing runs again
+    resumed = ("run", "tiny/work", "--resume", "last")  # nothing runs again
+    process = _start(env, *resumed, python=warm_python)
     lines = [process.stdout.readline() for _ in range(2)]
     process.stdout.close()
     process.wait(timeout=240)
