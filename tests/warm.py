@@ -91,9 +91,10 @@ def _wait(program: int, asked: socket.socket, streams: list[int]) -> NoReturn:
     """Tell how a program ended, or end it when nobody waits for it any more."""
     for stream in streams:
         os.close(stream)
-    ended = os.pidfd_open(program)
-    if ended not in select.select([ended, asked], [], [])[0]:
-        os.kill(program, signal.SIGKILL)
+    with contextlib.suppress(AttributeError, OSError):  # a kernel without such descriptors
+        ended = os.pidfd_open(program)
+        if ended not in select.select([ended, asked], [], [])[0]:
+            os.kill(program, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
     with contextlib.suppress(OSError):
         asked.send(str(code).encode())
