@@ -281,7 +281,7 @@ def test_later_processes_of_a_timed_cell_leave_the_oracle_to_the_first(experimen
     for preset, count in (("smoke", 1), ("quick", 5), ("full", 5)):
         cells = [c for c in experiment.cells(preset, "cpu") if wanted.items() <= c.params.items()]
         assert cells
-        assert all(cell.repeats == count and cell.turns for cell in cells)
+        assert all(cell.repeats == count and cell.interleaved for cell in cells)
     (cell, *_) = (c for c in experiment.cells("smoke", "cpu") if wanted.items() <= c.params.items())
     second = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01, round=2))
     assert second.deviation == {}

@@ -159,7 +159,7 @@ class Fig12(Experiment):
             params,
             group,
             repeats=PROCESSES[preset] if params["part"] == "race" else 1,
-            turns=params["part"] == "race",
+            interleaved=params["part"] == "race",
             timeout_s=TIMEOUTS_S[preset],
             unavailable=unavailable,
             phases=phases,
