@@ -10,7 +10,7 @@ import msgspec
 
 from dgbench.datasets.catalogue import DatasetCard, DatasetVariant, card
 from dgbench.datasets.sources.download import Progress, downloadable, fetch, offline
-from dgbench.datasets.sources.locate import Held, find_form
+from dgbench.datasets.sources.locate import LocalVariant, find_form
 from dgbench.datasets.sources.transfer import (
     TransferError,
     TransferLimits,
@@ -130,7 +130,10 @@ def _fetch_all(
 
 
 def _source(
-    one: DatasetCard, held: Held | None, fetched: bool, failed: tuple[str, tuple[str, ...]] | None
+    one: DatasetCard,
+    held: LocalVariant | None,
+    fetched: bool,
+    failed: tuple[str, tuple[str, ...]] | None,
 ) -> DatasetSource:
     if fetched:
         return DatasetSource(name=one.name, source="fetched")

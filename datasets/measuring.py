@@ -12,7 +12,7 @@ from dgbench.datasets.checks import ALL_COUNTS, count_events, count_signals
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.opening import Choice, build_events, open_events
 from dgbench.datasets.readers import Signals, read
-from dgbench.datasets.sources.locate import Held, find_form
+from dgbench.datasets.sources.locate import LocalVariant, find_form
 from dgbench.runtime.errors import DataError, DgbenchError
 
 Number = int | float
@@ -91,7 +91,7 @@ def _unchecked(card: DatasetCard) -> EventStream:
         raise DataError(f"the real data of '{card.name}' is not here")
     replace = msgspec.structs.replace
     form = replace(held.form, counts=Counts())
-    return build_events(Choice(card, Held(form, held.paths), []))
+    return build_events(Choice(card, LocalVariant(form, held.paths), []))
 
 
 def as_words(card: DatasetCard, measured: Measured) -> list[str]:

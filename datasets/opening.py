@@ -22,7 +22,7 @@ from dgbench.datasets.sequence import (
     SnapshotSpec,
     check_scale,
 )
-from dgbench.datasets.sources.locate import Held, find_form, missing
+from dgbench.datasets.sources.locate import LocalVariant, find_form, missing
 from dgbench.runtime.errors import DataError, InvalidInputError, UnsupportedError
 from dgbench.runtime.touched import note_opened
 
@@ -39,7 +39,7 @@ class Choice:
     """
 
     card: DatasetCard
-    held: Held | None
+    held: LocalVariant | None
     key: list[Any]
     scale: float = 1.0
     seed: int = 0

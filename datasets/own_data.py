@@ -24,7 +24,7 @@ from dgbench.datasets.events import EventStream
 from dgbench.datasets.guessing import FileOptions, guess_arrays, guess_table
 from dgbench.datasets.opening import Choice, build_events
 from dgbench.datasets.sources.hashing import file_sha256
-from dgbench.datasets.sources.locate import Held
+from dgbench.datasets.sources.locate import LocalVariant
 from dgbench.runtime.errors import DataError, InvalidInputError, MissingDataError
 
 SNAPSHOTS: Final = 100
@@ -93,7 +93,7 @@ def describe_file(
         forms=(form,),
         licence="that of its owner",
     )
-    stream = build_events(Choice(card, Held(form, tuple(paths)), []))
+    stream = build_events(Choice(card, LocalVariant(form, tuple(paths)), []))
     if not len(stream):
         raise DataError(f"{path} has no events")
     counts = msgspec.convert(count_events(stream, ALL_COUNTS), Counts)

@@ -39,8 +39,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         memory_bytes: limit of the process tree's resident memory, or None.
         phases: whether to run it once more, instrumented, after its timed rounds. That process
             has `context.instrumented` set and a row of its own, which no ratio uses.
-        turns: whether its settings take turns inside each process. Such a cell has ratios and no
-            time of its own, so no A/A control is made of it.
+        interleaved: whether its settings take turns inside each process. Such a cell has
+            ratios and no time of its own, so no A/A control is made of it.
         device: `cpu` where it measures or counts on the host whatever device a run is asked for;
             it is then planned, stamped and judged as a cell of the CPU. "" elsewhere.
         unavailable: why it cannot run on the device asked for, or "". Such a cell becomes a row
@@ -56,7 +56,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout_s: float = 60.0
     memory_bytes: int | None = None
     phases: bool = False
-    turns: bool = False
+    interleaved: bool = msgspec.field(default=False, name="turns")  # its name in stored plans
     device: Literal["", "cpu"] = ""
     unavailable: str = ""
 

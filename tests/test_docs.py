@@ -339,12 +339,18 @@ def test_python_of_other_pages(place: tuple[Path, dict[str, str]]) -> None:
             name = f"{page.relative_to(DOCS).as_posix().replace('/', '-')}.py"
             (work / name).write_text("\n".join(block.text for block in found))
             scripts.append(name)
+            for block in blocks(page):
+                if block.file and block.language == "yaml":  # a ledger that its code reads
+                    (work / block.file).write_text(block.text)
     assert len(scripts) >= 3
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
         text=True, timeout=240, check=False, preexec_fn=one_core,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    shown = [b.text for b in blocks(DOCS / "adding-a-paper.md") if b.language == "text"]
+    assert shown
+    assert all(text in done.stdout for text in shown)
 
 
 def test_blocks_name_their_language() -> None:

@@ -1,10 +1,10 @@
 """Where files come from: the data folder, the download folder, the publishers."""
 
 from dgbench.datasets.sources.hashing import check_file, content_sha256, file_sha256
-from dgbench.datasets.sources.locate import Held, data_dir, download_dir, find_form, missing
+from dgbench.datasets.sources.locate import LocalVariant, data_dir, download_dir, find_form, missing
 
 __all__ = [
-    "Held",
+    "LocalVariant",
     "check_file",
     "content_sha256",
     "data_dir",

@@ -22,7 +22,7 @@ BUNDLED: Final = Path(__file__).parents[1] / "bundled"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LocalVariant:
     """A form whose files are all here.
 
     Attributes:
@@ -67,7 +67,7 @@ def download_dir() -> Path:
     return cache_root() / "downloads"
 
 
-def find_form(card: DatasetCard) -> Held | None:
+def find_form(card: DatasetCard) -> LocalVariant | None:
     """The first form of a card whose files are all in `DGBENCH_DATA`, downloaded or bundled."""
     folders = [f for f in (data_dir(), download_dir()) if f is not None]
     for form in card.forms:
@@ -81,7 +81,7 @@ def find_form(card: DatasetCard) -> Held | None:
                 break
             paths.append(Path(found))
         else:
-            return Held(form, tuple(paths))
+            return LocalVariant(form, tuple(paths))
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dgbench.datasets.transforms.stacks import flatten
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 
 
 def edge_life(snapshots: Sequence[Csr], life: int) -> list[Csr]:
@@ -24,8 +24,7 @@ def edge_life(snapshots: Sequence[Csr], life: int) -> list[Csr]:
     Returns:
         T matrices. Self loops that are in the input stay.
     """
-    if not isinstance(life, int) or life < 1:
-        raise InvalidInputError(f"life is {life!r}; an integer >= 1 is allowed")
+    check_count("life", life)
     if life == 1 or len(snapshots) <= 1:
         return list(snapshots)
     from dgbench.kernels_cuda.snapshots import edge_snapshots

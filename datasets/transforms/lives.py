@@ -17,6 +17,7 @@ from torch import Tensor
 from dgbench.datasets.transforms.stacks import flatten
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 
 CHUNK = 1 << 22
 """Occurrences looked at together: bounds the memory beside the sorted keys."""
@@ -146,8 +147,7 @@ def _waits(keys: np.ndarray, steps: int, *, last: bool) -> np.ndarray:
 
 
 def _check_life(life: int) -> None:
-    if isinstance(life, bool) or not isinstance(life, int) or life < 1:
-        raise InvalidInputError(f"life is {life!r}; an integer >= 1 is allowed")
+    check_count("life", life)
 
 
 def _check_columns(columns: Sequence[np.ndarray], steps: int, nodes: int) -> None:

@@ -371,7 +371,7 @@ def _controlled(
 def _control_for(cells: list[Cell]) -> tuple[Cell, Cell] | None:
     """The cell that gets a control and its copy: the first timed one of the group with the most
     contenders, which is a race; cells alone in their group may have no time of their own."""
-    timed = [c for c in cells if c.repeats >= TIMED and not c.turns]
+    timed = [c for c in cells if c.repeats >= TIMED and not c.interleaved]
     if not timed:
         return None
     sizes: dict[str, int] = defaultdict(int)

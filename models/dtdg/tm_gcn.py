@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dgbench.models.frame import GcnLayer
 from dgbench.models.timeline import Carry, TimelineModel
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 
 
 def m_average(x: Tensor, before: Tensor, window: int) -> Tensor:
@@ -54,8 +54,7 @@ class TmGcn(TimelineModel):
 
     def __init__(self, feature_dim: int, hidden_dim: int, window: int) -> None:
         super().__init__()
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-            raise InvalidInputError(f"window is {window!r}; an integer >= 1 is allowed")
+        check_count("window", window)
         self.feature_dim = feature_dim
         self.hidden_dim = self.output_dim = hidden_dim
         self.window = window

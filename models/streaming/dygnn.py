@@ -42,12 +42,13 @@ class EdgeScores:
     """Scores of B edges and of as many negatives, with their loss.
 
     Attributes:
-        right, wrong: [B] scores of the edges and of the pairs that are none; higher is likelier.
+        positives, negatives: [B] scores of the edges and of the pairs that are none; the
+            higher, the likelier.
         loss: scalar, summed over the edges.
     """
 
-    right: Tensor
-    wrong: Tensor
+    positives: Tensor
+    negatives: Tensor
     loss: Tensor
 
 
@@ -169,12 +170,14 @@ class Dygnn(nn.Module):
         """
         keys = self.head.keys(now.embedding[: edges.sources])
         values = self.head.values(now.embedding[edges.targets :])
-        right = edge_dots(edges.src, edges.target, keys, values, by_src=edges.by_src,
+        positives = edge_dots(edges.src, edges.target, keys, values, by_src=edges.by_src,
                           by_dst=edges.by_dst)  # fmt: skip
-        wrong = edge_dots(edges.src, edges.neg - edges.targets, keys, values, by_src=edges.by_src)
-        right, wrong = right[: edges.real], wrong[: edges.real]
-        loss = functional.softplus(-right).sum() + functional.softplus(wrong).sum()
-        return EdgeScores(right, wrong, loss)
+        negatives = edge_dots(
+            edges.src, edges.neg - edges.targets, keys, values, by_src=edges.by_src
+        )
+        positives, negatives = positives[: edges.real], negatives[: edges.real]
+        loss = functional.softplus(-positives).sum() + functional.softplus(negatives).sum()
+        return EdgeScores(positives, negatives, loss)
 
     def classify(self, now: Refreshed) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""

@@ -177,13 +177,13 @@ class Jodie(nn.Module):
         user = now.user[src] * (1 + self.drift(age))
         predicted = self.predict(torch.cat([user, now.code[src], now.seen[src]], dim=1))
         items = torch.cat([now.item, now.code], dim=1)
-        right = (predicted - items[dst]).square().sum(1)[: edges.real]
+        positives = (predicted - items[dst]).square().sum(1)[: edges.real]
         with torch.no_grad():
-            wrong = (predicted - items[edges.neg]).square().sum(1)[: edges.real]
+            negatives = (predicted - items[edges.neg]).square().sum(1)[: edges.real]
         moved_s = (now.user - old.user).square().sum(1)[src]
         moved_g = (now.item - old.item).square().sum(1)[dst]
-        loss = right.sum() + SMOOTH * (moved_s + moved_g)[: edges.real].sum()
-        return EdgeScores(-right, -wrong, loss)
+        loss = positives.sum() + SMOOTH * (moved_s + moved_g)[: edges.real].sum()
+        return EdgeScores(-positives, -negatives, loss)
 
     def classify(self, now: JodieState) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""

@@ -242,13 +242,7 @@ class BaselineSystem(System):
 
     kind = "baseline"
     model: str
-
-    def unsupported(self, workload: Any, device: str) -> list[str]:
-        if not isinstance(workload, InteractionWorkload):
-            return ["it trains on interactions (`InteractionWorkload`)"]
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            return ["there is no CUDA device here"]
-        return []
+    trains = (InteractionWorkload, "trains on interactions")
 
     def open(
         self,

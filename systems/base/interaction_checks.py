@@ -68,7 +68,7 @@ def probe(trainer: InteractionTrainer, first: int, last: int) -> InteractionProb
     with _kept(trainer, vertices):
         found = [trainer.run_step(events, scale=None) for events in steps]
         after = stored(trainer, vertices)
-    columns = [torch.stack([one.right, one.wrong], dim=1).cpu() for one in found]
+    columns = [torch.stack([one.positives, one.negatives], dim=1).cpu() for one in found]
     leaves = dict(trainer.model.named_parameters())
     held = {name: leaf.grad for name, leaf in leaves.items()}
     for leaf in leaves.values():

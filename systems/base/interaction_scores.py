@@ -34,13 +34,13 @@ class StepResult:
 
     Attributes:
         loss: summed over its events, without a graph.
-        right, wrong: scores [B] in the order of the step's events; empty in `classify`.
+        positives, negatives: scores [B] in the order of the step's events; empty in `classify`.
         correct, asked: held-out ends of events classified rightly, and all of them.
     """
 
     loss: Tensor
-    right: Tensor
-    wrong: Tensor
+    positives: Tensor
+    negatives: Tensor
     correct: Tensor
     asked: Tensor
 
@@ -55,13 +55,13 @@ def scores_of(found: list[StepResult], events: int, classify: bool) -> Interacti
             float("nan"), correct / asked if asked else float("nan"), loss, events
         )
     none = torch.zeros(0)
-    right = torch.cat([none, *(one.right.cpu().float() for one in found)])
-    wrong = torch.cat([none, *(one.wrong.cpu().float() for one in found)])
-    label = torch.cat([torch.ones_like(right), torch.zeros_like(wrong)]).long()
-    above = (right > wrong).float().mean() + 0.5 * (right == wrong).float().mean()
+    positives = torch.cat([none, *(one.positives.cpu().float() for one in found)])
+    negatives = torch.cat([none, *(one.negatives.cpu().float() for one in found)])
+    label = torch.cat([torch.ones_like(positives), torch.zeros_like(negatives)]).long()
+    above = (positives > negatives).float().mean() + 0.5 * (positives == negatives).float().mean()
     return InteractionScores(
-        average_precision(torch.cat([right, wrong]), label),
-        float(above) if right.numel() else float("nan"),
+        average_precision(torch.cat([positives, negatives]), label),
+        float(above) if positives.numel() else float("nan"),
         loss,
-        right.numel(),
+        positives.numel(),
     )

@@ -227,7 +227,9 @@ class InteractionTrainer(Trainer):
         none = now.columns()["last_s"].new_zeros(())
         if self._classes is None:
             link = self.model.link(now, old, edges)
-            return StepResult(link.loss, link.right.detach(), link.wrong.detach(), none, none)
+            return StepResult(
+                link.loss, link.positives.detach(), link.negatives.detach(), none, none
+            )
         logits = self.model.classify(now[: edges.ends])
         ids = edges.ids[: edges.ends]
         # Each end of each event counts, so that numbers do not depend on how edges are laid out.

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dgbench.models.streaming import DECAYS, INTERACTION_MODELS
 from dgbench.models.streaming.dygnn import ACTIVATIONS
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.stream_data import mixed
 
@@ -77,21 +78,15 @@ class InteractionWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     def check(self) -> InteractionWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""
-        for name, allowed in (
-            ("model", INTERACTION_MODELS),
-            ("task", TASKS),
-            ("activation", tuple(ACTIVATIONS)),
-            ("decay", DECAYS),
-            ("aggregate", AGGREGATES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise unknown_key(name, getattr(self, name), allowed)
-        for name in ("hidden_dim", "batch", "events", "intervals"):
-            value = getattr(self, name)
-            if value is None and name in ("events", "intervals"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
+        words = {
+            "model": INTERACTION_MODELS,
+            "task": TASKS,
+            "activation": ACTIVATIONS,
+            "decay": DECAYS,
+            "aggregate": AGGREGATES,
+        }
+        check_choices(self, words)
+        check_counts(self, ("hidden_dim", "batch"), optional=("events", "intervals"))
         if not 0 < self.share <= 1:
             raise InvalidInputError(f"share is {self.share!r}; a share in (0, 1] is allowed")
         if not self.lr > 0:

@@ -159,9 +159,13 @@ class PlainInteractions:
     def pair(self, fresh: Mapping[int, Any], edge: Edge) -> tuple[Tensor, Tensor, Tensor]:
         """Loss of an edge, its score and its negative's."""
         u, v, n, _ = edge
-        right = self.score(fresh[u].embedding, fresh[v].embedding)
-        wrong = self.score(fresh[u].embedding, fresh[n].embedding)
-        return functional.softplus(-right) + functional.softplus(wrong), right, wrong
+        positives = self.score(fresh[u].embedding, fresh[v].embedding)
+        negatives = self.score(fresh[u].embedding, fresh[n].embedding)
+        return (
+            functional.softplus(-positives) + functional.softplus(negatives),
+            positives,
+            negatives,
+        )
 
     def taught(self, fresh: Mapping[int, Any], edge: Edge) -> Tensor:
         """Cross entropy of the classes of both ends of an edge; of a held-out vertex nothing."""
@@ -197,8 +201,8 @@ class PlainInteractions:
                 if vertex not in fresh:
                     fresh[vertex] = self.refresh(vertex)
             if link:
-                one, right, wrong = self.pair(fresh, edge)
-                found.append(torch.stack([right, wrong]).detach())
+                one, positives, negatives = self.pair(fresh, edge)
+                found.append(torch.stack([positives, negatives]).detach())
             else:
                 one = self.taught(fresh, edge)
             loss = loss + one

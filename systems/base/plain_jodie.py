@@ -87,12 +87,12 @@ class PlainJodie(PlainInteractions):
         drift = 1 + self.model.drift.weight @ self._age(t, fresh[u].last["s"])
         x = torch.cat([fresh[u].user * drift, fresh[u].code, fresh[u].seen])
         predicted = self.model.predict.weight @ x + self.model.predict.bias
-        right, wrong = (
+        positives, negatives = (
             ((predicted - torch.cat([fresh[w].item, fresh[w].code])) ** 2).sum() for w in (v, n)
         )
         moved = ((fresh[u].user - self.vertices[u].user) ** 2).sum()
         moved = moved + ((fresh[v].item - self.vertices[v].item) ** 2).sum()
-        return right + moved, -right, -wrong
+        return positives + moved, -positives, -negatives
 
     @torch.no_grad()
     def commit(self, edges: list[Edge], fresh: dict[int, Any]) -> None:

@@ -25,6 +25,7 @@ from dgbench.runtime.collectives import (
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.runtime.steady import falling_warmup
@@ -298,9 +299,8 @@ def on_ranks(
 
 def check_group(size: int, epochs: int | None, budget_s: float) -> None:
     """Raise InvalidInputError where a group of ranks cannot train for so long."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
-    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
-        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
+    check_count("'size'", size)
+    if epochs is not None:
+        check_count("'epochs'", epochs)
     if not budget_s > 0:
         raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")

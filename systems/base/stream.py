@@ -314,8 +314,8 @@ class StreamTrainer(Trainer):
         if mine is not None:
             events = events[mine]
             positions = torch.cat([mine, mine + count, mine + 2 * count])
-        wrong = negatives_of(self.workload, self.data, events)
-        nodes = torch.cat([stream.src[events], stream.dst[events], wrong])
+        negatives = negatives_of(self.workload, self.data, events)
+        nodes = torch.cat([stream.src[events], stream.dst[events], negatives])
         times = stream.t[events].repeat(3)
         return Batch(events, nodes, times, holds, positions, count, draw)
 

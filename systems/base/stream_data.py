@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from dgbench.models.ctdg import STREAM_MODELS
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_choices, check_count, check_counts
 from dgbench.systems.base.data import describe
 
 if TYPE_CHECKING:
@@ -93,20 +94,14 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     def check(self) -> StreamWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""
-        for name, allowed in (("model", STREAM_MODELS), ("sampling", SAMPLINGS)):
-            if getattr(self, name) not in allowed:
-                raise unknown_key(name, getattr(self, name), allowed)
+        check_choices(self, {"model": STREAM_MODELS, "sampling": SAMPLINGS})
         least = {"node_dim": 0, "edge_dim": 0}
         if self.model in ("graphsage", "gat") or (self.model == "dysat" and self.edge_dim == 0):
             least["node_dim"] = 1  # they see nothing else
         counts = ("hidden_dim", "time_dim", "memory_dim", "heads", "batch", "chunks", "snapshots")
-        for name in (*least, *counts, "events"):
-            value = getattr(self, name)
-            if name == "events" and value is None:
-                continue
-            low = least.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InvalidInputError(f"{name} is {value!r}; an integer >= {low} is allowed")
+        for name, low in least.items():
+            check_count(name, getattr(self, name), low)
+        check_counts(self, counts, optional=("events",))
         if not self.fanouts or any(not isinstance(k, int) or k < 1 for k in self.fanouts):
             raise InvalidInputError(f"fanouts is {self.fanouts!r}; integers >= 1 are allowed")
         if self.hidden_dim % self.heads:

@@ -108,6 +108,7 @@ class System(ABC):
         kind: `paper`, `baseline` or `reference`.
         provenance: what a baseline is: "released 0.56.2", "re-implemented (GE-SpMM style)".
         techniques: its switches.
+        trains: class of its workloads and what it does with them; None takes any.
         colour, marker: how figures draw it (None takes the next free pair).
     """
 
@@ -117,6 +118,7 @@ class System(ABC):
     about: ClassVar[str] = ""
     provenance: ClassVar[str] = ""
     techniques: ClassVar[tuple[Technique, ...]] = ()
+    trains: ClassVar[tuple[type, str] | None] = None
     colour: ClassVar[str | None] = None
     marker: ClassVar[str | None] = None
 
@@ -131,9 +133,19 @@ class System(ABC):
             on[key] = bool(value)
         return on
 
-    @abstractmethod
-    def unsupported(self, workload: Workload, device: str) -> list[str]:
-        """Reasons why this workload cannot run here, as sentences; an empty list means it can."""
+    def unsupported(self, workload: Any, device: str) -> list[str]:
+        """Reasons why this workload cannot run here, as sentences; an empty list means it can.
+
+        Default: it is none of the workloads in `trains`, or there is no such device.
+        """
+        import torch
+
+        reasons = []
+        if self.trains is not None and not isinstance(workload, self.trains[0]):
+            reasons.append(f"{self.title} {self.trains[1]} (`{self.trains[0].__name__}`)")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            reasons.append("there is no CUDA device here")
+        return reasons
 
     @abstractmethod
     def open(

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dgbench.models import TIMELINE_MODELS, TimelineModel, build_model, sample_pairs
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.system import Trainer
@@ -86,16 +87,9 @@ class TimelineWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             "norm": ("sym", "mean"),
             "repeats": ("add", "once"),
         }
-        for name, allowed in words.items():
-            if getattr(self, name) not in allowed:
-                raise unknown_key(name, getattr(self, name), allowed)
-        sizes = ("feature_dim", "hidden_dim", "classes", "edge_life", "window", "bins", "snapshots")
-        for name in sizes:
-            value = getattr(self, name)
-            if name in ("bins", "snapshots") and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
+        check_choices(self, words)
+        sizes = ("feature_dim", "hidden_dim", "classes", "edge_life", "window")
+        check_counts(self, sizes, optional=("bins", "snapshots"))
         if not 0 < self.theta <= 1:
             raise InvalidInputError(f"theta is {self.theta!r}, allowed is a share in (0, 1]")
         return self

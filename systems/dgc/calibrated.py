@@ -27,7 +27,7 @@ from dgbench.systems.base.calibration import (
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS
 from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, as_part, inputs_of
-from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Study, StudySize, Told, study
+from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Progress, Study, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
 
@@ -242,7 +242,7 @@ def calibrate(
     *,
     device: str = "cpu",
     quick: bool = False,
-    progress: Told | None = None,
+    progress: Progress | None = None,
     size: StudySize | None = None,
     models: Sequence[str] = MODELS,
     graphs: Callable[[bool], list[GraphChunks]] | None = None,

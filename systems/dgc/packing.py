@@ -191,22 +191,22 @@ def _first_fit(sizes: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray
     order = order[sizes[order] > 0]
     groups = np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1) if order.size else []
     open_rows = np.zeros(0, np.int64)  # with room, in the order in which they were opened
-    room = np.zeros(0, np.int64)
+    free = np.zeros(0, np.int64)
     count = 0
     for group in groups:
         size = int(sizes[group[0]])
-        fit = room // size  # of an open row; first fit fills one before it asks the next
+        fit = free // size  # of an open row; first fit fills one before it asks the next
         left = max(0, group.size - int(fit.sum()))
         fresh = -(-left // (capacity // size))
         open_rows = np.concatenate([open_rows, np.arange(count, count + fresh)])
-        room = np.concatenate([room, np.full(fresh, capacity)])
+        free = np.concatenate([free, np.full(fresh, capacity)])
         count += fresh
-        before = np.cumsum(room // size) - room // size
-        taken = np.clip(group.size - before, 0, room // size)
+        before = np.cumsum(free // size) - free // size
+        taken = np.clip(group.size - before, 0, free // size)
         which = np.repeat(np.arange(open_rows.size), taken)
         nth = np.arange(group.size) - np.repeat(np.cumsum(taken) - taken, taken)
         row[group] = open_rows[which]
-        offset[group] = capacity - room[which] + nth * size
-        room = room - taken * size
-        open_rows, room = open_rows[room > 0], room[room > 0]
+        offset[group] = capacity - free[which] + nth * size
+        free = free - taken * size
+        open_rows, free = open_rows[free > 0], free[free > 0]
     return row, offset, count

@@ -38,7 +38,8 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
-from dgbench.runtime.errors import CheckFailed, InvalidInputError, unknown_key
+from dgbench.runtime.errors import CheckFailed, InvalidInputError
+from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.dgc.exchange import count_rows
 from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.stale_counts import BitLists, StaleEpoch, summed
@@ -115,16 +116,14 @@ class StaleSettings:
         Raises:
             UnknownKeyError, InvalidInputError: a field out of range.
         """
-        words: tuple[tuple[str, Iterable[str]], ...] = (
-            ("sign", SIGNS),
-            ("cache", CACHES),
-            ("scope", SCOPES),
-            ("reach", REACHES),
-            ("index", INDEX_FORMS),
-        )
-        for name, allowed in words:
-            if getattr(self, name) not in allowed:
-                raise unknown_key(name, getattr(self, name), allowed, of="StaleSettings")
+        words = {
+            "sign": SIGNS,
+            "cache": CACHES,
+            "scope": SCOPES,
+            "reach": REACHES,
+            "index": INDEX_FORMS,
+        }
+        check_choices(self, words, of="StaleSettings")
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InvalidInputError(
                 f"threshold is {self.threshold!r}, allowed are 0 to 1 (shares of D) and None",
@@ -137,11 +136,7 @@ class StaleSettings:
                 f"quantile is {self.quantile!r} and scope 'global'; ranks only share a maximum",
                 hint="scope='rank', or quantile=1",
             )
-        for name, value in (("whole_epochs", self.whole_epochs), ("refresh", self.refresh)):
-            if value is None and name == "refresh":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
+        check_counts(self, ("whole_epochs",), optional=("refresh",))
         return self
 
     def of_model(self, *, attention: bool) -> StaleSettings:

@@ -160,7 +160,7 @@ class Study:
         return total
 
 
-Told = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]
 
 
 def study(
@@ -171,7 +171,7 @@ def study(
     device: str = "cpu",
     seed: int = 1,
     timer: Callable[[int], ChunkTimer] | None = None,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> Study:
     """Measure chunks of one model, train on most of them, and predict the unseen ones.
 

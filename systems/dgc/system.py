@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, load_sequences
 from dgbench.systems.base.system import System
@@ -63,8 +64,7 @@ class DgcTrainer(SequenceTrainer):
         self.on = dict(switches)
         self._settings = run_settings(self.on, settings or ChunkRankSettings()).check()
         count = (STALE_WORKERS if self.on["stale"] else 1) if workers is None else workers
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidInputError(f"workers is {count!r}; an integer >= 1 is allowed")
+        check_count("workers", count)
         self.dealt = deal(workload, data, count, self._settings, device=device)
         super().__init__(
             workload, data, device=device, meter=meter, dtype=dtype, graph=self.dealt.graph
@@ -176,14 +176,7 @@ class DgcSystem(System):
     )
     provenance = "re-implemented from the paper (PACMMOD 2023), which names no code"
     techniques = TECHNIQUES
-
-    def unsupported(self, workload: Any, device: str) -> list[str]:
-        reasons = []
-        if not isinstance(workload, SequenceWorkload):
-            reasons.append("DGC trains vertex-steps of all snapshots (`SequenceWorkload`)")
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            reasons.append("there is no CUDA device here")
-        return reasons
+    trains = (SequenceWorkload, "trains vertex-steps of all snapshots")
 
     def open(
         self,

@@ -12,7 +12,7 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.models import TimelineModel, TimelineState
 from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator, Exchange
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.exchange import Arriving
 from dgbench.systems.esdg.hybrid_plan import (
@@ -84,8 +84,7 @@ class HybridSplit(PartitionedPass):
             UnsupportedError: a part does not fit into the budget.
         """
         groups_of(comm.size, group)
-        if pieces < 1:
-            raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
+        check_count("'pieces'", pieces)
         self.comm, self.model, self.task = comm, model, task
         self.num_nodes, self.group = num_nodes, group
         self.pieces, self.precompute = pieces, precompute

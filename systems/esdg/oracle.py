@@ -40,7 +40,7 @@ EXACT: Final = 1e-9
 _LUCK: Final = random.SystemRandom()
 
 Tensors = dict[str, Tensor]
-Answer = Callable[[PlainTimeline], Tensors]
+PlainComputation = Callable[[PlainTimeline], Tensors]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class TimelineOracle:
         for name, own in results.items():
             wanted = self.expected(own.state)
             state, part = own.state, ", ".join(word for word in (name, when) if word)
-            kinds: dict[str, tuple[Tensors, Tensors, Answer]] = {
+            kinds: dict[str, tuple[Tensors, Tensors, PlainComputation]] = {
                 "outputs": (_steps(own.outputs), _steps(wanted.outputs), self._outputs),
                 "gradients": (own.gradients, wanted.gradients, _gradients),
                 "losses": (_numbers([own.loss]), _numbers([wanted.loss]), _loss),
@@ -261,7 +261,7 @@ class TimelineOracle:
         part: str,
         found: Tensors,
         wanted: Tensors,
-        answer: Answer,
+        answer: PlainComputation,
         state: Mapping[str, Tensor] | None,
         exact: bool,
     ) -> ResultCheck:

@@ -18,6 +18,7 @@ from torch import Tensor
 from dgbench.models import TimelineModel, TimelineState
 from dgbench.runtime.collectives import Communicator, equal_parts
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.esdg.checkpoint import compact
 
 LossOf = Callable[[range, Tensor], Tensor]
@@ -68,8 +69,7 @@ class BlockShares:
     vertices: list[range] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.pieces < 1:
-            raise InvalidInputError(f"'pieces' is {self.pieces}; an integer >= 1 is allowed")
+        check_count("'pieces'", self.pieces)
         steps = [consecutive(own, self.pieces) for own in consecutive(self.times, self.size)]
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "vertices", consecutive(range(self.num_nodes), self.size))

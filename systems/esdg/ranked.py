@@ -20,6 +20,7 @@ import torch
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import Communicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.fields import check_count
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.ranked import (
     RankedRun,
@@ -94,9 +95,7 @@ class SnapshotRankSettings:
             raise unknown_key("partition", self.partition, PARTITIONS)
         check_transport(self.transport)
         for name in ("blocks", "pieces", "group"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidInputError(f"'{name}' is {value!r}; an integer >= 1 is allowed")
+            check_count(f"'{name}'", getattr(self, name))
         for name, unset in (
             ("reuse", False),
             ("late", False),

@@ -373,14 +373,7 @@ class EsdgSystem(System):
     )
     provenance = "re-implemented from the paper (SC 2021); no code was released"
     techniques = TECHNIQUES
-
-    def unsupported(self, workload: Any, device: str) -> list[str]:
-        reasons = []
-        if not isinstance(workload, TimelineWorkload):
-            reasons.append("ESDG trains a whole timeline, not frames (`TimelineWorkload`)")
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            reasons.append("there is no CUDA device here")
-        return reasons
+    trains = (TimelineWorkload, "trains a whole timeline, not frames")
 
     def open(
         self,

@@ -13,6 +13,7 @@ from dgbench.models import TimelineModel, TimelineState
 from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.partition import PartitionedPass, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
@@ -72,8 +73,7 @@ class VertexSplit(PartitionedPass):
                 f"'parts' has {parts.size} parts of {parts.owner.numel()} vertices, needed: "
                 f"{comm.size} ranks, {data.num_nodes} vertices"
             )
-        if pieces < 1:
-            raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
+        check_count("'pieces'", pieces)
         self.comm, self.model, self.parts, self.task = comm, model, parts, task
         self.pieces, self.precompute = pieces, precompute
         self.fused = fused and can_scan(model, comm.device)

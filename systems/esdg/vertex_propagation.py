@@ -44,7 +44,7 @@ def propagate(
     total = weight.sum()
     middle = np.cumsum(weight) - weight / 2
     owner = np.minimum((middle * size / total).astype(np.int64), size - 1)
-    room, draw = (1 + imbalance) * total / size, np.random.default_rng(1)
+    capacity, draw = (1 + imbalance) * total / size, np.random.default_rng(1)
     some = max(1, _MAX_CELLS // size)
     for _ in range(_ROUNDS):
         best, gain = np.empty_like(owner), np.empty(nodes)
@@ -60,8 +60,10 @@ def propagate(
             gain[at:stop] = pull[each, best[at:stop]] - here
         willing = np.flatnonzero((gain > 0) & (draw.random(nodes) < 0.5))
         load = np.bincount(owner, weight, size)
-        willing = willing[load[best[willing]] <= room]
-        moving = _agreed(owner[willing], best[willing], gain[willing], weight[willing], room - load)
+        willing = willing[load[best[willing]] <= capacity]
+        moving = _agreed(
+            owner[willing], best[willing], gain[willing], weight[willing], capacity - load
+        )
         if not moving.any():
             break
         owner[willing[moving]] = best[willing[moving]]
@@ -69,17 +71,17 @@ def propagate(
 
 
 def _agreed(
-    source: np.ndarray, to: np.ndarray, gain: np.ndarray, weight: np.ndarray, room: np.ndarray
+    source: np.ndarray, to: np.ndarray, gain: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> np.ndarray:
     """Select the moves to make: as many as come the other way, then those that fit."""
-    size = len(room)
+    size = len(capacity)
     lane, back = source * size + to, to * size + source
     wanted = np.bincount(lane, weight, size * size)
     moving = _running(lane, gain, weight) <= wanted[back]
     came = np.bincount(to[moving], weight[moving], size)
     went = np.bincount(source[moving], weight[moving], size)
     rest = np.flatnonzero(~moving)
-    fits = _running(to[rest], gain[rest], weight[rest]) <= (room - came + went)[to[rest]]
+    fits = _running(to[rest], gain[rest], weight[rest]) <= (capacity - came + went)[to[rest]]
     moving[rest[fits]] = True
     return moving
 

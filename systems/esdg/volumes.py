@@ -19,6 +19,7 @@ from dgbench.models import TimelineModel, build_model
 from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator, Exchange, TrafficMatrix, count_ranks
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.esdg.hybrid_plan import Balance, GroupShares, parts_of, row_blocks
 from dgbench.systems.esdg.partition import BlockShares, accumulate, block_ranges
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
@@ -331,8 +332,7 @@ class _CountedSplit(VertexSplit):
         pieces: int,
         precompute: bool,
     ) -> None:
-        if pieces < 1:
-            raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
+        check_count("'pieces'", pieces)
         self.comm, self.model, self.task = comm, model, None
         self.pieces, self.precompute, self.fused = pieces, precompute, False
         self.held_rows = _CountedRows(comm, reads, model.input_dims[0])

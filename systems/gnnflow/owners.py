@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.fields import check_count
 
 Schedule = Literal["static", "first", "random"]
 SCHEDULES: Final[tuple[Schedule, ...]] = ("static", "first", "random")
@@ -189,8 +190,7 @@ class MachineLayout:
 
 def check_machines(machines: int) -> None:
     """Raise InvalidInputError unless it is a number of machines."""
-    if isinstance(machines, bool) or not isinstance(machines, int) or machines < 1:
-        raise InvalidInputError(f"'machines' is {machines!r}; an integer >= 1 is allowed")
+    check_count("'machines'", machines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.fields import check_count
 from dgbench.systems.gnnflow.replay import Replay
 
 if TYPE_CHECKING:
@@ -139,8 +140,7 @@ class Continuous:
         replay: Replay | None = None,
         evaluate: bool = True,
     ) -> None:
-        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise InvalidInputError(f"epochs is {epochs!r}; an integer >= 1 is allowed")
+        check_count("epochs", epochs)
         if every is not None and (isinstance(every, bool) or every < 1):
             raise InvalidInputError(f"every is {every!r}; an integer >= 1 or None is allowed")
         if not rounds:

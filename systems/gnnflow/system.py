@@ -72,14 +72,7 @@ class GnnflowSystem(System):
     )
     provenance = "re-implemented from the paper (PVLDB 17)"
     techniques = TECHNIQUES
-
-    def unsupported(self, workload: Any, device: str) -> list[str]:
-        reasons = []
-        if not isinstance(workload, StreamWorkload):
-            reasons.append("GNNFlow trains on streams of events (`StreamWorkload`)")
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            reasons.append("there is no CUDA device here")
-        return reasons
+    trains = (StreamWorkload, "trains on streams of events")
 
     def open(
         self,

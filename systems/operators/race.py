@@ -138,7 +138,9 @@ class OperatorRace(Grid):
         )  # fmt: skip
         group = "/".join(str(value) for value in params.values())
         return super().cell(
-            params, preset, **{"group": group, "turns": True, "unavailable": missing, **fields}
+            params,
+            preset,
+            **{"group": group, "interleaved": True, "unavailable": missing, **fields},
         )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

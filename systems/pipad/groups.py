@@ -88,11 +88,11 @@ def _group(
     shared = round(rate * edges)
     rest = edges - shared
     need = shared + snapshots * rest
-    room = nodes * (nodes - 1)
-    if need > room:
+    capacity = nodes * (nodes - 1)
+    if need > capacity:
         raise InvalidInputError(
             f"{snapshots} snapshots of {edges} entries at overlap rate {rate:g} need {need} "
-            f"distinct entries, {nodes} vertices have room for {room}"
+            f"distinct entries, {nodes} vertices have room for {capacity}"
         )
     core = known[:shared]
     found = _distinct(rows, columns, core, nodes, need, draw)

@@ -250,16 +250,13 @@ class PipadSystem(System):
         self.buffer_bytes = buffer_bytes
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:
-        reasons = []
-        if torch.device(device).type == "cuda":
-            if not torch.cuda.is_available():
-                reasons.append("there is no CUDA device here")
-            else:
-                from dgbench.kernels_cuda.build_info import build_info
+        reasons = super().unsupported(workload, device)
+        if torch.device(device).type == "cuda" and not reasons:
+            from dgbench.kernels_cuda.build_info import build_info
 
-                cuda = build_info()["cuda"]
-                if not cuda["built"]:
-                    reasons.append(f"the CUDA operators are not built: {cuda['reason']}")
+            cuda = build_info()["cuda"]
+            if not cuda["built"]:
+                reasons.append(f"the CUDA operators are not built: {cuda['reason']}")
         return reasons
 
     def open(

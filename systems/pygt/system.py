@@ -39,9 +39,7 @@ class PyGTSystem(System):
     )
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:
-        reasons = []
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            reasons.append("there is no CUDA device here")
+        reasons = super().unsupported(workload, device)
         if workload.norm != "sym":
             reasons.append(f"PyG's GCNConv normalises symmetrically only, not '{workload.norm}'")
         if workload.model == "evolvegcn" and workload.cell != "gru":

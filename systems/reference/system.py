@@ -108,11 +108,6 @@ class ReferenceSystem(System):
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
 
-    def unsupported(self, workload: Workload, device: str) -> list[str]:
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            return ["there is no CUDA device here"]
-        return []
-
     def open(
         self,
         workload: Workload,

@@ -147,9 +147,10 @@ def _checks(trainer: Any, part: str, system: str) -> list[ResultCheck]:
     own, wanted = {"loss": scores.loss}, {"loss": one.loss}
     if trainer.workload.task == "link":
         # The share of edges among all pairs that score as high, at each edge.
-        right, wrong = one.scores[:, 0].tolist(), one.scores[:, 1].tolist()
+        positives, negatives = one.scores[:, 0].tolist(), one.scores[:, 1].tolist()
         above = [
-            (sum(x >= mark for x in right), sum(x >= mark for x in wrong)) for mark in right
+            (sum(x >= mark for x in positives), sum(x >= mark for x in negatives))
+            for mark in positives
         ]  # fmt: skip
         own["ap"] = scores.ap
         wanted["ap"] = sum(a / (a + b) for a, b in above) / len(above)

@@ -44,13 +44,13 @@ class IntervalScores:
 
     Attributes:
         loss: summed, float, without a graph.
-        right, wrong: scores of edges and negatives, by source and destination part.
+        positives, negatives: scores of edges and negatives, by source and destination part.
         correct, asked: of held-out ends.
     """
 
     loss: Tensor
-    right: dict[tuple[int, int], Tensor]
-    wrong: dict[tuple[int, int], Tensor]
+    positives: dict[tuple[int, int], Tensor]
+    negatives: dict[tuple[int, int], Tensor]
     correct: Tensor
     asked: Tensor
 
@@ -84,24 +84,24 @@ def train_pairs(
         The summed loss, and the scores of edges and of negatives.
     """
     src, dst = pairs.src.long(), pairs.dst.long()
-    real, wrong = slice(0, pairs.edges), slice(pairs.edges, None)
-    u, v = src[real], dst[real]
+    edges, negatives = slice(0, pairs.edges), slice(pairs.edges, None)
+    u, v = src[edges], dst[edges]
     by_u, by_v = group_edges(u, keys.shape[0]), group_edges(v, visitor.embedding.shape[0])
-    right_scores = wrong_scores = keys.new_zeros(0)
+    positive_scores = negative_scores = keys.new_zeros(0)
     loss = keys.new_zeros(())
     if link:
         with torch.set_grad_enabled(scale is not None):
             with meter.phase("score"):
                 embedding = visitor.embedding.detach().requires_grad_(scale is not None)
                 values = model.head.values(embedding)
-                right = edge_dots(u, v, keys, values, by_src=by_u, by_dst=by_v)
-                other = edge_dots(src[wrong], dst[wrong], keys, values)
-                loss = functional.softplus(-right).sum() + functional.softplus(other).sum()
+                positives = edge_dots(u, v, keys, values, by_src=by_u, by_dst=by_v)
+                other = edge_dots(src[negatives], dst[negatives], keys, values)
+                loss = functional.softplus(-positives).sum() + functional.softplus(other).sum()
             if scale is not None:
                 with meter.phase("backward"):
                     (loss * scale).backward()
                     visitor.gradient.add_(embedding.grad)
-        right_scores, wrong_scores, loss = right.detach(), other.detach(), loss.detach()
+        positive_scores, negative_scores, loss = positives.detach(), other.detach(), loss.detach()
     with meter.phase("interact"), torch.no_grad():
         one = pairs.latest_s, pairs.latest_g
         if not last:
@@ -111,7 +111,7 @@ def train_pairs(
         else:
             total[u[one[0]]] = visitor.embedding[v[one[0]]]
             visitor.total[v[one[1]]] = sources[u[one[1]]]
-    return loss, right_scores, wrong_scores
+    return loss, positive_scores, negative_scores
 
 
 class Owner:

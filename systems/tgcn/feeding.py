@@ -25,7 +25,7 @@ class StagedInterval:
         shares: of each part, in host memory; what is sent of it.
         grids: pairs by source and destination part, in host memory; what is sent of them.
         tasks: pairs in stream order, where there are no grids.
-        edge_order, wrong_order: int64[n], for each edge (negative) in grid order its place among
+        edge_order, negative_order: int64[n], for each edge (negative) in grid order its place among
             `events`; None where that is the order.
         following: the interval after it, where that is known.
     """
@@ -36,7 +36,7 @@ class StagedInterval:
     grids: dict[tuple[int, int], tuple[Pairs, Staged]]
     tasks: list[tuple[IntervalTask, Staged]]
     edge_order: Tensor | None
-    wrong_order: Tensor | None
+    negative_order: Tensor | None
     following: StagedInterval | None = None
 
     @classmethod
@@ -68,7 +68,7 @@ class StagedInterval:
                 )
             )
         return cls(
-            key, interval.events, shares, grids, tasks, interval.edge_order, interval.wrong_order
+            key, interval.events, shares, grids, tasks, interval.edge_order, interval.negative_order
         )
 
     @property

@@ -115,8 +115,8 @@ class TimeInterval:
         shares: of each part.
         src, dst, cuts, latest: pairs by grid, see `grid`.
         tasks: its pairs in stream order, where they are not cut into grids.
-        edge_order, wrong_order: int64[n], the place in time order of each edge (negative) in grid
-            order; None where that is the order.
+        edge_order, negative_order: int64[n], the place in time order of each edge (negative) in
+            grid order; None where that is the order.
     """
 
     number: int
@@ -128,7 +128,7 @@ class TimeInterval:
     latest: tuple[np.ndarray, np.ndarray] | None
     tasks: tuple[IntervalTask, ...] = ()
     edge_order: Tensor | None = None
-    wrong_order: Tensor | None = None
+    negative_order: Tensor | None = None
 
     @property
     def edges(self) -> int:
@@ -192,32 +192,34 @@ class Planner:
         self._scratch = torch.full((parts.num_vertices,), -1, dtype=torch.int32)
 
     def plan(
-        self, events: Tensor, src: Tensor, dst: Tensor, wrong: Tensor, t: Tensor, cuts: Tensor
+        self, events: Tensor, src: Tensor, dst: Tensor, negatives: Tensor, t: Tensor, cuts: Tensor
     ) -> list[TimeInterval]:
         """The intervals of n edges in time order; those without edges are left out.
 
         Args:
             events: int64[n] ordinals. src, dst, t: of the edges, int64[n] and float64[n].
-            wrong: int64[n] negative destinations, or int64[0] for none.
+            negatives: int64[n] negative destinations, or int64[0] for none.
             cuts: int64[T + 1], place of the first edge of each interval.
 
         Raises:
             InvalidInputError: lengths that differ, vertices or times out of order.
         """
-        if wrong.numel() not in (0, src.numel()):
-            raise InvalidInputError(f"wrong has {wrong.numel()} vertices, needed: {src.numel()}")
-        src, dst, wrong = (self.parts.row(ids) for ids in (src, dst, wrong))
+        if negatives.numel() not in (0, src.numel()):
+            raise InvalidInputError(
+                f"negatives has {negatives.numel()} vertices, needed: {src.numel()}"
+            )
+        src, dst, negatives = (self.parts.row(ids) for ids in (src, dst, negatives))
         grids = [
             sort_grids(src, ends, cuts, self.parts.bounds)
             if ends.numel() and self.parts.count > 1
             else None
-            for ends in (dst, wrong)
+            for ends in (dst, negatives)
         ]
         found, marks = [], cuts.tolist()
         for k, (first, last) in enumerate(itertools.pairwise(marks)):
             if last > first:
                 places = [self._places(one, k, first, last) for one in grids]
-                piece = [one[first:last] for one in (src, dst, wrong, t)]
+                piece = [one[first:last] for one in (src, dst, negatives, t)]
                 found.append(self._interval(len(found), events[first:last], *piece, *places))
         return found
 
@@ -237,12 +239,12 @@ class Planner:
         events: Tensor,
         src: Tensor,
         dst: Tensor,
-        wrong: Tensor,
+        negatives: Tensor,
         t: Tensor,
         edge_places: tuple[np.ndarray | None, np.ndarray],
-        wrong_places: tuple[np.ndarray | None, np.ndarray],
+        negative_places: tuple[np.ndarray | None, np.ndarray],
     ) -> TimeInterval:
-        rows = local_rows(src, dst, wrong if wrong.numel() else None, self._scratch)
+        rows = local_rows(src, dst, negatives if negatives.numel() else None, self._scratch)
         shares, place, row = self._shares(rows, t)
         if self.tasks:
             tasks = self._stream_tasks(rows, row)
@@ -257,8 +259,8 @@ class Planner:
         u, v, w = (one.numpy() for one in (rows.src, rows.dst, rows.neg))
         latest = [_last_of(ends) for ends in (u, v)] if self.latest else []
         edges = [place[u], target[v], *latest]
-        wrongs = [place[u], target[w]] if w.size else None
-        (src_, dst_, *latest), cuts = _merged(edges, edge_places, wrongs, wrong_places)
+        negative_ends = [place[u], target[w]] if w.size else None
+        (src_, dst_, *latest), cuts = _merged(edges, edge_places, negative_ends, negative_places)
         return TimeInterval(
             number,
             events,
@@ -268,7 +270,10 @@ class Planner:
             cuts,
             tuple(latest) if latest else None,  # type: ignore[arg-type]
             (),
-            *(None if o is None else torch.from_numpy(o) for o, _ in (edge_places, wrong_places)),
+            *(
+                None if o is None else torch.from_numpy(o)
+                for o, _ in (edge_places, negative_places)
+            ),
         )
 
     def _shares(
@@ -323,10 +328,10 @@ class Planner:
         latest = [torch.from_numpy(_last_of(e.numpy())) for e in (u, v)] if self.latest else []
         steps = [k * u.numel() // self.tasks for k in range(self.tasks + 1)]
         for first, last in itertools.pairwise(steps):
-            wrong = w[first:last]
+            negatives = w[first:last]
             sources, at_u = torch.unique(u[first:last], return_inverse=True)
-            targets, at_v = torch.unique(torch.cat([v[first:last], wrong]), return_inverse=True)
-            if wrong.numel():
+            targets, at_v = torch.unique(torch.cat([v[first:last], negatives]), return_inverse=True)
+            if negatives.numel():
                 at_u = torch.cat([at_u, at_u])
             kept = (one[first:last].nonzero().squeeze(1) for one in latest)
             pairs = Pairs(at_u.to(torch.int32), at_v.to(torch.int32), last - first, *kept)
@@ -346,8 +351,8 @@ def _last_of(ends: np.ndarray) -> np.ndarray:
 def _merged(
     edges: list[np.ndarray],
     edge_places: tuple[np.ndarray | None, np.ndarray],
-    wrongs: list[np.ndarray] | None,
-    wrong_places: tuple[np.ndarray | None, np.ndarray],
+    negative_ends: list[np.ndarray] | None,
+    negative_places: tuple[np.ndarray | None, np.ndarray],
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Columns of pairs by grid, a grid's edges before its negatives, and the cuts of the grids."""
     order, starts = edge_places
@@ -355,22 +360,24 @@ def _merged(
         edges = [column[order] for column in edges]
     own = np.diff(starts)
     cuts = np.zeros((own.size, 3), dtype=np.int64)
-    if wrongs is None:
+    if negative_ends is None:
         cuts[:, 0], cuts[:, 1], cuts[:, 2] = starts[:-1], starts[1:], starts[1:]
         return edges, cuts
-    order, wrong_starts = wrong_places
+    order, negative_starts = negative_places
     if order is not None:
-        wrongs = [column[order] for column in wrongs]
-    drawn = np.diff(wrong_starts)
+        negative_ends = [column[order] for column in negative_ends]
+    drawn = np.diff(negative_starts)
     ends = np.cumsum(own + drawn)
     cuts[:, 0], cuts[:, 1], cuts[:, 2] = ends - own - drawn, ends - drawn, ends
     at = np.repeat(cuts[:, 0] - starts[:-1], own) + np.arange(edges[0].size)
-    wrong_at = np.repeat(cuts[:, 1] - wrong_starts[:-1], drawn) + np.arange(wrongs[0].size)
+    negative_at = np.repeat(cuts[:, 1] - negative_starts[:-1], drawn) + np.arange(
+        negative_ends[0].size
+    )
     found = []
     for k, column in enumerate(edges):
-        whole = np.zeros(edges[0].size + wrongs[0].size, dtype=column.dtype)
+        whole = np.zeros(edges[0].size + negative_ends[0].size, dtype=column.dtype)
         whole[at] = column
-        if k < len(wrongs):
-            whole[wrong_at] = wrongs[k]
+        if k < len(negative_ends):
+            whole[negative_at] = negative_ends[k]
         found.append(whole)
     return found, cuts

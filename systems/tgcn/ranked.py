@@ -101,15 +101,18 @@ class GridRankTrainer(TgcnTrainer):
         return RankRounds(self.comm, device, self._settings, schedule)
 
     def _run(self, load: StagedInterval, scale: float | None) -> StepResult:
-        found = super()._run(replace(load, edge_order=None, wrong_order=None), scale)
+        found = super()._run(replace(load, edge_order=None, negative_order=None), scale)
         self._loss = found.loss
         if scale is None:
             # Ranks lie in the order of source parts, so that scores come in the order of grids.
             columns = []
-            for column, order in ((found.right, load.edge_order), (found.wrong, load.wrong_order)):
+            for column, order in (
+                (found.positives, load.edge_order),
+                (found.negatives, load.negative_order),
+            ):
                 sizes = self.comm.exchange_sizes([column.numel()] * self.comm.size)
                 columns.append(load.in_order([self.comm.all_gather(column, sizes)], order))
-            found.right, found.wrong = columns
+            found.positives, found.negatives = columns
             ones = torch.stack([found.loss, found.correct, found.asked])
             found.loss, found.correct, found.asked = self.comm.all_reduce(ones)
         return found

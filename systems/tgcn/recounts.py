@@ -83,8 +83,8 @@ def _check_pairs(trainer: Any, load: Any, part: str) -> ResultCheck:
     stream, events = trainer.data.events, load.events
     wanted = Counter(zip(stream.src[events].tolist(), stream.dst[events].tolist(), strict=True))
     if trainer.workload.task == "link":
-        wrong = trainer.data.negative[events].tolist()
-        wanted.update(zip(stream.src[events].tolist(), wrong, strict=True))
+        negatives = trainer.data.negative[events].tolist()
+        wanted.update(zip(stream.src[events].tolist(), negatives, strict=True))
     gap = sum(((own - wanted) + (wanted - own)).values())
     return at_most("pairs", float(gap), 0.0, against=LOOP, compared=wanted.total(), part=part)
 
@@ -113,7 +113,7 @@ def check_walk(
     pools = sample.node_offsets.numel() - 1
     drawn = random.SystemRandom().randrange(pools)
     frontier = np.unique(roots.numpy()) if pools == 1 else roots.numpy()[[drawn]]
-    wrong = seen = 0
+    violations = seen = 0
     for layer in sample.layers:
         at = slice(int(layer.offsets[drawn]), int(layer.offsets[drawn + 1]))
         eids, near, far = (
@@ -121,15 +121,15 @@ def check_walk(
         )  # fmt: skip
         forward = (src[eids] == near) & (dst[eids] == far)
         backward = (dst[eids] == near) & (src[eids] == far)
-        wrong += int((~(forward | backward)).sum()) + int((~np.isin(near, frontier)).sum())
+        violations += int((~(forward | backward)).sum()) + int((~np.isin(near, frontier)).sum())
         loops = int((src[eids] == dst[eids]).sum())
         once = len(np.unique(np.stack([near, eids]), axis=1).T)
-        wrong += max(0, len(eids) - once - loops // 2 - loops % 2)
-        wrong += abs(len(eids) - amount(degrees[frontier]))
+        violations += max(0, len(eids) - once - loops // 2 - loops % 2)
+        violations += abs(len(eids) - amount(degrees[frontier]))
         seen += max(1, len(eids))
         frontier = np.unique(far)
     return at_most(
-        "samples", float(wrong), 0.0, against="brute force over all edges", compared=seen,
+        "samples", float(violations), 0.0, against="brute force over all edges", compared=seen,
         part=f"{part}, root {drawn}",
     )  # fmt: skip
 
@@ -152,11 +152,11 @@ def check_subgraph(
     next_to[dst[inside[src]]] = True
     next_to[src[inside[dst]]] = True
     alone = int((~next_to[found]).sum())
-    wrong = int((~occupied[found]).sum()) + len(found) - len(np.unique(found))
-    wrong += max(0, alone - frontier - sample.reseeded) + max(0, len(found) - draws)
-    wrong += int(not len(found)) + abs(sample.stats.draws - draws)
+    violations = int((~occupied[found]).sum()) + len(found) - len(np.unique(found))
+    violations += max(0, alone - frontier - sample.reseeded) + max(0, len(found) - draws)
+    violations += int(not len(found)) + abs(sample.stats.draws - draws)
     return at_most(
-        "samples", float(wrong), 0.0, against="brute force over all edges",
+        "samples", float(violations), 0.0, against="brute force over all edges",
         compared=len(found) + draws, part=part,
     )  # fmt: skip
 
@@ -266,23 +266,23 @@ def check_round(schedule: Any, part: str) -> ResultCheck:
     copies = schedule.kind in ("gather", "direct")
     holds = [{i} for i in range(schedule.size)]
     trained: Counter[tuple[int, int]] = Counter()
-    wrong = 0
+    violations = 0
     for phase in schedule.phases:
         coming = [(move.target, move.part) for move in phase.moves]
-        wrong += sum(move.part not in holds[move.source] for move in phase.moves)
+        violations += sum(move.part not in holds[move.source] for move in phase.moves)
         for move in phase.moves:
             if not copies or move.target == move.part:
                 holds[move.source].discard(move.part)
         for target, moved in coming:
             holds[target].add(moved)
         for device, parts in enumerate(phase.trains):
-            wrong += sum(one not in holds[device] for one in parts)
+            violations += sum(one not in holds[device] for one in parts)
             trained.update((device, one) for one in parts)
     every = [(i, j) for i in range(schedule.size) for j in range(schedule.size)]
-    wrong += sum(trained[pair] != 1 for pair in every)
-    wrong += sum(holds[i] != {i} for i in range(schedule.size))
+    violations += sum(trained[pair] != 1 for pair in every)
+    violations += sum(holds[i] != {i} for i in range(schedule.size))
     return at_most(
-        "order", float(wrong), 0.0, against="a round followed part by part",
+        "order", float(violations), 0.0, against="a round followed part by part",
         compared=len(every), part=part,
     )  # fmt: skip
 

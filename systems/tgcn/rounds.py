@@ -89,7 +89,7 @@ class Device:
         self.scored = IntervalScores(nothing, {}, {}, nothing, nothing)
         self.held = {self.number: Visitor(self.number, self.owner.targets)}
 
-    def room(self, part: int, rows: int) -> Visitor:
+    def region(self, part: int, rows: int) -> Visitor:
         """Room for a part, with nothing added up."""
         visitor = self.regions.take(part, rows)
         visitor.gradient.zero_()
@@ -100,8 +100,8 @@ class Device:
         """Train the grid whose destinations are `part`, which has to be here."""
         visitor = self.held[part]
         if visitor.total is None:  # at home, nothing added yet
-            room = self.room(part, visitor.embedding.shape[0])
-            visitor = replace(room, embedding=visitor.embedding)
+            region = self.region(part, visitor.embedding.shape[0])
+            visitor = replace(region, embedding=visitor.embedding)
             self.held[part] = visitor
         if (self.number, part) not in load.grids:
             return
@@ -111,7 +111,7 @@ class Device:
         set_ = self.set
         set_.meter.count("edges", pairs.edges)
         with self.regions.timeline.span("train"):
-            loss, right, wrong = train_pairs(
+            loss, positives, negatives = train_pairs(
                 set_.model,
                 pairs,
                 self.owner.keys,
@@ -125,8 +125,8 @@ class Device:
             )
         self.feeder.done(key)
         self.scored.loss = self.scored.loss + loss
-        self.scored.right[self.number, part] = right
-        self.scored.wrong[self.number, part] = wrong
+        self.scored.positives[self.number, part] = positives
+        self.scored.negatives[self.number, part] = negatives
 
     def end(self, load: StagedInterval) -> IntervalScores:
         """Learn from what has come home, and keep the state; what the device found."""
@@ -236,11 +236,11 @@ class Rounds:
         """Room at the target of a move, with the embeddings if those move."""
         visitor = self.devices[move.source].held[move.part]
         regions = self.devices[move.target].regions
-        room = regions.take(move.part, visitor.embedding.shape[0])
+        region = regions.take(move.part, visitor.embedding.shape[0])
         if move.reads:
             with self.set.meter.phase("swap"), regions.aside(), regions.timeline.span("swap"):
-                self._copy(visitor.embedding, room.embedding)
-        return room
+                self._copy(visitor.embedding, region.embedding)
+        return region
 
     def _move(self, moves: Sequence[PartMove]) -> None:
         """All moves of a phase at once; copies that come home one after the other."""
@@ -248,37 +248,37 @@ class Rounds:
         for move in moves:
             source, target = self.devices[move.source], self.devices[move.target]
             visitor = source.held[move.part]
-            room = self._early.pop(move.target, None) or self._read(move)
+            region = self._early.pop(move.target, None) or self._read(move)
             target.regions.join()
             with self.set.meter.phase("swap"):
                 if move.sums and visitor.total is not None:
-                    self._copy(visitor.gradient, room.gradient)
-                    self._copy(visitor.total, room.total)
+                    self._copy(visitor.gradient, region.gradient)
+                    self._copy(visitor.total, region.total)
                 else:
-                    room.gradient.zero_()
-                    room.total.zero_()
+                    region.gradient.zero_()
+                    region.total.zero_()
             if self._copies:
                 if move.target == move.part:
                     source.drop(move.part)
-                self._receive(target, room)
+                self._receive(target, region)
             else:
-                arrived.append((target, room))
+                arrived.append((target, region))
         if not self._copies:
             for move in moves:
                 self.devices[move.source].drop(move.part)
-            for target, room in arrived:
-                self._receive(target, room)
+            for target, region in arrived:
+                self._receive(target, region)
 
-    def _receive(self, target: Device, room: Visitor) -> None:
-        if room.part != target.number:
-            target.held[room.part] = room
-        elif room.part in target.held:  # a copy is back with what was added to it
-            own = target.held[room.part]
-            own.gradient.add_(room.gradient)
-            own.total.add_(room.total)
-            target.regions.give(room)
+    def _receive(self, target: Device, region: Visitor) -> None:
+        if region.part != target.number:
+            target.held[region.part] = region
+        elif region.part in target.held:  # a copy is back with what was added to it
+            own = target.held[region.part]
+            own.gradient.add_(region.gradient)
+            own.total.add_(region.total)
+            target.regions.give(region)
         else:
-            target.held[room.part] = replace(room, embedding=target.owner.targets)
+            target.held[region.part] = replace(region, embedding=target.owner.targets)
 
     def _copy(self, source: Tensor, target: Tensor) -> None:
         copy_across(source, target, self.set.meter, direct=self.set.direct)

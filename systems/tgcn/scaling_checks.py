@@ -25,11 +25,11 @@ def checked_load(trainer: Any, load: EpochLoad, part: str) -> ResultCheck:
     pairs, rows, visiting = [], [], []
     for one in trainer.loads(0, trainer.data.train_end):
         src, dst = stream.src[one.events], stream.dst[one.events]
-        wrong = trainer.data.negative[one.events]
-        owner = [trainer.parts.of(ids).numpy() for ids in (src, dst, wrong)]
+        negatives = trainer.data.negative[one.events]
+        owner = [trainer.parts.of(ids).numpy() for ids in (src, dst, negatives)]
         key = np.concatenate([owner[0] * size + owner[1], owner[0] * size + owner[2]])
         pairs.append(np.bincount(key, minlength=size**2).reshape(size, size))
-        named = np.unique(np.concatenate([ids.numpy() for ids in (src, dst, wrong)]))
+        named = np.unique(np.concatenate([ids.numpy() for ids in (src, dst, negatives)]))
         of = trainer.parts.of(torch.from_numpy(named)).numpy()
         rows.append(np.bincount(of, minlength=size))
         visiting.append(visiting_rows(trainer, one.events))

@@ -222,9 +222,9 @@ def check_schedule(schedule: RingSchedule) -> None:
                 if part not in holds[i]:
                     raise InvalidInputError(f"phase {number}: device {i} lacks part {part}")
                 trained[i, part] += 1
-    wrong = np.argwhere(trained != 1)
-    if len(wrong):
-        i, j = wrong[0].tolist()
+    missed = np.argwhere(trained != 1)
+    if len(missed):
+        i, j = missed[0].tolist()
         raise InvalidInputError(f"grid ({i}, {j}) is trained {trained[i, j]} times, not once")
     if any(holds[i] != {i} for i in range(size)):
         raise InvalidInputError(f"in the end devices hold {holds}, not their own parts")

@@ -238,9 +238,14 @@ def checked_set(drawn: Tensor, many: int, size: int, part: str) -> ResultCheck:
     """Check that so many different indices of a set were drawn."""
     kept = np.unique(drawn.numpy())
     outside = int(((kept < 0) | (kept >= size)).sum())
-    wrong = abs(len(drawn) - many) + len(drawn) - len(kept) + outside
+    violations = abs(len(drawn) - many) + len(drawn) - len(kept) + outside
     return at_most(
-        "samples", wrong / max(1, many), 0.0, against="indices, each once", compared=many, part=part
+        "samples",
+        violations / max(1, many),
+        0.0,
+        against="indices, each once",
+        compared=many,
+        part=part,
     )
 
 

@@ -168,10 +168,12 @@ class HostRounds:
             for table, rows, added in parts:
                 # With one partner to keep, rows that no last edge of this piece names are zero.
                 table[rows] += self._home(added)
-            loss, right, wrong = scored
+            loss, positives, negatives = scored
             nothing = loss.new_zeros(())
             found.append(
-                IntervalScores(loss, {piece.cell: right}, {piece.cell: wrong}, nothing, nothing)
+                IntervalScores(
+                    loss, {piece.cell: positives}, {piece.cell: negatives}, nothing, nothing
+                )
             )
         return found
 
@@ -222,12 +224,12 @@ class HostRounds:
         visitor = Visitor(0, owner.targets, *zeros)
         self.set.meter.count("edges", pairs.edges)
         with self.regions[0].timeline.span("train"):
-            loss, right, wrong = self._pairs(
+            loss, positives, negatives = self._pairs(
                 pairs, owner.keys, owner.sources, visitor, owner.total, scale
             )
             scored, own = self._classified(owner, block.ids, scale)
             scored.loss = scored.loss + loss
-            scored.right[piece.cell], scored.wrong[piece.cell] = right, wrong
+            scored.positives[piece.cell], scored.negatives[piece.cell] = positives, negatives
             if learn:
                 with self.set.meter.phase("backward"):
                     owner.backward(visitor.gradient, own)

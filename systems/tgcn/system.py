@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interactions import (
     InteractionData,
@@ -30,18 +28,15 @@ class TgcnSystem(System):
     )
     provenance = "re-implemented from the paper"
     techniques = TECHNIQUES
+    trains = (InteractionWorkload, "trains on interactions")
 
     def unsupported(self, workload: Any, device: str) -> list[str]:
-        reasons = []
-        if not isinstance(workload, InteractionWorkload):
-            reasons.append("T-GCN trains on interactions (`InteractionWorkload`)")
-        else:
+        reasons = super().unsupported(workload, device)
+        if isinstance(workload, InteractionWorkload):
             if workload.model != "dygnn":
                 reasons.append(f"T-GCN trains dygnn, not '{workload.model}'")
             if workload.propagation:
                 reasons.append("T-GCN has no propagation to neighbours: propagation=False")
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            reasons.append("there is no CUDA device here")
         return reasons
 
     def open(

@@ -125,9 +125,9 @@ class TgcnTrainer(InteractionTrainer):
         """State in the order of rows: on the device, or in host memory."""
         if self.resident is None or not self.on["partition"]:
             most = max(self.parts.sizes) * state_bytes(self.workload.hidden_dim, self.dtype)
-            room = self._memory is None or most + self._leaf_bytes <= RESIDENT_SHARE * self._memory
+            fits = self._memory is None or most + self._leaf_bytes <= RESIDENT_SHARE * self._memory
             devices = self.parts.count == self.num_devices
-            self.resident = room and devices and self.on["partition"]
+            self.resident = fits and devices and self.on["partition"]
         state, pending = self._initial()
         if not self.resident:
             return state, pending
@@ -378,7 +378,7 @@ def result_of(load: StagedInterval, found: Sequence[IntervalScores], link: bool)
     """Result of an interval, its scores in the order of its events."""
     loss = torch.stack([one.loss for one in found]).sum()
     columns = []
-    for name, order in (("right", load.edge_order), ("wrong", load.wrong_order)):
+    for name, order in (("positives", load.edge_order), ("negatives", load.negative_order)):
         if not link:
             columns.append(loss.new_zeros(0))
             continue

@@ -26,12 +26,7 @@ class TglSystem(System):
     )
     provenance = "re-implemented (TGL, VLDB 2022) with exact times and draws that differ by call"
 
-    def unsupported(self, workload: Workload | StreamWorkload, device: str) -> list[str]:
-        if not isinstance(workload, StreamWorkload):
-            return ["it trains on streams of events (StreamWorkload), not on snapshots"]
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            return ["there is no CUDA device here"]
-        return []
+    trains = (StreamWorkload, "trains on streams of events, not on snapshots")
 
     def open(
         self,

@@ -213,7 +213,8 @@ def make_paper(*cells, name="fake"):
 
 
 def cell(
-    how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False, turns=False,
+    how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False,
+    interleaved=False,
     paper="fake", **params,
 ):  # fmt: skip
     return Cell(
@@ -225,7 +226,7 @@ def cell(
         timeout_s=timeout_s,
         memory_bytes=memory_bytes,
         phases=phases,
-        turns=turns,
+        interleaved=interleaved,
     )
 
 

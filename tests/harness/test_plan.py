@@ -63,7 +63,9 @@ def test_the_control_copies_a_timed_contender(preset, count):
 
 
 def test_settings_that_take_turns_have_no_time_and_so_no_control():
-    assert not any(p.control for p in build(cell("a", repeats=5, turns=True), preset="full").cells)
+    assert not any(
+        p.control for p in build(cell("a", repeats=5, interleaved=True), preset="full").cells
+    )
 
 
 def test_without_timed_cells_there_is_no_control():

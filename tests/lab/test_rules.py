@@ -6,6 +6,7 @@ An exception stands here with its reason; a new one is a change of this list.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,43 @@ SPLITS = {
     "lab/printed.py": "ids of claims, decimals of a printed number",
 }
 """Modules of lab, and of what is told by the harness, that take a text apart."""
+TEXT_FIELDS = {
+    "about", "caption", "hint", "label", "note", "notes", "question", "reading", "reason",
+    "statement", "title",
+}  # fmt: skip
+"""Fields that hold words for people."""
+DECIDED = {
+    "harness/figures/device_use.py": "TO GO: a counter that was not offered, by its reason",
+    "harness/runner/outcome.py": "what exceptions of libraries say",
+    "systems/gnnflow/experiments/contenders.py": "TO GO: rivals not raced, by notes of rows",
+    "systems/tgcn/experiments/fig7.py": "TO GO: ways left out, by notes of rows",
+}
+"""Modules that decide something by words for people."""
+PRINTS = {
+    "harness/runner/child.py": "the log of a cell's process",
+    "runtime/ranks/__main__.py": "results of a command for other programs, one line a rank",
+}
+"""Modules beside the terminal's, the commands' and `__main__` that print."""
+CLOCKS = ("perf_counter", "perf_counter_ns", "process_time", "elapsed_time", "timeit")
+MEASURING = {
+    "benchmarks/operators/work.py": "limits of the machine beside pytest-benchmark",
+    "benchmarks/race_overhead.py": "the harness itself: what watching a process costs",
+    "scripts/gpu_billion.py": "TO GO: becomes an experiment",
+    "scripts/gpu_gnnflow.py": "TO GO: becomes an experiment",
+    "scripts/gpu_measure.py": "TO GO: becomes an experiment",
+    "scripts/gpu_profile.py": "TO GO: becomes an experiment",
+    "scripts/gpu_timing.py": "TO GO: becomes an experiment",
+}
+"""Modules outside the experiments that read a clock to measure; deadlines are none."""
+BY_HAND = {
+    "kernels_cuda/aggregate/cuda.cu": "lanes of a row, fewer than a warp",
+    "kernels_cuda/attention/cuda_rows.cu": "lanes of a row, fewer than a warp",
+    "kernels_cuda/common/block_scan.cuh": "scan of a block inside kernels; the emulator has no CUB",
+    "kernels_cuda/edge_sampling/cuda.cu": "lanes of a row, fewer than a warp",
+    "kernels_cuda/interact/cuda.cu": "lanes of a row, fewer than a warp",
+    "kernels_cuda/weighted/cuda_select.cu": "counts of a warp inside one pass of a selection",
+}
+"""Kernels that scan or reduce over lanes themselves."""
 Modules = list[tuple[str, ast.Module]]
 """Names and trees."""
 EXPERIMENT_CLASSES = "/experiments/"
@@ -61,9 +99,14 @@ TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
 @pytest.fixture(scope="module")
 def modules() -> Modules:
     """Name and tree of each module, parsed once for all rules."""
+    return python_files(*CODE)
+
+
+def python_files(*folders: str) -> list[tuple[str, ast.Module]]:
+    """Name and tree of each module in these folders."""
     return [
         (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
-        for folder in CODE
+        for folder in folders
         for path in sorted((ROOT / folder).rglob("*.py"))
     ]
 
@@ -115,6 +158,81 @@ def test_only_named_modules_take_texts_apart(modules: Modules) -> None:
                 found.add(name)
     assert not found - set(SPLITS)
     assert not set(SPLITS) - found, "these do it no more: take them off the list"
+
+
+def decides_by_words(node: ast.AST) -> bool:
+    """Return True for a search in, or a comparison of, a field that holds words for people."""
+
+    def told(one: ast.AST) -> bool:
+        return isinstance(one, ast.Attribute) and one.attr in TEXT_FIELDS
+
+    if isinstance(node, ast.Compare):
+        sides = list(zip([node.left, *node.comparators], node.ops, node.comparators, strict=False))
+        return any(
+            (isinstance(op, ast.Eq | ast.NotEq) and told(left) and bool(words_of(right)))
+            or (isinstance(op, ast.In) and told(right))
+            or (isinstance(op, ast.NotIn) and told(right) and right.attr != "notes")
+            for left, op, right in sides
+        )
+    if isinstance(node, ast.comprehension):
+        return told(node.iter) and any("startswith" in ast.dump(test) for test in node.ifs)
+    searching = ("startswith", "endswith", "find", "index", "removeprefix", "removesuffix")
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") in searching and told(
+        getattr(node.func, "value", node)
+    )  # fmt: skip
+
+
+def words_of(node: ast.AST) -> str:
+    """The constant text of a node, the fixed parts of a formatted one included; or ""."""
+    if isinstance(node, ast.JoinedStr):
+        return " ".join(words_of(part) for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_nothing_is_decided_by_words_for_people(modules: Modules) -> None:
+    """A reason, note or title is made of fields and read by people only."""
+    found = {n for n, tree in modules if any(decides_by_words(node) for node in ast.walk(tree))}
+    assert not found - set(DECIDED)
+    assert not set(DECIDED) - found, "these do it no more: take them off the list"
+
+
+def test_only_the_edge_prints() -> None:
+    """Floors below the terminal hand fields on and print nothing."""
+    printing = {
+        name
+        for name, tree in python_files(*CODE, "runtime", "models", "datasets", "kernels_cuda")
+        if not name.startswith(("harness/cli/", "harness/terminal/", "harness/device_session/"))
+        and any(
+            isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+            for node in ast.walk(tree)
+        )
+    }
+    assert not printing - set(PRINTS)
+    assert not set(PRINTS) - printing, "these do it no more: take them off the list"
+
+
+def test_all_measuring_is_an_experiment() -> None:
+    """Scripts and benchmarks read no clock to measure; what they run are cells of experiments."""
+    measuring = {
+        name
+        for name, tree in python_files("scripts", "benchmarks")
+        if any(getattr(n, "attr", getattr(n, "id", "")) in CLOCKS for n in ast.walk(tree))
+    }
+    assert not measuring - set(MEASURING)
+    there = {name for name in MEASURING if (ROOT / name).exists()}
+    assert not there - measuring, "these do it no more: take them off the list"
+
+
+def test_scans_and_reductions_are_those_of_libraries() -> None:
+    """Scan, sort, reduce and select are torch's, SciPy's or CUB's where these do the job."""
+    lanes = re.compile(r"\b__shfl_(?:up|down|xor)_sync\b|\b__reduce_\w+_sync\b")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "kernels_cuda").rglob("*.cu*"))
+        if path.suffix in (".cu", ".cuh") and lanes.search(path.read_text())
+    }
+    assert not found - set(BY_HAND)
+    assert not set(BY_HAND) - found, "these do it no more: take them off the list"
 
 
 def test_no_number_of_a_row_is_asked_for_by_a_name(modules: Modules) -> None:

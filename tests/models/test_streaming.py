@@ -121,11 +121,14 @@ def test_link_scores_are_those_of_the_head_pair_by_pair():
     now = model.refresh(state[edges.ids], pending[edges.ids])
     found = model.link(now, state[edges.ids], edges)
     e = now.embedding
-    right, wrong = model.head(e[edges.src], e[edges.dst]), model.head(e[edges.src], e[edges.neg])
-    torch.testing.assert_close(found.right, right)
-    torch.testing.assert_close(found.wrong, wrong)
+    positives, negatives = (
+        model.head(e[edges.src], e[edges.dst]),
+        model.head(e[edges.src], e[edges.neg]),
+    )
+    torch.testing.assert_close(found.positives, positives)
+    torch.testing.assert_close(found.negatives, negatives)
     torch.testing.assert_close(
-        found.loss, (functional.softplus(-right) + functional.softplus(wrong)).sum()
+        found.loss, (functional.softplus(-positives) + functional.softplus(negatives)).sum()
     )
 
 
@@ -151,7 +154,7 @@ def test_jodie_scores_are_distances_to_a_prediction_in_time():
     seen = torch.cat([zero, state.code[1]])
     want = model.predict(torch.cat([drifted, state.code[0], seen]))
     far = (want - torch.cat([zero, state.code[3]])).square().sum()
-    torch.testing.assert_close(found.right[0], -far)
+    torch.testing.assert_close(found.positives[0], -far)
     torch.testing.assert_close(found.loss, far + user.square().sum())
 
 

@@ -219,7 +219,7 @@ def scores(trainer: InteractionTrainer) -> Tensor:
 
     def noted(part: Tensor, *, scale: float | None) -> Any:
         result = run(part, scale=scale)
-        found[part] = torch.stack([result.right, result.wrong], dim=1).double()
+        found[part] = torch.stack([result.positives, result.negatives], dim=1).double()
         return result
 
     trainer.run_step = noted  # type: ignore[method-assign]

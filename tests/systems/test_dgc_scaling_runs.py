@@ -114,7 +114,7 @@ def test_baselines_race_with_fusion_and_labels_as_printed_on_real_graphs() -> No
 @pytest.mark.parametrize("experiment", [fig4.Fig4(), fig12.Fig12()])
 def test_a_race_is_five_processes_and_no_control(experiment) -> None:
     cells = [c for c in experiment.cells("quick", "cpu") if c.params.get("part") != "projected"]
-    assert {(cell.repeats, cell.turns) for cell in cells} == {(5, True)}
+    assert {(cell.repeats, cell.interleaved) for cell in cells} == {(5, True)}
 
 
 def test_only_the_first_process_compares_its_results() -> None:

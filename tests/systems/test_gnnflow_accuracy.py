@@ -276,11 +276,11 @@ def test_a_curve_for_reference_is_a_setting() -> None:
     assert "+5.00" in found.measured["TGN"]
 
 
-def test_every_claim_has_a_check_that_says_what_it_needs() -> None:
+def test_every_claim_has_a_check_that_says_what_it_needs(wording) -> None:
     ledger = get_paper("gnnflow").ledger.read_text()
     for name, check in CHECKS.items():
         assert f"id: {name}\n" in ledger
         found = check(None, [])
         assert found.measured is None
-        assert "did not run" in found.reason
+        wording(found.reason)
     assert set(CHECKS) == {*fig10.Fig10.claims, *fig11.Fig11.claims}

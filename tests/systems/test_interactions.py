@@ -118,10 +118,10 @@ def test_an_event_is_scored_before_it_changes_anything():
     trainer.train_epoch()
     part = torch.arange(data.train_end, data.train_end + 4)
     fork = trainer.vertices.clone(), trainer.pending.clone()
-    alone = [trainer.run_step(part[:2], scale=None).right]
+    alone = [trainer.run_step(part[:2], scale=None).positives]
     trainer.vertices.copy_(fork[0])
     trainer.pending.copy_(fork[1])
-    both = trainer.run_step(part, scale=None).right
+    both = trainer.run_step(part, scale=None).positives
     # What comes with or after an event is not seen; products of more rows round differently.
     torch.testing.assert_close(alone[0], both[:2], rtol=0, atol=1e-12)
 

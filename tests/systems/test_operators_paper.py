@@ -48,7 +48,7 @@ def test_cells_are_distinct_and_each_races_inside_its_own_process(name: str) -> 
         assert cells
         assert len({cell.group for cell in cells}) == len(cells)
         assert len({EXPERIMENTS[name].workload(cell.params) for cell in cells}) == len(cells)
-        assert all(cell.turns for cell in cells)
+        assert all(cell.interleaved for cell in cells)
 
 
 @every_family

@@ -159,7 +159,7 @@ def test_cells_are_distinct_and_pairs_share_a_group(preset, name) -> None:
             assert f"{cell.paper}/{cell.experiment}" == name
             if cell.repeats > 1:
                 others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
-                alone = cell.turns or name in ALONE
+                alone = cell.interleaved or name in ALONE
                 assert len(others) > 1 or alone, f"{cell.params} has nothing to be paired with"
                 assert cell.repeats >= 5 or preset == "smoke" or name in SHOWN
 

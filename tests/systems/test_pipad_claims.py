@@ -42,7 +42,7 @@ def without(rows: list[Row], **params: Any) -> list[Row]:
 # Denominators
 
 
-def test_the_factor_is_a_product_of_three() -> None:
+def test_the_factor_is_a_product_of_three(wording) -> None:
     points = fig10.factor_points(race())
     assert not any(p.get("failed") for p in points)
     places: dict[Any, dict[str, float]] = {}
@@ -52,9 +52,7 @@ def test_the_factor_is_a_product_of_three() -> None:
     assert len(places) == len(GRAPHS) * len(MODELS)
     for found in places.values():
         assert prod(found[name] for name in fig10.FACTORS) == pytest.approx(found["product"])
-    assert "2x re-implementation, 3x the paper's techniques, 2x ours" in EXPERIMENTS[
-        "fig10"
-    ].answer(race())
+    wording(EXPERIMENTS["fig10"].answer(race()))
 
 
 def test_a_factor_that_did_not_run_is_a_gap() -> None:
@@ -102,31 +100,31 @@ def test_neither_the_engine_nor_our_techniques_carry_a_claim(claim: str) -> None
 
 
 @pytest.mark.parametrize("claim", SPEED)
-def test_without_the_stages_a_speed_up_is_told_and_not_judged(claim: str) -> None:
+def test_without_the_stages_a_speed_up_is_told_and_not_judged(wording, claim: str) -> None:
     rows = [row for row in race() if row.params.get("system") not in STAGES]
     found = verdict(rows, claim)
     assert found.verdict == "not run here"
-    assert "PiPAD as it is over" in found.reason
+    wording(found.reason)
 
 
 # Missing is neither won nor lost
 
 
-def test_a_workload_that_lacks_a_rival_is_not_lost() -> None:
+def test_a_workload_that_lacks_a_rival_is_not_lost(wording) -> None:
     claim = "pipad-fig10-pipad-best"
     rows = without(race(), dataset=LARGE, system=PAPERS)
     found = verdict(rows, claim)
     assert (found.side, found.measured) == ("for", "6 of 6 workloads")
-    assert "missing on 3 more" in found.reason
+    wording(found.reason)
     some = verdict(without(race(), dataset=LARGE, system="pygt-g"), claim)
     assert some.measured == "6 of 6 workloads"  # nor won, where only some rivals ran
     lost = without(race(flickr={BARE: 1.5}), dataset=LARGE, system="pygt-g")
     assert verdict(lost, claim).side == "against"
 
 
-def test_the_answer_counts_workloads_that_ran() -> None:
+def test_the_answer_counts_workloads_that_ran(wording) -> None:
     rows = without(race(), dataset=LARGE, system="pipad")
-    assert "faster than PyGT on 6 of 6 workloads" in EXPERIMENTS["fig10"].answer(rows)
+    wording(EXPERIMENTS["fig10"].answer(rows))
 
 
 def counted(metric: str, pipad: int | None, baseline: int | None) -> list[Row]:
@@ -238,12 +236,12 @@ def layers(gain: Mapping[int, float]) -> list[Row]:
     ]
 
 
-def test_a_layer_is_judged_over_our_own_and_its_bound_at_every_length() -> None:
+def test_a_layer_is_judged_over_our_own_and_its_bound_at_every_length(wording) -> None:
     claim = "pipad-fig11b-dim-sensitivity"
     assert verdict(quiet() + layers({2: 6.0, 16: 7.0, 32: 5.5}), claim).verdict == "supported"
     found = verdict(quiet() + layers({2: 6.0, 16: 7.0, 32: 2.0}), claim)
     assert found.verdict == "opposed"  # 20x over the released layer
-    assert "over PyGT's layer" in found.reason
+    wording(found.reason)
     assert "re-implementation 10x" in found.reason
     mean = "pipad-fig11a-gnn-speedup-pygt"
     assert verdict(quiet() + layers({16: 5.6}), mean).agreement == "value"

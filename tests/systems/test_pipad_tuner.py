@@ -116,13 +116,13 @@ def test_decisions_follow_the_paper(
     assert decision.reason.startswith(f"S_per {decision.s_per}: ")
 
 
-def test_largest_estimated_speedup_wins():
+def test_largest_estimated_speedup_wins(wording):
     decision = tuner().decide(facts())
     assert decision.s_per == 8
     eight = decision.options[-1]
     assert eight.compute_s == pytest.approx(8e-3 / (3 * 1.32) + 2e-3)
     assert eight.speedup == pytest.approx(10e-3 / eight.compute_s)
-    assert "overlap rate 0.70 by the table of a test" in decision.reason
+    wording(decision.reason)
     assert "4 slower" in decision.reason
 
 
@@ -137,34 +137,34 @@ def test_options_that_stall_are_rejected():
     assert "8 stalls" in decision.reason
 
 
-def test_least_stall_where_all_stall():
+def test_least_stall_where_all_stall(wording):
     decision = tuner(bandwidth=1.0).decide(facts())
     stalls = {o.s_per: o.stall_s for o in decision.options}
     assert all(stalls.values())
     assert stalls[decision.s_per] == min(stalls.values())
-    assert "every option stalls" in decision.reason
+    wording(decision.reason)
 
 
-def test_memory_bounds_the_partition():
+def test_memory_bounds_the_partition(wording):
     decision = tuner(free_bytes=3999).decide(facts())
     assert decision.s_per == 2
     assert decision.buffer_bytes == 1999
     assert [o.fits for o in decision.options] == [True, True, False, False]
-    assert "may not fit" in decision.reason
+    wording(decision.reason)
 
 
-def test_nothing_fits():
+def test_nothing_fits(wording):
     decision = tuner(free_bytes=10).decide(facts())
     assert decision.s_per == 1
     assert decision.buffer_bytes == 0
-    assert "nothing is sure to fit" in decision.reason
+    wording(decision.reason)
 
 
-def test_nothing_is_aggregated():
+def test_nothing_is_aggregated(wording):
     decision = tuner().decide(facts(widths=(), single_s=0.0))
     assert decision.s_per == 8  # all take the same time: fewer, larger transfers
     assert {o.speedup for o in decision.options} == {1.0}
-    assert "nothing is aggregated" in decision.reason
+    wording(decision.reason)
 
 
 def test_one_option_and_short_frames():
@@ -176,10 +176,10 @@ def test_one_option_and_short_frames():
 
 
 @pytest.mark.parametrize("bandwidth", [None, 0.0, math.nan, math.inf])
-def test_without_a_bandwidth_nothing_stalls(bandwidth):
+def test_without_a_bandwidth_nothing_stalls(wording, bandwidth):
     decision = tuner(bandwidth=bandwidth).decide(facts())
     assert not any(o.stall_s for o in decision.options)
-    assert "without a bandwidth" in decision.reason
+    wording(decision.reason)
     assert "bandwidth" not in tuner().decide(facts(bytes={})).reason
 
 
@@ -217,11 +217,10 @@ def test_settings_that_cannot_be(changed):
         tuner(**changed)
 
 
-def test_one_snapshot_at_a_time_needs_no_rate():
+def test_one_snapshot_at_a_time_needs_no_rate(wording):
     decision = tuner({2: 0.5, 4: 0.6, 8: 0.7}).decide(facts())
     assert decision.s_per == 1
-    assert "one snapshot at a time is fastest by the table of a test" in decision.reason
-    assert "8 slower, 0.94x" in decision.reason
+    wording(decision.reason)
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -287,12 +286,12 @@ def test_a_point_inside_its_noise_keeps_no_order():
     assert found.reason == "1 of 2 points keep the order clearly"
 
 
-def test_gain_that_falls_with_overlap_is_said():
+def test_gain_that_falls_with_overlap_is_said(wording):
     rows = gain_rows(lambda name, rate, dim, s: s / (1 + rate))
     found = tuning.rises_with_rate(CLAIM, rows)
     assert found.holds is False
     assert found.direction is False
-    assert "falls on HepTh, S_per 2; HepTh, S_per 4; HepTh, S_per 8" in found.reason
+    wording(found.reason)
 
 
 def test_a_cpu_stands_for_a_device_whichever_way_it_points():

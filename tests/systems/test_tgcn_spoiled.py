@@ -66,12 +66,12 @@ def spoil_steps(monkeypatch, kind, spoil) -> None:
 
 
 def scores_half_more(trainer, events, result, number, scale):
-    result.right *= 1.5
+    result.positives *= 1.5
 
 
 def scores_half_more_later(trainer, events, result, number, scale):
     if number >= 2:
-        result.right *= 1.5
+        result.positives *= 1.5
 
 
 def losses_off(trainer, events, result, number, scale):

@@ -50,7 +50,7 @@ TIMED = {
 """Scale and snapshots of timed graphs. Baselines go snapshot by snapshot, so that fewer and fuller
 ones take less of what only small graphs suffer from."""
 PROCESSES = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
-LEAST = {"smoke": 1, "quick": 6, "full": 4, "paper": 10}
+MIN_TURNS = {"smoke": 1, "quick": 6, "full": 4, "paper": 10}
 BUDGETS_S = {"smoke": 0.05, "quick": 0.1, "full": 1.0, "paper": 10.0}
 RANKS = {"smoke": 2, "quick": 4, "full": 4, "paper": 8}
 WORKERS = 8
@@ -109,7 +109,7 @@ class Fig14(Experiment):
             {"dataset": f"synthetic-{family}", **params},
             group,
             repeats=PROCESSES[preset] if params["kind"] == "time" else 1,
-            turns=params["kind"] == "time",
+            interleaved=params["kind"] == "time",
             timeout_s=3600 if preset == "paper" else 300 if preset == "full" else 60,
         )
 
@@ -272,7 +272,7 @@ def _time(cell: Cell, context: RunContext) -> Measurement:
         jobs,
         int(cell.params["ranks"]),  # type: ignore[arg-type]
         context,
-        least=LEAST[context.preset],
+        least=MIN_TURNS[context.preset],
         budget_s=BUDGETS_S[context.preset],
         timeout_s=cell.timeout_s,
     )

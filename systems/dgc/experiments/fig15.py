@@ -69,7 +69,7 @@ class Fig15(Experiment):
         "Loading is what an epoch of MPNN-LSTM copies before it computes, for the fullest of 8 "
         "workers: features and matrix of every chunk, in the second round the rows of the first, "
         "and rows of sequences with the zeros between them. Without fusion each chunk is loaded "
-        "alone. A CPU copies in memory, an analogue of a link to a device: bytes are exact, and "
+        "alone. A CPU copies in memory, a proxy of a link to a device: bytes are exact, and "
         "time is mostly that of the calls where chunks are small. The paper does not say what it "
         "loads, nor whether its second figure is the share of time in which a GPU works or of its "
         "memory in use; both need a CUDA device. Twins are scaled down, and so are their chunks."
@@ -85,7 +85,7 @@ class Fig15(Experiment):
                 {"dataset": name, "model": MODEL, "kind": kind},
                 f"{name}/{kind}",
                 repeats=turn_rounds(preset) if kind == LOADING else 1,
-                turns=True,
+                interleaved=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=lacking if kind == USE else "",
             )

@@ -94,7 +94,7 @@ class FusionAblation(Experiment):
                 {"dataset": name, "model": model},
                 f"{name}/{model}",
                 repeats=turn_rounds(preset) if model == MAIN else 1,
-                turns=True,
+                interleaved=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=devices_lacking(1, device),
             )

@@ -16,7 +16,7 @@ class RankGrid(Grid):
         return [
             # Contenders take turns inside a process, so that no process has a time of its own.
             self.cell(
-                point, preset, turns=True, unavailable=devices_lacking(point["ranks"], device)
+                point, preset, interleaved=True, unavailable=devices_lacking(point["ranks"], device)
             )
             for point in self.points(preset, device)
         ]

@@ -29,7 +29,6 @@ class ChunkedGraph:
 
     Attributes:
         name, title: the card's name and the name shown.
-        bins: T of Table 1; None takes the card's.
         window: length of a window as printed; the unit stands for Amazon only, days. "" where the
             paper does not use the graph.
         scales: twin size factor by preset; 1 for data that is held.
@@ -38,7 +37,6 @@ class ChunkedGraph:
 
     name: str
     title: str
-    bins: int | None
     window: str
     scales: tuple[float, float, float, float]
     real: bool = False
@@ -48,15 +46,20 @@ class ChunkedGraph:
         """Snapshots, vertices and edges as Table 1 prints them; empty for our own additions."""
         return expanded(LEDGER, f"tab1-{self.title.lower()}")
 
+    @property
+    def bins(self) -> int | None:
+        """T of Table 1; None takes the card's."""
+        return self.printed.get("snapshots")
+
     def scale(self, preset: Preset) -> float:
         return self.scales[PRESETS.index(preset)]
 
 
 GRAPHS: Final = (
-    ChunkedGraph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
-    ChunkedGraph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
-    ChunkedGraph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0)),
-    ChunkedGraph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("amazon", "Amazon", "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("epinions", "Epinion", "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
+    ChunkedGraph("movie", "Movie", "30", (1 / 4096, 1 / 512, 1 / 64, 1.0)),
+    ChunkedGraph("stack", "Stack", "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0)),
 )  # fmt: skip
 """The paper's four graphs, in its order."""
 
@@ -65,11 +68,11 @@ PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=(
 
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 HELD: Final = (
-    ChunkedGraph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, real=True),
-    ChunkedGraph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, real=True),
-    ChunkedGraph("amazon-magazine", "Amazon magazines", None, "", ONE, real=True),
-    ChunkedGraph("wikipedia", "Wikipedia", None, "", ONE, real=True),
-    ChunkedGraph("email-eu-core", "email-Eu", None, "", ONE, real=True),
+    ChunkedGraph("sx-mathoverflow", "sx-mathoverflow", "", ONE, real=True),
+    ChunkedGraph("epinions-2011-ratings", "Epinions 2011", "", ONE, real=True),
+    ChunkedGraph("amazon-magazine", "Amazon magazines", "", ONE, real=True),
+    ChunkedGraph("wikipedia", "Wikipedia", "", ONE, real=True),
+    ChunkedGraph("email-eu-core", "email-Eu", "", ONE, real=True),
 )
 """Real data held here, in the windows of their cards: what decides where a twin may not."""
 
@@ -104,7 +107,7 @@ def standing_in(
 
 
 BY_NAME: Final = GraphsByName(
-    ALL, lambda card: ChunkedGraph(card.name, card.title, None, "", ONE, real=True)
+    ALL, lambda card: ChunkedGraph(card.name, card.title, "", ONE, real=True)
 )
 panel: Final = BY_NAME.panel
 

@@ -90,7 +90,7 @@ class Ablation(Experiment):
         "a trainer that records the whole timeline and sends every snapshot plain, and left out of "
         "everything on, which runs twice beside itself: that says how far equal things come out "
         "apart. Forms of what travels are tried on top of everything on. A CPU copies into memory "
-        "apart, an analogue: its copies are a small part of an epoch, so techniques of the link "
+        "apart, a proxy: its copies are a small part of an epoch, so techniques of the link "
         "show in bytes and in the time that is waited for copies. Blocks cost time and save memory "
         f"on purpose; all settings but 'all off' use {BLOCKS} of them. Each is compared with the "
         "plain trainer before it is timed."
@@ -105,7 +105,7 @@ class Ablation(Experiment):
                 timeout_s=1800 if long else 120,
                 unavailable=devices_lacking(2, device) if kind == "reuse" else "",
                 repeats=turn_rounds(preset) if kind == "precompute" else 1,
-                turns=True,
+                interleaved=True,
             )
             for dataset, model, kind in _points(preset)
         ]

@@ -118,7 +118,7 @@ class Fig4(Experiment):
                 f"{name}/{model}",
                 preset,
                 repeats=turn_rounds(preset),
-                turns=True,
+                interleaved=True,
             )
             for name in TIMED_GRAPHS.get(preset, everything)
             for model in models

@@ -105,7 +105,7 @@ class Fig5(Experiment):
     own_data = "it projects to the sizes that the paper prints of its graphs"
     question = "How does an epoch shrink with the number of ranks, and what stops it?"
     reading = (
-        "Measured are processes of this machine with one thread each, as a CPU analogue: one rank "
+        "Measured are processes of this machine with one thread each, as a CPU proxy: one rank "
         "and P ranks take turns, epoch by epoch, and a speed-up is the median of the pairs. Other "
         "programs on the machine lower it; more ranks than cores show a split only. The rest is "
         "projected: counted traffic on a model of the paper's cluster, and one rank's share of the "

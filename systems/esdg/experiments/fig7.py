@@ -106,7 +106,7 @@ class Fig7(Experiment):
         "Random graphs by the paper's recipe: 256 snapshots, three random pairs per vertex, 2^14 "
         "vertices at one GPU, doubling with them. The printed totals of edges are N T (3 + 1), "
         "loops included; they need 2^21 vertices at 128 GPUs and leave no room for smoothing. "
-        "Measured, as a CPU analogue, are small such graphs on ranks of this machine; the rest is "
+        "Measured, as a CPU proxy, are small such graphs on ranks of this machine; the rest is "
         "projected as in Figure 5."
     )
 

@@ -122,7 +122,7 @@ class Memory(Experiment):
                     {"part": part, "dataset": name, "model": model},
                     1800 if long else 120,
                     repeats=turn_rounds(preset) if part == "sweep" else 1,
-                    turns=part == "sweep",
+                    interleaved=part == "sweep",
                 )
                 for part, name, model in (*swept, *tuned)
             ),

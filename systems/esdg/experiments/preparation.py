@@ -72,7 +72,7 @@ class Preparation(Experiment):
                             timeout_s=1800 if method == "kahypar" else 120,
                             unavailable=f"pip install {method}" if lacking else "",
                             repeats=turn_rounds(preset),
-                            turns=True,
+                            interleaved=True,
                         )
                     )
         return found

@@ -27,7 +27,6 @@ class SnapshotGraph:
 
     Attributes:
         name, title: the card's name and the name shown.
-        bins: T of Table 1; None takes the card's.
         edge_life, window: l and w of the smoothing.
         scales: twin size factor by preset; 1 for data that is held.
         real: whether the data is held and real.
@@ -35,7 +34,6 @@ class SnapshotGraph:
 
     name: str
     title: str
-    bins: int | None
     edge_life: int
     window: int
     scales: tuple[float, float, float, float]
@@ -45,6 +43,11 @@ class SnapshotGraph:
     def printed(self) -> dict[str, int]:
         """N, T, nnz and smoothed edges as Table 1 prints them; empty for graphs of our own."""
         return expanded(LEDGER, f"tab1-{self.title.lower()}")
+
+    @property
+    def bins(self) -> int | None:
+        """T of Table 1; None takes the card's."""
+        return self.printed.get("T")
 
     def scale(self, preset: Preset) -> float:
         return self.scales[PRESETS.index(preset)]
@@ -56,10 +59,10 @@ class SnapshotGraph:
 
 
 GRAPHS: Final = (
-    SnapshotGraph("epinions", "epinions", 501, 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0)),
-    SnapshotGraph("flickr", "flickr", 134, 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0)),
-    SnapshotGraph("youtube", "youtube", 203, 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0)),
-    SnapshotGraph("amlsim", "AMLSim", 200, 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0)),
+    SnapshotGraph("epinions", "epinions", 85, 53, (1 / 512, 1 / 128, 1 / 16, 1.0)),
+    SnapshotGraph("flickr", "flickr", 25, 31, (1 / 2048, 1 / 384, 1 / 32, 1.0)),
+    SnapshotGraph("youtube", "youtube", 76, 82, (1 / 1024, 1 / 256, 1 / 32, 1.0)),
+    SnapshotGraph("amlsim", "AMLSim", 14, 15, (1 / 512, 1 / 128, 1 / 16, 1.0)),
 )  # fmt: skip
 
 PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("random",))
@@ -70,21 +73,21 @@ STAND_INS: Final = PapersGraphs(PAPERS_GRAPHS.names, families=("amlsim", "random
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 REAL: Final = (
     # Real data beside the paper's own: small runs of its generator, and graphs of repeated events.
-    SnapshotGraph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, real=True),
-    SnapshotGraph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, real=True),
-    SnapshotGraph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, real=True),
-    SnapshotGraph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, real=True),
-    SnapshotGraph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-cycle200", "AMLSim 20K cycle", 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-fanin200", "AMLSim 20K fan-in", 10, 10, ONE, real=True),
+    SnapshotGraph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", 10, 10, ONE, real=True),
+    SnapshotGraph("bitcoin-otc", "Bitcoin OTC", 10, 10, ONE, real=True),
+    SnapshotGraph("sx-mathoverflow", "sx-mathoverflow", 10, 10, ONE, real=True),
 )
 ALL: Final = GRAPHS + REAL
 COUNTED: Final = (
     *ALL,
     # Graphs of many repeated events, where raw snapshots overlap most; only counted.
-    SnapshotGraph("wikipedia", "Wikipedia", None, 10, 10, ONE, real=True),
-    SnapshotGraph("email-eu-core", "email-Eu", None, 10, 10, ONE, real=True),
+    SnapshotGraph("wikipedia", "Wikipedia", 10, 10, ONE, real=True),
+    SnapshotGraph("email-eu-core", "email-Eu", 10, 10, ONE, real=True),
 )
 BY_NAME: Final = GraphsByName(
-    COUNTED, lambda card: SnapshotGraph(card.name, card.title, None, 10, 10, ONE, real=True)
+    COUNTED, lambda card: SnapshotGraph(card.name, card.title, 10, 10, ONE, real=True)
 )
 panel: Final = BY_NAME.panel
 

@@ -141,7 +141,7 @@ class Table2(Experiment):
                 unavailable=devices_lacking(ranks, device),
                 phases=race_number == place == 0,  # for the figure over time
                 repeats=turn_rounds(preset) if _judged(cut, ranks, transport) else 1,
-                turns=True,
+                interleaved=True,
             )
             for race_number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
             for place, model in enumerate(models)

@@ -77,7 +77,8 @@ partition of EvolveGCN does by default."""
 GENERATED: Final = {"amlsim-drawn-100k": "100K", "amlsim-drawn-1m": "1M"}
 """Graphs drawn by the rules and published parameters of the paper's generator, by dataset: size."""
 
-RAW_DENSITY: Final = 124 / 200
+_PRINTED: Final = BY_NAME["amlsim"].printed
+RAW_DENSITY: Final = _PRINTED["nnz"] / (_PRINTED["N"] * _PRINTED["T"])
 """Edges of a vertex in a raw snapshot of the paper's graph (Table 1)."""
 LONGEST_SMOOTHING: Final = 15
 """w of our AMLSim, which reaches Table 1's smoothed edges."""

@@ -122,7 +122,7 @@ class CacheAblation(Experiment):
                 f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
                 repeats=turn_rounds(preset) if part == "speed" and preset != "quick" else 1,
-                turns=part == "speed",
+                interleaved=part == "speed",
                 unavailable=lacking if part == "device" else "",
             )
             for part, dataset, model in parts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.charts import chart, failed, failures, sweep
 from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.printed import ledger
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import FigureSpec, Measurement, RunContext
 from dgbench.systems.base.registry import get_system
@@ -25,7 +26,14 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     series,
 )
 from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
-from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES, model_title, panel
+from dgbench.systems.gnnflow.experiments.settings import (
+    INITIAL,
+    LEDGER,
+    MODEL_OF,
+    MODEL_TITLES,
+    model_title,
+    panel,
+)
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamWorkload
@@ -35,7 +43,9 @@ OFTEN, SELDOM, NEVER = "GNNFlow", "TGL", "no retraining"
 RATIOS: Final = (0.5, 1.0)
 """Old events per new one; the legend with the paper's ratios is lost."""
 _SMOOTHED: Final = 5
-PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
+PRINTED_EVERY: Final = {
+    MODEL_OF[title]: said for title, said in ledger(LEDGER)["s61-equal-budget"].items()
+}
 """Rounds between two retrainings of TGL, of 100."""
 SIZES: Final = limits(
     StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
@@ -59,7 +69,8 @@ class Fig11(AccuracyRun):
     title = "Figure 11: accuracy while the stream goes on"
     question = "What does retraining on every round bring over retraining seldom, and replay?"
     reading = READING + (
-        " TGL retrains after a quarter (TGN) or half (TGAT) of the rounds, as 25 and 50 of 100, "
+        " TGL retrains after a quarter (TGN) or half (TGAT) of the rounds, as "
+        f"{' and '.join(map(str, PRINTED_EVERY.values()))} of 100, "
         "one epoch on all events since its last time. All go on from one trained model; a round "
         "is scored before it is trained on. Replay ratios are ours, old events per new one, as "
         "those of the paper are lost."

@@ -97,7 +97,7 @@ class Fig12(Grid):
             yield {"dataset": name, "scale": 1.0}
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
-        return super().cell(params, preset, turns=True, **fields)
+        return super().cell(params, preset, interleaved=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -167,8 +167,10 @@ def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
     """Ends of the newest edges and random vertices, int64[R], and their times, float64[R]; as many
     edges as have at most `visits` blocks on the lists of their roots, given int32[N] of lengths."""
     count = min(BATCH, len(events))
-    wrong = torch.randint(events.num_nodes, (count,), generator=torch.Generator().manual_seed(1))
-    by_edge = torch.stack([events.src[-count:], events.dst[-count:], wrong], 1)  # [count, 3]
+    negatives = torch.randint(
+        events.num_nodes, (count,), generator=torch.Generator().manual_seed(1)
+    )
+    by_edge = torch.stack([events.src[-count:], events.dst[-count:], negatives], 1)  # [count, 3]
     upto = lists[by_edge].sum(1).cumsum(0)
     kept = max(1, int((upto <= visits).sum()))
     return by_edge[:kept].flatten(), events.t[-count:][:kept].repeat_interleave(3)
@@ -249,9 +251,9 @@ def walk_check(store: TemporalStore, nodes: Tensor, blocks: Tensor, name: str) -
     the list of a root, whose newest block alone may begin too late, and none without records."""
     lists = store.list_lengths().long()[nodes]
     records = store.degrees().long()[nodes]
-    wrong = (blocks > lists) | (blocks < lists.clamp(max=1)) | ((records == 0) & (blocks > 0))
+    unequal = (blocks > lists) | (blocks < lists.clamp(max=1)) | ((records == 0) & (blocks > 0))
     return at_most(
-        "counters", float(wrong.double().mean()), 0.0, against="lengths of lists",
+        "counters", float(unequal.double().mean()), 0.0, against="lengths of lists",
         compared=nodes.numel(), part=name,
     )  # fmt: skip
 

@@ -94,7 +94,7 @@ class Fig14(Grid):
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         if params["part"] == "times":
-            fields |= {"repeats": turn_rounds(preset), "turns": True}
+            fields |= {"repeats": turn_rounds(preset), "interleaved": True}
         return super().cell(params, preset, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -54,7 +54,8 @@ class Large(Grid):
     reading = (
         "What MAG needs follows from its printed sizes. LDBC's memory is counted on a twin in as "
         "many incremental batches as the paper has, 51, and multiplied up: vertices shrink as "
-        "edges do, so lists stay as long. 123 GB is 24 bytes an edge: it fits edges that are "
+        "edges do, so lists stay as long. "
+        f"{ledger(LEDGER)[PRINTED['edge']]} GB is 24 bytes an edge: it fits edges that are "
         "stored once, at their source, and free slots of a threshold of 256, which is not printed. "
         "The degrees of the twin are assumed. Throughput is projected from ranks of one CPU."
     )

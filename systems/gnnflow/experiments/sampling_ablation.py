@@ -75,7 +75,7 @@ class SamplingAblation(Grid):
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         repeats = 1 if params["dataset"] == LOOKUP else turn_rounds(preset)
-        return super().cell(params, preset, repeats=repeats, turns=True, **fields)
+        return super().cell(params, preset, repeats=repeats, interleaved=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])

@@ -96,7 +96,7 @@ class Table7(Grid):
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         if params["kind"] == BUILD or (params["kind"], params["model"]) == (TRAIN, FASTEST):
-            fields |= {"repeats": turn_rounds(preset), "turns": True}
+            fields |= {"repeats": turn_rounds(preset), "interleaved": True}
         return super().cell(params, preset, group="/".join(params.values()), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -143,7 +143,7 @@ class Fig6(Grid):
             self.cell(
                 one,
                 preset,
-                turns=True,
+                interleaved=True,
                 unavailable=lacks if one["what"] == "rate" else "",
                 **({} if one["what"] == "race" else {"repeats": 1}),
             )

@@ -104,7 +104,7 @@ class Fig7(Grid):
     timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [self.cell(one, preset, turns=True) for one in self.points(preset, device)]
+        return [self.cell(one, preset, interleaved=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

@@ -71,7 +71,7 @@ class Fig8(Grid):
     timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [self.cell(one, preset, turns=True) for one in self.points(preset, device)]
+        return [self.cell(one, preset, interleaved=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

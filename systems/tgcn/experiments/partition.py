@@ -67,7 +67,7 @@ class Partition(Grid):
                 one,
                 preset,
                 group="/".join(one.values()),
-                turns=True,
+                interleaved=True,
                 **({"repeats": 1} if one["kind"] in (FILL, DEGREES) else {}),
             )
             for one in self.points(preset, device)

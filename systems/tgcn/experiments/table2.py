@@ -75,7 +75,9 @@ class Table2(Grid):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         points = self.points(preset, device)
         # The first one runs with phases too, for the figure over time.
-        return [self.cell(one, preset, phases=k == 0, turns=True) for k, one in enumerate(points)]
+        return [
+            self.cell(one, preset, phases=k == 0, interleaved=True) for k, one in enumerate(points)
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)

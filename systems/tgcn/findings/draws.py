@@ -46,7 +46,7 @@ ITS_FORMS: Final = {
 BRS_FORMS: Final = {"BRS on a frontier": ("brs", REPLACED), "BRS on a set": ("brs", READY)}
 FORMS: Final = {**ITS_FORMS, **BRS_FORMS}
 
-Form = tuple[str, str]
+DrawForm = tuple[str, str]
 
 
 def sis_flat(claim: Claim, rows: Rows) -> Fields:
@@ -64,7 +64,7 @@ def sis_flat(claim: Claim, rows: Rows) -> Fields:
     }
 
 
-def grows(form: Form) -> Judge:
+def grows(form: DrawForm) -> Judge:
     """Growth of a draw of a form of ITS or BRS for ten times the set."""
 
     def judge(claim: Claim, rows: Rows) -> Fields | None:
@@ -77,7 +77,7 @@ def grows(form: Form) -> Judge:
     return judge
 
 
-def scales_better(form: Form) -> Judge:
+def scales_better(form: DrawForm) -> Judge:
     """Growth of a draw of a form of ITS or BRS against that of SIS."""
 
     def judge(claim: Claim, rows: Rows) -> Fields | None:
@@ -118,7 +118,7 @@ def by_size(touched: Mapping[int, float]) -> str:
     return ", ".join(f"{count:.3g} of {size:,}" for size, count in touched.items())
 
 
-def work_of(rows: Rows, form: Form) -> dict[int, float]:
+def work_of(rows: Rows, form: DrawForm) -> dict[int, float]:
     """Nodes and elements that a draw of a form passes, by size."""
     steps, read = (counted(rows[0], form[0], what, form[1]) for what in ("steps", "read"))
     return {size: steps[size] + read[size] for size in steps}
@@ -137,7 +137,7 @@ def brs_linear(claim: Claim, rows: Rows) -> Fields | None:
     }
 
 
-def linear(form: Form) -> Judge:
+def linear(form: DrawForm) -> Judge:
     """Count what a draw of a form of ITS passes, against the size of the set."""
 
     def judge(claim: Claim, rows: Rows) -> Fields | None:
@@ -177,7 +177,7 @@ def levels(of: str) -> Judge:
     return judge
 
 
-def total_of(its: Form, brs: Form) -> Judge:
+def total_of(its: DrawForm, brs: DrawForm) -> Judge:
     """Steps of a draw of SIS, and what a draw of forms of ITS and BRS passes."""
 
     def judge(claim: Claim, rows: Rows) -> Fields | None:

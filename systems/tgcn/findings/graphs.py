@@ -251,7 +251,8 @@ def testbed(claim: Claim, rows: Rows) -> Fields | Finding:
     return {
         "measured": here,
         "holds": False,
-        "reason": f"{words}; a V100 has 6 MB of L2 and six links, not 768 KB and four slots",
+        "reason": f"{words}; a V100 has 6 MB of L2 and six links, "
+        f"not {claim.value['l2_kb']} KB and {claim.value['nvlink_slots_per_gpu']} slots",
     }
 
 
