@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, summarised
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.timeline import (
     PlainTimeline,
@@ -116,6 +117,7 @@ class TimelineOracle:
             dead from the start tell nothing), other parameters come with it.
     """
 
+    @comparing()
     def __init__(
         self,
         workload: TimelineWorkload,
@@ -169,6 +171,7 @@ class TimelineOracle:
         self._known.append(TimelineResult(own, kept, gradients, float(loss.detach())))
         return self._known[-1]
 
+    @comparing()
     def checks(
         self, results: Mapping[str, TimelineResult], when: str, *, exact: bool = False
     ) -> list[ResultCheck]:
@@ -192,6 +195,7 @@ class TimelineOracle:
                 found.append(self._check(of, part, mine, reference, answer, state, exact))
         return found
 
+    @comparing()
     def loss_checks(
         self, losses: Mapping[str, Sequence[float]], *, exact: bool = False
     ) -> list[ResultCheck]:
@@ -209,11 +213,13 @@ class TimelineOracle:
             )
         return found
 
+    @comparing()
     def first_results(self, trainers: Mapping[str, TimelineTrainer]) -> dict[str, TimelineResult]:
         """Results of one trainer that is drawn, before it is trained: all are asked later."""
         name = _LUCK.choice(list(trainers))
         return {name: TimelineResult.of(trainers[name], self.request)}
 
+    @comparing()
     def checks_of(
         self, trainers: Mapping[str, TimelineTrainer], before: Mapping[str, TimelineResult]
     ) -> list[ResultCheck]:
@@ -231,6 +237,7 @@ class TimelineOracle:
         after = {n: TimelineResult.of(t, self.request, state) for n, t in trainers.items()}
         return self.trained_checks(before, after, losses)
 
+    @comparing()
     def trained_checks(
         self,
         before: Mapping[str, TimelineResult],

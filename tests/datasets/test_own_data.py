@@ -216,6 +216,7 @@ def test_vertices_have_labels(tmp_path, named):
         ("src,dst,t,weight\n1,2,3,1\n1,2,3,1e99\n", "line 3: a weight is not a finite number"),
         ("src,dst,t,label\n1,2,3,1\n1,2,3,yes\n", "line 3: the column `label`: .*'yes'"),
         ("src,dst,t\n1,2,2020-01-01\n1,2,2020-13-01\n", "line 3: a date is not written"),
+        ("src,dst,t\n1,2,5\n2,3,5\n", "all of its 2 events have the time 5; .* two times"),
         (
             "src,dst,t\n1,2,2020-01-01 10:00:00\n1,2,later\n",
             "line 3: a time is not written as in ISO 8601",

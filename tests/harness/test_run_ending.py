@@ -20,9 +20,6 @@ from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
-PATIENCE_S = 10.0
-"""On a machine that is busy; it takes 0.1 to 0.5 s on an idle one."""
-
 
 def _row(id_, status):
     return Row(id=id_, cell_hash=id_, paper="p", experiment="e", status=status)
@@ -140,17 +137,15 @@ def _start(env, *words, **more):
 
 
 def _stop(process, number):
-    """Seconds until it has ended."""
-    begin = time.monotonic()
+    """Send a signal and wait for the end, far sooner than what runs would have ended by itself."""
     process.send_signal(number)
-    process.wait(timeout=60)
-    return time.monotonic() - begin
+    process.wait(timeout=300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number):
     _, env = place
-    env["TINY_CELLS"] = "count sleep"
+    env["TINY_CELLS"] = "count sleep clean"  # 600 s, and one that would follow
     process = _start(env, "run", "tiny/work", "--preset", "smoke")
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
@@ -158,11 +153,11 @@ def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number)
         if any('"paper":"tiny"' in file.read_text() for file in files):
             break
         time.sleep(0.02)
-    assert _stop(process, number) < PATIENCE_S
+    _stop(process, number)
     out, err = process.communicate()
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
-    assert "Stopped: 1 of 2 cells kept." in out
+    assert "Stopped: 1 of 3 cells kept." in out
     (folder,) = tmp_path.glob("runs/*/run.json")
     store = Store.open(folder.parent)
     assert [row.params["how"] for row in store.rows() if row.paper == "tiny"] == ["count"]
@@ -176,8 +171,10 @@ def test_a_signal_ends_a_run_whose_fork_server_still_loads(place, tmp_path):
     end = time.monotonic() + 120
     while time.monotonic() < end and not list(tmp_path.glob("runs/*/logs/server.log")):
         time.sleep(0.01)
-    assert _stop(process, signal.SIGTERM) < PATIENCE_S
+    _stop(process, signal.SIGTERM)
     assert process.returncode == 143
+    files = tmp_path.glob("runs/*/rows.jsonl")
+    assert not any('"paper":"tiny"' in file.read_text() for file in files)
 
 
 def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):
@@ -192,7 +189,7 @@ def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
     assert mark.exists()
-    assert _stop(process, signal.SIGTERM) < PATIENCE_S
+    _stop(process, signal.SIGTERM)
     assert process.returncode == 143
     assert process.communicate() == ("", "")
 
