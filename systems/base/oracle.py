@@ -126,21 +126,16 @@ class Oracle:
                 checks.append(close(of, pick(found), pick(wanted), limits, plain=beside, **about))
             return checks
 
-        # What rounding may do is only asked where more than the least tolerance is needed.
         names = {name for answers in wanted.values() for name in answers}
-        checks = judged(dict.fromkeys(names, MIN_TOLERANCE))
-        if all(check.passed for check in checks):
-            return checks
-        allowed = self.allowed()
+        allowed = dict.fromkeys(names, MIN_TOLERANCE)
         checks = judged(allowed)
         if all(check.passed for check in checks):
             return checks
-        # Torch's own operators in float32 are asked first: perturbed arithmetic costs far more.
+        # Where that is not enough, what costs least is asked first: torch's own float32.
         most = math.inf if released else MAX_PLAIN_DEVIATION
         by_torch = self._by_torch(self.trainer.state())
         plain = {frame: _answers(by_torch, frame) for frame in frames}
         by_torch.close()
-        allowed = dict(allowed)
         for frame in frames:
             for pick in (_outputs, _gradients):
                 gaps = deviations(pick({frame: plain[frame]}), pick({frame: wanted[frame]}))
@@ -148,12 +143,14 @@ class Oracle:
                     name = key.rpartition(", ")[0]
                     allowed[name] = max(allowed[name], min(most, PLAIN_SHARE * gap))
         checks = judged(allowed, plain)
-        if all(check.passed for check in checks):
-            return checks
-        # The parameters may have come to where rounding counts for more than it did at first.
-        here = self._rounding(self.trainer, frames[-1])
-        allowed = {name: max(most, here.get(name, 0.0)) for name, most in allowed.items()}
-        return judged(allowed, plain)
+        # Then rounding with the first parameters, and with those it has come to.
+        for ask in (self.allowed, lambda: self._rounding(self.trainer, frames[-1])):
+            if all(check.passed for check in checks):
+                break
+            moved = ask()
+            allowed = {name: max(limit, moved.get(name, 0.0)) for name, limit in allowed.items()}
+            checks = judged(allowed, plain)
+        return checks
 
     @comparing()
     def settings(self, trainers: Mapping[str, Trainer], *, first: bool) -> list[ResultCheck]:
@@ -301,21 +298,22 @@ class Oracle:
         check = close("losses", found, wanted, MIN_TOLERANCE, **about)
         if check.passed:
             return check
-        allowed = self.allowed()[OUTPUT]  # a loss is a mean over what the output holds
-        check = close("losses", found, wanted, allowed, **about)
-        if check.passed:
-            return check
         by_torch = self._by_torch(before)
         plain = [by_torch.step(frame) for frame in frames]
         by_torch.close()
         gap = close("losses", plain, wanted, 0.0, against="").gap
         most = math.inf if released else MAX_PLAIN_DEVIATION
-        allowed = max(allowed, min(most, PLAIN_SHARE * gap))
+        allowed = max(MIN_TOLERANCE, min(most, PLAIN_SHARE * gap))
         check = close("losses", found, wanted, allowed, plain=plain, **about)
-        if check.passed:
-            return check
-        allowed = max(allowed, self._rounding_of_losses(frames, before))
-        return close("losses", found, wanted, allowed, plain=plain, **about)
+        for ask in (
+            lambda: self.allowed()[OUTPUT],  # a loss is a mean over what the output holds
+            lambda: self._rounding_of_losses(frames, before),
+        ):
+            if check.passed:
+                break
+            allowed = max(allowed, ask())
+            check = close("losses", found, wanted, allowed, plain=plain, **about)
+        return check
 
     def _rounding(self, trainer: Trainer, frame: int) -> dict[str, float]:
         """Tolerances of the answers of a plain trainer with the parameters that it now has."""

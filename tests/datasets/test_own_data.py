@@ -99,7 +99,7 @@ def test_quoted_ends_of_lines_are_read_in_a_file_of_many_blocks(tmp_path):
 )
 def test_any_white_space_means_what_a_comma_means(tmp_path_factory, rows, blanks):
     folder = tmp_path_factory.mktemp("white")
-    text = ""
+    text, rows = "", [*rows, (0, 1, 10)]  # a file with one time is refused
     for number, row in enumerate(rows):
         gap = [blanks[(number + k) % len(blanks)] for k in range(2)]
         lead = blanks[number % len(blanks)] if number % 3 else ""
