@@ -99,7 +99,7 @@ def describe_file(
     first, last = stream.span
     if first == last:
         raise DataError(
-            f"{path}: all of its {len(stream):,} events have the time {first:.15g}; events at two "
+            f"{path}: its events ({len(stream):,}) all have the time {first:.15g}; events at two "
             "times or more are needed",
             hint="name the column of times where it is another one: --columns t=NAME",
         )

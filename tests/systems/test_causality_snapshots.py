@@ -1,4 +1,4 @@
-"""What is predicted after a snapshot does not rest on later ones, whatever the system and layout.
+"""Causality over snapshots: no prediction rests on later ones, whatever the system and layout.
 
 Edges, features and targets of every snapshot from one on are altered; all outputs before it must
 stay the same.
@@ -105,7 +105,7 @@ def test_smoothing_looks_back_only(smoothing) -> None:
 
 
 def step_moves(monkeypatch, task: SequenceWorkload, workers: int) -> float:
-    """How far outputs of steps before `FIRST` move, of vertices that exist either way."""
+    """Largest move of outputs of steps before `FIRST`, of vertices that exist either way."""
     data = dgc_tiny.random_sequence(12, 11, 30, seed=2)
     found = []
     for given in (data, altered(data, 5)):
