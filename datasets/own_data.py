@@ -96,6 +96,13 @@ def describe_file(
     stream = build_events(Choice(card, LocalVariant(form, tuple(paths)), []))
     if not len(stream):
         raise DataError(f"{path} has no events")
+    first, last = stream.span
+    if first == last:
+        raise DataError(
+            f"{path}: its events ({len(stream):,}) all have the time {first:.15g}; events at two "
+            "times or more are needed",
+            hint="name the column of times where it is another one: --columns t=NAME",
+        )
     counts = msgspec.convert(count_events(stream, ALL_COUNTS), Counts)
     ordered = bool((stream.eid[1:] > stream.eid[:-1]).all()) if stream.eid is not None else True
     form = msgspec.structs.replace(

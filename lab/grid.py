@@ -61,37 +61,32 @@ class Grid(Experiment):
 
 
 class TrainingRace(Grid):
-    """A grid of workloads on which systems train, each with a cell that compares it beside.
+    """A grid of workloads on which systems train; each process compares what it timed.
 
     Attributes:
-        check_timeout_s: limit of a cell that compares.
         watched: workload whose contenders also run with instruments; the first one of a preset
             that has not got it.
     """
 
     group = "{dataset}/{model}"
-    check_timeout_s: ClassVar[float] = 120
     watched: ClassVar[Mapping[str, Any]] = {}
 
     def contenders(self, preset: Preset, device: str) -> Iterable[str]:
         """Systems that race."""
         raise NotImplementedError
 
-    def limit_s(self, system: str, preset: Preset, *, check: bool) -> float:
+    def limit_s(self, system: str, preset: Preset) -> float:
         """Limit of a process, in seconds."""
-        return self.check_timeout_s if check else by_preset(self.timeout_s, preset)
+        return by_preset(self.timeout_s, preset)
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        found: list[Cell] = []
         points = list(self.points(preset, device))
         watched = self.watched if self.watched in points else points[0]
-        systems = list(self.contenders(preset, device))
-        for point in points:
-            for check in (True, False):
-                own = {"group": self.group.format(**point) + "/check", "repeats": 1}
-                for system in systems:
-                    params = {**point, "system": system} | ({"check": True} if check else {})
-                    fields = own if check else {"phases": point == watched}
-                    limit = self.limit_s(system, preset, check=check)
-                    found.append(self.cell(params, preset, timeout_s=limit, **fields))
-        return found
+        return [
+            self.cell(
+                {**point, "system": system}, preset,
+                timeout_s=self.limit_s(system, preset), phases=point == watched,
+            )
+            for point in points
+            for system in self.contenders(preset, device)
+        ]  # fmt: skip

@@ -54,8 +54,7 @@ class MainRace:
         dims: params that name a workload, the dataset first. Where a cell races several values of
             a dim, its param has the plural name and the values stand in it, split by spaces.
         where: params that all cells of the race have; a tuple allows each of its values.
-        checks: params of the cells that compare a system with the reference; empty where every
-            process of the race does.
+        checks: params of cells that only compare, in runs of earlier versions; empty without.
         titles: of values of dims; others are shown as they are.
     """
 

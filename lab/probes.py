@@ -60,6 +60,7 @@ _UNITS: Final[Mapping[Source, Mapping[str, str]]] = {
         "read_bytes": "B",
         "written_bytes": "B",
         "processes": "",
+        "check_s": "s",
     },
     "machine": {"other_cpu_percent": "%", "load_average_1m": ""},
     "nvml": {

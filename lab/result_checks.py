@@ -15,6 +15,8 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.runtime.touched import comparing
+
 NUMERIC = ("outputs", "gradients", "losses")
 LOOSEST = 0.02
 """Largest tolerance of a numeric check: a comparison that allows more says nothing."""
@@ -68,6 +70,7 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
 
+@comparing()
 def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -> ResultCheck:
     """A check that two results are the same: tensors, arrays, numbers, or mappings of them.
 
@@ -94,6 +97,7 @@ def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -
     )  # fmt: skip
 
 
+@comparing()
 def close(
     of: str,
     found: Any,
@@ -151,6 +155,7 @@ def at_most(
     )
 
 
+@comparing()
 def summarised(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
     """All checks that failed, and of those that passed the closest of a kind, for all of them."""
     found = [check for check in checks if not check.passed]

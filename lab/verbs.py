@@ -20,6 +20,7 @@ from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.evidence import finding, ids, missing
 from dgbench.lab.judging import current_floor, judging_apart
 from dgbench.lab.paper import Check, Claim, Finding
+from dgbench.lab.result_checks import NUMERIC
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.lab.table import number as number
 
@@ -34,7 +35,7 @@ class Race:
     Attributes:
         experiment: its name. by: dimensions that name a workload. metric: the time compared.
         none: why nothing was found, where nothing ran.
-        judged: system whose deviations a finding shows, from its cells that compare.
+        judged: system whose deviations a finding shows.
         facts: of a workload, further facts to select by: `facts(dataset=..., model=...)`.
         label: of a workload, in words.
         contender: dimension that tells contenders apart.
@@ -80,11 +81,23 @@ class Race:
         return Table.select(self.timed(rows), self.metric, **where)
 
     def deviation(self, rows: Rows, **params: Any) -> float | None:
-        """Largest deviation from the reference in the cells of the judged system that compare."""
-        found = rows_of(rows, check=True, system=self.judged, **params) if self.judged else []
-        judged = ("output", "gradient", "loss")
-        worst = [max(row.deviation[name] for name in judged) for row in found if row.deviation]
-        return max(worst, default=None)
+        """Largest deviation of the judged system from the reference.
+
+        In runs that compared in cells of their own it is the one of those cells.
+        """
+        if not self.judged:
+            return None
+        found = [
+            row
+            for row in rows_of(rows, system=self.judged, **params)
+            if row.experiment == self.experiment
+        ]
+        apart = [row for row in found if row.params.get("check")]
+        gaps = [
+            *(gap for row in apart for gap in row.deviation.values()),
+            *(c.gap for row in found if not apart for c in row.checks if c.of in NUMERIC),
+        ]
+        return max(gaps, default=None)
 
     def finding(self, rows: Rows, used: Iterable[Ratio], **fields: Any) -> Finding:
         """A finding that rests on ratios of this race."""

@@ -9,13 +9,16 @@ this module imports nothing of dgbench.
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 _cuda: Counter[str] = Counter()
 _opened: dict[tuple[str, str, float, bool], None] = {}
 _measured: dict[str, Any] = {}
+_compared: dict[str, float] = {"depth": 0, "seconds": 0.0}
 
 
 def clear() -> None:
@@ -23,6 +26,7 @@ def clear() -> None:
     _cuda.clear()
     _opened.clear()
     _measured.clear()
+    _compared.update(depth=0, seconds=0.0)
 
 
 def note_launch() -> None:
@@ -48,6 +52,19 @@ def end_measurement() -> None:
         _measured.update(cuda=_cuda + _torch_work(), peak_rss_bytes=_peak_resident())
 
 
+@contextmanager
+def comparing() -> Iterator[None]:
+    """Time within is spent on comparing results with a reference; may be nested, and decorate."""
+    begin = time.perf_counter()
+    _compared["depth"] += 1
+    try:
+        yield
+    finally:
+        _compared["depth"] -= 1
+        if not _compared["depth"]:
+            _compared["seconds"] += time.perf_counter() - begin
+
+
 def add_rank(record: Mapping[str, Any]) -> None:
     """Take in the `record` of a rank that this process has launched."""
     for name, count in record.get("cuda", {}).items():
@@ -63,7 +80,7 @@ def record() -> dict[str, Any]:
         `device`: `cuda` where work reached one, else `cpu`; `cuda`: `launches` of the compiled
         operators, `allocations` and `peak_bytes` of torch, absent without a device; `data`: what
         was opened, each with `dataset`, `kind`, `scale` and `bundled`; `peak_rss_bytes` up to
-        the end of the measurement, where that was said.
+        the end of the measurement, where that was said; `check_s`: seconds of `comparing`.
     """
     cuda = _measured["cuda"] if _measured else _cuda + _torch_work()
     found: dict[str, Any] = {"device": "cuda" if cuda else "cpu"}
@@ -75,6 +92,8 @@ def record() -> dict[str, Any]:
     ]
     if _measured:
         found["peak_rss_bytes"] = _measured["peak_rss_bytes"]
+    if _compared["seconds"]:
+        found["check_s"] = _compared["seconds"]
     return found
 
 

@@ -64,6 +64,10 @@ LOG_BYTES = 256 << 20
 STUCK_S = 10.0
 """Seconds after which a killed process that does not go away is given up."""
 
+STOP_S = 0.5
+"""Seconds, after a signal that ends the run, that a killed process and its server have to end by
+themselves: batch systems wait for two in all."""
+
 START_S = 120.0
 """Seconds the server may take to import one thing."""
 
@@ -250,7 +254,7 @@ class ForkServer:
         try:
             return self._run(job, timeout_s, limit_bytes, stop, watch, recording)
         except KeyboardInterrupt:
-            self._kill_current()
+            self._kill_current(STOP_S)
             raise Stopped from None
 
     def _run(
@@ -282,7 +286,7 @@ class ForkServer:
                 ended = self._receive()
                 break
             if stop():
-                self._kill_current()
+                self._kill_current(STOP_S)
                 raise Stopped
             if watch:
                 held, now = tree.rss(), time.monotonic()
@@ -307,7 +311,7 @@ class ForkServer:
         peak = max(tree.peak_bytes, ended.peak_rss_bytes)
         return ProcessExit(ended, killed, peak, limit_bytes, tree.processes)
 
-    def _kill_current(self) -> Ended | None:
+    def _kill_current(self, patience_s: float = STUCK_S) -> Ended | None:
         """End the running process and all below it; waits until the server has seen it."""
         if not self.current:
             return None
@@ -318,7 +322,7 @@ class ForkServer:
             _signal_all(self.current, [*pids, *Tree(self.current).pids()], signal.SIGKILL)
         else:
             _signal_all(0, pids[1:], signal.SIGKILL)  # those in groups of their own
-        if not select.select([self.sock], [], [], STUCK_S)[0]:
+        if not select.select([self.sock], [], [], patience_s)[0]:
             # Stuck in the kernel (a driver, a dead disk): leave it behind with its server.
             stuck, self.current = self.current, 0
             self.process.kill()
@@ -340,7 +344,7 @@ class ForkServer:
         if not self.ready:  # it imports, and would look at its socket much later
             self.process.kill()
         try:
-            self.process.wait(timeout=2)
+            self.process.wait(timeout=STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

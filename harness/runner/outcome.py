@@ -134,6 +134,8 @@ def _probe(row: Row, outcome: ProcessExit, found: Result | None) -> None:
     row.probes["context_switches_involuntary"] = ended.involuntary
     row.probes["read_bytes"] = ended.read_bytes
     row.probes["written_bytes"] = ended.written_bytes
+    if found is not None and "check_s" in found.touched:
+        row.probes["check_s"] = round(found.touched["check_s"], 4)
     if outcome.processes > 1:
         row.probes["processes"] = outcome.processes
     if ended.left and not outcome.killed:

@@ -20,7 +20,7 @@ from typing import Final
 MARK: Final = "DGBENCH_MARK"
 """Environment variable with the mark."""
 
-GONE_S: Final = 2.0
+GONE_S: Final = 0.5
 """Seconds that killed processes have to be gone."""
 
 

@@ -210,36 +210,12 @@ class Facts(msgspec.Struct):
     machine: _Machine = _Machine()
 
 
-OLD_TOLERANCE = 1e-5
-"""Largest deviation of a row of schema 1 that counts as a comparison passed."""
-
-_OLD_NAMES = {"output": "outputs", "gradient": "gradients", "loss": "losses"}
-
-
-def _with_checks(plain: dict[str, Any]) -> dict[str, Any]:
-    """A row of schema 1, which kept deviations and not what they were allowed to be.
-
-    A deviation within rounding becomes a check; one that was larger and excused, or was a result
-    by itself, is none.
-    """
-    excused = any(str(note).startswith("rounding: ") for note in plain.get("notes", ()))
-    found = {} if excused or plain.get("status", "ok") != "ok" else plain.get("deviation", {})
-    plain["checks"] = [
-        {
-            "of": _OLD_NAMES.get(name, name),
-            "against": "reference",
-            "gap": gap,
-            "tolerance": OLD_TOLERANCE,
-            "compared": 1,
-        }
-        for name, gap in found.items()
-        if name != "parameters" and abs(gap) <= OLD_TOLERANCE
-    ]
-    return plain
-
-
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_checks, 2: dict}
-"""schema -> function that turns a decoded row of that schema into one of the next."""
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda plain: {**plain, "checks": []},
+    2: dict,
+}
+"""schema -> function that turns a decoded row of that schema into one of the next. A row of schema
+1 told deviations, and not what was compared or allowed: it has no check."""
 
 _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (

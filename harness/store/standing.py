@@ -5,7 +5,7 @@ of the same cell, and passed. It is void where
 
 - no comparison was made;
 - its system gave a wrong result on this dataset and model anywhere in the run;
-- an old row's deviation was excused.
+- an old row tells its deviation alone, or that it was excused.
 
 A void row keeps its place and its reason and loses its numbers, so that no verdict, figure, table,
 race or comparison can use them.
@@ -29,6 +29,7 @@ BOUND = ("dataset", "model", "operator")
 """Parameters that tell one workload of a system from another."""
 
 UNCOMPARED = "its result was not compared with a reference"
+EARLIER = "an earlier version kept its deviation, and not what was compared or allowed"
 EXCUSED = "its deviation from the reference was excused"
 
 
@@ -69,8 +70,9 @@ def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
             return _void(row, f"{subject(row)} gave a wrong result ({other.id}: {other.reason})")
     if _cell(row) in compared:
         return row
-    excused = any(note.startswith("rounding: ") for note in row.notes)
-    return _void(row, EXCUSED if excused else UNCOMPARED)
+    if any(note.startswith("rounding: ") for note in row.notes):
+        return _void(row, EXCUSED)
+    return _void(row, EARLIER if row.deviation and not row.checks else UNCOMPARED)
 
 
 def _void(row: Row, reason: str) -> Row:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
 from dgbench.harness.terminal.text import NARROW, WIDTH, fitted, table, wrapped
+from dgbench.lab.probes import probe
+
+CHECKING: Final = probe("check_s")
 
 COLUMNS: Final = {
     "R": "repro.", "d": "dir.", "X": "contra", "S": "supp.", "s": "s.dir", "O": "oppos.",
@@ -110,8 +113,32 @@ def ending(
         if stopped
         else f"Done in {clock(seconds)}. {', '.join(words)}."
     )
-    first = f"{start} Noise floor {floor}."
+    first = f"{start} Noise floor {floor}.{_checks(rows)}"
     return [first, _evidence_line(papers, gpu), twins_line(rows), f"Report: {report}"]
+
+
+def check_shares(rows: Iterable[Any]) -> dict[str, float]:
+    """Share of the time of a paper's processes that went into comparing their results, by paper;
+    "" for all of them. Empty where no row tells."""
+    spent: dict[str, list[float]] = {}
+    for row in rows:
+        if row.paper != "-":
+            for name in ("", row.paper):
+                total = spent.setdefault(name, [0.0, 0.0])
+                total[0] += CHECKING.read(row) or 0.0
+                total[1] += row.seconds
+    return {name: check / all_ for name, (check, all_) in spent.items() if check}
+
+
+def _checks(rows: Sequence[Any]) -> str:
+    """The share of checks in words, or ""."""
+    shares = check_shares(rows)
+    if not shares:
+        return ""
+    papers = {name: share for name, share in shares.items() if name}
+    most = max(papers, key=lambda name: papers[name])
+    which = f", {100 * papers[most]:.0f} % of {most}" if len(papers) > 1 else ""
+    return f" Checks of results took {100 * shares['']:.0f} % of the time{which}."
 
 
 def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:

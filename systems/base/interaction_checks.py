@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.models.streaming import build_interaction_model
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
@@ -116,6 +117,7 @@ def stored(trainer: InteractionTrainer, vertices: Tensor) -> Stored:
     }
 
 
+@comparing()
 def compare(
     workload: InteractionWorkload,
     data: InteractionData,
@@ -190,6 +192,7 @@ def plain_of(
     return make(workload, data, model, lambda number: vertex.stored(*rows[number]))
 
 
+@comparing()
 def check_now(
     trainer: InteractionTrainer, part: str, *, system: str = "", last: bool = True,
     drawn: bool = True,
@@ -272,6 +275,7 @@ def check_order(
     )  # fmt: skip
 
 
+@comparing()
 def check_from_start(
     trainer: InteractionTrainer, part: str, *, system: str = ""
 ) -> list[ResultCheck]:

@@ -14,15 +14,24 @@ import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations, equal
+from dgbench.lab.result_checks import (
+    LOOSEST,
+    ResultCheck,
+    close,
+    deviations,
+    equal,
+    largest,
+)
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
-from dgbench.systems.base.conditioning import rounding, tolerances
+from dgbench.runtime.touched import comparing
+from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.system import Trainer
 
 FRAMES: Final = 2
@@ -55,6 +64,7 @@ class Oracle:
         trainer: in float64.
     """
 
+    @comparing()
     def __init__(
         self,
         plain: Callable[[torch.dtype], Trainer],
@@ -67,7 +77,6 @@ class Oracle:
         self.trainer = plain(torch.float64)
         self._allowed: dict[str, float] | None = None
         self._known: dict[int, dict[str, Tensor]] = {}
-        self._chosen: list[int] = []
 
     def frames(self, count: int = FRAMES) -> list[int]:
         """Frames to compare: drawn ones in time order, and the last."""
@@ -75,6 +84,7 @@ class Oracle:
         drawn = self._draw.sample(range(last), min(count - 1, last)) if last > 0 else []
         return [*sorted(drawn), last]
 
+    @comparing()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over the parameters of a trainer, by the shared model's names."""
         own = self.trainer.state()
@@ -82,6 +92,7 @@ class Oracle:
             self._known.clear()
             _load(self.trainer, state)
 
+    @comparing()
     def compare(
         self,
         trainer: Trainer,
@@ -101,7 +112,7 @@ class Oracle:
             when: what happened before, for the reason of a failed check.
         """
         for frame in frames:
-            if frame not in self._known:
+            if len(self._known.get(frame, ())) < 2:  # the output alone
                 self._known[frame] = _answers(self.trainer, frame)
         wanted = {frame: self._known[frame] for frame in frames}
         found = {frame: _answers(trainer, frame) for frame in frames}
@@ -115,51 +126,114 @@ class Oracle:
                 checks.append(close(of, pick(found), pick(wanted), limits, plain=beside, **about))
             return checks
 
-        allowed = self.allowed()
+        names = {name for answers in wanted.values() for name in answers}
+        allowed = dict.fromkeys(names, MIN_TOLERANCE)
         checks = judged(allowed)
         if all(check.passed for check in checks):
             return checks
-        # The parameters may have come to where rounding counts for more than it did at first.
-        here = self._rounding(self.trainer, frames[-1])
-        allowed = {name: max(most, here.get(name, 0.0)) for name, most in allowed.items()}
-        checks = judged(allowed)
-        if not all(check.passed for check in checks):
-            most = math.inf if released else MAX_PLAIN_DEVIATION
-            by_torch = self._by_torch(self.trainer.state())
-            plain = {frame: _answers(by_torch, frame) for frame in frames}
-            by_torch.close()
-            for frame in frames:
-                output, gradients = (
-                    deviations(pick({frame: plain[frame]}), pick({frame: wanted[frame]}))
-                    for pick in (_outputs, _gradients)
-                )
-                for key, gap in {**output, **gradients}.items():
+        # Where that is not enough, what costs least is asked first: torch's own float32.
+        most = math.inf if released else MAX_PLAIN_DEVIATION
+        by_torch = self._by_torch(self.trainer.state())
+        plain = {frame: _answers(by_torch, frame) for frame in frames}
+        by_torch.close()
+        for frame in frames:
+            for pick in (_outputs, _gradients):
+                gaps = deviations(pick({frame: plain[frame]}), pick({frame: wanted[frame]}))
+                for key, gap in gaps.items():
                     name = key.rpartition(", ")[0]
                     allowed[name] = max(allowed[name], min(most, PLAIN_SHARE * gap))
+        checks = judged(allowed, plain)
+        # Then rounding with the first parameters, and with those it has come to.
+        for ask in (self.allowed, lambda: self._rounding(self.trainer, frames[-1])):
+            if all(check.passed for check in checks):
+                break
+            moved = ask()
+            allowed = {name: max(limit, moved.get(name, 0.0)) for name, limit in allowed.items()}
             checks = judged(allowed, plain)
         return checks
 
-    def ask(self, name: str, trainer: Trainer, when: str = "") -> list[ResultCheck]:
-        """Checks of a trainer with the parameters that it has now, one of several settings.
+    @comparing()
+    def settings(self, trainers: Mapping[str, Trainer], *, first: bool) -> list[ResultCheck]:
+        """Checks of settings of one system as their timed steps left them, by name.
 
-        All settings are compared on the same frames: drawn ones and the last at first, the last
-        alone after they were timed.
+        All are asked with the parameters of a drawn one, so that the oracle answers once; whatever
+        else they hold stays as it is.
 
         Args:
-            name: of the setting that the trainer runs with.
-            when: what it did before; "" at first.
+            trainers: of the settings, which train the shared model's parameters.
+            first: outputs and gradients of drawn frames and the last, else the last output.
         """
-        if not self._chosen:
-            self._chosen = self.frames()
-        self.load(trainer.state())
-        part = ", ".join(text for text in (name, when) if text)
-        return self.compare(trainer, self._chosen[-1:] if when else self._chosen, when=part)
+        state = trainers[self._draw.choice(list(trainers))].state()
+        self.load(state)
+        frames, found = self.frames(), []
+        for name, trainer in trainers.items():
+            _load(trainer, state)
+            when = f"{name}, after the timed steps"
+            if first:
+                found += self.compare(trainer, frames, when=when)
+            else:
+                found += self.output(trainer, when=when)
+        return found
 
+    @comparing()
+    def output(
+        self, trainer: Trainer, *, system: str = "", released: bool = False, when: str = ""
+    ) -> list[ResultCheck]:
+        """A check of the output on the last frame alone; all of `compare` where it does not pass.
+
+        Args:
+            trainer, system, released, when: as there. The oracle takes over its parameters.
+        """
+        self.load(trainer.state())
+        last = self.trainer.num_frames - 1
+        if last not in self._known:
+            self._known[last] = {OUTPUT: self.trainer.evaluate(last).cpu()}
+        own, exact = trainer.evaluate(last).cpu(), self._known[last][OUTPUT]
+        about = {"against": AGAINST, "system": system, "part": ", ".join((when, f"frame {last}"))}
+        check = close("outputs", own, exact, MIN_TOLERANCE, **about)
+        if not check.passed and released:
+            by_torch = self._by_torch(self.trainer.state())
+            plain = by_torch.evaluate(last).cpu()
+            by_torch.close()
+            most = max(MIN_TOLERANCE, PLAIN_SHARE * largest({"": plain}, {"": exact}))
+            check = close("outputs", own, exact, most, plain=plain, **about)
+        if check.passed:
+            return [check]
+        return self.compare(trainer, [last], system=system, released=released, when=when)
+
+    @comparing()
+    def first_steps(
+        self, losses: Sequence[float], *, system: str = "", released: bool = False
+    ) -> ResultCheck:
+        """A check of the losses of the first steps of training, `losses` as a trainer had them.
+
+        The oracle's own are kept between processes; where they do not confirm a trainer's, they
+        are made anew.
+        """
+        fresh = self._plain(torch.float64)
+        frames = range(min(STEPS, len(losses), fresh.num_frames))
+        found, before = list(losses[: len(frames)]), fresh.state()
+        about = {"against": AGAINST, "system": system, "part": f"first {len(frames)} steps"}
+        kept = _kept_file((self._task, "losses", _content_of(fresh, before, len(frames))))
+        known = _read(kept)
+        if known is not None and len(known) == len(frames):
+            wanted = list(known.values())
+            check = self._judged_losses(found, wanted, frames, before, released, about)
+            if check.passed:
+                fresh.close()
+                return check
+        wanted = [fresh.step(frame) for frame in frames]
+        fresh.close()
+        _write(kept, {str(frame): loss for frame, loss in zip(frames, wanted, strict=True)})
+        return self._judged_losses(found, wanted, frames, before, released, about)
+
+    @comparing()
     def train(self, trainer: Trainer, *, system: str = "", released: bool = False) -> ResultCheck:
         """A check of the losses of the first steps of training, from equal parameters."""
         count = min(STEPS, self.trainer.num_frames)
         return self._losses(trainer, range(count), system, released, f"{count} steps")
 
+    @comparing()
     def next_step(
         self, trainer: Trainer, frame: int, *, system: str = "", released: bool = False
     ) -> list[ResultCheck]:
@@ -182,11 +256,12 @@ class Oracle:
         )  # fmt: skip
         return [losses, updates]
 
+    @comparing()
     def allowed(self) -> dict[str, float]:
         """Tolerance of the output and of each gradient; kept between processes of a task."""
         if self._allowed is None:
             kept = _kept_file(self._task)
-            self._allowed = _read(kept)
+            self._allowed = _sane(_read(kept))
             if self._allowed is None:
                 fresh = self._plain(torch.float64)  # with the parameters that training begins with
                 found = self._rounding(fresh, fresh.num_frames - 1)
@@ -208,18 +283,37 @@ class Oracle:
         wanted = [self.trainer.step(frame) for frame in frames]
         self._known.clear()
         about = {"against": AGAINST, "system": system, "part": part}
-        allowed = self.allowed()[OUTPUT]  # a loss is a mean over what the output holds
-        check = close("losses", found, wanted, allowed, **about)
+        return self._judged_losses(found, wanted, frames, before, released, about)
+
+    def _judged_losses(
+        self,
+        found: Sequence[float],
+        wanted: Sequence[float],
+        frames: Sequence[int],
+        before: Mapping[str, Tensor],
+        released: bool,
+        about: Mapping[str, str],
+    ) -> ResultCheck:
+        """A check of losses of steps on `frames`, from the parameters `before`."""
+        check = close("losses", found, wanted, MIN_TOLERANCE, **about)
         if check.passed:
             return check
-        allowed = max(allowed, self._rounding_of_losses(frames, before))
         by_torch = self._by_torch(before)
         plain = [by_torch.step(frame) for frame in frames]
         by_torch.close()
         gap = close("losses", plain, wanted, 0.0, against="").gap
         most = math.inf if released else MAX_PLAIN_DEVIATION
-        allowed = max(allowed, min(most, PLAIN_SHARE * gap))
-        return close("losses", found, wanted, allowed, plain=plain, **about)
+        allowed = max(MIN_TOLERANCE, min(most, PLAIN_SHARE * gap))
+        check = close("losses", found, wanted, allowed, plain=plain, **about)
+        for ask in (
+            lambda: self.allowed()[OUTPUT],  # a loss is a mean over what the output holds
+            lambda: self._rounding_of_losses(frames, before),
+        ):
+            if check.passed:
+                break
+            allowed = max(allowed, ask())
+            check = close("losses", found, wanted, allowed, plain=plain, **about)
+        return check
 
     def _rounding(self, trainer: Trainer, frame: int) -> dict[str, float]:
         """Tolerances of the answers of a plain trainer with the parameters that it now has."""
@@ -279,26 +373,57 @@ def _load(trainer: Trainer, state: Mapping[str, Tensor]) -> None:
         parameter.copy_(state[name].to(parameter.device, parameter.dtype))
 
 
+def _content_of(trainer: Trainer, state: Mapping[str, Tensor], frames: int) -> str:
+    """Hash of the parameters and of the snapshots that the first `frames` frames are made of."""
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if value is not None:
+            found.update(memoryview(torch.as_tensor(value).detach().cpu().contiguous().numpy()))
+
+    for name in sorted(state):
+        found.update(name.encode())
+        add(state[name])
+    data, times = trainer.data, trainer.task.times(frames - 1)  # type: ignore[attr-defined]
+    for t in range(min(times.stop + 1, len(data))):
+        csr = data.topology[t]
+        for part in (csr.indptr, csr.indices, csr.values, data.features[t]):
+            add(part)
+        add(None if data.targets is None else data.targets[t])
+    return found.hexdigest()
+
+
 def _kept_file(task: object) -> Path:
-    """Where the tolerances of a task are kept, by the task and the code that made them."""
+    """Where numbers of a task are kept, by the task and the code that made them."""
     from dgbench.datasets.store import cache_root
 
-    found = hashlib.sha256(f"{task!r}\n{torch.__version__}".encode())
-    base = Path(__file__).parent
-    models = sorted((base.parents[1] / "models").rglob("*.py"))
-    for path in (*models, base / "conditioning.py", Path(__file__)):
-        found.update(path.read_bytes())
+    found = hashlib.sha256(f"{task!r}\n{torch.__version__}\n{_code()}".encode())
     return cache_root() / "tolerances" / f"{found.hexdigest()[:24]}.json"
+
+
+@cache
+def _code() -> str:
+    """Hash of the code of models, of the plain trainer and of what compares."""
+    base = Path(__file__).parent
+    own, found = (base.parents[1] / "models", base.parent / "reference", base), hashlib.sha256()
+    for path in sorted(path for folder in own for path in folder.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def _read(path: Path) -> dict[str, float] | None:
     try:
         found = json.loads(path.read_bytes())
-        kept = {str(name): float(value) for name, value in found.items()}
+        return {str(name): float(value) for name, value in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return None
-    sane = OUTPUT in kept and all(0 < value <= LOOSEST for value in kept.values())
-    return kept if sane else None
+
+
+def _sane(kept: dict[str, float] | None) -> dict[str, float] | None:
+    """Kept tolerances, or None where they are none."""
+    if kept is None or OUTPUT not in kept:
+        return None
+    return kept if all(0 < value <= LOOSEST for value in kept.values()) else None
 
 
 def _write(path: Path, allowed: Mapping[str, float]) -> None:

@@ -1,7 +1,6 @@
 """One process of a training race: open a system on a workload, train, and say how it went.
 
-Speed and correctness are separate cells: a timed process must not spend its time on a reference
-run, and one comparison holds for all rounds, since every process does the same arithmetic.
+The trainer that was timed is compared once the clock stands, in every process.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.launches import count_calls, profile_call, read_trace
 from dgbench.runtime.readback import AHEAD, Readback
 from dgbench.runtime.steady import measure_steady
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.oracle import Oracle
 from dgbench.systems.base.registry import get_system
@@ -127,7 +127,7 @@ def timed(
         measured.observe("phase_time", seconds, phase=phase)
     if context.instrumented and context.device == "cuda":
         observe_launches(measured, step)
-    measured.checks = checked_after(system, trainer, workload, context)
+    measured.checks = checked_after(system, trainer, workload, context, values)
     start = time.perf_counter()
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
@@ -176,6 +176,7 @@ def _put_off(close_s: float, steps_s: float) -> list[str]:
     ]
 
 
+@comparing()
 def checked(
     system_name: str,
     workload: Workload,
@@ -222,22 +223,34 @@ def oracle_of(
     return Oracle(lambda dtype: open_trainer(plain(dtype), task, quiet, None), task)
 
 
+@comparing()
 def checked_after(
-    system: System, trainer: Trainer, workload: Workload, context: RunContext
+    system: System,
+    trainer: Trainer,
+    workload: Workload,
+    context: RunContext,
+    losses: Sequence[float] = (),
 ) -> list[ResultCheck]:
     """Checks of a trainer as its timed steps have left it: caches, buffers and parameters.
 
-    Only the first process of a cell does it; the others do the same arithmetic.
+    The first process of a cell compares outputs and gradients of drawn frames and the last, and one
+    more step; later ones, which do the same arithmetic, the output on the last frame. Both compare
+    `losses`, those of the trainer's first steps.
     """
-    if context.instrumented or context.round > 1:
+    if context.instrumented:
         return []
     touched.end_measurement()
     oracle = oracle_of(workload, context)
-    oracle.load(trainer.state())
-    frames = oracle.frames()
     about = {"system": system.name, "released": system.kind == "baseline"}
-    checks = oracle.compare(trainer, frames, when="after the timed steps", **about)
-    checks += oracle.next_step(trainer, frames[0], **about)
+    when = "after the timed steps"
+    checks = [oracle.first_steps(losses, **about)] if losses else []
+    if context.round > 1:
+        checks += oracle.output(trainer, when=when, **about)
+    else:
+        oracle.load(trainer.state())
+        frames = oracle.frames()
+        checks += oracle.compare(trainer, frames, when=when, **about)
+        checks += oracle.next_step(trainer, frames[0], **about)
     oracle.close()
     return checks
 

@@ -53,6 +53,8 @@ class SequenceWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         snapshots: how many the model runs over, the last ones; one more is the target. None: all.
         feature_dim, hidden_dim: floats of a vertex-step in and inside.
         heads: of DySAT.
+        causal: DySAT's steps see no later ones, as in the original; False: all of their sequence,
+            as the paper says that a vertex needs its counterparts of all snapshots.
         task: `active` (has the vertex an edge in the next snapshot?) or `link` (edges of the next
             snapshot against random pairs).
         theta: share of a snapshot's edges that `link` takes as positives.
@@ -72,6 +74,7 @@ class SequenceWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     feature_dim: int = 2
     hidden_dim: int = 32
     heads: int = 1
+    causal: bool = False
     task: Literal["active", "link"] = "active"
     theta: float = 0.1
     held_out: float = 0.2
@@ -186,6 +189,7 @@ def sequence_model(workload: SequenceWorkload) -> SequenceModel:
         task="class" if workload.task == "active" else "link",
         classes=2,
         heads=workload.heads,
+        causal=workload.causal,
         seed=workload.seed,
     )
 

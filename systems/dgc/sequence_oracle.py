@@ -17,6 +17,7 @@ from msgspec import structs
 from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, at_most, close, deviations
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
@@ -84,6 +85,7 @@ def send_every_row(trainer: SequenceTrainer) -> None:
         threshold.share = None
 
 
+@comparing()
 def close_to_exact(
     of: str,
     found: Mapping[str, Tensor],
@@ -119,6 +121,7 @@ class SequenceOracle:
         losses: of the first `steps` optimiser steps, before each.
     """
 
+    @comparing()
     def __init__(
         self,
         task: SequenceWorkload,
@@ -141,6 +144,7 @@ class SequenceOracle:
         self._rounding: list[tuple[str, Mapping[str, Tensor], dict[str, float], Any]] = []
         self._rounding_of_losses: tuple[float, Tensor] | None = None
 
+    @comparing()
     def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
         """Relative deviation at the start: of an output, or of all gradients as one vector."""
         wanted = self.start.gradients
@@ -148,16 +152,19 @@ class SequenceOracle:
         found = {"output": output, "gradients": flat[0]}
         return max(deviations(found, {"output": self.start.output, "gradients": flat[1]}).values())
 
+    @comparing()
     def answers(self, state: Mapping[str, Tensor]) -> SequenceAnswers:
         """Answers at other parameters."""
         load_state(self.plain, state)
         return answers_of(self.plain)
 
+    @comparing()
     def output(self, state: Mapping[str, Tensor]) -> Tensor:
         """Outputs at other parameters, [V, D]."""
         load_state(self.plain, state)
         return self.plain.evaluate()
 
+    @comparing()
     def check_start(
         self, output: Tensor, gradients: Mapping[str, Tensor], losses: Sequence[float], name: str
     ) -> list[ResultCheck]:
@@ -173,6 +180,7 @@ class SequenceOracle:
         checks = self._compared(found, self.start, self.first, name, "before training")
         return [*checks[:2], self.check_losses(losses[:count], name)]
 
+    @comparing()
     def checks_at(
         self, state: Mapping[str, Tensor]
     ) -> Callable[[SequenceAnswers, str], list[ResultCheck]]:
@@ -180,6 +188,7 @@ class SequenceOracle:
         wanted = self.answers(state)
         return lambda found, name: self._compared(found, wanted, state, name, "after training")
 
+    @comparing()
     def check_used(
         self, trainers: Mapping[str, SequenceTrainer], *, stale: Collection[str] = ()
     ) -> list[ResultCheck]:
@@ -210,6 +219,7 @@ class SequenceOracle:
             trainer.close()
         return checks
 
+    @comparing()
     def _compared(
         self,
         found: SequenceAnswers,
@@ -257,6 +267,7 @@ class SequenceOracle:
     def _part(self, when: str) -> str:
         return f"{self._label}, {when}" if self._label else when
 
+    @comparing()
     def check_losses(self, losses: Sequence[float], name: str) -> ResultCheck:
         """A check of the losses of the first steps."""
         wanted = torch.tensor(self.losses[: len(losses)], dtype=torch.float64)

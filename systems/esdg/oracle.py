@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, summarised
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.timeline import (
     PlainTimeline,
@@ -78,6 +79,8 @@ class TimelineResult:
         trainer: TimelineTrainer,
         request: ResultRequest,
         state: Mapping[str, Tensor] | None = None,
+        *,
+        gradients: bool = True,
     ) -> TimelineResult:
         """Ask a trainer, new or trained, and leave its parameters as they are; of ranks, ask all.
 
@@ -85,6 +88,7 @@ class TimelineResult:
             trainer: any.
             request: steps, and the parameters to load.
             state: parameters where the request names none.
+            gradients: whether to ask for these and the loss, too.
         """
         own = trainer.state()
         asked = request.parameters or state
@@ -92,7 +96,8 @@ class TimelineResult:
             load_parameters(trainer, asked)
         outputs = trainer.outputs()
         kept = {t: outputs[t].detach().cpu().clone() for t in request.steps}
-        found = cls(trainer.state(), kept, trainer.gradients(), trainer.last_loss)
+        slopes = trainer.gradients() if gradients else {}
+        found = cls(trainer.state(), kept, slopes, trainer.last_loss)
         load_parameters(trainer, own)
         return found
 
@@ -116,6 +121,7 @@ class TimelineOracle:
             dead from the start tell nothing), other parameters come with it.
     """
 
+    @comparing()
     def __init__(
         self,
         workload: TimelineWorkload,
@@ -169,6 +175,7 @@ class TimelineOracle:
         self._known.append(TimelineResult(own, kept, gradients, float(loss.detach())))
         return self._known[-1]
 
+    @comparing()
     def checks(
         self, results: Mapping[str, TimelineResult], when: str, *, exact: bool = False
     ) -> list[ResultCheck]:
@@ -192,6 +199,7 @@ class TimelineOracle:
                 found.append(self._check(of, part, mine, reference, answer, state, exact))
         return found
 
+    @comparing()
     def loss_checks(
         self, losses: Mapping[str, Sequence[float]], *, exact: bool = False
     ) -> list[ResultCheck]:
@@ -209,11 +217,13 @@ class TimelineOracle:
             )
         return found
 
+    @comparing()
     def first_results(self, trainers: Mapping[str, TimelineTrainer]) -> dict[str, TimelineResult]:
         """Results of one trainer that is drawn, before it is trained: all are asked later."""
         name = _LUCK.choice(list(trainers))
         return {name: TimelineResult.of(trainers[name], self.request)}
 
+    @comparing()
     def checks_of(
         self, trainers: Mapping[str, TimelineTrainer], before: Mapping[str, TimelineResult]
     ) -> list[ResultCheck]:
@@ -231,6 +241,7 @@ class TimelineOracle:
         after = {n: TimelineResult.of(t, self.request, state) for n, t in trainers.items()}
         return self.trained_checks(before, after, losses)
 
+    @comparing()
     def trained_checks(
         self,
         before: Mapping[str, TimelineResult],
@@ -289,6 +300,42 @@ class TimelineOracle:
         if state is not None:
             load_parameters(plain, state)
         return plain
+
+
+@comparing()
+def later_checks(
+    workload: TimelineWorkload,
+    data: SnapshotSequence,
+    trainers: Mapping[str, TimelineTrainer],
+    device: str = "cpu",
+) -> list[ResultCheck]:
+    """Compare outputs of the last step of trained trainers, in processes after a cell's first.
+
+    All are asked with the parameters of one that is drawn. Where an output is not within
+    `MIN_TOLERANCE`, or all zero (it tells nothing), that trainer is compared as in the first
+    process.
+    """
+    state = trainers[_LUCK.choice(list(trainers))].state()
+    plain = PlainTimeline(workload, data, device=device, dtype=torch.float64)
+    load_parameters(plain, state)
+    last = plain.held[-1]
+    with torch.no_grad():
+        wanted = plain.forward()[last].cpu()
+    found: list[ResultCheck] = []
+    oracle: TimelineOracle | None = None
+    for name, trainer in trainers.items():
+        own = TimelineResult.of(trainer, ResultRequest((last,)), state, gradients=False)
+        part = f"{name}, after training, step {last}"
+        check = close(
+            "outputs", own.outputs[last], wanted, MIN_TOLERANCE, against=AGAINST, part=part
+        )
+        if check.passed and wanted.any():
+            found.append(check)
+            continue
+        oracle = oracle or TimelineOracle(workload, data, device=device)
+        asked = TimelineResult.of(trainer, oracle.request, state)
+        found += oracle.checks({name: asked}, "after training")
+    return summarised(found)
 
 
 class PlainShare(PlainTimeline):

@@ -20,6 +20,7 @@ import torch
 from dgbench.lab.metrics import metric
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.tgcn.settings import BY_NAME, PRESETS, workload
 
@@ -172,22 +173,26 @@ def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[s
     return seconds
 
 
-def checks_of(runners: Mapping[str, Runner]) -> list[ResultCheck]:
+@comparing()
+def checks_of(runners: Mapping[str, Runner], *, later: bool = False) -> list[ResultCheck]:
     """Checks of contenders as they are after their turns: outputs, gradients, losses, samples.
 
     The first one is asked for drawn events and the last ones, others for either.
+
+    Args:
+        later: in a process after a cell's first: all are asked for either, and for no samples.
     """
     from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.tgcn.recounts import check_sample
     from dgbench.systems.tgcn.trainer import TgcnTrainer
 
-    found, first = [], next(iter(runners))
+    found, first = [], "" if later else next(iter(runners))
     for name, runner in runners.items():
         trainer = runner.trainer
         found += check_now(
             trainer, f"{name} after its turns", system=_system(name), drawn=name == first
         )
-        if isinstance(trainer, TgcnTrainer):
+        if isinstance(trainer, TgcnTrainer) and not later:
             found += check_sample(trainer, name)
     return found
 
@@ -197,6 +202,7 @@ def _system(name: str) -> str:
     return next((one for one in (DYGNN, JODIE) if name.startswith(one)), "")
 
 
+@comparing()
 def start_checks(
     task: InteractionWorkload,
     data: InteractionData,
@@ -260,8 +266,9 @@ def compare_first(
     data: InteractionData,
     runners: Mapping[str, Runner],
 ) -> None:
-    """Add the checks of contenders, in the first process of a cell; the others need none."""
+    """Add the checks of contenders; in the first process of a cell also from the start."""
     if context.round != 1:
+        found.checks += checks_of(runners, later=True)
         return
     names = [one for one in (TGCN, DYGNN, JODIE) if any(n.split(",")[0] == one for n in runners)]
     started = start_checks(task, data, context.device, names or (TGCN,))

@@ -99,7 +99,7 @@ def test_quoted_ends_of_lines_are_read_in_a_file_of_many_blocks(tmp_path):
 )
 def test_any_white_space_means_what_a_comma_means(tmp_path_factory, rows, blanks):
     folder = tmp_path_factory.mktemp("white")
-    text = ""
+    text, rows = "", [*rows, (0, 1, 10)]  # a file with one time is refused
     for number, row in enumerate(rows):
         gap = [blanks[(number + k) % len(blanks)] for k in range(2)]
         lead = blanks[number % len(blanks)] if number % 3 else ""
@@ -216,6 +216,7 @@ def test_vertices_have_labels(tmp_path, named):
         ("src,dst,t,weight\n1,2,3,1\n1,2,3,1e99\n", "line 3: a weight is not a finite number"),
         ("src,dst,t,label\n1,2,3,1\n1,2,3,yes\n", "line 3: the column `label`: .*'yes'"),
         ("src,dst,t\n1,2,2020-01-01\n1,2,2020-13-01\n", "line 3: a date is not written"),
+        ("src,dst,t\n1,2,5\n2,3,5\n", r"its events \(2\) all have the time 5; .* two times"),
         (
             "src,dst,t\n1,2,2020-01-01 10:00:00\n1,2,later\n",
             "line 3: a time is not written as in ISO 8601",
@@ -260,7 +261,7 @@ def test_columns_that_nobody_can_tell_apart_are_asked_for(tmp_path):
     ("columns", "words"),
     [
         ({"src": [1], "dst": [2]}, "`t` is not plain"),
-        ({"src": [1.5], "dst": [2.5], "t": [0]}, None),
+        ({"src": [1.5, 1], "dst": [2.5, 2], "t": [0, 1]}, None),
         ({"src": [1, None], "dst": [2, 3], "t": [0, 1]}, "row 1: the column `src` is empty"),
         ({"src": [1, -1], "dst": [2, 3], "t": [0, 1]}, "row 1: src = -1"),
         ({"src": [1], "dst": [2], "t": [float("nan")]}, "row 0: t is nan"),

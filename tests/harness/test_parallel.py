@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -57,8 +56,6 @@ def test_a_signal_does_not_wait_for_the_work(number):
         [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout.readline().startswith("asleep")  # two print at once
-    begin = time.monotonic()
     process.send_signal(number)
-    process.wait(timeout=50)
-    assert time.monotonic() - begin < 10
+    process.wait(timeout=50)  # the work takes 60 s
     assert process.returncode == (143 if number == signal.SIGTERM else -number)

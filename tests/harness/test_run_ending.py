@@ -148,7 +148,7 @@ def _stop(process, number):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number):
     _, env = place
-    env["TINY_CELLS"] = "count sleep"
+    env["TINY_CELLS"] = "count sleep clean"  # 600 s, and one that would follow
     process = _start(env, "run", "tiny/work", "--preset", "smoke")
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
@@ -160,7 +160,7 @@ def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number)
     out, err = process.communicate()
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
-    assert "Stopped: 1 of 2 cells kept." in out
+    assert "Stopped: 1 of 3 cells kept." in out
     (folder,) = tmp_path.glob("runs/*/run.json")
     store = Store.open(folder.parent)
     assert [row.params["how"] for row in store.rows() if row.paper == "tiny"] == ["count"]
@@ -176,6 +176,8 @@ def test_a_signal_ends_a_run_whose_fork_server_still_loads(place, tmp_path):
         time.sleep(0.01)
     _stop(process, signal.SIGTERM)
     assert process.returncode == 143
+    files = tmp_path.glob("runs/*/rows.jsonl")
+    assert not any('"paper":"tiny"' in file.read_text() for file in files)
 
 
 def test_a_signal_ends_a_list_that_waits_for_a_plugin(place, tmp_path):

@@ -12,7 +12,14 @@ import pytest
 from dgbench.harness.claims import evaluate
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
-from dgbench.harness.store.standing import UNCOMPARED, judged, subject, wrong_results
+from dgbench.harness.store.standing import (
+    EARLIER,
+    EXCUSED,
+    UNCOMPARED,
+    judged,
+    subject,
+    wrong_results,
+)
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
@@ -55,6 +62,8 @@ LOOSE = msgspec.structs.replace(RIGHT, tolerance=0.9, gap=0.5)
 def test_a_check_that_fails_or_says_nothing_is_none(check) -> None:
     assert not check.passed
     assert statuses(row("a", checks=[RIGHT, check])) == [VOID]
+
+
 UNMEASURED = ("not run here", "by definition")
 
 
@@ -94,16 +103,16 @@ def test_a_store_hands_out_judged_rows_and_keeps_them_as_written(tmp_path) -> No
     assert Store.open(store.path).written() == store.written()
 
 
-def test_rows_of_schema_1_have_checks_where_a_deviation_is_rounding() -> None:
+def test_rows_of_schema_1_decide_nothing_and_say_why() -> None:
     def old(**fields):
         plain = msgspec.to_builtins(row("a")) | {"schema": 1} | fields
-        del plain["checks"]
-        return decode(msgspec.json.encode(plain)).checks
+        (found,) = judged([decode(msgspec.json.encode(plain))])
+        return found.status, found.reason
 
-    assert [c.of for c in old(deviation={"output": 1e-7, "parameters": 1e-8})] == ["outputs"]
-    assert old(deviation={"output": 1e-3}) == old(deviation={}) == []
-    assert old(deviation={"loss": 1e-9}, notes=["rounding: torch is off"]) == []
-    assert old(deviation={"loss": 1e-9}, status="check") == []
+    assert old(deviation={"output": 1e-7}) == (VOID, EARLIER)
+    assert old(deviation={"loss": 1e-9}, notes=["rounding: torch is off"]) == (VOID, EXCUSED)
+    assert old() == (VOID, UNCOMPARED)
+    assert old(deviation={"loss": 1e-9}, status="check")[0] == "check"
     assert b"checks" not in encode(row("b"))
 
 

@@ -12,13 +12,14 @@ import pytest
 from dgbench.harness.claims import evaluate
 from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.plan import Plan
-from dgbench.harness.store import Store
+from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.estimate import TimeEstimate
 from dgbench.harness.terminal.left_out import failed_text, failure, skipped_text
 from dgbench.harness.terminal.planning import plan_head
 from dgbench.harness.terminal.progress import ProgressListener, describe
 from dgbench.harness.terminal.text import encodable, fitted, listing, table
 from dgbench.harness.terminal.verdicts import (
+    check_shares,
     clock,
     contradictions,
     ending,
@@ -286,3 +287,13 @@ def test_progress_that_nobody_reads_does_not_end_the_run(live):
     shown = ProgressListener(Closed(), live=live)
     shown.on_note("the fork server died")
     shown.on_end()
+
+
+def test_the_share_of_checks_is_that_of_processes_and_counts_no_row_of_the_machine() -> None:
+    def row(paper, seconds, check_s=None):
+        probes = {} if check_s is None else {"check_s": check_s}
+        return Row(id="r", paper=paper, experiment="e", seconds=seconds, probes=probes)
+
+    rows = [row("-", 50.0, 9.0), row("toy", 6.0, 3.0), row("toy", 4.0), row("other", 10.0, 1.0)]
+    assert check_shares(rows) == {"": 0.2, "toy": 0.3, "other": 0.1}
+    assert check_shares([row("toy", 4.0)]) == {}

@@ -224,3 +224,27 @@ def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):
     assert held["dataset"] == carried.name
     assert held["kind"] in ("real", "subset")
     assert held["bundled"]
+
+
+def test_time_of_comparing_is_counted_once_where_comparisons_are_nested(monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(touched.time, "perf_counter", lambda: now[0])
+    touched.clear()
+
+    @touched.comparing()
+    def inner() -> None:
+        now[0] += 2.0
+
+    @touched.comparing()
+    def outer() -> None:
+        now[0] += 1.0
+        inner()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        outer()
+    now[0] += 10.0
+    inner()
+    assert touched.record()["check_s"] == 5.0
+    touched.clear()
+    assert "check_s" not in touched.record()

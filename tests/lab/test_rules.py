@@ -72,12 +72,6 @@ PRINTS = {
 CLOCKS = ("perf_counter", "perf_counter_ns", "process_time", "elapsed_time", "timeit")
 MEASURING = {
     "benchmarks/operators/work.py": "limits of the machine beside pytest-benchmark",
-    "benchmarks/race_overhead.py": "the harness itself: what watching a process costs",
-    "scripts/gpu_billion.py": "TO GO: becomes an experiment",
-    "scripts/gpu_gnnflow.py": "TO GO: becomes an experiment",
-    "scripts/gpu_measure.py": "TO GO: becomes an experiment",
-    "scripts/gpu_profile.py": "TO GO: becomes an experiment",
-    "scripts/gpu_timing.py": "TO GO: becomes an experiment",
 }
 """Modules outside the experiments that read a clock to measure; deadlines are none."""
 BY_HAND = {

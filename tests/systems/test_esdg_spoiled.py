@@ -37,6 +37,7 @@ from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.system import EsdgTrainer
 
 CONTEXT = RunContext("cpu", "smoke", 1, budget_s=0.01)
+AGAIN = RunContext("cpu", "smoke", 1, budget_s=0.01, round=2)
 KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" / "esdg"
 NODES, STEPS = 48, 8
 
@@ -53,11 +54,11 @@ def served(monkeypatch):
     return data
 
 
-def ran(name: str, **params: Any) -> Measurement:
+def ran(name: str, context: RunContext = CONTEXT, **params: Any) -> Measurement:
     """Measurement of the first smoke cell with these params."""
     (experiment,) = (e for e in EXPERIMENTS if e.name == name)
     cells = [c for c in experiment.cells("smoke", "cpu") if params.items() <= c.params.items()]
-    return experiment.run(cells[0], CONTEXT)
+    return experiment.run(cells[0], context)
 
 
 def failed(found: Measurement) -> set[str]:
@@ -140,6 +141,21 @@ def spoil(monkeypatch, trainer: type, how: Any, *, only: str = "") -> str:
 def test_spoiled_trainers_of_one_process_fail(monkeypatch, how):
     kind = spoil(monkeypatch, EsdgTrainer, how)
     assert kind in failed(ran("fig4", part="timed", model="tm_gcn"))
+
+
+@pytest.mark.parametrize("how", OUTPUTS)
+def test_trainers_that_are_spoiled_in_a_later_process_fail(monkeypatch, how):
+    spoil(monkeypatch, EsdgTrainer, how)
+    assert "outputs" in failed(ran("fig4", AGAIN, part="timed", model="tm_gcn"))
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("ablation", {"kind": "precompute"}), ("memory", {"part": "sweep"})]
+)
+def test_later_processes_of_other_experiments_compare_too(monkeypatch, name, params):
+    assert not failed(ran(name, AGAIN, **params))
+    spoil(monkeypatch, EsdgTrainer, scaled_outputs)
+    assert "outputs" in failed(ran(name, AGAIN, **params))
 
 
 @pytest.mark.parametrize("name", ["ablation", "memory"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
@@ -111,10 +113,79 @@ def test_state_that_went_stale_while_training_is_found(monkeypatch) -> None:
     assert failed(race.timed("pipad", tiny_workload(), context())) == {"outputs"}
 
 
-def test_only_the_first_process_of_a_cell_compares() -> None:
+def test_every_later_process_of_a_cell_compares_its_first_steps_and_its_last_output() -> None:
     again = context()
     again.round = 2
-    assert race.timed("reference", tiny_workload(), again).checks == []
+    found = race.timed("pipad", tiny_workload(), again)
+    assert [check.of for check in found.checks] == ["losses", "outputs"]
+    assert not failed(found)
+
+
+@pytest.mark.parametrize("spoil", ["outputs", "outputs from frame 2 on"])
+def test_a_system_that_is_spoiled_in_a_later_process_fails(monkeypatch, spoil) -> None:
+    race.timed("pipad", tiny_workload(), context())  # the oracle's own losses are kept from here
+    again = context()
+    again.round = 2
+    method, change, of = SPOILS[spoil]
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    right = getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda self, i: change(self, i, right(self, i)))
+    found = race.timed("pipad", tiny_workload(), again)
+    assert of in failed(found)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_updates_that_are_off_show_in_the_losses_of_the_first_steps(monkeypatch, number) -> None:
+    again = context()
+    again.round = number
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    enqueue = kind.enqueue
+
+    @torch.no_grad()
+    def shift(self):
+        for parameter in self.model.parameters():
+            parameter.mul_(1.01)
+
+    def enqueue_wrong(self, frame):
+        loss = enqueue(self, frame)
+        shift(self)
+        return loss
+
+    monkeypatch.setattr(kind, "enqueue", enqueue_wrong)
+    assert "losses" in failed(race.timed("pipad", tiny_workload(), again))
+
+
+def test_kept_losses_that_are_wrong_are_made_anew(tmp_path) -> None:
+    race.timed("reference", tiny_workload(), context())
+    kept = [f for f in (tmp_path / "tolerances").iterdir() if "output" not in f.read_text()]
+    assert len(kept) == 1
+    right = kept[0].read_text()
+    kept[0].write_text(json.dumps({name: 3 * x for name, x in json.loads(right).items()}))
+    assert not failed(race.timed("reference", tiny_workload(), context()))
+    assert kept[0].read_text() == right
+
+
+def test_kept_losses_are_those_of_the_data(monkeypatch) -> None:
+    race.timed("reference", tiny_workload(), context())
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9, seed=7))
+    assert not failed(race.timed("reference", tiny_workload(), context()))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_settings_that_train_in_turns_the_wrong_one_is_named(first) -> None:
+    oracle = race.oracle_of(tiny_workload(), context())
+    trainers = {
+        name: get_system("pipad").open(tiny_workload(), device="cpu") for name in ("on", "off")
+    }
+    for trainer in trainers.values():
+        trainer.prepare()
+        trainer.train_epoch()
+    assert all(check.passed for check in oracle.settings(trainers, first=first))
+    right = trainers["off"].evaluate
+    trainers["off"].evaluate = lambda frame: 1.001 * right(frame)
+    wrong = [check for check in oracle.settings(trainers, first=first) if not check.passed]
+    assert {check.of for check in wrong} == {"outputs"}
+    assert all(check.part.startswith("off, ") for check in wrong)
 
 
 def test_frames_are_drawn_and_hold_the_last() -> None:

@@ -37,17 +37,18 @@ def tiny(monkeypatch):
     monkeypatch.setattr(races, "CHECKED", 24)
 
 
-def checks_of(experiment: str, **params) -> list[ResultCheck]:
-    """Checks of a smoke cell with these parameters, run in this process."""
+def checks_of(experiment: str, number: int = 1, **params) -> list[ResultCheck]:
+    """Checks of a smoke cell with these parameters, run in this process as its round `number`."""
     one = BY_NAME[experiment]
     cell = msgspec.structs.replace(one.cells("smoke", "cpu")[0], params=params)
     context = RunContext("cpu", "smoke", 1, meter=Meter(timing=False), budget_s=0.02)
+    context.round = number
     return one.run(cell, context).checks
 
 
-def failed(experiment: str, **params) -> set[str]:
+def failed(experiment: str, number: int = 1, **params) -> set[str]:
     """Subjects of a smoke cell's failed checks."""
-    checks = checks_of(experiment, **params)
+    checks = checks_of(experiment, number, **params)
     assert checks
     return {check.of for check in checks if not check.passed}
 
@@ -115,6 +116,14 @@ SPOILED = {
 @pytest.mark.parametrize("system", TRAINERS)
 def test_right_results_pass(system):
     assert not failed("table3", dataset="lastfm", system=system)
+
+
+@pytest.mark.parametrize("spoil", [scores_half_more, losses_off, no_gradients])
+def test_contenders_that_are_spoiled_in_a_later_process_fail(monkeypatch, spoil):
+    params = {"dataset": "lastfm", "what": "race"}
+    assert not failed("fig6", 2, **params)
+    spoil_steps(monkeypatch, TgcnTrainer, spoil)
+    assert SPOILED[spoil] in failed("fig6", 2, **params)
 
 
 CASES = [

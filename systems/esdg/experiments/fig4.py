@@ -45,7 +45,7 @@ from dgbench.systems.esdg.experiments.settings import (
     snapshots,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, later_checks
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 
 if TYPE_CHECKING:
@@ -345,7 +345,10 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
                 everything=found.sent[name],
             )
             timed.notes += [note for note in trainer.notes if note not in timed.notes]
-        timed.checks = oracle.checks_of(trainers, before) if oracle is not None else []
+        if oracle is not None:
+            timed.checks = oracle.checks_of(trainers, before)
+        else:
+            timed.checks = later_checks(task, data, trainers, context.device)
     timed.checks.append(_traffic_check(data, timed))
     for name in trainers:
         timed.observe("epoch_time", median(found.seconds[name]), setting=name)

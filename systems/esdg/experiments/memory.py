@@ -40,7 +40,12 @@ from dgbench.systems.esdg.experiments.settings import (
     SnapshotGraph,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
+from dgbench.systems.esdg.oracle import (
+    TimelineOracle,
+    TimelineResult,
+    largest_gap,
+    later_checks,
+)
 from dgbench.systems.esdg.plan import StepCost, border_bytes, device_cost, paper_cost
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -247,6 +252,8 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             _observe_traffic(found, {"brought": brought, "bytes": sent[name]}, **ways[name])
         if oracle is not None:
             checks += oracle.checks_of(opened, before)
+        else:
+            checks += later_checks(task, data, opened, context.device)
         for name, trainer in opened.items():
             count = len(trainer.blocks)
             traffic = epoch_traffic(data, task.model, task.window, trainer.on, count)

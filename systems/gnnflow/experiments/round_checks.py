@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.threads import one_thread
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.trainer_checks import (
@@ -39,6 +40,7 @@ class _ScoredTrainer(StreamTrainer):
 class RoundReplay:
     """A stream as it stands before a round, to be played again on the plain path."""
 
+    @comparing()
     def __init__(self, task: StreamWorkload, data: StreamData, stream: Continuous) -> None:
         trainer = stream.trainer
         plain = _ScoredTrainer(task, data, NearbyStream(task, data), device=str(trainer.device))
@@ -52,6 +54,7 @@ class RoundReplay:
         self._stream.played, self._stream._pending = stream.played, stream._pending
         self._stream._memory = stream._memory
 
+    @comparing()
     def checks(self, name: str, outcome: RoundResult) -> list[ResultCheck]:
         """Losses of the epochs of a round, and the average precision before it.
 
@@ -83,6 +86,7 @@ def plain_average_precision(positive: Tensor, negative: Tensor) -> float:
     return float((above / (above + wrong)).mean()) if positive.numel() else 0.0
 
 
+@comparing()
 def stream_checks(
     task: StreamWorkload,
     data: StreamData,

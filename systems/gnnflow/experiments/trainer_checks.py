@@ -26,6 +26,7 @@ from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.models.ctdg import MemoryRows
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.runtime.threads import one_thread
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import UNIT
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
@@ -125,6 +126,7 @@ class StreamOracle:
         frames: events compared by number of their frame.
     """
 
+    @comparing()
     def __init__(
         self,
         task: StreamWorkload,
@@ -147,6 +149,7 @@ class StreamOracle:
             self.trainer.restore_memory(MemoryState(memory, HeldWrites()))
         self.trainer._optimiser = None
 
+    @comparing()
     def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
         """Outputs, gradients and losses of a trainer as it stands, then of a step of training.
 
@@ -174,6 +177,7 @@ class StreamOracle:
             close("parameters", *states, ROUNDING, **how),
         ]
 
+    @comparing()
     def compare(self, name: str, frame: int, answer: BatchAnswer) -> list[ResultCheck]:
         """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
         with self.trainer.frames_replaced(self.frames), float32_phases():
@@ -245,6 +249,7 @@ def _flat(state: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([part.double().flatten() for part in state.values()])
 
 
+@comparing()
 def trainer_checks(
     trainers: Mapping[str, StreamTrainer], task: StreamWorkload, data: StreamData
 ) -> list[ResultCheck]:
@@ -254,6 +259,7 @@ def trainer_checks(
     return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
 
 
+@comparing()
 def _plain_run(
     task: StreamWorkload, data: StreamData, inserted: int, *, nudged: bool = False
 ) -> StreamTrainer:

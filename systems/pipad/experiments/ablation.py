@@ -246,7 +246,6 @@ class Ablation(Grid):
         chosen = settings(str(params["link"]), str(params["kind"]))
         oracle = oracle_of(task, context)
         opened: dict[str, Trainer] = {}
-        gaps, checks = {}, []
         try:
             for name, switches in chosen.items():
                 own = RunContext(context.device, context.preset, context.threads)
@@ -254,20 +253,16 @@ class Ablation(Grid):
                 trainer = open_trainer(get_system("pipad"), task, own, switches)
                 opened[name] = trainer
                 trainer.prepare()
-                checks += oracle.ask(name, trainer)
-                gaps[name] = checks[-2].gap
             budget_s = context.budget_s * BUDGETS[context.preset]
             found, sent = take_turns(opened, TURNS[context.preset], budget_s)
-            if context.round == 1:
-                for name, trainer in opened.items():
-                    checks += oracle.ask(name, trainer, "after the timed steps")
+            checks = oracle.settings(opened, first=context.round == 1)
             notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
         finally:
             for trainer in opened.values():
                 trainer.close()
         main = ON if ON in found else OFF
         measured = Measurement(
-            deviation={"output": max(gaps.values())},
+            deviation={"output": max(check.gap for check in checks if check.of == "outputs")},
             checks=checks,
             data=describe(oracle.trainer.data),
             notes=notes,

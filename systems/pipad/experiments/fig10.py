@@ -10,7 +10,7 @@ from dgbench.lab.charts import speedups as speedups_of
 from dgbench.lab.grid import TrainingRace
 from dgbench.lab.verbs import Race
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
-from dgbench.systems.base.race import checked, timed
+from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
@@ -20,7 +20,7 @@ from dgbench.systems.pipad.experiments.settings import (
     MODELS,
     workload,
 )
-from dgbench.systems.pipad.ladders import BARE, PAPERS, REUSED, STAGE_TITLES, STAGES, stage
+from dgbench.systems.pipad.ladders import BARE, PAPERS, STAGE_TITLES, STAGES, stage
 
 METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
 COMPILED = "compiled"
@@ -187,18 +187,14 @@ class Fig10(TrainingRace):
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        """Of the stages only the one that claims judge has a cell that compares; every timed
-        cell's first process compares too. On a CPU in quick the largest graph has one model."""
+        """All of the race; on a CPU in quick the largest graph has one model."""
         few = preset == "quick" and device == "cpu"
         return [
             cell
             for cell in super().cells(preset, device)
-            if not (cell.params.get("check") and cell.params["system"] in (BARE, REUSED))
-            and not (
-                few
-                and cell.params["dataset"] == self.watched["dataset"]
-                and cell.params["model"] != self.watched["model"]
-            )
+            if not few
+            or cell.params["dataset"] != self.watched["dataset"]
+            or cell.params["model"] == self.watched["model"]
         ]
 
     def contenders(self, preset: Preset, device: str) -> tuple[str, ...]:
@@ -208,16 +204,14 @@ class Fig10(TrainingRace):
         raced = (*methods[:-1], *STAGES, methods[-1])
         return (*raced, COMPILED) if compiles else raced
 
-    def limit_s(self, system: str, preset: Preset, *, check: bool) -> float:
-        return COMPILE_S if system == COMPILED else super().limit_s(system, preset, check=check)
+    def limit_s(self, system: str, preset: Preset) -> float:
+        return COMPILE_S if system == COMPILED else super().limit_s(system, preset)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, system = BY_NAME[str(cell.params["dataset"])], str(cell.params["system"])
         task = workload(graph, str(cell.params["model"]), context.preset)
         switches = stage(system) if system in STAGES else None
         name = "pipad" if system in STAGES else system
-        if cell.params.get("check"):
-            return checked(name, task, context, switches=switches)
         measured = timed(name, task, context, epochs=EPOCHS, switches=switches)
         if name == "pipad":  # a counter of its meter that never moved is 0, and says so
             counted = {one.metric for one in measured.observations}

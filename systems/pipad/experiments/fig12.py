@@ -295,13 +295,10 @@ def _train(task: Workload, context: RunContext) -> Measurement:
             own.meter = Meter(device=context.device)
             opened[name] = open_trainer(get_system("pipad"), task, own, switches)
             opened[name].prepare()
-        checks = [check for name, t in opened.items() for check in oracle.ask(name, t)]
-        worst = max(check.gap for check in checks if check.of == "outputs")
         budget_s = context.budget_s * BUDGETS
         found, sent = take_turns(opened, TURNS[context.preset], budget_s)
-        if context.round == 1:
-            for name, trainer in opened.items():
-                checks += oracle.ask(name, trainer, "after the timed steps")
+        checks = oracle.settings(opened, first=context.round == 1)
+        worst = max(check.gap for check in checks if check.of == "outputs")
     finally:
         for trainer in opened.values():
             trainer.close()

@@ -136,11 +136,7 @@ class Tuning(Grid):
             found, losses = _turns(opened, context.budget_s * BUDGETS)
             tuned = opened[TUNED]
             oracle = oracle_of(task, context)
-            checks = [
-                check
-                for name, trainer in opened.items()
-                for check in oracle.ask(name, trainer, "after the timed steps")
-            ]
+            checks = oracle.settings(opened, first=context.round == 1)
             report, notes = tuned.report(), list(getattr(tuned, "notes", []))
             data = describe(tuned.data)  # type: ignore[attr-defined]
             nodes = int(tuned.data.num_nodes)  # type: ignore[attr-defined]
