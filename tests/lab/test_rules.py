@@ -71,6 +71,7 @@ PRINTS = {
 """Modules beside the terminal's, the commands' and `__main__` that print."""
 CLOCKS = ("perf_counter", "perf_counter_ns", "process_time", "elapsed_time", "timeit")
 MEASURING = {
+    "benchmarks/asv/overhead.py": "the harness itself: what watching a process costs",
     "benchmarks/operators/work.py": "limits of the machine beside pytest-benchmark",
 }
 """Modules outside the experiments that read a clock to measure; deadlines are none."""
