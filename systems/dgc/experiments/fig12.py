@@ -190,6 +190,7 @@ class Fig12(Experiment):
             budget_s=BUDGETS_S[preset],
             total_s=0.0 if context.instrumented else TOTALS_S[preset],
             timeout_s=TIMEOUTS_S[preset],
+            control=not context.instrumented,
         )
         if context.instrumented:
             found.data["workload"] = f"{dataset}, {models[0]}, {link}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import Ratio, ratio_of_values
+from dgbench.lab.compare import Ratio, observe_control, ratio_of_values
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.table import Entry, Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
@@ -66,6 +66,8 @@ difference is the partition's and the stale rows'."""
 LABELS_ONCE: Final = {name: f"{name}, labels once" for name in (PLAIN, DGC)}
 """DGC as the paper prints it: labels propagated once, and without our refinement of workers."""
 
+AGAIN: Final = "again"
+"""Name of the first contender where it races itself."""
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWINS: Final = tuple(graph.name for graph in GRAPHS)
 FAIR: Final = tuple(FUSED.values())
@@ -223,6 +225,7 @@ def race(
     total_s: float = 0.0,
     timeout_s: float = 120.0,
     transport: Transport = "backend",
+    control: bool = False,
 ) -> Measurement:
     """Run the races of a cell one after the other and put what they found into one row.
 
@@ -235,6 +238,7 @@ def race(
         total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
         timeout_s: of the cell; each race gets what is left.
         transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
+        control: the first contender races itself, too: an A/A pair of each race.
 
     Raises:
         UnsupportedError: no race.
@@ -249,11 +253,12 @@ def race(
         oracle = None
         if compare:
             oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
+        again = {AGAIN: next(iter(job.contenders.values()))} if control else {}
         turns = take_rank_turns(
             job.task,
             job.data,
             ranks,
-            dict(job.contenders),
+            {**job.contenders, **again},
             least=least,
             budget_s=max(budget_s, TURNING * (share - (time.perf_counter() - start))),
             timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
@@ -287,10 +292,15 @@ def _keep(
     """Add what a race found to a row's observations, and where it compared, to its checks."""
     if oracle is not None:
         found.deviation[job.key] = max(
-            oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
+            oracle.gap(turns.output[n], turns.gradients[n]) for n in job.contenders
         )
         found.checks += summarised(_checks(job, turns, oracle))
-    for name, seconds in turns.seconds.items():
+    if AGAIN in turns.seconds:
+        first = next(iter(job.contenders))
+        sides = turns.seconds[first], turns.seconds[AGAIN]
+        observe_control(found, *sides, **job.dims, setting=first)
+    for name in job.contenders:
+        seconds = turns.seconds[name]
         observe = partial(found.observe, **job.dims, setting=name)
         for turn, s in enumerate(seconds):
             observe("epoch_time", s, turn=turn)
