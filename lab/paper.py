@@ -28,7 +28,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tolerance: relative tolerance that overrides the kind's default.
         bound: `upper` or `lower` where the printed number is a bound and not a value.
         device: `cpu` or `gpu` where the quantity was obtained there, whatever `needs.gpus` says
-            of the machine; "" by `needs`.
+            of the machine, `both` where it compares the two; "" by `needs`.
         definition: why no measurement can decide it (a setting, an identity of arithmetic, a
             quotient of printed numbers, a number that the input was fitted to), or "".
         notes: our reading.
@@ -49,7 +49,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     twin_reason: str = ""
     tolerance: float | None = None
     bound: Literal["", "upper", "lower"] = ""
-    device: Literal["", "cpu", "gpu"] = ""
+    device: Literal["", "cpu", "gpu", "both"] = ""
     definition: str = ""
     notes: str = ""
 

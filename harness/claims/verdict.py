@@ -90,8 +90,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         strength: `strong`, `weak`, or "" where nothing decides.
         agreement: `value`, `direction`, `undecided`, `opposite`, or "".
         lacks: why the evidence is not strong, each in a few words.
-        source: `counted`, `learned`, `timed`, `probed`, `projected`, or "" when nothing was
-            measured. device: `cpu` or `cuda`.
+        source: `counted`, `printed`, `learned`, `timed`, `probed`, `projected`, or "" when nothing
+            was measured. device: `cpu` or `cuda`.
         data: `real`, `part`, `other`, `printed`, `twin`, or "" where no dataset was used.
         measured, low, high, unit: the value found and its interval.
         paper: the paper's value as printed in the ledger.
@@ -222,7 +222,7 @@ def decide(
     if finding is None or finding.empty:
         said = finding.reason if finding is not None else ""
         return _verdict(claim, None, where, "not run here", said or what_it_needs(claim))
-    if smoke and where.source != "counted":
+    if smoke and where.source not in ("counted", "printed"):
         reason = "a smoke run is not a measurement; run the quick preset"
         return _verdict(claim, finding, where, "not run here", reason)
     scope = Scope.of(claim, twin_rule)
@@ -399,7 +399,7 @@ def _of_other_hardware(claim: Claim, finding: Finding, scope: Scope, found: Cond
     if claim.kind not in ("time", "throughput") or neutral(claim) is not None or claim.bound:
         return False
     absolute = finding.direction is None and finding.holds is None
-    other = scope.device != ("gpu" if found.device == "cuda" else "cpu")
+    other = scope.device not in ("both", "gpu" if found.device == "cuda" else "cpu")
     return absolute and other and found.source in ("timed", "probed")
 
 

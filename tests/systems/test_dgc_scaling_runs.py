@@ -165,7 +165,8 @@ def test_the_first_contender_may_race_itself():
     found = race([job()], 2, CONTEXT, least=2, budget_s=0.01, control=True)
     table = Table.of([row_of(found, "fig12")])
     (pair,) = table.where("control_ratio")
-    assert pair["setting"] == next(iter(job().contenders)) and pair.value > 0
+    assert pair["setting"] == next(iter(job().contenders))
+    assert pair.value > 0
     assert race_runs.AGAIN not in table.by("setting")
     assert control_ratios([row_of(found, "fig12")]) == [pair.value]
 
