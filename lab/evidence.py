@@ -16,7 +16,6 @@ from dgbench.lab.judging import Read
 from dgbench.lab.metrics import Source
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.lab.paper import PapersGraphs as PapersGraphs
-from dgbench.lab.paper import any_graph as any_graph
 
 MIN_PROCESSES: Final = 5
 """Pairs of processes below which an interval of a ratio of times is no strong evidence."""

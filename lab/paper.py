@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,34 +130,6 @@ class PapersGraphs:
     def of(self, rows: Iterable[Any]) -> list[Any]:
         """Rows that rest on the paper's graphs, or on none."""
         return [row for row in rows if row in self]
-
-    def guard(self, checks: Mapping[str, Check]) -> dict[str, Check]:
-        """Checks of which each gets rows of the paper's graphs only, where its claim names some.
-
-        Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take
-        rows of any graph.
-        """
-        return {name: self._guarded(check) for name, check in checks.items()}
-
-    def _guarded(self, check: Check) -> Check:
-        if getattr(check, "any_graph", False):
-            return check
-
-        @wraps(check)
-        def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
-            return check(claim, self.of(rows) if claim.workload.get("datasets") else rows)
-
-        return checked
-
-
-def any_graph(check: Check) -> Check:
-    """Mark a check that takes rows of any graph, though its claim names the paper's.
-
-    For statements about a mechanism that every graph shows. What it finds on other graphs is weak,
-    and its reason names them.
-    """
-    check.any_graph = True  # type: ignore[attr-defined]
-    return check
 
 
 @dataclass(frozen=True, slots=True)
