@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dgbench.harness.claims.verdict import digits, show
+from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.plugins import find_paper
 from dgbench.lab.compare import OWN_DATA

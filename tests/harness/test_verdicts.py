@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.claims.verdict import (
     AGAINST,
     FOR,
@@ -15,8 +16,6 @@ from dgbench.harness.claims.verdict import (
     MAX_DEVIATION,
     agreement,
     decide,
-    digits,
-    show,
     tolerance_of,
 )
 from dgbench.lab.evidence import MIN_PROCESSES, MIN_SEEDS, Conditions, Scope, strength
