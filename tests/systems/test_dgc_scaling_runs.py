@@ -19,6 +19,7 @@ from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
 from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
 from dgbench.systems.dgc.experiments.projection_runs import project_all
+from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     CONTIGUOUS,
@@ -38,7 +39,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     RaceJob,
     contenders,
     race,
-    races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.projection import LINKS, Rates

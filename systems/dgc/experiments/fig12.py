@@ -30,6 +30,7 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
     projected_ids,
 )
 from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races, real
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -45,13 +46,9 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PLAIN,
     TWINS,
     Link,
-    RaceRecord,
     contenders,
-    dataset_title,
     jobs_of,
     race,
-    races,
-    real,
 )
 from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
