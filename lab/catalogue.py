@@ -220,6 +220,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        "control_ratio": "time of a setting over its own in another turn: an A/A pair",
         # PiPAD
         "slowdown": "time of the setting over time of the baseline",
         "imbalance": "largest over mean of all, as of the work of workers",

@@ -20,6 +20,8 @@ from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
+CONTROL_RATIO = "control_ratio"
+"""Metric of an A/A pair that took turns inside one process."""
 OWN_DATA = "content"
 """Parameter of a cell that runs on a dataset of the user's: the hash of what that holds. No claim
 of a paper rests on such a row."""
@@ -248,6 +250,13 @@ def observe_ratio(
     found.observe(metric, turns.value, low=low, high=high, **dims)
 
 
+def observe_control(
+    found: Any, first: Sequence[float], second: Sequence[float], **dims: Any
+) -> None:
+    """Observe an A/A pair: the times of one setting in paired turns of two trainers of it."""
+    observe_ratio(found, CONTROL_RATIO, first, second, mean=True, **dims)
+
+
 def observe_speedup(found: Any, slow: Sequence[float], fast: Sequence[float], **dims: Any) -> None:
     """Observe `speedup` by `observe_ratio`."""
     observe_ratio(found, "speedup", slow, fast, **dims)
@@ -386,8 +395,9 @@ def without_control(rows: Iterable[Any]) -> list[Any]:
     return [r for r in rows if CONTROL not in r.params and r.paper != "-"]
 
 
-def control_ratios(rows: Iterable[Any]) -> list[float]:
-    """A/A time ratios, one per round in which a control and its original both ran."""
+def control_ratios(rows: Sequence[Any]) -> list[float]:
+    """A/A time ratios: one per round in which a control and its original both ran, and those of
+    settings that took turns with themselves."""
     firsts: dict[tuple, float] = {}
     seconds: list[tuple[tuple, float]] = []
     for row in rows:
@@ -398,7 +408,14 @@ def control_ratios(rows: Iterable[Any]) -> list[float]:
             seconds.append((key, row.time))
         else:
             firsts[key] = row.time
-    return [time / firsts[key] for key, time in seconds if key in firsts]
+    turns = [
+        one.value
+        for row in rows
+        if row.status == "ok" and not row.instrumented
+        for one in row.observations
+        if one.metric == CONTROL_RATIO
+    ]
+    return [time / firsts[key] for key, time in seconds if key in firsts] + turns
 
 
 def _param(row: Any, key: str) -> Any:

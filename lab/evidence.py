@@ -16,7 +16,6 @@ from dgbench.lab.judging import Read
 from dgbench.lab.metrics import Source
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.lab.paper import PapersGraphs as PapersGraphs
-from dgbench.lab.paper import any_graph as any_graph
 
 MIN_PROCESSES: Final = 5
 """Pairs of processes below which an interval of a ratio of times is no strong evidence."""
@@ -32,13 +31,14 @@ class Scope:
     """Device, data and rule on twins that a claim is about.
 
     Attributes:
-        device: `gpu`, or `cpu` where the quantity is the host's or no device's.
+        device: `gpu`, or `cpu` where the quantity is the host's or no device's, or `both` where
+            it compares a GPU with a CPU.
         gpus: how many GPUs the paper used for it.
         named_data: whether the number is bound to the datasets that the paper names.
         twin: what a synthetic twin may say: `allowed`, `direction` or `never`; `twin_reason` why.
     """
 
-    device: Literal["cpu", "gpu"]
+    device: Literal["cpu", "gpu", "both"]
     gpus: int
     named_data: bool
     twin: Literal["allowed", "direction", "never"]
@@ -56,7 +56,7 @@ class Scope:
         order = ("allowed", "direction", "never")
         if twin_rule is not None and order.index(twin_rule[0]) > order.index(rule):
             rule, why = twin_rule  # type: ignore[assignment]
-        return cls(device, gpus if device == "gpu" else 0, named, rule, why)
+        return cls(device, 0 if device == "cpu" else gpus, named, rule, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class Conditions:
 
     Attributes:
         source: of the numbers read, the one that depends on most.
-        device: `cuda` where every row worked on a GPU, else `cpu`.
+        device: `cuda` where every row worked on a GPU, else `cpu`. devices: of all rows; without
+            any, `device` alone.
         gpus: GPUs that worked together; 0 on a CPU.
         data: `real` (a dataset of the paper, whole), `part` of one, `other` than the paper's,
             `printed` sizes, `twin`, or "" where no dataset was used.
@@ -81,6 +82,7 @@ class Conditions:
     seeds: int = 1
     model: str = ""
     proxy: str = ""
+    devices: frozenset[str] = frozenset()
 
 
 def conditions(
@@ -94,7 +96,8 @@ def conditions(
     where = {row.id: row.experiment for row in used}
     declared = {one.name: one.sources for one in paper.experiments}
     sources: list[Source] = [
-        metrics.source(one.metric, declared.get(where[one.row])) for one in mine
+        "printed" if one.printed else metrics.source(one.metric, declared.get(where[one.row]))
+        for one in mine
     ]
     # A finding that read no number rests on how its cells ended, which a device decides.
     source: Source = max(sources, key=metrics.SOURCES.index, default="probed")
@@ -103,11 +106,12 @@ def conditions(
         source="projected" if finding.model else source,
         device="cuda" if gpus and min(gpus) > 0 else "cpu",
         gpus=min(gpus, default=0),
-        data=_data(used, paper.graphs, claim),
+        data="printed" if source == "printed" else _data(used, paper.graphs, claim),
         processes=_processes(used) if finding.processes is None else finding.processes,
         seeds=_seeds(used, mine),
         model=finding.model,
         proxy=finding.proxy,
+        devices=frozenset("cuda" if count else "cpu" for count in gpus),
     )
 
 
@@ -117,7 +121,7 @@ def strength(scope: Scope, found: Conditions) -> tuple[Strength, list[str]]:
 
     Numbers that were counted depend on no device, and where the claim is bound to no dataset on no
     data. Times and probes need the claim's class of device and its number, what was learned five
-    seeds, ratios of times five processes. A projection or a proxy is weak.
+    seeds, ratios of times five processes. A projection, a proxy or a publisher's count is weak.
     """
     if found.data == "twin" and scope.twin == "never":
         why = scope.twin_reason or "the twin is fitted to this number"
@@ -125,10 +129,16 @@ def strength(scope: Scope, found: Conditions) -> tuple[Strength, list[str]]:
     lacks: list[str] = []
     if found.source == "projected":
         lacks.append(f"projected by the {found.model}" if found.model else "projected")
+    if found.source == "printed":
+        lacks.append("counts that publishers print")
     if found.proxy:
         lacks.append(f"a proxy: {found.proxy}")
     if found.source in ("timed", "probed"):
-        if scope.device == "gpu" and found.device != "cuda":
+        if scope.device == "both":
+            there = found.devices or {found.device}
+            titles = {"cuda": "GPU", "cpu": "CPU"}
+            lacks += [f"no {title} among them" for one, title in titles.items() if one not in there]
+        elif scope.device == "gpu" and found.device != "cuda":
             lacks.append("a CPU stands for a GPU")
         elif scope.device == "cpu" and found.device == "cuda":
             lacks.append("a GPU stands for a CPU")

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 
 class Read(NamedTuple):
-    """A number of a row that a check read: id of the row, metric, and the seed that it is of."""
+    """A number of a row that a check read: id of the row, metric, the seed that it is of, and
+    whether it is as a publisher printed it."""
 
     row: str
     metric: str
     seed: Any = None
+    printed: bool = False
 
 
 @dataclass(slots=True)
@@ -59,11 +61,11 @@ def judging_apart() -> Iterator[Judging]:
         outer.reads |= current.reads
 
 
-def note_read(row: Any, metric: str, seed: Any = None) -> None:
+def note_read(row: Any, metric: str, seed: Any = None, printed: bool = False) -> None:
     """Keep that a number of a row was read; outside of a check nothing happens."""
     current = _CURRENT.get()
     if current is not None:
-        current.reads.add(Read(getattr(row, "id", ""), metric, seed))
+        current.reads.add(Read(getattr(row, "id", ""), metric, seed, printed))
 
 
 def current_floor() -> float:

@@ -18,15 +18,21 @@ from typing import Final, Literal
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, unknown_key
 
 Kind = Literal["time", "rate", "count", "bytes", "ratio", "score", "share"]
-Source = Literal["counted", "learned", "timed", "probed", "projected"]
-"""Way in which a number was obtained: counted or computed exactly, whatever the machine; from what
-a model learned (with its seed); by a clock; by a probe of the machine; by a model of another."""
-SOURCES: Final[tuple[Source, ...]] = ("counted", "learned", "timed", "probed", "projected")
+Source = Literal["counted", "printed", "learned", "timed", "probed", "projected"]
+"""Way in which a number was obtained: counted or computed exactly, whatever the machine; as who
+published a dataset prints it (see `STATED`); from what a model learned (with its seed); by a clock;
+by a probe of the machine; by a model of another."""
+SOURCES: Final[tuple[Source, ...]] = (
+    "counted", "printed", "learned", "timed", "probed", "projected",
+)  # fmt: skip
 """From the source that depends on least to the one that depends on most."""
 UNITS: Final[dict[str, str]] = {
     "time": "s", "rate": "1/s", "count": "", "bytes": "B", "ratio": "x", "score": "", "share": "",
 }  # fmt: skip
 """Kind -> unit. A share is a fraction of 1; a score is any other number."""
+STATED: Final = "stated"
+"""Value of the dimension `method` or `setting` of a number that was printed by who published a
+dataset, and not obtained here."""
 PROBE: Final = "probe"
 """Name under which a reading of a probe is noted; no metric."""
 EXACT: Final = ("count", "bytes")

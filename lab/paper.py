@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         tolerance: relative tolerance that overrides the kind's default.
         bound: `upper` or `lower` where the printed number is a bound and not a value.
         device: `cpu` or `gpu` where the quantity was obtained there, whatever `needs.gpus` says
-            of the machine; "" by `needs`.
+            of the machine, `both` where it compares the two; "" by `needs`.
         definition: why no measurement can decide it (a setting, an identity of arithmetic, a
             quotient of printed numbers, a number that the input was fitted to), or "".
         notes: our reading.
@@ -49,7 +48,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     twin_reason: str = ""
     tolerance: float | None = None
     bound: Literal["", "upper", "lower"] = ""
-    device: Literal["", "cpu", "gpu"] = ""
+    device: Literal["", "cpu", "gpu", "both"] = ""
     definition: str = ""
     notes: str = ""
 
@@ -131,34 +130,6 @@ class PapersGraphs:
     def of(self, rows: Iterable[Any]) -> list[Any]:
         """Rows that rest on the paper's graphs, or on none."""
         return [row for row in rows if row in self]
-
-    def guard(self, checks: Mapping[str, Check]) -> dict[str, Check]:
-        """Checks of which each gets rows of the paper's graphs only, where its claim names some.
-
-        Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take
-        rows of any graph.
-        """
-        return {name: self._guarded(check) for name, check in checks.items()}
-
-    def _guarded(self, check: Check) -> Check:
-        if getattr(check, "any_graph", False):
-            return check
-
-        @wraps(check)
-        def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
-            return check(claim, self.of(rows) if claim.workload.get("datasets") else rows)
-
-        return checked
-
-
-def any_graph(check: Check) -> Check:
-    """Mark a check that takes rows of any graph, though its claim names the paper's.
-
-    For statements about a mechanism that every graph shows. What it finds on other graphs is weak,
-    and its reason names them.
-    """
-    check.any_graph = True  # type: ignore[attr-defined]
-    return check
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def value(self) -> float | int:
         """Its number."""
-        note_read(self.row, self.of.metric, self["seed"])
+        printed = metrics.STATED in (self.of.dims.get("method"), self.of.dims.get("setting"))
+        note_read(self.row, self.of.metric, self["seed"], printed)
         return self.of.value
 
     @property

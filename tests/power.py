@@ -1,9 +1,10 @@
 """Power of a check: the outcomes that rows can give it.
 
 The numbers that a check reads are changed until its verdict lies on the other side of the claim: a
-system's, a setting's or a dataset's numbers thirtyfold or a thirtieth, all of them, each by
-its own random factor, or rows that failed. A check that no rows can turn against its claim says
-nothing, so that its ledger calls it *by definition*.
+system's, a setting's or a dataset's numbers thirtyfold or a thirtieth, a metric's ten thousandfold,
+all of them, each by its own random factor (alike for all seeds), those that have a sign with the
+other one; the rows are a GPU's, or some failed. A check that no rows can turn against its claim
+says nothing, so that its ledger calls it *by definition*.
 
     python -m tests.power PAPER    # claims of a paper whose check cannot turn, on the kept rows
 """
@@ -26,7 +27,7 @@ from dgbench.harness.store.row import VOID
 from dgbench.lab.compare import OWN_DATA, control_ratios
 from dgbench.lab.evidence import conditions
 from dgbench.lab.judging import judging
-from dgbench.lab.metrics import metric
+from dgbench.lab.metrics import PROBE, metric
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.lab.table import Observation
 from dgbench.runtime.statistics import noise_floor
@@ -38,6 +39,8 @@ Change = Callable[[Any, Observation], float]
 TRIES = 120
 LONGEST = 1.5
 """Processor seconds of one try."""
+SIGNED = {"likelihood_z", "saving"}
+"""Metrics whose values may lie on either side of zero."""
 SIDES = {"value": "for", "direction": "for", "opposite": "against"}
 
 
@@ -114,9 +117,13 @@ def _changed(rows: Sequence[Any], read: dict[str, set[str]]) -> Iterator[list[An
             (name, value) for name, value in row.params.items() if not isinstance(value, float)
         )
     numbers: list[Change] = [lambda row, one: 30.0, lambda row, one: 1 / 30, lambda row, one: 0.0]
+    numbers.append(lambda row, one: -1.0 if one.metric in SIGNED else 1.0)
     numbers += [_by_chance(seed) for seed in range(20)]
     few = sorted(labels, key=lambda label: label[0] not in ("system", "setting", "metric"))
+    numbers += [_by_label(*label, x) for label in few if label[0] == "metric" for x in (1e4, 1e-4)]
     numbers += [_by_label(name, value, x) for name, value in few[:40] for x in (30.0, 1 / 30)]
+    if any(row.device != "cuda" for row in touched):
+        yield [msgspec.structs.replace(row, device="cuda") for row in rows]
     for change in numbers:
         yield [_with(row, read.get(row.id, set()), change) for row in rows]
     for name, value in few[:20]:
@@ -142,8 +149,8 @@ def _by_chance(seed: int) -> Change:
     factors: dict[Any, float] = {}
 
     def change(row: Any, one: Observation) -> float:
-        params = tuple(sorted((k, repr(v)) for k, v in row.params.items()))
-        key = (params, one.metric, tuple(sorted((k, repr(v)) for k, v in one.dims.items())))
+        of = {**row.params, **one.dims, "metric": one.metric}
+        key = tuple(sorted((k, repr(v)) for k, v in of.items() if k != "seed"))
         return factors.setdefault(key, 10.0 ** draw.uniform(-1.5, 1.5))
 
     return change
@@ -157,8 +164,20 @@ def _with(row: Any, metrics: set[str], change: Change) -> Any:
         factor = change(row, one) if one.metric in metrics else 1.0
         observed.append(one if factor == 1.0 else _scaled(one, factor))
     changed = msgspec.structs.replace(row, observed=observed, values={}, counters={}, phases={})
+    if PROBE in metrics:
+        factor = change(row, Observation(metric=PROBE, value=0))
+        changed = msgspec.structs.replace(changed, probes=_read_as(row.probes, factor))
     changed.__dict__.pop("observations", None)
     return changed
+
+
+def _read_as(probes: dict[str, Any], factor: float) -> dict[str, Any]:
+    """What probes read, times a factor; percents stay below 100."""
+    return {
+        name: min(100.0, value * factor) if name.endswith("percent") else value * factor
+        for name, value in probes.items()
+        if isinstance(value, int | float)
+    }
 
 
 def _scaled(one: Observation, factor: float) -> Observation:
@@ -174,11 +193,13 @@ def _scaled(one: Observation, factor: float) -> Observation:
             return min(1.0, value * factor) if factor < 1 else 1.0 - (1.0 - value) / factor
         return round(value * factor) if kind.exact else value * factor
 
+    ends = sorted(end for end in (scaled(one.low), scaled(one.high)) if end is not None)
+    low, high = ends if len(ends) == 2 else (scaled(one.low), scaled(one.high))
     return msgspec.structs.replace(
         one,
         value=scaled(one.value),
-        low=scaled(one.low),
-        high=scaled(one.high),
+        low=low,
+        high=high,
         samples=[scaled(sample) for sample in one.samples],
     )
 

@@ -12,11 +12,11 @@ from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
-from dgbench.lab.compare import OWN_DATA, control_ratios
+from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.evidence import Conditions, conditions
 from dgbench.lab.judging import Read, judging
+from dgbench.lab.noise import NoisePairs
 from dgbench.lab.paper import Claim, Finding, Paper
-from dgbench.runtime.statistics import noise_floor
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """
     claims = load_ledger(paper.ledger)
     every = [row for row in _judged(rows) if row.paper == paper.name]
-    floor = noise_floor(control_ratios(rows))
+    noise = NoisePairs.of(rows)
     own = sorted({_dataset_of(row) for row in every if OWN_DATA in row.params})
     every = [row for row in every if OWN_DATA not in row.params]
     mine = [row for row in every if row.status not in ("check", VOID)]
@@ -78,7 +78,10 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
         said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
         found = Finding(reason=said)
         return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
-    verdicts = [_decide_one(paper, claim, mine, floor, void, warnings) for claim in claims]
+    verdicts = [
+        _decide_one(paper, claim, mine, noise.floor_of_claim(claim, paper), void, warnings)
+        for claim in claims
+    ]
     for warning in warnings:
         log.warning(warning)
     return PaperVerdicts(paper, claims, verdicts, warnings)

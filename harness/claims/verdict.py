@@ -27,6 +27,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from dgbench.harness.claims.shown import number_of, show
 from dgbench.lab.evidence import Conditions, Scope, strength
 from dgbench.lab.paper import Claim, Finding
 
@@ -90,8 +91,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         strength: `strong`, `weak`, or "" where nothing decides.
         agreement: `value`, `direction`, `undecided`, `opposite`, or "".
         lacks: why the evidence is not strong, each in a few words.
-        source: `counted`, `learned`, `timed`, `probed`, `projected`, or "" when nothing was
-            measured. device: `cpu` or `cuda`.
+        source: `counted`, `printed`, `learned`, `timed`, `probed`, `projected`, or "" when nothing
+            was measured. device: `cpu` or `cuda`.
         data: `real`, `part`, `other`, `printed`, `twin`, or "" where no dataset was used.
         measured, low, high, unit: the value found and its interval.
         paper: the paper's value as printed in the ledger.
@@ -222,14 +223,14 @@ def decide(
     if finding is None or finding.empty:
         said = finding.reason if finding is not None else ""
         return _verdict(claim, None, where, "not run here", said or what_it_needs(claim))
-    if smoke and where.source != "counted":
+    if smoke and where.source not in ("counted", "printed"):
         reason = "a smoke run is not a measurement; run the quick preset"
         return _verdict(claim, finding, where, "not run here", reason)
     scope = Scope.of(claim, twin_rule)
     strong, lacks = strength(scope, where)
     if strong == "none":
         return _verdict(claim, finding, where, "not run here", "; ".join(lacks))
-    value = _number(finding.measured)
+    value = number_of(finding.measured)
     if value is not None and not math.isfinite(value):
         return _verdict(claim, finding, where, "not run here", f"the measured value is {value}")
     if _of_other_hardware(claim, finding, scope, where):
@@ -277,11 +278,11 @@ def agreement(
         if finding.direction and not claim.bound:
             return "direction", "right direction, not the whole statement"
         return "opposite", "the statement does not hold"
-    value = _number(finding.measured)
+    value = number_of(finding.measured)
     bounds = _target(claim, finding)[1]
     tolerance = tolerance_of(claim)
     if value is None or bounds is None:
-        return _without_number(claim, finding, tolerance)
+        return _withoutnumber_of(claim, finding, tolerance)
     low, high = _interval(finding, value)
     if claim.bound:
         return _bounded(claim, low, high, bounds)
@@ -316,7 +317,7 @@ def agreement(
     )  # fmt: skip
 
 
-def _without_number(claim: Claim, finding: Finding, tolerance: float) -> tuple[Agreement, str]:
+def _withoutnumber_of(claim: Claim, finding: Finding, tolerance: float) -> tuple[Agreement, str]:
     """Agreement of words and mappings: value where each printed number is met."""
     if finding.direction is None:
         return "none", "measured, but the paper gives nothing to compare with"
@@ -324,7 +325,7 @@ def _without_number(claim: Claim, finding: Finding, tolerance: float) -> tuple[A
         return "opposite", "the other way"
     ends = ("low", "high")
     if isinstance(finding.measured, Mapping) and isinstance(claim.value, Mapping):
-        pairs = [(_number(finding.measured.get(k)), _number(claim.value.get(k))) for k in ends]
+        pairs = [(number_of(finding.measured.get(k)), number_of(claim.value.get(k))) for k in ends]
         if all(
             here is not None and there is not None and _inside(here, (there, there), tolerance)
             for here, there in pairs
@@ -399,7 +400,7 @@ def _of_other_hardware(claim: Claim, finding: Finding, scope: Scope, found: Cond
     if claim.kind not in ("time", "throughput") or neutral(claim) is not None or claim.bound:
         return False
     absolute = finding.direction is None and finding.holds is None
-    other = scope.device != ("gpu" if found.device == "cuda" else "cpu")
+    other = scope.device not in ("both", "gpu" if found.device == "cuda" else "cpu")
     return absolute and other and found.source in ("timed", "probed")
 
 
@@ -437,24 +438,18 @@ def _verdict(
     )
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
-
-
 def _target(claim: Claim, finding: Finding) -> tuple[float | None, tuple[float, float] | None]:
     """The paper's scalar, and the range that counts as its value."""
     if finding.target is not None:
         return finding.target, (finding.target, finding.target)
-    number = _number(claim.value)
+    number = number_of(claim.value)
     if number is not None:
         return number, (number, number)
     if isinstance(claim.value, dict):
-        low, high = _number(claim.value.get("low")), _number(claim.value.get("high"))
+        low, high = number_of(claim.value.get("low")), number_of(claim.value.get("high"))
         if low is not None and high is not None:
             return None, (low, high)
-        mean = _number(claim.value.get("mean"))
+        mean = number_of(claim.value.get("mean"))
         if mean is not None and len(claim.value) == 1:
             return mean, (mean, mean)
         only = high if low is None else low
@@ -496,57 +491,3 @@ def _no_difference(claim: Claim) -> str:
 
 def _within(tolerance: float) -> str:
     return f"within {tolerance:.0%} of the paper" if tolerance else "equal to the paper"
-
-
-def show(value: Any, unit: str | None = None, *, printed: bool = False) -> str:
-    """A value in few characters: `2.1x`, `38.7 %`, `CSR <= COO`; `printed` keeps every digit."""
-    if value is None:
-        return ""
-    number = _number(value)
-    if number is not None:
-        text = f"{value:g}" if printed and abs(number) < 1e5 else digits(number)
-        head = (unit or "").split(" ")[0]
-        if head == "x" or "speedup" in (unit or "").lower():
-            return f"{text}x"
-        return f"{text} %" if head == "%" else text
-    if isinstance(value, dict) and "as_printed" in value:
-        return show(value["as_printed"], unit, printed=printed)
-    if isinstance(value, dict):
-        low, high = _number(value.get("low")), _number(value.get("high"))
-        if set(value) == {"low", "high"} and low is not None and high is not None:
-            first = show(low, unit, printed=printed).removesuffix(" %").removesuffix("x")
-            return f"{first} to {show(high, unit, printed=printed)}"
-        if set(value) == {"high"} and high is not None:
-            return f"up to {show(high, unit, printed=printed)}"
-        words = ((str(k).replace("_", " "), v) for k, v in value.items())
-        return ", ".join(f"{k}: {show(v, unit, printed=printed)}" for k, v in words)
-    if isinstance(value, list | tuple):
-        return ", ".join(show(v, unit, printed=printed) for v in value)
-    return str(value)
-
-
-def unit_rest(unit: str | None) -> str:
-    """Rest of a unit beyond the `x` or `%` that `show` writes, without enclosing brackets."""
-    text = (unit or "").strip()
-    for head in ("x", "%"):
-        if text == head:
-            return ""
-        if text.startswith(f"{head} "):
-            text = text[len(head) + 1 :]
-            break
-    if text.startswith("(") and text.endswith(")"):
-        text = text[1:-1]
-    return text
-
-
-def digits(number: float) -> str:
-    """Two significant digits below 10, three above, whole numbers in full."""
-    magnitude = abs(number)
-    if magnitude >= 1e15 or not math.isfinite(number):
-        return f"{number:.3g}"
-    if number == int(number) or magnitude >= 100:
-        text = f"{round(number):,}" if magnitude >= 1e4 else str(round(number))
-        return text.replace(",", " ")
-    if magnitude >= 10:
-        return f"{number:.1f}"
-    return f"{number:.1f}" if magnitude >= 0.995 else f"{number:.2g}"

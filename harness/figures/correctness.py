@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.figures import style
 from dgbench.harness.figures.framed import Framed, failed_words, series_looks, twin_titles
 from dgbench.harness.figures.palette import BASELINES, INK, RED, SECONDARY

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import MAX_DEVIATION, digits
+from dgbench.harness.claims.shown import digits
+from dgbench.harness.claims.verdict import MAX_DEVIATION
 from dgbench.harness.figures import style
 from dgbench.harness.figures.framed import (
     Framed,

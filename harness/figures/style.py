@@ -5,7 +5,7 @@ Kinds write `style.dot`, `style.log_axis` and so on, and need not know where eac
 
 from __future__ import annotations
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.figures.canvas import (
     BODY,
     CELL,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.figures.canvas import CELL, FULL, NOTE, SMALL
 from dgbench.harness.figures.palette import STATUS_WORDS
 from dgbench.lab.charts import failure_of

@@ -362,10 +362,12 @@ def _choose(papers: list[Paper], names: Sequence[str]) -> dict[str, list[Experim
 def _controlled(
     experiments: Sequence[Experiment], twins: Sequence[tuple[Cell, Cell] | None]
 ) -> int | None:
-    """Place of the experiment that has a paper's control: its main race, else the first."""
-    able = [place for place, twin in enumerate(twins) if twin is not None]
-    races = [place for place in able if experiments[place].main_race is not None]
-    return next(iter((*races, *able)), None)
+    """Place of the experiment that has a paper's control: its main race, or None where that has no
+    time of its own: another's would say nothing of it (`lab.noise`). Without a main race the first.
+    """
+    races = [k for k, one in enumerate(experiments) if getattr(one, "main_race", None) is not None]
+    places = races or range(len(twins))
+    return next((place for place in places if twins[place] is not None), None)
 
 
 def _control_for(cells: list[Cell]) -> tuple[Cell, Cell] | None:

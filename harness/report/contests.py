@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.figures.style import side, with_interval
 from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
 from dgbench.harness.report.site import SiteData

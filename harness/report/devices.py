@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.utilisation import throughput, use_points

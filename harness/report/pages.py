@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from dgbench.harness.claims.changes import changes
 from dgbench.harness.claims.kinds import by_kind
-from dgbench.harness.claims.verdict import GLYPHS, digits, unit_rest
+from dgbench.harness.claims.shown import digits, unit_rest
+from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.style import seconds_text

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts, evaluate
-from dgbench.harness.claims.verdict import Verdict, digits
+from dgbench.harness.claims.shown import digits
+from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.over_time import summary
 from dgbench.harness.report.boards import board_points, ratio_points

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dgbench.harness.claims.verdict import digits, show
+from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.plugins import find_paper
 from dgbench.lab.compare import OWN_DATA
@@ -30,6 +30,7 @@ WORDS = (
     ("weak evidence", "Obtained on another device, on other data or a twin, over fewer processes "
      "or seeds, by a model, or of another quantity. It may support and it may oppose."),
     ("counted", "Exact: bytes, edges, words, messages. The same on every machine, no interval."),
+    ("printed", "A count as who published the dataset prints it, whose files are not here: weak."),
     ("timed", "Read from a clock. Decides nothing in a run without a noise floor."),
     ("learned", "What a model learned: its loss, accuracy or precision, with its seed."),
     ("probed", "Read from a probe of the machine, such as the use of a GPU."),

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.repeat import LEVEL, Agreement, Apart, RepeatedRatio, coverage
 from dgbench.harness.terminal.text import WIDTH, fitted, listing, wrapped

@@ -12,10 +12,10 @@ from dgbench.harness.figures.noise import side
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
-from dgbench.lab.compare import Ratio, control_ratios, without_control
+from dgbench.lab.compare import Ratio, without_control
 from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.noise import NoisePairs
 from dgbench.lab.result_checks import NUMERIC
-from dgbench.runtime.statistics import noise_floor
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
 Fault = Literal["", "failed", "check failed", "not checked", "unreadable", "missing"]
@@ -183,7 +183,7 @@ def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None =
 def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswer | None:
     """Outcomes of a paper's main races; None where the run was to run none of them."""
     rows = judged(rows)
-    floor = noise_floor(control_ratios(rows))
+    noise = NoisePairs.of(rows)
     races: list[RaceAnswer] = []
     used: list[Any] = []
     for experiment in paper.experiments:
@@ -198,6 +198,7 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         if not workloads:
             continue
         used += [row for row in mine if race.workloads(row.params)]
+        floor = noise.floor(paper, [experiment.name])
         common = _common(race, workloads)
         for comparison in race.comparisons:
             outcomes = [_outcome(race, comparison, one, mine, floor) for one in workloads]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgbench.harness.claims.verdict import digits
+from dgbench.harness.claims.shown import digits
 from dgbench.harness.compare import ASSUMED, WORDS, Change, Comparison
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.terminal.text import WIDTH, fitted, wrapped

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.kinds import by_kind
-from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
+from dgbench.harness.claims.shown import show, unit_rest
+from dgbench.harness.claims.verdict import GLYPHS, Verdict
 from dgbench.harness.terminal.text import NARROW, WIDTH, fitted, table, wrapped
 from dgbench.lab.probes import probe
 

@@ -30,6 +30,8 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from dgbench.models import CdGcn, TimelineModel, TmGcn
 from dgbench.runtime.errors import InvalidInputError
 
@@ -178,11 +180,35 @@ def fewest_blocks(steps: int, need: Callable[[list[range]], float], budget: int)
             return blocks
         if found < best:
             best, at = found, count
-    raise InvalidInputError(
+    raise _too_little(budget, steps, best, at)
+
+
+def _too_little(budget: int, steps: int, best: float, blocks: int) -> InvalidInputError:
+    return InvalidInputError(
         f"memory_bytes is {budget}; {steps} snapshots need at least {math.ceil(best)} bytes, with "
-        f"{at} blocks",
+        f"{blocks} blocks",
         hint="give more memory, take fewer snapshots, or spread them over ranks",
     )
+
+
+def fewest_equal_blocks(steps: int, step: float, border: float, budget: int) -> int:
+    """Number of blocks of `choose_blocks` for snapshots and borders of one size, in closed form.
+
+    Args:
+        steps: T. step, border: m_step of a cost without moments, m_ckpt. budget: bytes.
+
+    Raises:
+        InvalidInputError: no number of blocks fits.
+    """
+    counts = np.arange(1, steps + 1)
+    size, longer = np.divmod(steps, counts)
+    # Longer blocks come first: their last one, and the last of all, keep the most borders.
+    peaks = size * step + counts * border
+    peaks = np.maximum(peaks, (longer > 0) * ((size + 1) * step + longer * border))
+    fits = np.flatnonzero(peaks <= budget)
+    if not fits.size:
+        raise _too_little(budget, steps, float(peaks.min()), int(counts[peaks.argmin()]))
+    return int(counts[fits[0]])
 
 
 def choose_blocks(

@@ -12,6 +12,7 @@ import torch
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
 from dgbench.kernels_cuda.edge_sampling import EdgeTable, keep_share
+from dgbench.lab.metrics import STATED
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Measurement, RunContext
@@ -59,7 +60,7 @@ def sizes() -> list[Observation]:
         for metric, size in SIZES.items():
             stated = getattr(card.published, size, None) if card.published else None
             if stated:
-                found.append(observation(metric, int(stated), dataset=graph.name, method="stated"))
+                found.append(observation(metric, int(stated), dataset=graph.name, method=STATED))
         if not far(graph):
             events = datasets.open_events(graph.name, source="real")
             width = 0 if events.edge_feat is None else events.edge_feat.shape[1]

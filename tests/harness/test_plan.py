@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 from fake_papers import cell, make_paper
@@ -66,6 +68,21 @@ def test_settings_that_take_turns_have_no_time_and_so_no_control():
     assert not any(
         p.control for p in build(cell("a", repeats=5, interleaved=True), preset="full").cells
     )
+
+
+def test_a_main_race_of_turns_leaves_the_control_to_nobody():
+    def paper(**timing):
+        made = make_paper(cell("a", repeats=5, **timing), cell("b", repeats=5, **timing))
+        other = make_paper(cell("k", repeats=5, experiment="kernel"))
+        one, kernel = made.experiments[0], other.experiments[0]
+        one.main_race, kernel.name = object(), "kernel"
+        return dataclasses.replace(made, experiments=(kernel, one))
+
+    def controls(plan):
+        return [planned.cell.experiment for planned in plan.cells if planned.control]
+
+    assert controls(Plan.build([paper()], None, "quick", "cpu")) == ["behave"]
+    assert controls(Plan.build([paper(turns=True)], None, "quick", "cpu")) == []
 
 
 def test_without_timed_cells_there_is_no_control():

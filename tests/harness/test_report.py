@@ -11,7 +11,7 @@ import fake_run
 import pytest
 from link_checker import Page, broken_links, read_pages
 
-from dgbench.harness.claims.verdict import unit_rest
+from dgbench.harness.claims.shown import unit_rest
 from dgbench.harness.report import build_report
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.run import load_run, machine_name

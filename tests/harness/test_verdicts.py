@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.claims.verdict import (
     AGAINST,
     FOR,
@@ -15,8 +16,6 @@ from dgbench.harness.claims.verdict import (
     MAX_DEVIATION,
     agreement,
     decide,
-    digits,
-    show,
     tolerance_of,
 )
 from dgbench.lab.evidence import MIN_PROCESSES, MIN_SEEDS, Conditions, Scope, strength
@@ -146,6 +145,9 @@ def test_a_difference_inside_the_noise_floor_decides_nothing():
     assert decide(small, interval(1.2, 1.15, 1.25), COUNTED, floor=0.16).glyph == "R"
 
 
+BOTH = frozenset({"cpu", "cuda"})
+
+
 @pytest.mark.parametrize(
     ("needs", "device", "found", "lacking"),
     [
@@ -154,6 +156,12 @@ def test_a_difference_inside_the_noise_floor_decides_nothing():
         ({"gpus": 1}, "cpu", Conditions("timed", "cuda", 1, processes=5), "a GPU stands for a CPU"),
         ({"gpus": 8}, "", Conditions("timed", "cuda", 1, processes=5), "1 of 8 GPUs"),
         ({"gpus": 8}, "", Conditions("timed", "cuda", 8, processes=5), ""),
+        ({"gpus": 1}, "both", Conditions("timed", processes=5), "no GPU among them"),
+        ({"gpus": 1}, "both", Conditions("timed", "cuda", 1, processes=5), "no CPU among them"),
+        ({"gpus": 1}, "both", Conditions("timed", processes=5, devices=BOTH), ""),
+        ({"gpus": 1}, "both", Conditions("counted"), ""),
+        ({"gpus": 1}, "", Conditions("timed", processes=5, devices=BOTH), "a CPU stands for a GPU"),
+        ({"gpus": 8}, "", Conditions("printed", data="printed"), "counts that publishers print"),
         ({"gpus": 8}, "", Conditions("counted"), ""),
         ({"gpus": 1}, "", Conditions("learned", seeds=MIN_SEEDS), ""),
         ({"gpus": 1}, "", Conditions("learned", seeds=1), "1 of 5 seeds"),

@@ -37,7 +37,7 @@ RATIOS = {
 }
 """Modules that form ratios with intervals."""
 SPLITS = {
-    "harness/claims/verdict.py": "units of printed numbers",
+    "harness/claims/shown.py": "units of printed numbers",
     "harness/figures/palette.py": "TO GO: a system's title at the head of a series",
     "harness/figures/svg.py": "the text of an SVG file",
     "harness/figures/words.py": "lines that are broken, decimals of a number",

@@ -92,7 +92,6 @@ def test_what_stands_in_for_a_graph_of_the_paper() -> None:
 
 def test_checks_see_rows_of_all_graphs() -> None:
     """Rows of other graphs are weak; they do not vanish."""
-    assert not [name for name, check in PAPER.checks.items() if hasattr(check, "any_graph")]
     assert PAPER.graphs is PAPERS_GRAPHS
 
 

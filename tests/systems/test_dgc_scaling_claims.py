@@ -14,6 +14,7 @@ from dgbench.systems.base import Measurement
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18
+from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -28,7 +29,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PSS_TS,
     PTS,
     TWINS,
-    races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.projection import LINKS

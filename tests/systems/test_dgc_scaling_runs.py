@@ -11,6 +11,7 @@ from dgc_rows import kept
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
+from dgbench.lab.compare import control_ratios
 from dgbench.lab.table import Table
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement, RunContext
@@ -18,6 +19,7 @@ from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
 from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
 from dgbench.systems.dgc.experiments.projection_runs import project_all
+from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     CONTIGUOUS,
@@ -37,7 +39,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     RaceJob,
     contenders,
     race,
-    races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.projection import LINKS, Rates
@@ -158,6 +159,16 @@ def test_a_contender_that_computes_something_else_fails_its_check(monkeypatch) -
     monkeypatch.setattr(race_runs, "take_rank_turns", wrong)
     found = race([job()], 2, CONTEXT, least=1, budget_s=0.01)
     assert [(c.of, c.system) for c in found.checks if not c.passed] == [("outputs", PTS)]
+
+
+def test_the_first_contender_may_race_itself():
+    found = race([job()], 2, CONTEXT, least=2, budget_s=0.01, control=True)
+    table = Table.of([row_of(found, "fig12")])
+    (pair,) = table.where("control_ratio")
+    assert pair["setting"] == next(iter(job().contenders))
+    assert pair.value > 0
+    assert race_runs.AGAIN not in table.by("setting")
+    assert control_ratios([row_of(found, "fig12")]) == [pair.value]
 
 
 def test_curves_of_all_systems(monkeypatch) -> None:

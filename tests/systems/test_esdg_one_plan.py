@@ -21,6 +21,7 @@ from dgbench.systems.esdg.plan import (
     best_count,
     border_bytes,
     choose_blocks,
+    fewest_equal_blocks,
     paper_cost,
     peak_bytes,
     split_blocks,
@@ -84,6 +85,28 @@ def test_as_few_blocks_as_fit(entries, nodes, border, budget):
     else:
         with pytest.raises(InvalidInputError, match=f"at least {int(min(needs))} bytes"):
             choose_blocks(entries, nodes, cost, border, budget, 4)
+
+
+@given(
+    st.integers(1, 30),
+    st.integers(0, 50),
+    st.integers(1, 9),
+    st.integers(0, 3000),
+    st.integers(0, 60_000),
+)
+def test_equal_blocks_are_those_that_peaks_choose(steps, entries, nodes, border, budget):
+    cost = StepCost(20, 96)
+    step = cost.of(entries, nodes)
+    needs = [
+        peak_bytes([entries] * steps, nodes, split_blocks(steps, n), cost, border)
+        for n in range(1, steps + 1)
+    ]
+    fits = [n for n, need in enumerate(needs, 1) if need <= budget]
+    if fits:
+        assert fewest_equal_blocks(steps, step, border, budget) == fits[0]
+    else:
+        with pytest.raises(InvalidInputError, match=f"at least {int(min(needs))} bytes"):
+            fewest_equal_blocks(steps, step, border, budget)
 
 
 def test_the_papers_formula():

@@ -253,7 +253,8 @@ def test_weak_scaling_is_a_factor_with_the_printed_target(name):
     for one in readings.values():
         assert one.target in (125, 79)
         assert 1 < one.measured < 128
-    assert judge(name, rows()).glyph in "sv"
+        near = abs(one.measured / one.target - 1) <= scaling.WITHIN
+        assert one.holds == near  # whatever was measured, 128 ranks gain over one
 
 
 def test_weak_drop_goes_away_with_the_network(monkeypatch, network):

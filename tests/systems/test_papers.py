@@ -12,7 +12,8 @@ from paper_rows import failed_rows
 from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide, is_factor, show, what_it_needs
+from dgbench.harness.claims.shown import show
+from dgbench.harness.claims.verdict import decide, is_factor, what_it_needs
 from dgbench.lab.evidence import Conditions, Scope
 from dgbench.systems.base import Finding
 from dgbench.systems.base.registry import get_paper

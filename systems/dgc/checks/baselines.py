@@ -17,17 +17,8 @@ from dgbench.systems.dgc.checks.race_words import (
     where,
 )
 from dgbench.systems.dgc.experiments import fig4, fig5c
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    PSS,
-    PSS_TS,
-    PTS,
-    TITLES,
-    RaceRecord,
-    dataset_title,
-    races,
-    real,
-)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races, real
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PSS, PSS_TS, PTS, TITLES
 
 Rows = Sequence[Any]
 Said = dict[str, Any]

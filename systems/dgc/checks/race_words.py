@@ -8,13 +8,8 @@ from typing import Any
 
 from dgbench.lab.paper import Check, Claim
 from dgbench.lab.verbs import asking
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    PLACED,
-    TITLES,
-    RaceRecord,
-    dataset_title,
-)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLACED, TITLES
 from dgbench.systems.dgc.experiments.settings import standing_in
 
 Rows = Sequence[Any]

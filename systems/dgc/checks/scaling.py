@@ -24,6 +24,13 @@ from dgbench.systems.dgc.checks.race_words import (
 )
 from dgbench.systems.dgc.experiments import fig4, fig12_rows
 from dgbench.systems.dgc.experiments.fig12 import link_title
+from dgbench.systems.dgc.experiments.race_rows import (
+    RaceRecord,
+    dataset_title,
+    races,
+    ratio_over,
+    real,
+)
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -33,11 +40,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PLAIN,
     PTS,
     TITLES,
-    RaceRecord,
-    dataset_title,
-    races,
-    ratio_over,
-    real,
 )
 from dgbench.systems.dgc.experiments.settings import KIN, MODEL_OF, MODEL_TITLES
 from dgbench.systems.dgc.projection import LINKS

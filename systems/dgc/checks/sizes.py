@@ -12,7 +12,7 @@ from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.checks.race_words import rows_of as races_of
 from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
-from dgbench.systems.dgc.experiments.race_runs import RaceRecord, races
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, PAPERS_GRAPHS
 from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees
 

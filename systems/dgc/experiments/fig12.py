@@ -31,6 +31,7 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
     projected_ids,
 )
 from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races, real
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -46,13 +47,9 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PLAIN,
     TWINS,
     Link,
-    RaceRecord,
     contenders,
-    dataset_title,
     jobs_of,
     race,
-    races,
-    real,
 )
 from dgbench.systems.dgc.experiments.settings import LEDGER, MODEL_TITLES, MODELS
 from dgbench.systems.dgc.projection import WORKERS
@@ -188,6 +185,7 @@ class Fig12(Experiment):
             budget_s=BUDGETS_S[preset],
             total_s=0.0 if context.instrumented else TOTALS_S[preset],
             timeout_s=TIMEOUTS_S[preset],
+            control=not context.instrumented,
         )
         if context.instrumented:
             found.data["workload"] = f"{dataset}, {models[0]}, {link}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dgbench.lab.compare import Ratio
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races, ratio_over, real
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -17,10 +18,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     FUSED,
     LABELS_ONCE,
     LINK_TITLES,
-    RaceRecord,
-    races,
-    ratio_over,
-    real,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 from dgbench.systems.dgc.projection import PROJECTED, ProjectedChunkEpoch, with_share

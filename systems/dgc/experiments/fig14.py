@@ -19,15 +19,8 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.lifetimes import gini
-from dgbench.systems.dgc.experiments.race_runs import (
-    PLACED,
-    PLAIN,
-    RaceJob,
-    RaceRecord,
-    contenders,
-    race,
-    races,
-)
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races
+from dgbench.systems.dgc.experiments.race_runs import PLACED, PLAIN, RaceJob, contenders, race
 from dgbench.systems.dgc.recount import (
     EdgeRecount,
     drawn,

@@ -28,6 +28,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
+from dgbench.systems.dgc.experiments.race_rows import dataset_title
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -35,7 +36,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PLAIN,
     before_ranks,
     contenders,
-    dataset_title,
     kept,
     replicas_equal,
     task_of,

@@ -7,17 +7,15 @@ from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
     PLACED,
     TITLES,
-    RaceRecord,
     contenders,
-    dataset_title,
     jobs_of,
     race,
-    races,
 )
 from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD, PRESETS

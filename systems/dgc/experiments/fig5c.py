@@ -10,17 +10,15 @@ from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S, TURNS
+from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,
     PLACED,
     TITLES,
     RaceJob,
-    RaceRecord,
     contenders,
-    dataset_title,
     race,
-    races,
 )
 from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload

@@ -24,13 +24,7 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    EXACT,
-    PLAIN,
-    TWINS,
-    task_of,
-)
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, EXACT, PLAIN, TWINS, task_of
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots

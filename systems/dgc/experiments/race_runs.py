@@ -11,16 +11,14 @@ import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from statistics import fmean, geometric_mean, median
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import Ratio, ratio_of_values
+from dgbench.lab.compare import observe_control
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
-from dgbench.lab.table import Entry, Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -37,7 +35,6 @@ from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
     HELD,
-    MODEL_TITLES,
     workload,
 )
 from dgbench.systems.dgc.partition import PAPER as AS_PRINTED
@@ -66,6 +63,8 @@ difference is the partition's and the stale rows'."""
 LABELS_ONCE: Final = {name: f"{name}, labels once" for name in (PLAIN, DGC)}
 """DGC as the paper prints it: labels propagated once, and without our refinement of workers."""
 
+AGAIN: Final = "again"
+"""Name of the first contender where it races itself."""
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWINS: Final = tuple(graph.name for graph in GRAPHS)
 FAIR: Final = tuple(FUSED.values())
@@ -223,6 +222,7 @@ def race(
     total_s: float = 0.0,
     timeout_s: float = 120.0,
     transport: Transport = "backend",
+    control: bool = False,
 ) -> Measurement:
     """Run the races of a cell one after the other and put what they found into one row.
 
@@ -235,6 +235,7 @@ def race(
         total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
         timeout_s: of the cell; each race gets what is left.
         transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
+        control: the first contender races itself, too: an A/A pair of each race.
 
     Raises:
         UnsupportedError: no race.
@@ -249,11 +250,12 @@ def race(
         oracle = None
         if compare:
             oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
+        again = {AGAIN: next(iter(job.contenders.values()))} if control else {}
         turns = take_rank_turns(
             job.task,
             job.data,
             ranks,
-            dict(job.contenders),
+            {**job.contenders, **again},
             least=least,
             budget_s=max(budget_s, TURNING * (share - (time.perf_counter() - start))),
             timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
@@ -287,10 +289,15 @@ def _keep(
     """Add what a race found to a row's observations, and where it compared, to its checks."""
     if oracle is not None:
         found.deviation[job.key] = max(
-            oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
+            oracle.gap(turns.output[n], turns.gradients[n]) for n in job.contenders
         )
         found.checks += summarised(_checks(job, turns, oracle))
-    for name, seconds in turns.seconds.items():
+    if AGAIN in turns.seconds:
+        first = next(iter(job.contenders))
+        sides = turns.seconds[first], turns.seconds[AGAIN]
+        observe_control(found, *sides, **job.dims, setting=first)
+    for name in job.contenders:
+        seconds = turns.seconds[name]
         observe = partial(found.observe, **job.dims, setting=name)
         for turn, s in enumerate(seconds):
             observe("epoch_time", s, turn=turn)
@@ -374,198 +381,3 @@ def _sent(history: Sequence[StaleEpoch]) -> float:
     later = history[WARM:]
     sent, held = (sum(getattr(e, f"{w}_floats") for e in later) for w in ("sent", "held"))
     return sent / (sent + held) if sent + held else 1.0
-
-
-# What rows say.
-
-
-@dataclass(frozen=True, eq=False)
-class RaceRecord:
-    """A race as the rows of its processes keep it.
-
-    Attributes:
-        rows: of its processes. dataset, part, model: what was trained, as of a `RaceJob`.
-        names: contenders.
-    """
-
-    rows: tuple[Any, ...]
-    dataset: str
-    part: Mapping[str, Any]
-    model: str
-    names: tuple[str, ...]
-
-    @property
-    def row(self) -> Any:
-        """The row of its first process, which compared its results."""
-        return self.rows[0]
-
-    @property
-    def label(self) -> str:
-        """Its dataset, or the part of it."""
-        return labelled(self.dataset, self.part)
-
-    @property
-    def key(self) -> str:
-        """Of its deviation."""
-        return f"{self.label}/{self.model}"
-
-    @cached_property
-    def _entries(self) -> dict[tuple[str, str | None, str | None], list[Table]]:
-        """Entries of each process by metric, setting and phase; those of turns in their order."""
-        mine = {"dataset": self.dataset, **self.part, "model": self.model}.items()
-        found: dict[tuple[str, str | None, str | None], list[Table]] = {}
-        for row in self.rows:
-            of_row: dict[tuple[str, str | None, str | None], list[Entry]] = {}
-            for one in row.observations:
-                if mine <= one.dims.items():
-                    key = one.metric, one.dims.get("setting"), one.dims.get("phase")
-                    of_row.setdefault(key, []).append(Entry(row, one))
-            for key, entries in of_row.items():
-                found.setdefault(key, []).append(Table(entries))
-        return found
-
-    @property
-    def twin(self) -> bool:
-        """True if the data are synthetic."""
-        return bool(self.row.data.get("twin"))
-
-    @property
-    def ranks(self) -> int:
-        return int(self.row.params["ranks"])
-
-    @property
-    def link(self) -> str:
-        """Link that rows travelled over: `gloo`, or the emulated `wire`."""
-        return str(self.row.params.get("link", "gloo"))
-
-    @property
-    def title(self) -> str:
-        """Model and dataset in words."""
-        return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
-
-    @property
-    def processes(self) -> int:
-        """Processes that raced."""
-        return len(self.rows)
-
-    @property
-    def deviation(self) -> float | None:
-        """Largest deviation from the oracle among its processes that compared."""
-        gaps = [row.deviation[self.key] for row in self.rows if self.key in row.deviation]
-        return max(gaps, default=None)
-
-    def turns(self, name: str) -> list[float]:
-        """Seconds of each turn's epoch, of the slowest rank, process by process."""
-        return [
-            s for mine in self._entries.get(("epoch_time", name, None), []) for s in mine.values
-        ]
-
-    def seconds(self, name: str) -> list[float]:
-        """Median seconds of an epoch in each process."""
-        return [median(mine.values) for mine in self._entries.get(("epoch_time", name, None), [])]
-
-    def epoch(self, name: str) -> float:
-        """Median seconds of an epoch."""
-        return median(self.turns(name))
-
-    def number(self, metric: str, name: str | None = None, phase: str | None = None) -> Any:
-        """A number of a contender, or of the race: the median of its processes, and of counts the
-        first, as they agree; 0 if it is not there."""
-        mine = self.each(metric, name, phase)
-        if not mine:
-            return 0
-        return mine[0] if all(value == mine[0] for value in mine) else median(mine)
-
-    def each(self, metric: str, name: str | None = None, phase: str | None = None) -> list[Any]:
-        """A number of a contender in each process."""
-        return [table[-1].value for table in self._entries.get((metric, name, phase), [])]
-
-    def has(self, metric: str, name: str) -> bool:
-        """Return True if a contender has such a number."""
-        return (metric, name, None) in self._entries
-
-    def spent(self, phase: str, name: str) -> float:
-        """Seconds of an epoch in a phase, mean over ranks."""
-        return self.number("phase_time", name, phase)
-
-    def computing(self, name: str) -> float:
-        """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
-        return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
-
-    def pairs(self, slow: str, fast: str) -> list[float]:
-        """Ratios of the times of two contenders: of each process, from its turns averaged, or of
-        each turn where one process ran."""
-        if self.processes > 1:
-            return [a / b for a, b in zip(self.seconds(slow), self.seconds(fast), strict=True)]
-        return [a / b for a, b in zip(self.turns(slow), self.turns(fast), strict=True)]
-
-    def gain(self, slow: str, fast: str) -> Ratio:
-        """Speedup of one contender over another, process by process; of one process by turns."""
-        return ratio_over([(self, slow, fast)])
-
-    def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
-        """The contender with the shortest epoch."""
-        return min((n for n in names if n in self.names), key=self.epoch)
-
-
-Pair = tuple[RaceRecord, str, str]
-"""(race, slow, fast): two contenders of a race."""
-
-
-def ratio_over(pairs: Sequence[Pair], *, arithmetic: bool = False) -> Ratio:
-    """Mean over pairs of how much faster the one is than the other, the geometric by default.
-
-    The mean is formed in each process first, so that ratios which share a time are resampled
-    together; the interval is that over processes. Where a race has a single process, it is that of
-    its turns, and says nothing of another process.
-
-    Raises:
-        InvalidInputError: no pair.
-    """
-    each = [one.pairs(slow, fast) for one, slow, fast in pairs]
-    shared = min(map(len, each), default=0)
-    join = fmean if arithmetic else geometric_mean
-    joined = [join([ratios[n] for ratios in each]) for n in range(shared)]
-    single = min((one.processes for one, *_ in pairs), default=1)
-    rows = {row.id: row for one, *_ in pairs for row in one.rows}
-    alone = single <= 1 and len(pairs) == 1
-    mean = ratio_of_values(joined, list(rows.values()), single, median=alone)
-    gaps = [one.deviation for one, *_ in pairs if one.deviation is not None]
-    return replace(mean, deviation=max(gaps, default=None))
-
-
-def dataset_title(dataset: str, twin: bool = False) -> str:
-    """A dataset's title, marked where it was a twin."""
-    return BY_NAME[dataset].title + (" (twin)" if twin else "")
-
-
-def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecord]:
-    """All races of an experiment's rows, in the order of datasets and models; the rounds of a cell
-    are processes of one race."""
-    found: dict[tuple[Any, ...], list[tuple[Any, tuple[str, ...]]]] = {}
-    for row in rows_of(rows, experiment=experiment, **params):
-        first = Table.of([row]).where("epoch_time", turn=0)
-        for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
-            key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
-            found.setdefault(key, []).append((row, tuple(one["setting"] for one in mine)))
-    records = []
-    for (dataset, model, *where, _, _), each in found.items():
-        part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
-        names = tuple(name for name in each[0][1] if all(name in mine for _, mine in each))
-        mine = tuple({row.round: row for row, _ in each}.values())
-        records.append(RaceRecord(mine, dataset, part, model, names))
-    order = {name: i for i, name in enumerate((*BY_NAME,))}
-    models = {name: i for i, name in enumerate(MODEL_TITLES)}
-    return sorted(
-        records,
-        key=lambda r: (
-            order.get(r.dataset, len(order)),
-            r.label,
-            models[r.model],
-        ),
-    )
-
-
-def real(found: Sequence[RaceRecord]) -> list[RaceRecord]:
-    """Races on real data, which may decide between partitions."""
-    return [one for one in found if not one.twin]

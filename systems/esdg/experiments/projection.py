@@ -30,7 +30,7 @@ from dgbench.runtime.topology import Topology, esdg_cluster, h200_node
 from dgbench.systems.esdg.experiments.settings import table2
 from dgbench.systems.esdg.experiments.shares import MeasuredShare
 from dgbench.systems.esdg.partition import BlockShares, block_ranges
-from dgbench.systems.esdg.plan import border_bytes, choose_blocks, paper_cost
+from dgbench.systems.esdg.plan import border_bytes, fewest_equal_blocks, paper_cost
 from dgbench.systems.esdg.volumes import timeline, vertex_floats
 
 V100_BYTES_PER_S = 900e9
@@ -218,10 +218,9 @@ def plan_blocks(job: ProjectedModel, size: int, memory: float = V100_MEMORY) -> 
         InvalidInputError: no number of blocks fits.
     """
     model = job.built()
-    entries = [round(job.plain_bytes / 20)] * job.steps
+    step = paper_cost(model).of(round(job.plain_bytes / 20), job.nodes)
     border = border_bytes(model, job.nodes)
-    budget = int(0.8 * memory * size)
-    return len(choose_blocks(entries, job.nodes, paper_cost(model), border, budget))
+    return fewest_equal_blocks(job.steps, step, border, int(0.8 * memory * size))
 
 
 def redistribution(
@@ -231,6 +230,14 @@ def redistribution(
 
     In closed form, so that 128 ranks cost nothing: forward and re-run alike, backward the reverse.
     """
+    count, messages = _redistribution(model.redistributed_dims, steps, nodes, size, blocks)
+    return count.copy(), messages.copy()
+
+
+@lru_cache(maxsize=1024)
+def _redistribution(
+    widths: tuple[tuple[int, int], ...], steps: int, nodes: int, size: int, blocks: int
+) -> tuple[np.ndarray, np.ndarray]:
     count = np.zeros((size, size))
     messages = np.zeros((size, size))
     for times in block_ranges(steps, blocks):
@@ -238,7 +245,7 @@ def redistribution(
         held = np.array([len(s[0]) for s in shares.steps])
         owned = np.array([len(v) for v in shares.vertices])
         there = np.outer(held, owned).astype(float)
-        for to_vertices, back in model.redistributed_dims:
+        for to_vertices, back in widths:
             for pairs, width in ((there, to_vertices), (there.T, back)):
                 count += width * (2 * pairs + pairs.T)
                 messages += 2.0 * (pairs > 0) + (pairs.T > 0)
@@ -275,8 +282,13 @@ def with_excess(epochs: Mapping[int, ProjectedSnapshotEpoch]) -> dict[int, Proje
 
 def gradient_ring(model: TimelineModel, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and messages [P, P] of the all-reduce of the gradients, as a ring."""
+    count, messages = _ring(sum(p.numel() for p in model.parameters()), size)
+    return count.copy(), messages.copy()
+
+
+@lru_cache(maxsize=256)
+def _ring(numel: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     count, messages = np.zeros((size, size)), np.zeros((size, size))
-    numel = sum(p.numel() for p in model.parameters())
     for rank in range(size if size > 1 else 0):
         floats, sent = ring_share(numel, rank, size)
         count[rank, (rank + 1) % size] += ITEM * floats

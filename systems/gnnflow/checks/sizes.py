@@ -52,7 +52,6 @@ def sizes(size: str) -> Check:
             words.append("counts are the publishers', their files are not here")
         return finding(
             [row],
-            proxy="" if counted else "counts that publishers state",
             measured=known,
             holds=not apart and len(known) == len(GRAPHS),
             direction=not apart,

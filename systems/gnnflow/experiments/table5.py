@@ -17,6 +17,7 @@ from dgbench import datasets
 from dgbench.datasets.sources import find_form
 from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.metrics import STATED
 from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
@@ -68,7 +69,7 @@ class Table5(Grid):
                 one = getattr(card.published, size, None) if card.published else None
                 if one:
                     stated[graph.name, size] = int(one)
-                    found.observe(METRICS[size], int(one), dataset=graph.name, setting="stated")
+                    found.observe(METRICS[size], int(one), dataset=graph.name, setting=STATED)
             if find_form(card) is None:
                 known = (graph.name, "edges") in stated
                 said = "sizes as its publisher states them" if known else "nobody states its sizes"
@@ -179,8 +180,10 @@ def times(name: str) -> dict[str, float]:
 
 def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
-    known = Table.of([row]).where(METRICS[size], dataset=name).numbers("setting")
-    return next(((known[s], s == "counted") for s in ("counted", "stated") if s in known), None)
+    known = Table.of([row]).where(METRICS[size], dataset=name).by("setting")
+    return next(
+        ((known[s][-1].value, s == "counted") for s in ("counted", STATED) if s in known), None
+    )
 
 
 def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import failed, failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.laws import DECIDED
+from dgbench.lab.metrics import STATED
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.degrees import (
@@ -134,10 +135,10 @@ def machine_row(rows: Rows) -> Any | None:
 
 def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
-    known = Table.of([row]).where(size, dataset=name).numbers("method")
-    for word in ("counted", "stated"):
+    known = Table.of([row]).where(size, dataset=name).by("method")
+    for word in ("counted", STATED):
         if word in known:
-            return known[word], word == "counted"  # type: ignore[return-value]
+            return known[word][-1].value, word == "counted"
     return None
 
 

@@ -78,7 +78,7 @@ def twitter_accuracy(claim: Claim, rows: Rows) -> Fields | Finding:
             "state of DyGNN": f"{needed / 2**30:.0f} GiB of {there / 2**30:.0f}",
         },
         "holds": lead.low > 0 and needed > there,
-        "undecided": lead.low <= 0 <= lead.high,
+        "undecided": lead.low <= 0 <= lead.high and needed > there,
         "model": "size of a state by formula",
         "reason": f"{number(row, 'edges', task='classify')} events",
     }

@@ -27,7 +27,6 @@ MACHINE = rows_with(
 TESTBED = rows_with(
     table1.NAME, "the machine was not looked at in this run", last, part=table1.MACHINE
 )
-PUBLISHERS: Final = "counts that publishers state"
 NEEDS_FILES: Final = "needs the publishers' files of the four graphs"
 SAME: Final = 0.05
 """Difference of exponents, and share of vertices out of place, that still is the same shape."""
@@ -52,13 +51,11 @@ def sizes(metric: str) -> Judge:
         known: dict[str, int] = {}
         fits = {"rounded": 0, "cut": 0}
         words: list[str] = []
-        all_counted = True
         for graph in GRAPHS:
             there = table1.size_of(rows[0], graph.name, metric)
             if there is None:
                 return missing(f"nobody states the {graph_runs.SIZES[metric]} of {graph.title}")
-            known[PRINTED_TITLE[graph.name]], here = there
-            all_counted = all_counted and here
+            known[PRINTED_TITLE[graph.name]] = there[0]
             printed = getattr(graph.printed, metric)
             text = claim.value[PRINTED_TITLE[graph.name]]
             fits["rounded"] += as_printed(there[0], text)
@@ -66,7 +63,6 @@ def sizes(metric: str) -> Judge:
             if not same_printed(there[0], printed):
                 words.append(f"{graph.title} has {there[0]:,}, printed are {printed:,}")
         return {
-            "proxy": "" if all_counted else PUBLISHERS,
             "measured": known,
             "holds": max(fits.values()) == len(GRAPHS),
             "reason": "; ".join(words),
@@ -79,18 +75,16 @@ def mean_degree_by(ends: int) -> Judge:
     """Mean degrees by one definition, of the published sizes."""
 
     def judge(claim: Claim, rows: Rows) -> Fields | None:
-        known, here = {}, True
+        known = {}
         for graph in GRAPHS:
             degree = table1.mean_degree(rows[0], graph.name, ends)
             if degree is None:
                 return None
             known[PRINTED_TITLE[graph.name]] = round(degree, 1)
-            here = here and counted_here(rows[0], graph.name)
         fits = [
             same_printed(known[PRINTED_TITLE[graph.name]], graph.printed.degree) for graph in GRAPHS
         ]
         return {
-            "proxy": "" if here else PUBLISHERS,
             "measured": known,
             "holds": all(fits),
             "reason": f"{sum(fits)} of {len(fits)} printed degrees",
@@ -102,11 +96,6 @@ def mean_degree_by(ends: int) -> Judge:
 mean_degrees: Final[Check] = readings(
     **{word: says(MACHINE, mean_degree_by(ends)) for word, ends in graph_runs.DEFINITIONS.items()}
 )
-
-
-def counted_here(row: Any, name: str) -> bool:
-    """Return True if the sizes of a graph were counted here."""
-    return bool((table1.size_of(row, name, "edges") or (0, False))[1])
 
 
 def cut_off(found: float, text: float | str) -> bool:
@@ -132,9 +121,8 @@ def twitter_edges_by(same: Callable[[float, float | str], bool]) -> Judge:
         there = table1.size_of(rows[0], "twitter", "edges")
         if there is None:
             return None
-        edges, here = there
+        edges, _ = there
         return {
-            "proxy": "" if here else PUBLISHERS,
             "measured": edges / 1e9,
             "holds": same(edges / 1e9, claim.value),
             "reason": f"{edges:,} edges; Table 1 prints 1.47",

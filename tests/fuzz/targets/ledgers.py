@@ -7,7 +7,8 @@ import msgspec
 from dgbench.datasets.catalogue import load_cards
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.plain import as_plain
-from dgbench.harness.claims.verdict import decide, show
+from dgbench.harness.claims.shown import show
+from dgbench.harness.claims.verdict import decide
 from dgbench.lab.paper import Finding
 from tests.fuzz.target import sane, scratch, target
 

@@ -1,0 +1,80 @@
+"""Noise floor of a claim: how far equal things lay apart where the claim's numbers were taken.
+
+An A/A pair is two runs of one thing: two processes of a cell, or two turns of a setting inside one
+process (`observe_control`). Which pairs count for what an experiment measures is decided in this
+order; the first that has `MIN_PAIRS` pairs is taken, and where none has, all pairs of the run.
+
+1. Pairs of the experiment itself.
+2. Pairs of the main race of its paper.
+3. Pairs of the reference training that a run without these adds (`paper="-"`).
+
+So a kernel of some milliseconds says nothing of a race of seconds. A claim that several experiments
+decide has the largest of their floors. None is smaller than the median difference of all pairs that
+1 to 3 name: five lucky pairs must not look quieter than the machine was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from dgbench.lab.compare import control_ratios
+from dgbench.lab.paper import Claim, Paper
+from dgbench.runtime.statistics import noise_floor
+
+MIN_PAIRS: Final = 5
+"""Pairs of an experiment below which those of another are asked."""
+REFERENCE: Final = ("-", "noise")
+"""Paper and experiment of the reference training."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePairs:
+    """A/A ratios of a run by (paper, experiment)."""
+
+    ratios: Mapping[tuple[str, str], Sequence[float]]
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> NoisePairs:
+        """The pairs among the rows of a run."""
+        apart: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for row in rows:
+            apart[row.paper, row.experiment].append(row)
+        found = {where: control_ratios(mine) for where, mine in apart.items()}
+        return cls({where: pairs for where, pairs in found.items() if pairs})
+
+    def floor_of_claim(self, claim: Claim, paper: Paper) -> float | None:
+        """The floor of a claim, from the experiments that decide it; None without pairs."""
+        deciding = [one.name for one in paper.experiments if claim.id in one.claims]
+        return self.floor(paper, deciding)
+
+    def floor(self, paper: Paper, experiments: Collection[str] = ()) -> float | None:
+        """The floor of what these experiments of a paper measure; None without pairs.
+
+        Args:
+            paper: of the experiments. experiments: their names; without any the main race's.
+        """
+        main = [
+            ratio
+            for one in paper.experiments
+            if one.main_race is not None
+            for ratio in self.ratios.get((paper.name, one.name), ())
+        ]
+        reference = self.ratios.get(REFERENCE, ())
+        floors = [
+            self._floor([self.ratios.get((paper.name, name), ()), main, reference])
+            for name in experiments or ("",)
+        ]
+        return max((one for one in floors if one is not None), default=None)
+
+    def _floor(self, ranked: Sequence[Sequence[float]]) -> float | None:
+        """The floor by the first of these that has enough pairs, not below the median of all."""
+        every = [ratio for pairs in self.ratios.values() for ratio in pairs]
+        found = noise_floor(next((some for some in ranked if len(some) >= MIN_PAIRS), every))
+        like = [abs(math.log(ratio)) for some in ranked for ratio in some]
+        least = math.expm1(median(like)) if like else 0.0
+        return None if found is None else max(found, least)

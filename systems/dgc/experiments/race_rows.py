@@ -1,0 +1,214 @@
+"""Races as their rows keep them: seconds of every turn, gains of one contender over another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean, geometric_mean, median
+from typing import Any
+
+from dgbench.lab.compare import Ratio, ratio_of_values
+from dgbench.lab.table import Entry, Table, rows_of
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    PARTS,
+    PHASES,
+    labelled,
+)
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    MODEL_TITLES,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RaceRecord:
+    """A race as the rows of its processes keep it.
+
+    Attributes:
+        rows: of its processes. dataset, part, model: what was trained, as of a `RaceJob`.
+        names: contenders.
+    """
+
+    rows: tuple[Any, ...]
+    dataset: str
+    part: Mapping[str, Any]
+    model: str
+    names: tuple[str, ...]
+
+    @property
+    def row(self) -> Any:
+        """The row of its first process, which compared its results."""
+        return self.rows[0]
+
+    @property
+    def label(self) -> str:
+        """Its dataset, or the part of it."""
+        return labelled(self.dataset, self.part)
+
+    @property
+    def key(self) -> str:
+        """Of its deviation."""
+        return f"{self.label}/{self.model}"
+
+    @cached_property
+    def _entries(self) -> dict[tuple[str, str | None, str | None], list[Table]]:
+        """Entries of each process by metric, setting and phase; those of turns in their order."""
+        mine = {"dataset": self.dataset, **self.part, "model": self.model}.items()
+        found: dict[tuple[str, str | None, str | None], list[Table]] = {}
+        for row in self.rows:
+            of_row: dict[tuple[str, str | None, str | None], list[Entry]] = {}
+            for one in row.observations:
+                if mine <= one.dims.items():
+                    key = one.metric, one.dims.get("setting"), one.dims.get("phase")
+                    of_row.setdefault(key, []).append(Entry(row, one))
+            for key, entries in of_row.items():
+                found.setdefault(key, []).append(Table(entries))
+        return found
+
+    @property
+    def twin(self) -> bool:
+        """True if the data are synthetic."""
+        return bool(self.row.data.get("twin"))
+
+    @property
+    def ranks(self) -> int:
+        return int(self.row.params["ranks"])
+
+    @property
+    def link(self) -> str:
+        """Link that rows travelled over: `gloo`, or the emulated `wire`."""
+        return str(self.row.params.get("link", "gloo"))
+
+    @property
+    def title(self) -> str:
+        """Model and dataset in words."""
+        return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
+
+    @property
+    def processes(self) -> int:
+        """Processes that raced."""
+        return len(self.rows)
+
+    @property
+    def deviation(self) -> float | None:
+        """Largest deviation from the oracle among its processes that compared."""
+        gaps = [row.deviation[self.key] for row in self.rows if self.key in row.deviation]
+        return max(gaps, default=None)
+
+    def turns(self, name: str) -> list[float]:
+        """Seconds of each turn's epoch, of the slowest rank, process by process."""
+        return [
+            s for mine in self._entries.get(("epoch_time", name, None), []) for s in mine.values
+        ]
+
+    def seconds(self, name: str) -> list[float]:
+        """Median seconds of an epoch in each process."""
+        return [median(mine.values) for mine in self._entries.get(("epoch_time", name, None), [])]
+
+    def epoch(self, name: str) -> float:
+        """Median seconds of an epoch."""
+        return median(self.turns(name))
+
+    def number(self, metric: str, name: str | None = None, phase: str | None = None) -> Any:
+        """A number of a contender, or of the race: the median of its processes, and of counts the
+        first, as they agree; 0 if it is not there."""
+        mine = self.each(metric, name, phase)
+        if not mine:
+            return 0
+        return mine[0] if all(value == mine[0] for value in mine) else median(mine)
+
+    def each(self, metric: str, name: str | None = None, phase: str | None = None) -> list[Any]:
+        """A number of a contender in each process."""
+        return [table[-1].value for table in self._entries.get((metric, name, phase), [])]
+
+    def has(self, metric: str, name: str) -> bool:
+        """Return True if a contender has such a number."""
+        return (metric, name, None) in self._entries
+
+    def spent(self, phase: str, name: str) -> float:
+        """Seconds of an epoch in a phase, mean over ranks."""
+        return self.number("phase_time", name, phase)
+
+    def computing(self, name: str) -> float:
+        """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
+        return sum(self.spent(phase, name) for phase in PHASES if phase != "communicate")
+
+    def pairs(self, slow: str, fast: str) -> list[float]:
+        """Ratios of the times of two contenders: of each process, from its turns averaged, or of
+        each turn where one process ran."""
+        if self.processes > 1:
+            return [a / b for a, b in zip(self.seconds(slow), self.seconds(fast), strict=True)]
+        return [a / b for a, b in zip(self.turns(slow), self.turns(fast), strict=True)]
+
+    def gain(self, slow: str, fast: str) -> Ratio:
+        """Speedup of one contender over another, process by process; of one process by turns."""
+        return ratio_over([(self, slow, fast)])
+
+    def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
+        """The contender with the shortest epoch."""
+        return min((n for n in names if n in self.names), key=self.epoch)
+
+
+Pair = tuple[RaceRecord, str, str]
+"""(race, slow, fast): two contenders of a race."""
+
+
+def ratio_over(pairs: Sequence[Pair], *, arithmetic: bool = False) -> Ratio:
+    """Mean over pairs of how much faster the one is than the other, the geometric by default.
+
+    The mean is formed in each process first, so that ratios which share a time are resampled
+    together; the interval is that over processes. Where a race has a single process, it is that of
+    its turns, and says nothing of another process.
+
+    Raises:
+        InvalidInputError: no pair.
+    """
+    each = [one.pairs(slow, fast) for one, slow, fast in pairs]
+    shared = min(map(len, each), default=0)
+    join = fmean if arithmetic else geometric_mean
+    joined = [join([ratios[n] for ratios in each]) for n in range(shared)]
+    single = min((one.processes for one, *_ in pairs), default=1)
+    rows = {row.id: row for one, *_ in pairs for row in one.rows}
+    alone = single <= 1 and len(pairs) == 1
+    mean = ratio_of_values(joined, list(rows.values()), single, median=alone)
+    gaps = [one.deviation for one, *_ in pairs if one.deviation is not None]
+    return replace(mean, deviation=max(gaps, default=None))
+
+
+def dataset_title(dataset: str, twin: bool = False) -> str:
+    """A dataset's title, marked where it was a twin."""
+    return BY_NAME[dataset].title + (" (twin)" if twin else "")
+
+
+def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecord]:
+    """All races of an experiment's rows, in the order of datasets and models; the rounds of a cell
+    are processes of one race."""
+    found: dict[tuple[Any, ...], list[tuple[Any, tuple[str, ...]]]] = {}
+    for row in rows_of(rows, experiment=experiment, **params):
+        first = Table.of([row]).where("epoch_time", turn=0)
+        for (dataset, model, *where), mine in first.by("dataset", "model", *PARTS).items():
+            key = dataset, model, *where, row.params.get("ranks"), row.params.get("link")
+            found.setdefault(key, []).append((row, tuple(one["setting"] for one in mine)))
+    records = []
+    for (dataset, model, *where, _, _), each in found.items():
+        part = {name: v for name, v in zip(PARTS, where, strict=True) if v is not None}
+        names = tuple(name for name in each[0][1] if all(name in mine for _, mine in each))
+        mine = tuple({row.round: row for row, _ in each}.values())
+        records.append(RaceRecord(mine, dataset, part, model, names))
+    order = {name: i for i, name in enumerate((*BY_NAME,))}
+    models = {name: i for i, name in enumerate(MODEL_TITLES)}
+    return sorted(
+        records,
+        key=lambda r: (
+            order.get(r.dataset, len(order)),
+            r.label,
+            models[r.model],
+        ),
+    )
+
+
+def real(found: Sequence[RaceRecord]) -> list[RaceRecord]:
+    """Races on real data, which may decide between partitions."""
+    return [one for one in found if not one.twin]

@@ -1,0 +1,115 @@
+"""Noise floors of claims: the A/A pairs that count for what an experiment measures."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.lab.compare import CONTROL_RATIO
+from dgbench.lab.noise import MIN_PAIRS, REFERENCE, NoisePairs
+from dgbench.lab.table import observation
+
+
+def experiment(name: str, *claims: str, main: bool = False):
+    return SimpleNamespace(name=name, claims=claims, main_race=object() if main else None)
+
+
+PAPER = SimpleNamespace(
+    name="p",
+    experiments=(
+        experiment("kernel", "small"),
+        experiment("race", "fast", "both", main=True),
+        experiment("long", "slow", "both"),
+    ),
+)
+WHERE = [("p", "kernel"), ("p", "race"), ("p", "long"), REFERENCE, ("q", "race")]
+RATIOS = st.lists(st.floats(0.5, 2.0), max_size=8)
+PAIRS = st.fixed_dictionaries(dict.fromkeys(WHERE, RATIOS))
+
+
+def floor(pairs, *experiments):
+    return NoisePairs({where: some for where, some in pairs.items() if some}).floor(
+        PAPER, experiments
+    )
+
+
+def several(ratio: float) -> list[float]:
+    return [ratio, 1 / ratio] * MIN_PAIRS
+
+
+def test_the_first_like_pairs_count():
+    pairs = {("p", "kernel"): several(1.5), REFERENCE: several(1.02)}
+    assert floor(pairs, "kernel") == pytest.approx(0.5)
+    assert floor(pairs, "long") == pytest.approx(0.02)
+    race = {**pairs, ("p", "race"): several(1.1)}
+    assert floor(race, "long") == floor(race, "race") == floor(race) == pytest.approx(0.1)
+    own = {**race, ("p", "long"): several(1.2)}
+    assert floor(own, "long") == pytest.approx(0.2)
+    assert floor(own, "long", "race") == pytest.approx(0.2)
+
+
+def test_lucky_pairs_are_not_below_the_median_of_like_ones():
+    lucky = {("p", "long"): several(1.001), REFERENCE: [*several(1.1), *several(1.1)]}
+    assert floor(lucky, "long") == pytest.approx(0.1)
+    kernel = {("p", "long"): several(1.001), ("p", "kernel"): [*several(1.5), *several(1.5)]}
+    assert floor(kernel, "long") == pytest.approx(0.001)
+
+
+def test_few_pairs_are_those_of_another_and_at_last_all_of_the_run():
+    few = {("p", "long"): [1.01] * (MIN_PAIRS - 1), ("p", "race"): several(1.1)}
+    assert floor(few, "long") == pytest.approx(0.1)
+    assert floor({("p", "kernel"): several(1.4)}, "long") == pytest.approx(0.4)
+    assert floor({}, "long") is None
+
+
+def test_claims_have_the_floor_of_the_experiments_that_decide_them():
+    found = NoisePairs({("p", "race"): several(1.1), ("p", "long"): several(1.3)})
+    ask = {
+        name: found.floor_of_claim(SimpleNamespace(id=name), PAPER)
+        for name in ("fast", "slow", "both", "none")
+    }
+    assert ask["slow"] == ask["both"] == pytest.approx(0.3)
+    assert ask["fast"] == ask["none"] < ask["slow"]
+
+
+@given(PAIRS)
+def test_exchanging_the_sides_of_pairs_changes_nothing(pairs):
+    other = {where: [1 / ratio for ratio in some] for where, some in pairs.items()}
+    for name in ("kernel", "race", "long"):
+        assert floor(pairs, name) == pytest.approx(floor(other, name))
+
+
+@given(PAIRS, st.sampled_from(WHERE), st.integers(0, 7), st.floats(1.0, 2.0))
+def test_a_wider_pair_makes_no_floor_smaller(pairs, where, place, more):
+    wider = {at: list(some) for at, some in pairs.items()}
+    if place < len(wider[where]):
+        ratio = wider[where][place]
+        wider[where][place] = ratio * more if ratio >= 1 else ratio / more
+    for name in ("kernel", "race", "long"):
+        before = floor(pairs, name)
+        assert before is None or floor(wider, name) >= before - 1e-12
+
+
+@given(PAIRS)
+def test_more_experiments_have_no_smaller_floor_and_none_exceeds_all_pairs(pairs):
+    every = [abs(math.log(ratio)) for some in pairs.values() for ratio in some]
+    both = floor(pairs, "kernel", "long")
+    if not every:
+        assert both is None
+        return
+    assert both == max(floor(pairs, "kernel"), floor(pairs, "long"))
+    assert both <= math.expm1(max(every)) + 1e-12
+
+
+def test_turns_of_a_setting_with_itself_are_pairs():
+    row = SimpleNamespace(
+        paper="p", experiment="race", group="g", round=1, params={}, status="ok", time=None,
+        instrumented=False, observations=[observation(CONTROL_RATIO, 1.1)],
+    )  # fmt: skip
+    assert NoisePairs.of([row]).ratios == {("p", "race"): [1.1]}
+    row.status = "oom"
+    assert not NoisePairs.of([row]).ratios
