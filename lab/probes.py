@@ -61,7 +61,13 @@ _UNITS: Final[Mapping[Source, Mapping[str, str]]] = {
         "written_bytes": "B",
         "processes": "",
     },
-    "machine": {"other_cpu_percent": "%", "load_average_1m": ""},
+    "machine": {
+        "other_cpu_percent": "%",
+        "stolen_cpu_percent": "%",
+        "cpu_waiting_percent": "%",
+        "cpu_throttled": "",
+        "load_average_1m": "",
+    },
     "nvml": {
         "gpu": "",
         "gpu_sample_period_s": "s",
