@@ -63,7 +63,12 @@ class RoundAdder:
         if not any(planned.stages for planned in self.plan.runnable):
             self.sentence = self._without_looks(rows)
             return False
-        added = add_rounds(self.plan, rows, self.look(rows))
+        try:
+            undecided = self.look(rows)
+        except Exception as error:  # checks and answers are plugin code; the rows are still good
+            note(f"no rounds are added: {type(error).__name__}: {error}")
+            return False
+        added = add_rounds(self.plan, rows, undecided)
         self.sentence = self._summary(rows, added)
         if added.given:
             self.store.write_plan(self.plan)

@@ -302,6 +302,17 @@ def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_
     assert len(notes) == 1
 
 
+def test_a_look_that_fails_adds_nothing_and_says_so():
+    def look(rows):
+        raise ValueError("a mistake of a plugin")
+
+    notes = []
+    store = simulate(race("g"), look, lambda *_: 1.0, notes=notes)
+    assert len(store.rows()) == 10
+    assert len(notes) == 1
+    assert "a mistake of a plugin" in notes[0]
+
+
 def test_a_repeated_round_counts_once_towards_a_stage():
     store = simulate(
         race("g", rule=RoundsRule(most=10, budget_s=1e9)),
