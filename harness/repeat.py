@@ -16,10 +16,15 @@ from typing import Any, Final, NamedTuple
 from dgbench.harness.quantities import PACE, Quantity, cell_words, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
+from dgbench.lab.table import in_ratios
 from dgbench.runtime.statistics import ConfidenceInterval, t_quantile
 
 LEVEL: Final = 0.95
 """Rate at which the intervals of ratios should hold what they are of."""
+
+
+_Key = tuple[str, int, bool]
+"""Hash of the cell, round, and whether the process was instrumented."""
 
 
 class Apart(NamedTuple):
@@ -100,7 +105,7 @@ class Agreement:
         processes: rows that both runs have, machine limits left out. counters: counters compared.
         apart: those that differ, and processes that ended differently.
         paced: counters of `quantities.PACE` that differ: how long a process went on, no work.
-        only_a, only_b: processes that one run has.
+        only_a, only_b: processes that one run has, apart from rounds that were added.
         pairs: ratios of both runs, by name. coverage: of those with an interval.
     """
 
@@ -171,6 +176,8 @@ def agreement(
     """
     first, second = _processes(a), _processes(b)
     both = [key for key in first if key in second]
+    added = {row.cell_hash for row in (*a, *b) if row.looks or row.repeats}
+    added &= {key[0] for key in both}
     apart, compared, paced = [], 0, 0
     for key in both:
         found, of, late = _against(first[key], second[key])
@@ -185,8 +192,8 @@ def agreement(
         counters=compared,
         apart=apart,
         paced=paced,
-        only_a=sorted(process_name(row) for key, row in first.items() if key not in second),
-        only_b=sorted(process_name(row) for key, row in second.items() if key not in first),
+        only_a=_only(first, second, added),
+        only_b=_only(second, first, added),
         pairs=pairs,
         coverage=coverage(pairs),
         identity=list(identity),
@@ -217,7 +224,14 @@ def process_name(row: Any) -> str:
     return cell_words(row) + (", instrumented" if row.instrumented else f" round {row.round}")
 
 
-def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
+def _only(mine: dict[_Key, Any], other: dict[_Key, Any], added: set[str]) -> list[str]:
+    """Names of processes that the other run lacks; how many rounds were added is chance."""
+    return sorted(
+        process_name(row) for key, row in mine.items() if key not in other and key[0] not in added
+    )
+
+
+def _processes(rows: Iterable[Any]) -> dict[_Key, Any]:
     return {(r.cell_hash, r.round, r.instrumented): r for r in rows if r.experiment != "machine"}
 
 
@@ -248,7 +262,7 @@ def _pairs(a: Sequence[Any], b: Sequence[Any]) -> list[RepeatedRatio]:
 
 def _ratios(rows: Sequence[Any]) -> dict[tuple[tuple, str], Quantity]:
     """Every ratio of a run: gains of settings that took turns, and races round by round."""
-    usable = [r for r in without_control(rows) if r.status == "ok" and not r.instrumented]
+    usable = [row for row in without_control(rows) if in_ratios(row)]
     cells: dict[str, list[Any]] = defaultdict(list)
     for row in usable:
         cells[row.cell_hash].append(row)

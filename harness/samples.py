@@ -20,6 +20,7 @@ from dgbench.harness.quantities import SPEEDUP, cell_words, name_of
 from dgbench.harness.store import Store
 from dgbench.lab.compare import without_control
 from dgbench.lab.metrics import metric
+from dgbench.lab.table import in_ratios
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import measurable
 
@@ -126,7 +127,7 @@ def _identity(store: Store) -> tuple | None:
 
 
 def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
-    good = [row for row in rows if row.status == "ok" and not row.instrumented]
+    good = [row for row in rows if in_ratios(row)]
     for _, name, value in raced(good):
         yield name, RATIO, value
     for row in good:

@@ -10,11 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from dgbench.lab.judging import current_floor, note_read
+from dgbench.lab.judging import current_floor, note_ratio, note_read
 from dgbench.lab.metrics import metric
-from dgbench.lab.table import Entry, Table
+from dgbench.lab.table import Entry, Table, in_ratios
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio
 
@@ -40,7 +40,8 @@ class Ratio:
 
     Attributes:
         value: the ratio (geometric mean over pairs, and over groups where there are several).
-        low, high: 95 % interval, or None where a group has a single pair.
+        low, high: 95 % interval, or None where a group has a single pair. Where the number of
+            rounds hung on looks at the data, it holds at all of them together (`level_of`).
         n: number of pairs.
         processes: pairs of processes that its smallest group rests on.
         floor: relative noise floor; a difference inside it is none.
@@ -70,6 +71,14 @@ class Ratio:
             return 0
         return 1 if self.low > 1 + self.floor else -1 if self.high * (1 + self.floor) < 1 else 0
 
+    @property
+    def open(self) -> bool:
+        """True if the interval holds an end of the noise floor's band: more rounds may decide."""
+        if self.low is None or self.high is None:
+            return False
+        wide = 1 + self.floor
+        return any(self.low <= edge <= self.high for edge in (1 / wide, wide))
+
     def against(self, other: Ratio) -> int:
         """1 if this ratio's whole interval lies above the other's by more than the floor, -1 if
         below, else 0."""
@@ -77,6 +86,17 @@ class Ratio:
             return 0
         wide = 1 + max(self.floor, other.floor)
         return 1 if self.low > other.high * wide else -1 if self.high * wide < other.low else 0
+
+
+def level_of(rows: Iterable[Any]) -> float:
+    """Level of an interval over these rows.
+
+    Where rounds were added until a claim was decided, the data were looked at up to `looks` times,
+    and the interval of every look has the level 1 - 0.05 / looks: by Bonferroni's inequality all
+    of them together hold the ratio in 95 % of runs, whatever made the rounds end (repeated
+    confidence intervals, Jennison and Turnbull 1989).
+    """
+    return 1 - 0.05 / max((getattr(row, "looks", 0) or 1 for row in rows), default=1)
 
 
 def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
@@ -91,8 +111,9 @@ def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def select(rows: Iterable[Any], **params: Any) -> list[Any]:
-    """Usable rows (status ok, not instrumented, no control) whose params have these values."""
-    return [r for r in rows if r.status == "ok" and not r.instrumented and matches(r, params)]
+    """Usable rows (status ok, not instrumented, no control, not of a disturbed round that was
+    repeated) whose params have these values."""
+    return [r for r in rows if in_ratios(r) and matches(r, params)]
 
 
 def rounds_of(row: Any, rows: Iterable[Any]) -> list[Any]:
@@ -158,18 +179,7 @@ def paired(
             used[top.id], used[bottom.id] = top, bottom
     if not groups:
         return None
-    found, fewest = _pooled(groups)
-    deviations = [abs(d) for row in used.values() for d in row.deviation.values()]
-    return Ratio(
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        rows=list(used),
-        deviation=max(deviations, default=None),
-        twin=any(bool(row.data.get("twin")) for row in used.values()),
-        processes=fewest,
-    )
+    return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
 
 
 def ratio_of(found: Table) -> Ratio | None:
@@ -182,11 +192,10 @@ def ratio_of(found: Table) -> Ratio | None:
     if not found:
         return None
     values = found.values
-    pooled = pooled_ratio([(values, [1.0] * len(values))])
-    low, high = pooled.low, pooled.high
+    pooled = pooled_ratio([(values, [1.0] * len(values))], level=level_of(found.rows))
     if len(values) == 1:
-        low, high = found[0].of.low, found[0].of.high
-    return _resting_on(found.rows, pooled.value, low, high, pooled.n, len(found.rows))
+        pooled = pooled._replace(low=found[0].of.low, high=found[0].of.high)
+    return _resting_on(found.rows, pooled, len(found.rows))
 
 
 def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[Any]) -> Ratio:
@@ -195,8 +204,7 @@ def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[
     Args:
         slow, fast: seconds of each turn. rows: rows that they stand in.
     """
-    found = paired_ratio(slow, fast, method="sign")
-    return _resting_on(rows, found.value, found.low, found.high, found.n, 1)
+    return _resting_on(rows, paired_ratio(slow, fast, method="sign"), 1)
 
 
 def ratio_of_values(
@@ -208,8 +216,10 @@ def ratio_of_values(
         values: a ratio each. rows: that they stand in. processes: that they come from.
         median: their median, bounded by order statistics, where single turns have outliers.
     """
-    found = paired_ratio(values, [1.0] * len(values), method="sign" if median else "t")
-    return _resting_on(rows, found.value, found.low, found.high, found.n, processes)
+    level = level_of(rows) if processes > 1 else level_of(())
+    method: Literal["sign", "t"] = "sign" if median else "t"
+    found = paired_ratio(values, [1.0] * len(values), method=method, level=level)
+    return _resting_on(rows, found, processes)
 
 
 def mean_of_turns(
@@ -219,8 +229,7 @@ def mean_of_turns(
 
     The interval is that of the mean where turns vary as they did; the races are fixed.
     """
-    found = pooled_ratio(races)
-    return _resting_on(rows, found.value, found.low, found.high, found.n, 1)
+    return _resting_on(rows, pooled_ratio(races), 1)
 
 
 def observe_ratio(
@@ -294,15 +303,14 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
             used[top.row.id], used[bottom.row.id] = top.row, bottom.row
     if not groups:
         return None
-    found, fewest = _pooled(groups)
-    return _resting_on(list(used.values()), found.value, found.low, found.high, found.n, fewest)
+    return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
 
 
 _Groups = dict[tuple[str, str], dict[tuple, dict[int, tuple[float, float]]]]
 """(experiment, group) -> what is compared -> round -> (numerator, denominator)."""
 
 
-def _pooled(groups: _Groups) -> tuple[ConfidenceInterval, int]:
+def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
     """The pooled ratio of all groups, and the pairs of processes that the smallest rests on.
 
     What is compared inside one group ran in the same rounds, often over one denominator, so that
@@ -326,7 +334,7 @@ def _pooled(groups: _Groups) -> tuple[ConfidenceInterval, int]:
                 pairs.append((list(tops), list(bottoms)))
                 weights.append(1)
     fewest = min(len(tops) for tops, _ in pairs)
-    return pooled_ratio(pairs, weights=weights), fewest
+    return pooled_ratio(pairs, weights=weights, level=level), fewest
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -335,24 +343,19 @@ def _mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def _resting_on(
-    rows: Sequence[Any],
-    value: float,
-    low: float | None,
-    high: float | None,
-    n: int,
-    processes: int,
-) -> Ratio:
-    return Ratio(
-        value=value,
-        low=low,
-        high=high,
-        n=n,
+def _resting_on(rows: Sequence[Any], found: ConfidenceInterval, processes: int) -> Ratio:
+    ratio = Ratio(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        n=found.n,
         rows=[row.id for row in rows],
         deviation=max((abs(gap) for row in rows for gap in row.deviation.values()), default=None),
         twin=any(bool(row.data.get("twin")) for row in rows),
         processes=processes,
     )
+    note_ratio(ratio)
+    return ratio
 
 
 def _apart(numerator: Table, denominator: Table) -> set[str]:
@@ -401,7 +404,7 @@ def control_ratios(rows: Sequence[Any]) -> list[float]:
     firsts: dict[tuple, float] = {}
     seconds: list[tuple[tuple, float]] = []
     for row in rows:
-        if row.status != "ok" or row.instrumented or not (row.time or 0) > 0:
+        if not in_ratios(row) or not (row.time or 0) > 0:
             continue
         key = (row.paper, row.experiment, row.group, row.round, _frozen(row.params, {CONTROL}))
         if CONTROL in row.params:

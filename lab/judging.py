@@ -68,6 +68,27 @@ def note_read(row: Any, metric: str, seed: Any = None, printed: bool = False) ->
         current.reads.add(Read(getattr(row, "id", ""), metric, seed, printed))
 
 
+_RATIOS: ContextVar[list[Any] | None] = ContextVar("ratios", default=None)
+
+
+@contextmanager
+def collecting_ratios() -> Iterator[list[Any]]:
+    """A context that keeps every ratio that is formed inside it, by whatever check or answer."""
+    found: list[Any] = []
+    token = _RATIOS.set(found)
+    try:
+        yield found
+    finally:
+        _RATIOS.reset(token)
+
+
+def note_ratio(ratio: Any) -> None:
+    """Keep a ratio that was formed; outside of `collecting_ratios` nothing happens."""
+    found = _RATIOS.get()
+    if found is not None:
+        found.append(ratio)
+
+
 def current_floor() -> float:
     """The noise floor of the check that runs; 0 outside of one, and where none was measured."""
     current = _CURRENT.get()

@@ -62,7 +62,13 @@ _UNITS: Final[Mapping[Source, Mapping[str, str]]] = {
         "processes": "",
         "check_s": "s",
     },
-    "machine": {"other_cpu_percent": "%", "load_average_1m": ""},
+    "machine": {
+        "other_cpu_percent": "%",
+        "stolen_cpu_percent": "%",
+        "cpu_waiting_percent": "%",
+        "cpu_throttled": "",
+        "load_average_1m": "",
+    },
     "nvml": {
         "gpu": "",
         "gpu_sample_period_s": "s",

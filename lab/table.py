@@ -164,7 +164,7 @@ class Table(Sequence[Entry]):
 
     @classmethod
     def of(cls, rows: Iterable[Any], **where: Any) -> Table:
-        """All observations of usable rows: status ok, not instrumented, no A/A control.
+        """All observations of usable rows: status ok, not instrumented, not replaced, no control.
 
         Args:
             rows: rows of any status.
@@ -257,8 +257,14 @@ class Table(Sequence[Entry]):
 
 
 def usable(row: Any) -> bool:
-    """Return True if a row's numbers may be used: status ok, not instrumented, no A/A control."""
-    return bool(row.status == "ok" and not row.instrumented and "control" not in row.params)
+    """Return True if a row's numbers may be used: it may stand in ratios and is no A/A control."""
+    return in_ratios(row) and "control" not in row.params
+
+
+def in_ratios(row: Any) -> bool:
+    """Return True if a row may stand in ratios: status ok, not instrumented, and not of a
+    disturbed round that a later one repeats."""
+    return bool(row.status == "ok" and not row.instrumented and not getattr(row, "replaced", False))
 
 
 def rows_of(rows: Iterable[Any], **where: Any) -> list[Any]:

@@ -32,6 +32,17 @@ RETRY = typer.Option(
 OUT = path_option("--out", "Folder for runs (default results/runs).")
 SEED = typer.Option(None, "--seed", help="Replaces the seed of every cell that has one.")
 OFFLINE = typer.Option(False, "--offline", help="Fetch no data: what is not here runs on its twin.")
+ROUNDS = typer.Option(
+    "auto",
+    "--rounds",
+    help="auto: further rounds where claims are undecided; fixed: those planned.",
+)
+BUDGET = typer.Option(
+    None,
+    "--budget",
+    help="Seconds of a paper up to which rounds are added (default: the preset's).",
+    min=1,
+)
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
 
 
@@ -49,6 +60,8 @@ class Options:
     offline: bool = False
     dataset: str = ""
     file_options: Any = None
+    rounds: str = "fixed"
+    budget: float | None = None
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -65,8 +78,27 @@ class Options:
             raise DgbenchError("--retry needs a run to go on with", hint="add --resume last")
         if self.file_options is not None and not self.dataset:
             raise DgbenchError("--columns and the like need a file", hint="add --dataset FILE")
+        if self.rounds not in ("auto", "fixed"):
+            raise DgbenchError(f"--rounds is '{self.rounds}', allowed: auto, fixed")
+        if self.budget is not None and (self.resume or self.rounds == "fixed"):
+            raise DgbenchError(
+                "--budget is for new runs with --rounds auto",
+                hint="--resume goes on with the budget that the run began with",
+            )
         if self.dataset and self.resume:
             raise DgbenchError("--resume goes on with the data of that run; leave out --dataset")
+
+    @property
+    def rule(self) -> Any:
+        """When rounds are added, or None."""
+        import msgspec
+
+        from dgbench.harness.plan.presets import preset_info
+
+        rule = preset_info(self.preset).rounds if self.rounds == "auto" else None
+        if rule is None or self.budget is None:
+            return rule
+        return msgspec.structs.replace(rule, budget_s=float(self.budget))
 
 
 def register(app: typer.Typer) -> None:
@@ -87,6 +119,8 @@ def run(
     seed: int = SEED,
     limit: int = LIMIT,
     offline: bool = OFFLINE,
+    rounds: str = ROUNDS,
+    budget: int = BUDGET,
     dataset: str = DATASET,
     columns: str = COLUMNS,
     delimiter: str = DELIMITER,
@@ -104,6 +138,8 @@ def run(
     options = Options(
         *(preset, device, resume, retry, out, seed, limit, offline, dataset),
         file_options=file_options(columns, delimiter, header, comment),
+        rounds=rounds,
+        budget=budget,
     )
     _go(_papers_of(experiments or []), experiments or [], options)
 
@@ -118,12 +154,16 @@ def reproduce(
     seed: int = SEED,
     limit: int = LIMIT,
     offline: bool = OFFLINE,
+    rounds: str = ROUNDS,
+    budget: int = BUDGET,
 ) -> None:
     """Run all experiments of papers, decide every claim and write the report.
 
     Example: dgbench reproduce pipad
     """
-    options = Options(preset, device, resume, retry, out, seed, limit, offline)
+    options = Options(
+        *(preset, device, resume, retry, out, seed, limit, offline), rounds=rounds, budget=budget
+    )
     _go(chosen_papers(papers or []), [], options, asked=papers or [])
 
 
@@ -201,6 +241,9 @@ def _go(
     papers: list[Any], experiments: list[str], options: Options, asked: Sequence[str] = ()
 ) -> None:
     """Run, report and end the command; `asked`: papers that were named."""
+    from functools import partial
+
+    from dgbench.harness.claims.open_groups import open_groups
     from dgbench.harness.cli.outcome import exit_code, stopped_text
     from dgbench.harness.cli.resuming import last_time, run_to_resume
     from dgbench.harness.runner import run_plan
@@ -230,7 +273,13 @@ def _go(
         say(plan_head(plan, papers, before, width=columns(sys.stderr)), sys.stderr)
         if plan.sources:
             say(sources_text(plan.sources), sys.stderr)
-        summary = run_plan(plan, store, listener=ProgressListener(), retry=options.retry or "")
+        summary = run_plan(
+            plan,
+            store,
+            listener=ProgressListener(),
+            retry=options.retry or "",
+            look=partial(open_groups, papers),
+        )
         if summary.interrupted:  # verdicts and pages take longer than a batch system waits
             say_all(["\n" + stopped_text(summary, columns())])
             raise typer.Exit(exit_code(summary, ()))
@@ -280,6 +329,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
         report=str(path),
         stopped=(done, summary.cells) if summary.trouble else None,
     )
+    lines += [summary.rounds] if summary.rounds else []
     text = "\n".join([*(wrapped(line, "", width) for line in lines), last])
     return say_all(["\n" + text]) or lost or code
 
@@ -313,6 +363,7 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
             last=last,
             elsewhere=elsewhere,
             own_data=data,
+            rounds=options.rule,
         )
         if options.limit:
             _keep_groups(plan, options.limit)

@@ -8,7 +8,7 @@ from dgbench.harness.plan.plan import (
     cell_hash,
     read_plan,
 )
-from dgbench.harness.plan.presets import PRESETS, PresetInfo
+from dgbench.harness.plan.presets import PRESETS, PresetInfo, RoundsRule
 
 __all__ = [
     "PRESETS",
@@ -17,6 +17,7 @@ __all__ = [
     "PlannedCell",
     "PlannedProcess",
     "PresetInfo",
+    "RoundsRule",
     "cell_hash",
     "read_plan",
 ]

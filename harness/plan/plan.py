@@ -13,7 +13,7 @@ import msgspec
 
 from dgbench.datasets.first_use import DatasetSource
 from dgbench.harness.plan.own_data import OwnData, on_dataset
-from dgbench.harness.plan.presets import PRESETS, preset_info
+from dgbench.harness.plan.presets import PRESETS, RoundsRule, preset_info
 from dgbench.harness.store.row import Row
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment
@@ -31,7 +31,7 @@ _GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
 MAX_REPEATS = 10_000
 """Rounds of a cell; a claim asks for five to ten."""
 MAX_SECONDS = 1e9
-_PROCESS_S = 0.1
+PROCESS_S = 0.1
 """Cost of starting a process, beyond what its earlier rows say, s."""
 _UNKNOWN_S = 0.9
 """Cost of a process that has never run, beyond its budget, s: 886 processes of all papers at quick,
@@ -52,6 +52,9 @@ class PlannedCell(msgspec.Struct, kw_only=True):
         status, reason: set where the cell will not start (`no-gpu`, `skipped` ...).
         estimate_s: seconds one process should take. known: whether an earlier run says so.
         data: `real` or `twin`, "" where its parameters name no dataset.
+        stages: rounds after which its group is looked at, to decide whether it needs more; none
+            where its rounds are fixed, None until that is settled (`harness.plan.rounds`).
+        again: (round, disturbed round that it repeats) of its group, or None.
     """
 
     cell: Cell
@@ -61,6 +64,8 @@ class PlannedCell(msgspec.Struct, kw_only=True):
     estimate_s: float = 0.0
     known: bool = False
     data: str = ""
+    stages: list[int] | None = None
+    again: tuple[int, int] | None = None
 
     @property
     def control(self) -> bool:
@@ -86,6 +91,7 @@ class Plan(msgspec.Struct, kw_only=True):
         problems: sentences about experiments that could not say their cells.
         sources: where each dataset comes from, once it is settled (`harness.plan.sources`).
         own_data: the dataset of the user's that all cells run on, or None.
+        rounds: when rounds are added to those that cells ask for; None never.
     """
 
     preset: str
@@ -95,6 +101,7 @@ class Plan(msgspec.Struct, kw_only=True):
     problems: list[str] = []
     sources: list[DatasetSource] = []
     own_data: OwnData | None = None
+    rounds: RoundsRule | None = None
 
     @classmethod
     def build(
@@ -109,6 +116,7 @@ class Plan(msgspec.Struct, kw_only=True):
         control: str | None = None,
         gpus: int | None = None,
         own_data: OwnData | None = None,
+        rounds: RoundsRule | None = None,
     ) -> Plan:
         """Ask experiments for their cells and order them.
 
@@ -121,6 +129,7 @@ class Plan(msgspec.Struct, kw_only=True):
             control: `none`, `paper` or `experiment`; None takes the preset's.
             gpus: GPUs here, None to look.
             own_data: runs experiments on this dataset in the place of their own graphs.
+            rounds: when rounds are added to those that cells ask for; None never.
 
         Raises:
             UnknownKeyError: a preset or an experiment is not known.
@@ -132,8 +141,9 @@ class Plan(msgspec.Struct, kw_only=True):
         papers = list(papers)
         chosen = _choose(papers, experiments or ())
         plan = cls(
-            preset=preset, device=device, cells=[], budget_s=info.budget_s, own_data=own_data
-        )
+            preset=preset, device=device, cells=[], budget_s=info.budget_s, own_data=own_data,
+            rounds=rounds,
+        )  # fmt: skip
         control = info.control if control is None else control
         if device == "cuda" and gpus is None:
             from dgbench.harness.machine.facts import gpu_count
@@ -294,7 +304,7 @@ class Plan(msgspec.Struct, kw_only=True):
                  if key in times), None
             )  # fmt: skip
             if seconds is not None:
-                planned.estimate_s = min(cell.timeout_s, seconds + _PROCESS_S)
+                planned.estimate_s = min(cell.timeout_s, seconds + PROCESS_S)
             else:
                 start_s = _UNKNOWN_CUDA_S if device == "cuda" else _UNKNOWN_S
                 planned.estimate_s = min(cell.timeout_s, self.budget_s + start_s)

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from dgbench.runtime.errors import unknown_key
+
+MIN_ROUNDS = 5
+"""Rounds of a timed claim at least; only groups that have so many may get more."""
+
+
+class RoundsRule(msgspec.Struct, frozen=True):
+    """Limits of adding rounds to groups whose claims are undecided.
+
+    Attributes:
+        most: rounds of a group. budget_s: seconds of all processes of a paper; the plan's own
+            rounds run even where they take longer.
+    """
+
+    most: int
+    budget_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +33,14 @@ class PresetInfo:
         about: one sentence for people.
         budget_s: seconds of steady iterations that one process aims for.
         control: where A/A controls go: `none`, one per `paper`, or one per `experiment`.
+        rounds: when rounds are added to those of the plan; None never.
     """
 
     name: str
     about: str
     budget_s: float
     control: str
+    rounds: RoundsRule | None = None
 
 
 PRESETS: dict[str, PresetInfo] = {
@@ -38,18 +57,21 @@ PRESETS: dict[str, PresetInfo] = {
             "about three minutes a paper on two cores: small data, five pairs for a timed claim",
             0.12,
             "paper",
+            RoundsRule(most=10, budget_s=180.0),
         ),
         PresetInfo(
             "full",
             "about half an hour a paper on a workstation: real data where it can be had",
             3.0,
             "experiment",
+            RoundsRule(most=20, budget_s=1800.0),
         ),
         PresetInfo(
             "paper",
             "the paper's own sizes; says up front what it needs and what it leaves out",
             10.0,
             "experiment",
+            RoundsRule(most=20, budget_s=7200.0),
         ),
     )
 }

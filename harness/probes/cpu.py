@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from dgbench.harness.probes.disturbance import throttle_count, waiting_seconds
+
 REFRESH_S = 0.25
 """Seconds between refreshes of a tree's list of processes; their memory is read in between."""
 
@@ -143,10 +145,15 @@ class MachineActivity:
 
     def __init__(self) -> None:
         self._times = psutil.cpu_times()
+        self._waited, self._throttled = waiting_seconds(), throttle_count()
         self._start = time.perf_counter()
 
     def probes(self, own_cpu_s: float) -> dict[str, Any]:
-        """`other_cpu_percent` (of one core, all processes but ours) and `load_average_1m`."""
+        """Disturbances by others (see `probes.disturbance`), and the load of the machine.
+
+        `other_cpu_percent` is of one core and counts all processes but ours. What the system does
+        not count is left out.
+        """
         after = psutil.cpu_times()
         busy = _busy(after) - _busy(self._times)
         seconds = max(time.perf_counter() - self._start, 1e-9)
@@ -154,6 +161,13 @@ class MachineActivity:
             # Kernel clock ticks are 10 ms, so short processes give coarse numbers.
             "other_cpu_percent": round(max(0.0, 100 * (busy - own_cpu_s) / seconds), 1)
         }
+        if hasattr(after, "steal"):
+            stolen = after.steal - self._times.steal
+            found["stolen_cpu_percent"] = round(max(0.0, 100 * stolen / seconds), 1)
+        if self._waited is not None and (waited := waiting_seconds()) is not None:
+            found["cpu_waiting_percent"] = round(100 * (waited - self._waited) / seconds, 1)
+        if self._throttled is not None and (throttled := throttle_count()) is not None:
+            found["cpu_throttled"] = throttled - self._throttled
         if hasattr(os, "getloadavg"):
             found["load_average_1m"] = round(os.getloadavg()[0], 2)
         return found

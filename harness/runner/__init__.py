@@ -2,6 +2,7 @@
 
 from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.runner.listener import Listener, LogListener
-from dgbench.harness.runner.run import RunSummary, run_plan
+from dgbench.harness.runner.run import run_plan
+from dgbench.harness.runner.summary import RunSummary
 
 __all__ = ["ForkServer", "Listener", "LogListener", "RunSummary", "run_plan"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dgbench.harness.plan import Plan
-    from dgbench.harness.runner.run import RunSummary
+    from dgbench.harness.runner.summary import RunSummary
     from dgbench.harness.store import Row
     from dgbench.lab.experiment import Cell
 
@@ -20,6 +20,9 @@ class Listener:
 
     def on_plan(self, plan: Plan, kept: list[Row]) -> None:
         """The run begins; `kept` are rows of an earlier part of it that are not run again."""
+
+    def on_more(self, plan: Plan, rows: list[Row]) -> None:
+        """The plan got further rounds; `rows` are all that the run holds."""
 
     def on_start(self, cell: Cell, round: int) -> None:
         """A process of `cell` begins. The machine's own row has `cell.paper == "-"`."""
@@ -48,6 +51,10 @@ class LogListener(Listener):
         )
         if kept:
             self.logger.info("kept: %d rows of an earlier part", len(kept))
+
+    def on_more(self, plan: Plan, rows: list[Row]) -> None:
+        self._all = len(plan.steps)
+        self.logger.info("rounds: %d processes more", self._all - self._done)
 
     def on_row(self, row: Row) -> None:
         self._done += 1

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -21,15 +20,19 @@ import msgspec
 from dgbench.harness.machine.provenance import provenance
 from dgbench.harness.plan import PRESETS, GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
 from dgbench.harness.probes.cpu import MachineActivity, available_memory
+from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
 from dgbench.harness.probes.series import Recording
+from dgbench.harness.runner.adding import Look, RoundAdder
 from dgbench.harness.runner.client import MODULES, ForkServer, ProcessExit, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
 from dgbench.harness.runner.protocol import UNWRITTEN, Job
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.runner.scratch import Scratch, mark_of
+from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import FAILED, LACKING, Row, Store
+from dgbench.harness.store.standing import mark_replaced
 from dgbench.lab.compare import CONTROL, control_ratios
 from dgbench.lab.experiment import Cell
 from dgbench.runtime.errors import DgbenchError, StoreError
@@ -53,52 +56,6 @@ STEPS_A_PAIR = 10
 Retry = Literal["", "failed", "all"]
 
 
-@dataclass(slots=True)
-class RunSummary:
-    """Summary of a finished run.
-
-    Attributes:
-        run, path: id and folder.
-        cells, cells_ok, cells_failed, cells_skipped: cells of the plan; a cell is ok if all its
-            rows are, skipped if it never started or this machine lacks something.
-        kept: rows taken over from an earlier part. rows: rows written now.
-        seconds: wall time of this part.
-        interrupted: Ctrl-C or SIGTERM came. signal: number of the one that came, or 0.
-        trouble: why the run stopped early otherwise.
-        noise_floor: relative, from the A/A controls; None without any.
-        restarts: how often the fork server had to be started again.
-    """
-
-    run: str
-    path: Path
-    cells: int = 0
-    cells_ok: int = 0
-    cells_failed: int = 0
-    cells_skipped: int = 0
-    kept: int = 0
-    rows: int = 0
-    seconds: float = 0.0
-    interrupted: bool = False
-    signal: int = 0
-    trouble: str = ""
-    noise_floor: float | None = None
-    restarts: int = 0
-
-    @property
-    def sentence(self) -> str:
-        """One line for a log or a terminal."""
-        done = self.cells_ok + self.cells_failed + self.cells_skipped
-        minutes, seconds = divmod(int(self.seconds), 60)
-        if self.interrupted or self.trouble:
-            start = f"Stopped: {done} of {self.cells} cells kept."
-            return f"{start} {self.trouble}".strip()
-        text = f"Done in {minutes}:{seconds:02d}. {self.cells_ok} cells ok"
-        text += f", {self.cells_failed} failed" if self.cells_failed else ""
-        text += f", {self.cells_skipped} not run here" if self.cells_skipped else ""
-        floor = self.noise_floor
-        return f"{text}." + (f" Noise floor ±{100 * floor:.1f} %." if floor is not None else "")
-
-
 def run_plan(
     plan: Plan,
     store: Store,
@@ -109,6 +66,7 @@ def run_plan(
     retry: Retry = "",
     groups: Sequence[GroupKey] | None = None,
     until: Callable[[], bool] | None = None,
+    look: Look | None = None,
     lookup: Callable[[str], Any] = get_paper,
     limits: bool = True,
     watch: bool = True,
@@ -131,6 +89,8 @@ def run_plan(
         groups: run these groups of the plan only, one after the other with all their rounds; the
             rest stays for a later part of the run. None runs all, round by round.
         until: asked before each process; True ends the run as Ctrl-C does.
+        look: from rows to the groups that something undecided rests on; they get further rounds
+            where the plan has a rule for them. None adds no rounds.
         lookup: module-level function from a paper's name to its `Paper`.
         limits: also measure the machine's limits, once a run.
         watch: False takes no probes and holds no process to its memory limit, to find out what
@@ -148,6 +108,8 @@ def run_plan(
     runner.lookup, runner.modules, runner.seed = lookup, modules, seed
     runner.server, runner.lent = server, server
     runner.groups, runner.until = groups, until
+    if look is not None and plan.rounds is not None:
+        runner.adder = RoundAdder(plan, store, look)
     return runner.run(resume, retry, limits)
 
 
@@ -164,11 +126,16 @@ class _Runner:
         self.until: Callable[[], bool] | None = None
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
+        self.adder: RoundAdder | None = None
         self.stopping = self.ending = False
         self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
         self.provenance = ""
         self.same = SameData(store.written())
+        self._earlier: dict[str, list[Row]] = {}
+        for row in store.written():
+            if not row.instrumented:
+                self._earlier.setdefault(row.cell_hash, []).append(row)
         self._compared = {row.cell_hash for row in store.written() if row.ok and row.checks}
         self.summary = RunSummary(run=store.run, path=store.path, cells=len(plan.cells))
 
@@ -237,6 +204,21 @@ class _Runner:
         share = math.ceil(len(self._noise({})) * len(mine) / max(1, len(steps)))
         pairs = self._noise(kept)[:share] if limits and todo else []
         lacking = {row.cell_hash for row in kept.values() if row.status in LACKING}
+        self._take(todo, pairs, lacking)
+        while self.adder is not None and self.adder.add(self.listener.on_note):
+            rows = self.store.written()
+            done = {(row.cell_hash, row.round, row.instrumented) for row in rows}
+            self.listener.on_more(self.plan, rows)
+            self._take([s for s in self.plan.steps if self._key(s) not in done], [], lacking)
+        self.summary.rounds = self.adder.sentence if self.adder is not None else ""
+
+    def _take(
+        self,
+        todo: Sequence[PlannedProcess],
+        pairs: Sequence[list[tuple[Cell, str, int]]],
+        lacking: set[str],
+    ) -> None:
+        """Run these steps, and pairs for the noise floor between them."""
         # Spread over the run, as rounds are: the floor is that of the minutes it is held against.
         for number, step in enumerate(todo):
             due = len(pairs) * number // len(todo), len(pairs) * (number + 1) // len(todo)
@@ -245,6 +227,8 @@ class _Runner:
             planned = self.plan.cells[step.index]
             if planned.hash in lacking:
                 continue  # a second process would say the same
+            if self.adder is not None:
+                self.adder.settle(planned, step.round)
             row = self._one(planned.cell, planned.hash, step.round, step.instrumented)
             if row.status in LACKING:
                 lacking.add(planned.hash)
@@ -284,6 +268,8 @@ class _Runner:
             raise Stopped
         self.listener.on_start(cell, number)
         row = self._row(cell, hash_, number, instrumented)
+        if self.adder is not None:
+            self.adder.stamp(row)
         logs = self.store.path.resolve() / "logs"
         log, result = logs / f"{row.id}.log", logs / f"{row.id}.result"
         job = Job(
@@ -310,8 +296,19 @@ class _Runner:
         if outcome is not None and outcome.ended.code == UNWRITTEN:
             self.store.try_disk()  # no row for a cell that only lacked room: it runs again
         self.same.check(row)
+        self._disturbed(row)
         self._append(row)
         return row
+
+    def _disturbed(self, row: Row) -> None:
+        """Note what disturbed a process that was timed, beyond the limits."""
+        if row.instrumented or row.paper == MACHINE.paper:
+            return
+        earlier = self._earlier.setdefault(row.cell_hash, [])
+        row.disturbed = disturbance(row, earlier)
+        if row.disturbed:
+            row.notes.append(f"disturbed: {row.disturbed}")
+        earlier.append(row)
 
     def _keeps_series(self, cell: Cell, number: int, instrumented: bool) -> bool:
         """The instrumented process of a cell does, or its first one where there is no such."""
@@ -434,7 +431,7 @@ class _Runner:
                 self.summary.cells_skipped += 1
             elif sum(not r.instrumented for r in rows) >= wanted:
                 self.summary.cells_ok += 1
-        self.summary.noise_floor = noise_floor(control_ratios(self.store.written()))
+        self.summary.noise_floor = noise_floor(control_ratios(mark_replaced(self.store.written())))
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
         if waiting and self.groups is not None:

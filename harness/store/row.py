@@ -79,6 +79,12 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             not written) where nothing was.
         observed: its numbers; read `observations`, which older rows have, too.
         metrics: kind and words of those metrics that are no part of dgbench's catalogue.
+        looks: how often at most the run looked at the results of its group to decide whether that
+            needs more rounds (`harness.plan.rounds`); 0 where the number of rounds was fixed.
+        disturbed: what disturbed the process beyond the limits of `harness.probes.disturbance`.
+        repeats: the disturbed round of its group that this one repeats, or 0.
+        replaced: whether a later round repeats its own; then it takes no part in ratios. Set when
+            rows are read.
     """
 
     id: str
@@ -114,6 +120,10 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     checks: list[ResultCheck] = []
     observed: list[Observation] = []
     metrics: dict[str, tuple[str, str]] = {}
+    looks: int = 0
+    disturbed: str = ""
+    repeats: int = 0
+    replaced: bool = False
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -220,7 +230,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
 _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
-    "metrics",
+    "metrics", "looks", "disturbed", "repeats", "replaced",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 

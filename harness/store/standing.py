@@ -7,6 +7,9 @@ of the same cell, and passed. It is void where
 - its system gave a wrong result on this dataset and model anywhere in the run;
 - an old row tells its deviation alone, or that it was excused.
 
+A row of a disturbed round that a later round of its group repeats is marked `replaced` and takes no
+part in ratios.
+
 A void row keeps its place and its reason and loses its numbers, so that no verdict, figure, table,
 race or comparison can use them.
 """
@@ -35,6 +38,7 @@ EXCUSED = "its deviation from the reference was excused"
 
 def judged(rows: Sequence[Row]) -> list[Row]:
     """The rows in their order, void where their result is not known to be right."""
+    rows = mark_replaced(rows)
     wrong: dict[str, list[Row]] = defaultdict(list)
     compared: set[tuple] = set()
     for row in rows:
@@ -60,6 +64,23 @@ def wrong_results(rows: Iterable[Any]) -> list[str]:
             name = " on ".join([subject(row), "/".join(where)] if where else [subject(row)])
             found.setdefault((subject(row), *where), f"{name}: {row.reason}")
     return list(found.values())
+
+
+def mark_replaced(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows, marked where a later round of their group repeats theirs."""
+    again = {(*_group(row), row.repeats) for row in rows if row.repeats}
+    if not again:
+        return rows
+    return [
+        msgspec.structs.replace(row, replaced=True)
+        if not row.instrumented and (*_group(row), row.round) in again
+        else row
+        for row in rows
+    ]
+
+
+def _group(row: Row) -> tuple[str, str, str]:
+    return row.paper, row.experiment, row.group
 
 
 def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:

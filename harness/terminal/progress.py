@@ -52,13 +52,26 @@ class ProgressListener(Listener):
 
     def on_plan(self, plan: Any, kept: Sequence[Any] = ()) -> None:
         """A plan is about to run; `kept` rows are not measured again."""
+        self._set_plan(plan)
+        for row in kept:
+            self._count(row, None)
+        self._draw()
+
+    def on_more(self, plan: Any, rows: Sequence[Any]) -> None:
+        """The plan got further rounds."""
+        self._set_plan(plan)
+        assert self._estimate is not None
+        for row in rows:
+            self._estimate.ended(row.cell_hash, row.instrumented, row.seconds)
+            if row.status in LACKING:
+                self._estimate.drop(row.cell_hash)
+        self._draw()
+
+    def _set_plan(self, plan: Any) -> None:
         self._estimate = TimeEstimate(plan)
         for planned in plan.cells:
             name = planned.cell.paper, planned.cell.experiment
             self._rounds[name] = max(self._rounds.get(name, 0), planned.cell.repeats)
-        for row in kept:
-            self._count(row, None)
-        self._draw()
 
     def on_start(self, cell: Any, round: int) -> None:
         """A process starts."""

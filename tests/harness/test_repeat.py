@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dgbench.harness.cli import main, repeating, running
 from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import LEVEL, RepeatedRatio, agreement, coverage
-from dgbench.harness.runner.run import RunSummary
+from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.agreement import agreement_text
 from dgbench.lab.table import observation

@@ -15,7 +15,7 @@ from plugin_folder import BROKEN, SYSTEM, install, install_paper
 
 from dgbench.harness.cli.outcome import exit_code, unexpected
 from dgbench.harness.cli.resuming import run_to_resume
-from dgbench.harness.runner.run import RunSummary
+from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.runtime.errors import InvalidInputError, StoreError

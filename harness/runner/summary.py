@@ -1,0 +1,54 @@
+"""Summary of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """Summary of a finished run.
+
+    Attributes:
+        run, path: id and folder.
+        cells, cells_ok, cells_failed, cells_skipped: cells of the plan; a cell is ok if all its
+            rows are, skipped if it never started or this machine lacks something.
+        kept: rows taken over from an earlier part. rows: rows written now.
+        seconds: wall time of this part.
+        interrupted: Ctrl-C or SIGTERM came. signal: number of the one that came, or 0.
+        trouble: why the run stopped early otherwise.
+        noise_floor: relative, from the A/A controls; None without any.
+        restarts: how often the fork server had to be started again.
+        rounds: what became of groups that may get further rounds, in one sentence, or "".
+    """
+
+    run: str
+    path: Path
+    cells: int = 0
+    cells_ok: int = 0
+    cells_failed: int = 0
+    cells_skipped: int = 0
+    kept: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    signal: int = 0
+    trouble: str = ""
+    noise_floor: float | None = None
+    restarts: int = 0
+    rounds: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """One line for a log or a terminal."""
+        done = self.cells_ok + self.cells_failed + self.cells_skipped
+        minutes, seconds = divmod(int(self.seconds), 60)
+        if self.interrupted or self.trouble:
+            start = f"Stopped: {done} of {self.cells} cells kept."
+            return f"{start} {self.trouble}".strip()
+        text = f"Done in {minutes}:{seconds:02d}. {self.cells_ok} cells ok"
+        text += f", {self.cells_failed} failed" if self.cells_failed else ""
+        text += f", {self.cells_skipped} not run here" if self.cells_skipped else ""
+        floor = self.noise_floor
+        return f"{text}." + (f" Noise floor ±{100 * floor:.1f} %." if floor is not None else "")

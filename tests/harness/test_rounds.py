@@ -1,0 +1,436 @@
+"""Rounds that are added while something is undecided: who gets them, when they end, and what the
+intervals say then. Runs are simulated, but for one."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+import pytest
+from fake_papers import cell, lookup, make_paper
+from passed_checks import PASSED
+
+from dgbench.harness.claims.open_groups import open_groups
+from dgbench.harness.plan import Plan, RoundsRule, read_plan
+from dgbench.harness.plan.rounds import add_rounds, stages, timed_groups
+from dgbench.harness.probes.disturbance import disturbance
+from dgbench.harness.repeat import agreement
+from dgbench.harness.runner import Listener, run_plan
+from dgbench.harness.runner.adding import RoundAdder
+from dgbench.harness.store import Row, Store
+from dgbench.harness.store.standing import judged, mark_replaced
+from dgbench.lab.compare import level_of, paired
+from dgbench.lab.judging import judging
+from dgbench.lab.paper import Finding, Paper
+from dgbench.lab.table import Observation
+from dgbench.runtime.statistics import paired_ratio
+
+ENDLESS = RoundsRule(most=20, budget_s=1e9)
+
+
+class Memory:
+    """A store without files that keeps the last plan as JSON."""
+
+    def __init__(self, rows=()):
+        self.written_rows, self.plan = list(rows), b""
+
+    def rows(self):
+        return list(mark_replaced(self.written_rows))
+
+    def write_plan(self, plan):
+        self.plan = msgspec.json.encode(plan)
+
+
+def race(*groups, repeats=5, rule=ENDLESS, contenders="ab"):
+    cells = [cell(who, repeats=repeats, group=str(g)) for g in groups for who in contenders]
+    return Plan.build([make_paper(*cells)], None, "quick", control="none", rounds=rule)
+
+
+def timed_row(planned, number, time, **fields):
+    one = planned.cell
+    sample = Observation(metric="step_time", value=time, samples=[time])
+    return Row(
+        id=f"{planned.hash}-r{number}", cell_hash=planned.hash, paper=one.paper,
+        experiment=one.experiment, params=dict(one.params), group=one.group, round=number,
+        observed=[sample], checks=[PASSED], **{"seconds": 1.0} | fields,
+    )  # fmt: skip
+
+
+def simulate(plan, look, time_of, store=None, most=10**9, notes=None, **fields):
+    """Run a plan as the runner does, at most so many processes; the store.
+
+    Args:
+        time_of: from (cell, round) to seconds of a step. fields: of rows, by a function of both.
+    """
+    store = store or Memory()
+    adder = RoundAdder(plan, store, look)
+    notes = [] if notes is None else notes
+    while True:
+        done = {(row.cell_hash, row.round) for row in store.written_rows}
+        for step in plan.steps:
+            planned = plan.cells[step.index]
+            if (planned.hash, step.round) in done:
+                continue
+            if len(store.written_rows) == most:
+                return store
+            adder.settle(planned, step.round)
+            more = {name: of(planned.cell, step.round) for name, of in fields.items()}
+            row = timed_row(planned, step.round, time_of(planned.cell, step.round), **more)
+            adder.stamp(row)
+            store.written_rows.append(row)
+        if not adder.add(notes.append):
+            store.sentence = adder.sentence
+            return store
+
+
+def ratios(rows, floor=0.0):
+    by_group = defaultdict(list)
+    for row in rows:
+        by_group[row.paper, row.experiment, row.group].append(row)
+    with judging(floor):
+        return {key: paired(mine, {"how": "a"}, {"how": "b"}) for key, mine in by_group.items()}
+
+
+def undecided(floor=0.0):
+    """A look that opens the groups whose interval holds an end of the band."""
+    return lambda rows: {key for key, one in ratios(rows, floor).items() if one.open}
+
+
+def drifting(rng, effect=0.0, noise=0.01):
+    """Times of a machine that wanders and slows down; contender a is slower by `effect`."""
+    clock = [0.0]
+
+    def time_of(one, number):
+        clock[0] += rng.normal(0.0002, 0.005)
+        slower = effect(one) if callable(effect) else effect
+        return math.exp(clock[0] + rng.normal(0, noise) + slower * (one.params["how"] == "a"))
+
+    return time_of
+
+
+def rounds_by_cell(rows):
+    found = defaultdict(set)
+    for row in rows:
+        found[row.group, row.params["how"]].add(row.round)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "expected"),
+    [(5, 10, [5, 10]), (5, 20, [5, 10, 20]), (5, 5, [5]), (5, 6, [5]), (8, 20, [8, 16, 20])],
+)
+def test_looks_lie_ever_further_apart_because_each_widens_all_intervals(first, most, expected):
+    assert stages(first, most) == expected
+
+
+def test_an_interval_is_wider_by_the_looks_that_its_rounds_hung_on():
+    plan = race("g")
+    times = [[1.0, 1.1, 1.05, 1.2, 0.9], [1.0, 0.9, 1.0, 1.1, 1.0]]
+    for looks, level in ((0, 0.95), (1, 0.95), (2, 0.975), (3, 1 - 0.05 / 3)):
+        rows = [
+            timed_row(planned, number, times[which][number - 1], looks=looks * (number == 5))
+            for which, planned in enumerate(plan.cells)
+            for number in range(1, 6)
+        ]
+        found, by_hand = paired(rows, {"how": "a"}, {"how": "b"}), paired_ratio(*times, level=level)
+        assert level_of(rows) == pytest.approx(level)
+        assert (found.low, found.high) == pytest.approx((by_hand.low, by_hand.high))
+
+
+@pytest.mark.parametrize(("most", "looks"), [(10, 2), (20, 3)])
+def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not(most, looks):
+    """A/A pairs that are looked at until they differ: the worst case for an error rate."""
+    rng = np.random.default_rng(17)
+    plan = race(*range(1500), rule=RoundsRule(most=most, budget_s=1e9))
+    store = simulate(plan, undecided(), drifting(rng))
+    rows = store.rows()
+    assert {row.looks for row in rows} == {0, looks}
+    corrected = ratios(rows)
+    covered = np.mean([one.low <= 1 <= one.high for one in corrected.values()])
+    assert 0.93 <= covered <= 0.97
+    # What it would be with intervals of 95 % at each look.
+    plain = [msgspec.structs.replace(row, looks=0) for row in rows]
+    ever_missed = set()
+    for last in stages(5, most):
+        found = ratios([row for row in plain if row.round <= last])
+        ever_missed |= {key for key, one in found.items() if not one.low <= 1 <= one.high}
+    assert 1 - len(ever_missed) / len(corrected) < 0.93
+
+
+def test_a_noise_floor_lets_equal_contenders_end_early_and_errors_stay_rare():
+    rng = np.random.default_rng(18)
+    plan = race(*range(400), rule=RoundsRule(most=20, budget_s=1e9))
+    store = simulate(plan, undecided(0.02), drifting(rng))
+    found = ratios(store.rows(), 0.02)
+    assert np.mean([one.side == 0 for one in found.values()]) >= 0.97
+    assert np.mean([one.low <= 1 <= one.high for one in found.values()]) >= 0.95
+    ends = [len({row.round for row in mine}) for mine in _by_group(store.rows()).values()]
+    assert {5, 10} <= set(ends)
+
+
+def _by_group(rows):
+    found = defaultdict(list)
+    for row in rows:
+        found[row.group].append(row)
+    return found
+
+
+def test_large_effects_end_early_and_contenders_always_have_the_same_rounds():
+    rng = np.random.default_rng(19)
+    effects = {str(g): (0.5 if g % 2 else 0.012) for g in range(40)}
+    plan = race(*range(40), rule=ENDLESS)
+    store = simulate(plan, undecided(), drifting(rng, lambda one: effects[one.group]))
+    seen = rounds_by_cell(store.rows())
+    ends = {g: len(seen[str(g), "a"]) for g in range(40)}
+    assert all(ends[g] == 5 for g in range(1, 40, 2))
+    assert sum(ends[g] > 5 for g in range(0, 40, 2)) >= 10
+    for g in range(40):
+        assert seen[str(g), "a"] == seen[str(g), "b"] == set(range(1, ends[g] + 1))
+    found = ratios(store.rows())
+    assert all(found["fake", "behave", str(g)].side == 1 for g in range(1, 40, 2))
+
+
+def test_contenders_follow_each_other_in_added_rounds_too():
+    plan = race("g", "h")
+    store = simulate(plan, lambda rows: {("fake", "behave", "h")}, lambda *_: 1.0)
+    added = [f"{r.params['how']}{r.group}{r.round}" for r in store.rows() if r.round > 5]
+    assert added[:6] == ["bh6", "ah6", "ah7", "bh7", "bh8", "ah8"]
+    assert len(added) == 2 * 15
+
+
+def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
+    def seconds(one, number):
+        return {"cheap": 1.0, "dear": 3.0, "dearest": 9.0}[one.group]
+
+    own = 2 * 5 * (1.0 + 3.0 + 9.0 + 3 * 0.1)
+    plan = race("dearest", "dear", "cheap", rule=RoundsRule(most=10, budget_s=own + 40.0))
+    everything = lambda rows: {(r.paper, r.experiment, r.group) for r in rows}  # noqa: E731
+    store = simulate(plan, everything, lambda *_: 1.0, seconds=seconds)
+    seen = rounds_by_cell(store.rows())
+    # A round costs 2.2, 6.2 and 18.2 s: five of the cheap one, then four of the next, then none.
+    ends = {group: len(seen[group, "a"]) for group in ("cheap", "dear", "dearest")}
+    assert ends == {"cheap": 10, "dear": 9, "dearest": 5}
+    assert all(seen[group, "a"] == seen[group, "b"] for group in ends)
+    assert "1 after the most rounds, 2 because the budget" in store.sentence
+    looks = {row.group: row.looks for row in store.rows() if row.round == 5}
+    assert looks == {"cheap": 2, "dear": 2, "dearest": 2}
+
+
+def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
+    plan = race("g", rule=RoundsRule(most=10, budget_s=3.0))
+    store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
+    assert len(store.rows()) == 10
+    assert {row.looks for row in store.rows()} == {0}
+    assert "allowed no more" in store.sentence
+
+
+def test_nothing_is_added_without_a_rule_or_to_cells_of_few_rounds():
+    for plan in (race("g", rule=None), race("g", repeats=3)):
+        store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
+        assert len(store.rows()) == len(plan.steps) <= 10
+        assert store.sentence == ""
+
+
+def test_a_contender_that_never_works_gets_no_rounds_and_the_others_stay_together():
+    plan = race("g", contenders="abc", rule=RoundsRule(most=10, budget_s=1e9))
+    store = simulate(
+        plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0,
+        status=lambda one, number: "crash" if one.params["how"] == "c" else "ok",
+    )  # fmt: skip
+    ends = {how: max(rounds) for (_, how), rounds in rounds_by_cell(store.rows()).items()}
+    assert ends == {"a": 10, "b": 10, "c": 5}
+
+
+@pytest.mark.parametrize("cut", [3, 9, 17, 20, 21, 26, 31, 40, 47])
+def test_a_run_that_was_cut_goes_on_with_the_same_rounds(cut):
+    def times(one, number):
+        wave = math.sin(7.0 * number + len(one.group) + ord(one.params["how"]))
+        return 1.0 + 0.01 * wave + 0.3 * (one.group == "far" and one.params["how"] == "a")
+
+    def disturbed(one, number):
+        return "a neighbour" if (one.group, number) == ("near", 2) else ""
+
+    def fresh():
+        return race("near", "far", rule=RoundsRule(most=10, budget_s=60.0))
+
+    whole = simulate(fresh(), undecided(), times, disturbed=disturbed)
+    plan = fresh()
+    first = simulate(plan, undecided(), times, most=cut, disturbed=disturbed)
+    if first.plan:
+        plan = msgspec.json.decode(first.plan, type=Plan)
+    rest = simulate(plan, undecided(), times, store=first, disturbed=disturbed)
+    assert [r.id for r in rest.written_rows] == [r.id for r in whole.written_rows]
+    assert [(r.looks, r.repeats) for r in rest.rows()] == [
+        (r.looks, r.repeats) for r in whole.rows()
+    ]
+    assert rest.sentence == whole.sentence
+
+
+def test_a_disturbed_round_is_repeated_once_and_takes_no_part_in_ratios():
+    bad = {("g", 2), ("g", 4)}
+
+    def times(one, number):
+        return 50.0 if one.params["how"] == "a" and (one.group, number) == ("g", 4) else 1.0
+
+    def disturbed(one, number):
+        hit = (one.group, number) in bad and (number == 4 or one.params["how"] == "a")
+        return "a neighbour" if hit else ""
+
+    notes = []
+    store = simulate(race("g", "h"), lambda rows: set(), times, notes=notes, disturbed=disturbed)
+    rows = store.rows()
+    assert {(r.group, r.round): r.repeats for r in rows if r.repeats} == {("g", 6): 4}
+    assert {(r.group, r.round) for r in rows if r.replaced} == {("g", 4)}
+    assert len([r for r in rows if r.disturbed]) == 3
+    found = ratios(rows)
+    assert found["fake", "behave", "g"].value == pytest.approx(1.0)
+    assert found["fake", "behave", "g"].n == found["fake", "behave", "h"].n == 5
+    assert {r.id for r in judged(rows) if r.replaced} == {r.id for r in rows if r.replaced}
+    assert notes == []
+    assert "1 repeated one that was disturbed" in store.sentence
+
+
+def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_it():
+    notes = []
+    store = simulate(
+        race("g", "h"), undecided(), drifting(np.random.default_rng(1)), notes=notes,
+        disturbed=lambda one, number: "a neighbour",
+    )  # fmt: skip
+    assert not any(row.repeats for row in store.rows())
+    assert len(notes) == 1
+
+
+def test_a_look_that_fails_adds_nothing_and_says_so():
+    def look(rows):
+        raise ValueError("a mistake of a plugin")
+
+    notes = []
+    store = simulate(race("g"), look, lambda *_: 1.0, notes=notes)
+    assert len(store.rows()) == 10
+    assert len(notes) == 1
+    assert "a mistake of a plugin" in notes[0]
+
+
+def test_a_repeated_round_counts_once_towards_a_stage():
+    store = simulate(
+        race("g", rule=RoundsRule(most=10, budget_s=1e9)),
+        lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0,
+        disturbed=lambda one, number: "a neighbour" if number == 1 else "",
+    )  # fmt: skip
+    assert max(row.round for row in store.rows()) == 11
+    assert ratios(store.rows())["fake", "behave", "g"].n == 10
+
+
+def test_added_rounds_of_one_run_are_no_difference_between_two():
+    def run(most):
+        rule = RoundsRule(most=most, budget_s=1e9)
+        return simulate(
+            race("g", rule=rule), lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0
+        )
+
+    found = agreement(run(10).rows(), run(20).rows())
+    assert (found.only_a, found.only_b) == ([], [])
+    assert found.processes == 20
+
+
+@pytest.mark.parametrize(
+    ("probes", "said"),
+    [
+        ({}, ""),
+        ({"other_cpu_percent": 20.0, "stolen_cpu_percent": 2.0, "cpu_throttled": 0}, ""),
+        ({"other_cpu_percent": 60.0}, "other processes"),
+        ({"stolen_cpu_percent": 9.0}, "stolen"),
+        ({"cpu_throttled": 2}, "throttled 2 times"),
+        ({"gpu_throttle": ["software power cap"]}, ""),
+        ({"gpu_throttle": ["hardware thermal slowdown"]}, "the GPU was throttled"),
+        ({"context_switches_involuntary": 900}, "900 involuntary"),
+        ({"context_switches_involuntary": 300}, ""),
+        ({"cpu_waiting_percent": 60.0}, "waited for a core 60 %"),
+        ({"other_cpu_percent": "no counter here"}, ""),
+    ],
+)
+def test_a_disturbance_is_what_lies_beyond_its_limit(probes, said):
+    usual = {"context_switches_involuntary": 50, "cpu_waiting_percent": 10.0}
+    earlier = [Row(id=f"e{n}", seconds=1.0, probes=usual) for n in range(2)]
+    row = Row(id="r", seconds=1.0, probes=usual | probes)
+    found = disturbance(row, earlier)
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+def test_what_a_process_does_to_itself_is_held_against_earlier_ones_only():
+    busy = {"context_switches_involuntary": 2000, "cpu_waiting_percent": 90.0}
+    rows = [Row(id=f"e{n}", seconds=1.0, probes=busy) for n in range(3)]
+    assert not disturbance(rows[2], rows[:2])
+    assert not disturbance(rows[0])
+
+
+CLAIMS = """
+- {id: near, where: t, statement: s, kind: speedup, value: 2, unit: x, baseline: null, notes: null}
+- {id: far, where: t, statement: s, kind: speedup, value: 2, unit: x, baseline: null, notes: null}
+"""
+
+
+def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_the_band(tmp_path):
+    def check(*groups):
+        def found(claim, rows):
+            mine = [paired([r for r in rows if r.group == g], {"how": "a"}, {"how": "b"})
+                    for g in groups]  # fmt: skip
+            ids = [name for one in mine for name in one.rows]
+            least = min(mine, key=lambda one: one.value)
+            return Finding(
+                measured=least.value, low=least.low, high=least.high, direction=least.value > 1,
+                rows=ids,
+            )  # fmt: skip
+
+        return found
+
+    ledger = tmp_path / "claims.yaml"
+    ledger.write_text(CLAIMS)
+    paper = Paper(
+        name="fake", title="F", venue="v", about="", system="none", ledger=ledger, experiments=(),
+        checks={"near": check("near", "other", "same"), "far": check("far")},
+    )  # fmt: skip
+    plan = race("near", "other", "far", "same")
+    factors = {"near": 1.01, "other": 3.0, "far": 3.0, "same": 1.02}
+    wobble = {"near": 0.05, "other": 0.05, "far": 0.01, "same": 0.0005}
+
+    def times(one, number):
+        wave = wobble[one.group] * math.sin(5.0 * number)
+        return factors[one.group] * math.exp(wave) if one.params["how"] == "a" else 1.0
+
+    rows = simulate(plan, lambda rows: set(), times).rows()
+    pair = [msgspec.structs.replace(r, params=r.params | {"control": "aa"}, id=f"{r.id}c",
+                                    cell_hash=f"{r.cell_hash}c",
+                                    observed=[Observation(metric="step_time", value=1.0,
+                                                          samples=[1.03 * r.time])])
+            for r in rows if r.group == "far"]  # fmt: skip
+    assert open_groups([paper], rows) == set()  # without a noise floor
+    assert open_groups([paper], [*rows, *pair]) == {("fake", "behave", "near")}
+
+
+def test_a_run_keeps_its_plan_with_the_rounds_that_it_added(tmp_path):
+    cells = [cell("ok", repeats=5, which=which) for which in "ab"]
+    rule = RoundsRule(most=7, budget_s=1e6)
+    plan = Plan.build([make_paper(*cells)], None, "quick", control="none", rounds=rule)
+    settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}
+    asked = []
+
+    def look(rows):
+        asked.append(len(rows))
+        return {("fake", "behave", "g")}
+
+    with Store.create(tmp_path, {}, plan) as store:
+        first = run_plan(plan, store, listener=Listener(), look=look, **settings)
+        own = [row for row in store.rows() if not row.repeats]
+        again = run_plan(read_plan(store), store, listener=Listener(), look=look, **settings)
+        assert [row.id for row in store.rows() if not row.repeats] == [row.id for row in own]
+    assert first.cells_ok == 2
+    assert again.rows == 0
+    assert first.rounds == again.rounds != ""
+    (group,) = timed_groups(read_plan(store), "fake", store.rows())
+    assert (group.rounds, group.stages) == (7, [5, 7])
+    assert asked[0] in (10, 12)
+    assert not add_rounds(read_plan(store), store.rows(), {group.key}).given
