@@ -52,7 +52,7 @@ WARM = 2
 """Turns before the first that counts."""
 
 CLOCKED = 2
-"""Turns after the counted ones in which clocks are read for the phases."""
+"""Epochs after the turns in which clocks are read for the phases."""
 
 
 @dataclass(slots=True)
@@ -119,6 +119,7 @@ def take_rank_turns(
     device: str = "cpu",
     transport: Transport = "auto",
     compare: bool = True,
+    clocked: int = CLOCKED,
 ) -> ChunkRaceResult:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
@@ -134,6 +135,7 @@ def take_rank_turns(
         device: `cpu`, or `cuda` where each rank has one of its own.
         transport: what carries rows between ranks.
         compare: gather outputs and gradients, before training and after it.
+        clocked: epochs after the turns that phases are taken from; with 0 there are none.
 
     Raises:
         InvalidInputError: no contender, or one with a store.
@@ -158,7 +160,7 @@ def take_rank_turns(
         dealt[name] = known[key]
     drawn = random.SystemRandom().choice(list(settings))
     told = _ChunkRaceRankInput(
-        workload, data, settings, dealt, least, budget_s, transport, compare, drawn
+        workload, data, settings, dealt, least, budget_s, transport, compare, clocked, drawn
     )
     if ranks == 1:
         comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=workload.seed)
@@ -181,7 +183,8 @@ def take_rank_turns(
     return ChunkRaceResult(
         seconds={n: [max(turn) for turn in zip(*(f.seconds[n] for f in found))] for n in names},  # noqa: B905
         phases={
-            n: {p: sum(share[p] for share in shares[n]) / ranks for p in PHASES} for n in names
+            n: {p: sum(share[p] for share in shares[n]) / ranks for p in shares[n][0]}
+            for n in names
         },
         shares=shares,
         traffic={n: stack([f.traffic[n] for f in found]) for n in names},
@@ -214,6 +217,7 @@ class _ChunkRaceRankInput:
     budget_s: float
     transport: Transport
     compare: bool
+    clocked: int
     drawn: str
 
 
@@ -291,7 +295,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
         found.accuracy[name] = trainers[name].accuracy()
     for name in names:
         connect(comm, told.settings[name])
-        found.phases[name] = _phases(comm, trainers[name])
+        found.phases[name] = _phases(comm, trainers[name], told.clocked)
     if told.compare:
         found.later = ask_trained(comm, trainers, told.settings, told.drawn)
     found.carrier = carrier(comm)
@@ -332,17 +336,17 @@ def ask_trained(
     return found
 
 
-def _phases(comm: Communicator, trainer: ChunkRankTrainer) -> dict[str, float]:
-    """Seconds per epoch with clocks read, the median of some epochs."""
+def _phases(comm: Communicator, trainer: ChunkRankTrainer, epochs: int) -> dict[str, float]:
+    """Seconds per epoch with clocks read, the median of some epochs; empty without any."""
     each = []
-    for _ in range(CLOCKED):
+    for _ in range(epochs):
         comm.meter.reset()
         comm.barrier()
         comm.meter.timing = True
         trainer.train_epoch()
         comm.meter.timing = False
         each.append(comm.meter.phases())
-    return {name: median(spent.get(name, 0.0) for spent in each) for name in PHASES}
+    return {name: median(spent.get(name, 0.0) for spent in each) for name in PHASES if each}
 
 
 def _added(counters: list[dict[str, int]]) -> dict[str, int]:

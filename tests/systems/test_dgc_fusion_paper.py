@@ -206,6 +206,27 @@ def test_experiments_run_draw_and_answer(monkeypatch, tiny):
     assert claims["dgc-fig15a-stack-highest"].measured is None  # one graph of four
 
 
+def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(monkeypatch):
+    open_tiny(monkeypatch, tiny_sequence(nodes=14, snapshots=6, edges=10))
+    ablation = fusion_ablation.FusionAblation()
+    (cell,) = ablation.cells("smoke", "cpu")
+    first, later = (
+        ablation.run(cell, RunContext(device="cpu", preset="smoke", threads=1, round=n))
+        for n in (1, 2)
+    )
+    assert first.checks
+    assert not later.checks
+    gains = [
+        [one.dims for one in m.observations if one.metric == "speedup"] for m in (first, later)
+    ]
+    assert gains[0] == gains[1] != []
+    rows = [
+        kept(m, ablation.name, dict(cell.params), id=f"r{n}", group=cell.group, round=n)
+        for n, m in ((1, first), (2, later))
+    ]
+    assert fusion_ablation.ablation_rows(rows) == rows[:1]
+
+
 def ablation_row(model="dysat", gap=1e-8):
     loads = {"most": 4, "least": 2}
     observed = [

@@ -63,6 +63,13 @@ def test_a_factor_that_did_not_run_is_a_gap() -> None:
     }
 
 
+def test_quick_races_every_model_on_one_graph() -> None:
+    cells = [cell.params for cell in fig10.Fig10().cells("quick", "cpu")]
+    models = {(one["dataset"], one["model"]) for one in cells}
+    whole = {(fig10.QUICK_WHOLE, model) for model in MODELS}
+    assert models == whole | {(name, "mpnn_lstm") for name in fig10.QUICK_GRAPHS}
+
+
 def test_stages_switch_off_what_is_not_theirs() -> None:
     assert not any(stage(BARE).values())
     assert {name for name, on in stage(REUSED).items() if on} == {"reuse", "pipeline"}

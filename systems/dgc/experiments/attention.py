@@ -291,7 +291,10 @@ class Attention(Grid):
 
     axes: ClassVar = {
         "case": {"smoke": (CASES[0].name,), "quick": (CASES[0].name,), None: tuple(BY_NAME)},
-        "contender": tuple(CONTENDERS),
+        "contender": {
+            "quick": tuple(n for n in CONTENDERS if n != NESTED),
+            None: tuple(CONTENDERS),
+        },
     }
     group = "{case}"
     repeats: ClassVar = ROUNDS

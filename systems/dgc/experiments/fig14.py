@@ -43,7 +43,7 @@ TIMED = {
 """Scale and snapshots of timed graphs. Baselines go snapshot by snapshot, so that fewer and fuller
 ones take less of what only small graphs suffer from."""
 PROCESSES = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
-MIN_TURNS = {"smoke": 1, "quick": 6, "full": 4, "paper": 10}
+MIN_TURNS = {"smoke": 1, "quick": 2, "full": 4, "paper": 10}
 BUDGETS_S = {"smoke": 0.05, "quick": 0.1, "full": 1.0, "paper": 10.0}
 RANKS = {"smoke": 2, "quick": 4, "full": 4, "paper": 8}
 WORKERS = 8

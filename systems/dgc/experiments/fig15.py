@@ -45,7 +45,7 @@ WORKERS: Final = 8
 LOADING, USE = "loading", "utilisation"
 GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "smoke": ("amazon",),
-    "quick": ("amazon", "epinions", "movie", "stack", "wikipedia"),
+    "quick": ("amazon", "epinions", "movie", "stack"),
     "full": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",
              "amazon-magazine", "wikipedia", "email-eu-core"),
     "paper": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",

@@ -28,7 +28,7 @@ LIMIT: Final = ChunkSettings().span_limit
 WORKERS: Final = (4, 8)
 GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "smoke": ("email-eu-core",),
-    "quick": ("email-eu-core", "wikipedia"),
+    "quick": ("wikipedia",),
     "full": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
              "epinions-2011-ratings", "amazon", "epinions", "movie", "stack"),
     "paper": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",

@@ -42,7 +42,13 @@ from dgbench.systems.dgc.placement import Partition
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
-from dgbench.systems.dgc.turns import WARM, ChunkRaceResult, TrainedAnswers, take_rank_turns
+from dgbench.systems.dgc.turns import (
+    CLOCKED,
+    WARM,
+    ChunkRaceResult,
+    TrainedAnswers,
+    take_rank_turns,
+)
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
@@ -223,6 +229,7 @@ def race(
     timeout_s: float = 120.0,
     transport: Transport = "backend",
     control: bool = False,
+    clocked: int = CLOCKED,
 ) -> Measurement:
     """Run the races of a cell one after the other and put what they found into one row.
 
@@ -236,6 +243,7 @@ def race(
         timeout_s: of the cell; each race gets what is left.
         transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
         control: the first contender races itself, too: an A/A pair of each race.
+        clocked: epochs that phases are taken from; with 0 a row has none.
 
     Raises:
         UnsupportedError: no race.
@@ -262,6 +270,7 @@ def race(
             device=context.device,
             transport=transport,
             compare=compare,
+            clocked=clocked,
         )
         _keep(found, job, turns, oracle)
         said = describe(job.data)

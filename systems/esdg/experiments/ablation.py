@@ -61,6 +61,8 @@ OFF, ON, AGAIN = "all off", "all on", "all on, again"
 KINDS: Final = ("ladder", "removed", "precompute", "reuse")
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
+FEW_TURNS: Final = 3
+"""The same where a cell has several processes, whose ratios give the interval."""
 SECONDS: Final = {"smoke": 0.0, "quick": 0.3, "full": 10.0, "paper": 10.0}
 """For more turns, which narrow the intervals."""
 SMALLER: Final = {"smoke": 1.0, "quick": 0.25, "full": 1.0, "paper": 1.0}
@@ -247,7 +249,8 @@ def _turns(
         before = oracle.first_results(opened) if oracle is not None else {}
         processes = turn_rounds(context.preset) if kind == "precompute" else 1
         seconds_s = max(context.budget_s, SECONDS[context.preset]) / processes
-        found = turns_of(opened, TURNS[context.preset], seconds_s)
+        least = TURNS[context.preset] if processes == 1 else FEW_TURNS
+        found = turns_of(opened, least, seconds_s)
         if oracle is not None:
             checks = oracle.checks_of(opened, before)
         else:

@@ -71,7 +71,7 @@ TIMED_GRAPHS = {
 }
 TIMED_SNAPSHOTS = {"smoke": 9, "quick": 17}
 SMOKE_MODELS = ("tm_gcn", "cd_gcn")
-TURNS = {"smoke": 3, "quick": 5, "full": 6, "paper": 6}
+TURNS = {"smoke": 3, "quick": 3, "full": 6, "paper": 6}
 """Turns of a process at least; a timed cell has several processes."""
 BUDGETS = {"smoke": 0.5, "quick": 0.2, "full": 2.0, "paper": 6.0}
 

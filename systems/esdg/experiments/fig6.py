@@ -54,7 +54,7 @@ FLOAT64: Final = "float64"
 Curves = dict[tuple[str, str, str], list[float]]
 """(metric, setting, `FLOAT64` or "") -> values by epoch."""
 LR: Final = 0.05
-"""Not printed; large enough that 20 epochs lead somewhere."""
+"""Not printed; large enough that a dozen epochs lead somewhere."""
 
 SEED: Final = 4
 """First of the seeds of first parameters. From some, ReLU of EvolveGCN's six units dies at every
@@ -63,8 +63,8 @@ rate that trains the other two models, and its loss stays at ln 2."""
 APART: Final = 1e-5
 """Relative gap of two losses from which on curves count as apart."""
 
-EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 200}
-EPOCHS64: Final = {"smoke": 3, "quick": 6, "full": 50, "paper": 100}
+EPOCHS: Final = {"smoke": 4, "quick": 12, "full": 100, "paper": 200}
+EPOCHS64: Final = {"smoke": 3, "quick": 4, "full": 50, "paper": 100}
 """Epochs in float64, which only tell rounding apart."""
 KEPT: Final = {"smoke": 3, "quick": 3, "full": 9, "paper": None}
 RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}

@@ -77,7 +77,7 @@ SWEPT: Final = {
 REAL_GRAPH: Final = "amlsim-20k-fanin200cycle200"
 SHARES: Final = (0.5, 0.1)
 """Budgets, as shares of the way from the least that any number of blocks takes to one block."""
-TURNS: Final = {"smoke": 3, "quick": 3, "full": 4, "paper": 3}
+TURNS: Final = {"smoke": 3, "quick": 2, "full": 4, "paper": 3}
 """Turns of a process at least; a sweep has several processes."""
 SMALL: Final = (1024, 9, 6)
 """N, T and edge life of a graph whose tensors are measured."""

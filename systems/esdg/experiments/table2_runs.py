@@ -86,7 +86,7 @@ LONGEST_SMOOTHING: Final = 15
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
 
-ROUNDS: Final = {"smoke": 3, "quick": 4, "full": 8, "paper": 10}
+ROUNDS: Final = {"smoke": 3, "quick": 3, "full": 8, "paper": 10}
 """Turns of a process at least; a race that is judged has several processes."""
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.1, "full": 4.0, "paper": 10.0}
 KEPT: Final = {"smoke": 3, "quick": 9, "full": 33, "paper": 97}

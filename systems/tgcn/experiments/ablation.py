@@ -28,7 +28,7 @@ STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap"
 """Each adds its switch to those before it."""
 SHOWN: Final = {
     "smoke": ("wikipedia",),
-    "quick": ("lastfm", "wikipedia"),
+    "quick": ("wikipedia",),
     "full": ("lastfm", "reddit", "flickr", "wikipedia"),
     "paper": ("lastfm", "reddit", "flickr", "wikipedia"),
 }
