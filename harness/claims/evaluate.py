@@ -16,6 +16,7 @@ from dgbench.lab.compare import OWN_DATA, control_ratios
 from dgbench.lab.evidence import Conditions, conditions
 from dgbench.lab.judging import Read, judging
 from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.lab.quality import BELOW
 from dgbench.runtime.statistics import noise_floor
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ def _decide_one(
         )
         if claim.id in void and not claim.definition:
             verdict = _voided(verdict, void[claim.id])
-        return stamp_idle_gpu(claim, verdict, rows)
+        return stamp_quality(paper, claim, stamp_idle_gpu(claim, verdict, rows), rows)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
@@ -205,6 +206,33 @@ def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
         return verdict
     reason = f"{verdict.reason}; {idle.words}" if verdict.reason else idle.words
     return Verdict(**{**_fields(verdict), "reason": reason, "gpu_idle": idle.words})
+
+
+def stamp_quality(paper: Paper, claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
+    """The verdict, and in its reason that the model whose speed it is about learned too little.
+
+    A model that predicts worse than a predictor that trains nothing has no speed worth a claim.
+    Where quality was not measured, nothing is said.
+    """
+    if claim.kind not in TIMED_KINDS or verdict.source != "timed":
+        return verdict
+    used = [row for row in rows if row.id in set(verdict.rows)]
+    found: dict[str, None] = {}
+    for experiment in paper.experiments:
+        race = experiment.main_race
+        readers = [one.quality for one in race.comparisons if one.quality] if race else []
+        if not readers:
+            continue
+        params = [row.params for row in used if row.experiment == experiment.name]
+        for workload in (one for each in params for one in race.workloads(each)):
+            for quality in (read(rows, workload) for read in readers):
+                if quality is not None and quality.below:
+                    found[f"{' '.join(workload.values())}: {quality.detail}"] = None
+    if not found:
+        return verdict
+    said = f"the model predicts {BELOW} ({'; '.join(found)})"
+    reason = f"{verdict.reason}; {said}" if verdict.reason else said
+    return Verdict(**{**_fields(verdict), "reason": reason})
 
 
 def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.lab.compare import Ratio, control_ratios, without_control
 from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.quality import Quality
 from dgbench.lab.result_checks import NUMERIC
 from dgbench.runtime.statistics import noise_floor
 
@@ -92,6 +93,7 @@ class WorkloadOutcome:
         reason: status and reason of its row, or "".
         deviations: largest deviation of outputs, gradients and losses from the reference, of the
             subject and of the rival; None where it is not known apart.
+        quality: of the subject's model; None where it was not measured.
     """
 
     dataset: str
@@ -105,6 +107,7 @@ class WorkloadOutcome:
     status: str = ""
     reason: str = ""
     deviations: tuple[float | None, float | None] = (None, None)
+    quality: Quality | None = None
 
     @property
     def counted(self) -> bool:
@@ -191,7 +194,8 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         if race is None:
             continue
         where = (paper.name, experiment.name)
-        mine = [r for r in without_control(rows) if (r.paper, r.experiment) == where]
+        of_paper = [r for r in without_control(rows) if r.paper == paper.name]
+        mine = [r for r in of_paper if r.experiment == experiment.name]
         planned = [params for *place, params in facts.cells if tuple(place) == where]
         # Params of cells that an older run planned may lack a dim; their rows are then left out.
         workloads = _workloads(race, [*planned, *(row.params for row in mine)])
@@ -200,7 +204,11 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         used += [row for row in mine if race.workloads(row.params)]
         common = _common(race, workloads)
         for comparison in race.comparisons:
-            outcomes = [_outcome(race, comparison, one, mine, floor) for one in workloads]
+            outcomes = [
+                replace(_outcome(race, comparison, one, mine, floor), quality=found)
+                for one in workloads
+                for found in [_quality(comparison, of_paper, one)]
+            ]
             if comparison.fairer:
                 outcomes = [one for one in outcomes if one.outcome != "not run"]
             if outcomes:
@@ -314,6 +322,18 @@ def _culprit(comparison: RaceComparison, row: Any) -> str | None:
         return ""
     titles = dict(zip(comparison.systems, (comparison.subject, comparison.rival), strict=True))
     return titles.get(str(row.params.get("system")))
+
+
+def _quality(
+    comparison: RaceComparison, rows: Sequence[Any], workload: Mapping[str, str]
+) -> Quality | None:
+    """Quality of the subject's model on a workload; None where no reader finds one."""
+    if comparison.quality is None:
+        return None
+    try:
+        return comparison.quality(rows, workload)
+    except Exception:  # plugin code, as in `_outcome`
+        return None
 
 
 def _side(ratio: Ratio, floor: float | None) -> Outcome:

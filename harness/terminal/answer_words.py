@@ -8,6 +8,7 @@ from dgbench.harness.figures.words import WIDE
 from dgbench.harness.store.standing import EXCUSED, UNCOMPARED
 from dgbench.harness.terminal.answer import Outcome, PaperAnswer, RaceAnswer, WorkloadOutcome
 from dgbench.harness.terminal.text import WIDTH, wrapped
+from dgbench.lab.quality import BELOW
 
 MAX_LENGTH = 300
 """Characters of a sentence."""
@@ -35,7 +36,7 @@ def sentences(answer: PaperAnswer) -> list[str]:
         if race.counted:
             start = f"On {answer.device}, " if answer.device and not text else ""
             text += _race_sentences(race, start)
-            rest += [] if race.fairer else [*_deviation(race), *_rest(race)]
+            rest += [] if race.fairer else [*_quality(race), *_deviation(race), *_rest(race)]
         elif not race.fairer:
             text.append(_nothing(race))
     if answer.one_process:
@@ -102,6 +103,19 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
         words = f"{words if phrases else f'{verb} {words}'} {_place(race, first)}"
         phrases.append(_joined([words, *(f"{_factor(one)} {_place(race, one)}" for one in rest)]))
     return phrases
+
+
+def _quality(race: RaceAnswer) -> list[str]:
+    """What the subject's model predicts, where that is not as good as it has to be."""
+    found: list[str] = []
+    for word in (BELOW, "worse"):
+        mine = [one for one in race.counted if one.quality and one.quality.word == word]
+        places = [f"{_name(one)} ({one.quality.detail})" for one in mine[:SHOWN] if one.quality]
+        if places:
+            title = race.subject[0].upper() + race.subject[1:]
+            found.append(f"{title} predicts {word if word == BELOW else 'worse than the reference'}"
+                         f" on {_joined(places)}.")  # fmt: skip
+    return found
 
 
 def _deviation(race: RaceAnswer) -> list[str]:
