@@ -15,7 +15,6 @@ from typing import Any, Final
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.experiment import Contender, FigureSpec
-from dgbench.lab.quality import QualityReader
 from dgbench.lab.verbs import Race
 
 Rows = Sequence[Any]
@@ -150,12 +149,7 @@ def speedup(ratio: Ratio) -> Point:
 
 
 def speedups(
-    race: Race,
-    baseline: str,
-    systems: Sequence[str],
-    place: Place,
-    order: Callable[..., Any],
-    qualities: Mapping[str, QualityReader] = MappingProxyType({}),
+    race: Race, baseline: str, systems: Sequence[str], place: Place, order: Callable[..., Any]
 ) -> Points:
     """Points of the speed-ups of systems over a baseline, workload by workload.
 
@@ -163,13 +157,7 @@ def speedups(
         race: its `judged` system plays no part: each one's own deviation is in its points.
         systems: in their order; those that a run did not plan are left out.
         place: where a workload is drawn. order: its place among the others.
-        qualities: readers of the quality of systems' models, from all rows; a speed of a model
-            that predicts worse than a dictionary has the key `below`.
     """
-
-    def below(rows: Rows, system: str, where: Mapping[str, Any]) -> Point:
-        found = qualities[system](rows, where) if system in qualities else None
-        return {"below": found.detail} if found is not None and found.below else {}
 
     def point(rows: Rows, system: str, where: Mapping[str, Any]) -> Point:
         head = {**place(**where), "system": system, "baseline": baseline, "failed": ""}
@@ -183,10 +171,10 @@ def speedups(
         return {**head, **speedup(found), "deviation": deviation}
 
     def points(rows: Rows) -> list[Point]:
-        every, rows = rows, [row for row in rows if row.experiment == race.experiment]
+        rows = [row for row in rows if row.experiment == race.experiment]
         raced = {row.params["system"] for row in rows}
         return [
-            {**point(rows, system, where), **below(every, system, where)}
+            point(rows, system, where)
             for where in sorted(race.workloads(rows), key=lambda where: order(**where))
             for system in systems
             if system in raced

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
+from dgbench.harness.quality import below_dictionary
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
@@ -216,21 +217,12 @@ def stamp_quality(paper: Paper, claim: Claim, verdict: Verdict, rows: list[Any])
     """
     if claim.kind not in TIMED_KINDS or verdict.source != "timed":
         return verdict
-    used = [row for row in rows if row.id in set(verdict.rows)]
-    found: dict[str, None] = {}
-    for experiment in paper.experiments:
-        race = experiment.main_race
-        readers = [one.quality for one in race.comparisons if one.quality] if race else []
-        if not readers:
-            continue
-        params = [row.params for row in used if row.experiment == experiment.name]
-        for workload in (one for each in params for one in race.workloads(each)):
-            for quality in (read(rows, workload) for read in readers):
-                if quality is not None and quality.below:
-                    found[f"{' '.join(workload.values())}: {quality.detail}"] = None
+    names = set(verdict.rows)
+    found = below_dictionary(paper, [row for row in rows if row.id in names], rows)
     if not found:
         return verdict
-    said = f"the model predicts {BELOW} ({'; '.join(found)})"
+    where = "; ".join(f"{workload}: {scores}" for workload, scores in found.items())
+    said = f"the model predicts {BELOW} ({where})"
     reason = f"{verdict.reason}; {said}" if verdict.reason else said
     return Verdict(**{**_fields(verdict), "reason": reason})
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.figures.noise import side
+from dgbench.harness.quality import quality_of
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
@@ -207,7 +208,7 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
             outcomes = [
                 replace(_outcome(race, comparison, one, mine, floor), quality=found)
                 for one in workloads
-                for found in [_quality(comparison, of_paper, one)]
+                for found in [quality_of(comparison, of_paper, one)]
             ]
             if comparison.fairer:
                 outcomes = [one for one in outcomes if one.outcome != "not run"]
@@ -322,18 +323,6 @@ def _culprit(comparison: RaceComparison, row: Any) -> str | None:
         return ""
     titles = dict(zip(comparison.systems, (comparison.subject, comparison.rival), strict=True))
     return titles.get(str(row.params.get("system")))
-
-
-def _quality(
-    comparison: RaceComparison, rows: Sequence[Any], workload: Mapping[str, str]
-) -> Quality | None:
-    """Quality of the subject's model on a workload; None where no reader finds one."""
-    if comparison.quality is None:
-        return None
-    try:
-        return comparison.quality(rows, workload)
-    except Exception:  # plugin code, as in `_outcome`
-        return None
 
 
 def _side(ratio: Ratio, floor: float | None) -> Outcome:

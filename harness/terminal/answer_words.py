@@ -106,15 +106,16 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
 
 
 def _quality(race: RaceAnswer) -> list[str]:
-    """What the subject's model predicts, where that is not as good as it has to be."""
+    """Quality of the subject's model, where it is below the dictionary or the reference."""
     found: list[str] = []
-    for word in (BELOW, "worse"):
-        mine = [one for one in race.counted if one.quality and one.quality.word == word]
-        places = [f"{_name(one)} ({one.quality.detail})" for one in mine[:SHOWN] if one.quality]
+    title = race.subject[0].upper() + race.subject[1:]
+    for word, said in ((BELOW, BELOW), ("worse", "worse than the reference")):
+        mine = [(one, one.quality) for one in race.counted if one.quality]
+        places = [
+            f"{_name(one)}, {quality.detail}" for one, quality in mine if quality.word == word
+        ]
         if places:
-            title = race.subject[0].upper() + race.subject[1:]
-            found.append(f"{title} predicts {word if word == BELOW else 'worse than the reference'}"
-                         f" on {_joined(places)}.")  # fmt: skip
+            found.append(f"{title} predicts {said} on {'; '.join(places[:SHOWN])}.")
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from dgbench.harness.claims.evaluate import stamp_quality
 from dgbench.harness.claims.verdict import Verdict
+from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.races import _race
-from dgbench.lab.charts import speedups
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.quality import (
     MIN_SEEDS,
@@ -20,7 +20,6 @@ from dgbench.lab.quality import (
     seed_difference,
 )
 from dgbench.lab.table import Table, observation
-from dgbench.lab.verbs import Race
 
 SEEDS = range(1, MIN_SEEDS + 1)
 WOBBLE = dict(zip(SEEDS, (-0.01, 0.01, 0.0, 0.01, -0.01), strict=True))
@@ -150,34 +149,24 @@ def test_a_verdict_about_speed_says_what_the_model_has_learned(mean, said):
         stamp_quality(paper_with(None), claim, verdict, rows),
         stamp_quality(paper_with(READER), SimpleNamespace(kind="volume"), verdict, rows),
         stamp_quality(paper_with(READER), claim, verdict, [timed]),
+        stamp_quality(paper_with(lambda *_: 1 / 0), claim, verdict, rows),
     ):
         assert untouched == verdict
 
 
 def test_a_speed_below_the_dictionary_leads_no_race():
-    timed = [
-        row_of(
-            f"{system}{number}", {**WORKLOAD, "system": system}, observation("step_time", seconds),
-            experiment="speed",
-        )
-        for number in (1, 2)
-        for system, seconds in (("slow", 2.0 + 0.1 * number), ("fast", 1.0))
-    ]  # fmt: skip
-    for number, row in enumerate(timed):
-        row.round = number // 2
-    race = Race("speed", ("dataset", "model"), "step_time", "nothing ran")
+    timed = row_of("t", WORKLOAD, experiment="speed")
+    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
 
-    def points(mean: float):
-        made = speedups(
-            race, "slow", ["fast"], lambda **where: {"row": where["dataset"]},
-            lambda **where: where["dataset"], qualities={"fast": READER},
-        )  # fmt: skip
-        return made([*timed, *quality_rows(mean, 0.5)])
+    def marked(mean: float):
+        (found,) = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
+        return found
 
-    (below,), (whole,) = points(0.2), points(0.6)
-    assert below["value"] == whole["value"] > 1
-    assert "below" not in whole
-    assert below["below"].startswith("MRR 0.200 against 0.500")
+    below, whole = marked(0.2), marked(0.6)
+    assert below == {**point, "below": "MRR 0.200 against 0.500 of EdgeBank"}
+    assert whole == point
+    failed = {**point, "failed": "oom: 2 GiB"}
+    assert mark_quality([failed], paper_with(READER), [timed, *quality_rows(0.2, 0.5)]) == [failed]
     context = SimpleNamespace(noise=None)
     paper = SimpleNamespace(system="fast")
     assert _race(paper, None, "d", [below], context)["winner"] == "none: below the dictionary"
