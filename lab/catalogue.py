@@ -282,7 +282,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "prediction_error": "mean relative gap between predicted and measured times",
         # GNNFlow
         "hit_rate": "requests that a cache answers",
-        "hits": "true destinations among the first ones of their candidates",
         "excess": "how much more than the mean the fullest has",
     },
 }
@@ -301,7 +300,6 @@ SOURCES: Final[dict[str, Source]] = {
     "loss": "learned",
     "average_precision": "learned",
     "mrr": "learned",
-    "hits": "learned",
     "staleness": "counted",
     "accuracy": "learned",
     "distance": "learned",

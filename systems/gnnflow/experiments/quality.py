@@ -74,7 +74,7 @@ proportion to vertices that are embedded, candidates times windows."""
 
 @dataclass(frozen=True, slots=True)
 class QualitySize:
-    """How much is trained.
+    """Amount of training.
 
     Attributes:
         streams: names. epochs: of a training, by model. seeds: of a model.
@@ -210,7 +210,7 @@ def _observe(found: Measurement, scores: RankScores, **dims: Any) -> None:
     found.observe("mrr", scores.optimistic, statistic="optimistic", **dims)
     found.observe("mrr", scores.pessimistic, statistic="pessimistic", **dims)
     for top, share in scores.hits.items():
-        found.observe("hits", share, top=top, **dims)
+        found.observe("accuracy", share, top=top, **dims)
 
 
 def _observe_task(found: Measurement, ranking: RankingTask, data: StreamData) -> None:
