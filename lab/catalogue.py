@@ -73,6 +73,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "tau": (int, "threshold of the adaptive block size"),
     "clock": (str, "wall or processor"),
     "scaled_by": (str, "what of a device its computing time is projected by"),
+    "top": (int, "rank up to which a true destination counts as a hit"),
     "epochs_per_round": (int, "epochs that a round's new events are trained on"),
     # T-GCN
     "layer": (int, "number of a layer of a network, from 1"),
@@ -107,6 +108,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "projected_time": "a part of an epoch, projected to another machine and not measured",
         "pass_time": "a forward and a backward pass of an encoder or an operator",
         # GNNFlow
+        "staleness": "time from the last event that a prediction saw to the predicted one",
         "round_time": "a round of continuous training: the graph's update and its epochs",
         # T-GCN
         "edge_time": "a labelled edge of training",
@@ -245,13 +247,14 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "density": "edges, or parts that read it, of a vertex in a step; mean",
         # DGC
         "gini_index": "Gini index: 0 where all are equal, near 1 where one holds everything",
-        "mean_count": "mean number of vertices or edges",
+        "mean_count": "mean number of vertices, edges or events",
         "threshold": "threshold of stale rows, in largest distances",
         "distance": "Euclidean distance that embeddings move in an epoch",
         "deviation": "largest relative deviation from what it is compared with",
         "training_chunks": "chunks that a predictor was trained on, as many as there was time for",
         # GNNFlow
         "average_precision": "average precision of edges against negatives",
+        "mrr": "mean reciprocal rank of true destinations among their candidates",
         "likelihood_z": "z score of the likelihood of a power law over an exponential law",
         "tail_exponent": "exponent of a power law that is fitted",
         "decay_rate": "rate of an exponential law that is fitted",
@@ -297,6 +300,8 @@ SOURCES: Final[dict[str, Source]] = {
     "relative_size": "counted",
     "loss": "learned",
     "average_precision": "learned",
+    "mrr": "learned",
+    "staleness": "counted",
     "accuracy": "learned",
     "distance": "learned",
     "worker_cycles": "timed",

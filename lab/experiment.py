@@ -205,6 +205,10 @@ class Experiment(ABC):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         """Run one cell in this process. Raise `UnsupportedError` for what cannot run here."""
 
+    def expected_seconds(self, cell: Cell, preset: Preset) -> float:
+        """Seconds that a process of a cell takes where no earlier run says so; 0: not known."""
+        return 0.0
+
     def cell_of(self, params: Mapping[str, Scalar], group: str, **fields: Any) -> Cell:
         """A cell of this experiment; `fields` are those of `Cell`."""
         params = dict(params)

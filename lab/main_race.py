@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.lab.compare import Ratio, paired, ratio_of
+from dgbench.lab.quality import QualityReader
 from dgbench.lab.table import Table
 
 RatioReader = Callable[[Sequence[Any], Mapping[str, str]], Ratio | None]
@@ -32,6 +33,8 @@ class RaceComparison:
         verb: what is timed, where that is not what the race times.
         fairer: whether the rival may use what the paper's baseline may not (or the subject goes
             without something); the headline factor alone would mislead.
+        quality: reader of how well the subject's model predicts, from all rows of its paper; None
+            where the race trains nothing whose quality is measured.
     """
 
     subject: str
@@ -42,6 +45,7 @@ class RaceComparison:
     systems: tuple[str, str] | None = None
     verb: str = ""
     fairer: bool = False
+    quality: QualityReader | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import signal
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -210,9 +210,9 @@ def _failed(row: Any) -> Any:
     return changed
 
 
-def powerless(paper: Paper, without: Container[str] = ()) -> list[str]:
+def powerless(paper: Paper) -> list[str]:
     """Ids of claims whose check finds something on the kept rows of a machine, and can turn against
-    its claim on none of any machine; those in `without` are not asked."""
+    its claim on none of any machine."""
     against: dict[str, bool] = {}
     for name, run in kept_runs().items():
         if not name.endswith(f"/{paper.name}"):
@@ -224,7 +224,7 @@ def powerless(paper: Paper, without: Container[str] = ()) -> list[str]:
             and OWN_DATA not in row.params
         ]  # fmt: skip
         for claim in load_ledger(paper.ledger):
-            if claim.id not in without and not claim.definition and not against.get(claim.id):
+            if not claim.definition and not against.get(claim.id):
                 reached = sides(paper, claim, rows, floor)
                 if reached:
                     against[claim.id] = "against" in reached

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
+from dgbench.harness.quality import below_dictionary
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
@@ -17,6 +18,7 @@ from dgbench.lab.evidence import Conditions, conditions
 from dgbench.lab.judging import Read, judging
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.lab.quality import BELOW
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +160,7 @@ def _decide_one(
         )
         if claim.id in void and not claim.definition:
             verdict = _voided(verdict, void[claim.id])
-        return stamp_idle_gpu(claim, verdict, rows)
+        return stamp_quality(paper, claim, stamp_idle_gpu(claim, verdict, rows), rows)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
@@ -208,6 +210,24 @@ def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
         return verdict
     reason = f"{verdict.reason}; {idle.words}" if verdict.reason else idle.words
     return Verdict(**{**_fields(verdict), "reason": reason, "gpu_idle": idle.words})
+
+
+def stamp_quality(paper: Paper, claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
+    """The verdict, and in its reason that the model whose speed it is about learned too little.
+
+    A model that predicts worse than a predictor that trains nothing has no speed worth a claim.
+    Where quality was not measured, nothing is said.
+    """
+    if claim.kind not in TIMED_KINDS or verdict.source != "timed":
+        return verdict
+    names = set(verdict.rows)
+    found = below_dictionary(paper, [row for row in rows if row.id in names], rows)
+    if not found:
+        return verdict
+    where = "; ".join(f"{workload}: {scores}" for workload, scores in found.items())
+    said = f"the model predicts {BELOW} ({where})"
+    reason = f"{verdict.reason}; {said}" if verdict.reason else said
+    return Verdict(**{**_fields(verdict), "reason": reason})
 
 
 def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:

@@ -9,9 +9,9 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.plan import GroupKey
 from dgbench.harness.terminal.answer import answers
-from dgbench.lab.compare import Ratio, control_ratios
+from dgbench.lab.compare import Ratio
 from dgbench.lab.judging import collecting_ratios, judging
-from dgbench.runtime.statistics import noise_floor
+from dgbench.lab.noise import NoisePairs
 
 
 def open_groups(papers: Sequence[Any], rows: Sequence[Any]) -> set[GroupKey]:
@@ -26,8 +26,8 @@ def open_groups(papers: Sequence[Any], rows: Sequence[Any]) -> set[GroupKey]:
     Args:
         papers: whose claims and answers. rows: all rows of the run.
     """
-    floor = noise_floor(control_ratios(rows))
-    if floor is None:
+    noise = NoisePairs.of(rows)
+    if not noise.ratios:
         return set()
     where: dict[str, GroupKey] = {row.id: (row.paper, row.experiment, row.group) for row in rows}
     found: set[str] = set()
@@ -37,9 +37,9 @@ def open_groups(papers: Sequence[Any], rows: Sequence[Any]) -> set[GroupKey]:
         for verdict in verdicts:
             if is_open(verdict):
                 found |= _rows_to_repeat(verdict, ratios)
-    with judging(floor), collecting_ratios() as ratios:
-        answers(papers, rows)
-    found.update(row for ratio in ratios if ratio.open for row in ratio.rows)
+        with judging(noise.floor(paper)), collecting_ratios() as ratios:
+            answers([paper], rows)
+        found.update(row for ratio in ratios if ratio.open for row in ratio.rows)
     return {where[row] for row in found if row in where}
 
 

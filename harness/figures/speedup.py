@@ -14,6 +14,7 @@ from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 from dgbench.lab.charts import marked
+from dgbench.lab.quality import BELOW
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
@@ -115,7 +116,9 @@ def _panel(axes, points, systems, titles, labels, limits, height, context, detai
                 style.paper_tick(axes, point["paper"], place, 0.09 / height)
             if modelled:
                 style.stem(axes, 1.0, value, place, look.mark.colour)
-            style.dot(axes, value, place, look, hollow=is_same or modelled)
+            below = bool(point.get("below"))
+            plain = plain or below
+            style.dot(axes, value, place, look, hollow=is_same or modelled or below)
             text = style.factor(value)
             if detail:
                 text = style.with_interval(value, point.get("low"), point.get("high"))
@@ -148,6 +151,8 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
     deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)
+    if any(p.get("below") for p in points):
+        items.append(f"hollow: the model predicts {BELOW}")
     if deviations:
         items.append(f"largest deviation from the reference {max(deviations):.0e}")
     if points and all(p.get("twin") for p in points):

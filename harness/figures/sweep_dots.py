@@ -62,7 +62,13 @@ def draw_dots(axes, points, series, options) -> None:
             style.interval(axes, point.get("low"), point.get("high"), y + offset, look.mark.colour)
             if point.get("projected"):
                 style.stem(axes, limits[0], point["y"], y + offset, look.mark.colour)
-            style.dot(axes, point["y"], y + offset, look, hollow=bool(point.get("projected")))
+            style.dot(
+                axes,
+                point["y"],
+                y + offset,
+                look,
+                hollow=bool(point.get("projected") or point.get("below")),
+            )
 
 
 def _failure_words(failed, series, room: float) -> str:

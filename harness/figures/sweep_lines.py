@@ -48,7 +48,13 @@ def draw_lines(axes, points, series, options, legend, named) -> None:
                 continue
             style.interval(axes, point.get("low"), point.get("high"), point["x"],
                            look.mark.colour, vertical=True)  # fmt: skip
-            style.dot(axes, point["x"], point["y"], look, hollow=bool(point.get("projected")))
+            style.dot(
+                axes,
+                point["x"],
+                point["y"],
+                look,
+                hollow=bool(point.get("projected") or point.get("below")),
+            )
         if xs[-1] == last:
             ends.append((ys[-1], look.title, look.strong, INK))
         else:  # a line that stops early carries its name where it stops

@@ -155,10 +155,10 @@ class Plan(msgspec.Struct, kw_only=True):
             if control != "experiment":
                 kept = _controlled([one for one, _ in every], twins) if control == "paper" else None
                 twins = [twin if place == kept else None for place, twin in enumerate(twins)]
-            for (_, cells), twin in zip(every, twins, strict=True):
+            for (one, cells), twin in zip(every, twins, strict=True):
                 if twin is not None:
                     cells.insert(cells.index(twin[0]) + 1, twin[1])
-                plan.cells.extend(plan._planned(cell, gpus) for cell in cells)
+                plan.cells.extend(plan._planned(cell, gpus, one) for cell in cells)
         plan._refuse_twice()
         plan._estimate(list(last), list(elsewhere))
         return plan
@@ -265,8 +265,9 @@ class Plan(msgspec.Struct, kw_only=True):
             )
             return []
 
-    def _planned(self, cell: Cell, gpus: int | None) -> PlannedCell:
+    def _planned(self, cell: Cell, gpus: int | None, experiment: Experiment) -> PlannedCell:
         planned = PlannedCell(cell=cell, hash=cell_hash(cell, self.preset, self.device))
+        planned.estimate_s = experiment.expected_seconds(cell, self.preset)
         if self.device == "cuda" and not gpus:
             planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
         elif cell.unavailable:
@@ -303,6 +304,8 @@ class Plan(msgspec.Struct, kw_only=True):
                 (times[key] for key in (planned.hash, name) for times in (here, there)
                  if key in times), None
             )  # fmt: skip
+            if seconds is None and planned.estimate_s > 0:
+                seconds = planned.estimate_s
             if seconds is not None:
                 planned.estimate_s = min(cell.timeout_s, seconds + PROCESS_S)
             else:

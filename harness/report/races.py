@@ -11,6 +11,7 @@ from dgbench.harness.figures.style import Context, side, with_interval
 from dgbench.harness.report.run import STATUS_MEANING
 from dgbench.harness.utilisation import IDLE
 from dgbench.lab.charts import failure_of, marked
+from dgbench.lab.quality import BELOW
 
 if TYPE_CHECKING:
     from dgbench.harness.report.sections import Section
@@ -53,7 +54,8 @@ def _raced(drawn: DrawnFigure) -> bool:
 
 
 def _race(paper, panel, row, points, context) -> dict[str, Any]:
-    good = [p for p in points if not p.get("failed")]
+    ran = [p for p in points if not p.get("failed")]
+    good = [p for p in ran if not p.get("below")]
     titles = looks([*(p["system"] for p in points), points[0]["baseline"]])
     best = max(good, key=lambda p: p["value"], default=None)
     own = next((p for p in points if p["system"] == paper.system), None)
@@ -70,6 +72,8 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         entry["faster"] = side(own, context.noise) == "faster"
     elif own is not None:
         entry["own"] = {"value": 0.0}
+    if best is None and ran:
+        return {**entry, "faster": False, "winner": f"none: {BELOW}", "factor": ran[0]["below"]}
     if best is None:
         why = failure_of(points[0]).words(STATUS_MEANING)
         return {**entry, "winner": "no value", "factor": why}

@@ -13,6 +13,7 @@ from dgbench.harness.claims.shown import digits
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.over_time import summary
+from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.boards import board_points, ratio_points
 from dgbench.harness.report.devices import device_sketches, main_race_rows
 from dgbench.harness.report.failures import without_result
@@ -221,7 +222,7 @@ def _section(
                 notes.append(f"figure '{spec.name}' cannot be drawn: {error}")
                 continue
             if spec.kind == "speedup":
-                points = mark_idle(points, mine)
+                points = mark_quality(mark_idle(points, mine), paper, rows)
             options, contenders = dict(spec.options), dict(spec.contenders)
             sketches.append(Sketch(spec.kind, spec.name, spec.title, points, options, contenders))
             if spec.kind == "speedup":

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 
 from dgbench.harness.figures.noise import side
+from dgbench.harness.quality import quality_of
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.lab.compare import Ratio, without_control
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.noise import NoisePairs
+from dgbench.lab.quality import Quality
 from dgbench.lab.result_checks import NUMERIC
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
@@ -92,6 +94,7 @@ class WorkloadOutcome:
         reason: status and reason of its row, or "".
         deviations: largest deviation of outputs, gradients and losses from the reference, of the
             subject and of the rival; None where it is not known apart.
+        quality: of the subject's model; None where it was not measured.
     """
 
     dataset: str
@@ -105,6 +108,7 @@ class WorkloadOutcome:
     status: str = ""
     reason: str = ""
     deviations: tuple[float | None, float | None] = (None, None)
+    quality: Quality | None = None
 
     @property
     def counted(self) -> bool:
@@ -191,7 +195,8 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         if race is None:
             continue
         where = (paper.name, experiment.name)
-        mine = [r for r in without_control(rows) if (r.paper, r.experiment) == where]
+        of_paper = [r for r in without_control(rows) if r.paper == paper.name]
+        mine = [r for r in of_paper if r.experiment == experiment.name]
         planned = [params for *place, params in facts.cells if tuple(place) == where]
         # Params of cells that an older run planned may lack a dim; their rows are then left out.
         workloads = _workloads(race, [*planned, *(row.params for row in mine)])
@@ -201,7 +206,11 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         floor = noise.floor(paper, [experiment.name])
         common = _common(race, workloads)
         for comparison in race.comparisons:
-            outcomes = [_outcome(race, comparison, one, mine, floor) for one in workloads]
+            outcomes = [
+                replace(_outcome(race, comparison, one, mine, floor), quality=found)
+                for one in workloads
+                for found in [quality_of(comparison, of_paper, one)]
+            ]
             if comparison.fairer:
                 outcomes = [one for one in outcomes if one.outcome != "not run"]
             if outcomes:

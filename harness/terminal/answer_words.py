@@ -8,6 +8,7 @@ from dgbench.harness.figures.words import WIDE
 from dgbench.harness.store.standing import EXCUSED, UNCOMPARED
 from dgbench.harness.terminal.answer import Outcome, PaperAnswer, RaceAnswer, WorkloadOutcome
 from dgbench.harness.terminal.text import WIDTH, wrapped
+from dgbench.lab.quality import BELOW
 
 MAX_LENGTH = 300
 """Characters of a sentence."""
@@ -35,7 +36,7 @@ def sentences(answer: PaperAnswer) -> list[str]:
         if race.counted:
             start = f"On {answer.device}, " if answer.device and not text else ""
             text += _race_sentences(race, start)
-            rest += [] if race.fairer else [*_deviation(race), *_rest(race)]
+            rest += [] if race.fairer else [*_quality(race), *_deviation(race), *_rest(race)]
         elif not race.fairer:
             text.append(_nothing(race))
     if answer.one_process:
@@ -102,6 +103,20 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
         words = f"{words if phrases else f'{verb} {words}'} {_place(race, first)}"
         phrases.append(_joined([words, *(f"{_factor(one)} {_place(race, one)}" for one in rest)]))
     return phrases
+
+
+def _quality(race: RaceAnswer) -> list[str]:
+    """Quality of the subject's model, where it is below the dictionary or the reference."""
+    found: list[str] = []
+    title = race.subject[0].upper() + race.subject[1:]
+    for word, said in ((BELOW, BELOW), ("worse", "worse than the reference")):
+        mine = [(one, one.quality) for one in race.counted if one.quality]
+        places = [
+            f"{_name(one)}, {quality.detail}" for one, quality in mine if quality.word == word
+        ]
+        if places:
+            found.append(f"{title} predicts {said} on {'; '.join(places[:SHOWN])}.")
+    return found
 
 
 def _deviation(race: RaceAnswer) -> list[str]:

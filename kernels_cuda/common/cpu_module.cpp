@@ -43,6 +43,7 @@ void bind_grids(nb::module_& m);
 void bind_interact(nb::module_& m);
 void bind_t_batches(nb::module_& m);
 void bind_time_lstm(nb::module_& m);
+void bind_ranking(nb::module_& m);
 void bind_planted_faults(nb::module_& m);
 
 namespace {
@@ -100,6 +101,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_interact(m);
   dgbench::bind_t_batches(m);
   dgbench::bind_time_lstm(m);
+  dgbench::bind_ranking(m);
   dgbench::bind_planted_faults(m);
   dgbench::make_room_for_objects(m.attr("Shelf"));
 }

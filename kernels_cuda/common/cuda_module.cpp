@@ -22,6 +22,7 @@ void bind_weighted(nb::module_& m);
 void bind_weighted_tree(nb::module_& m);
 void bind_edge_sampling(nb::module_& m);
 void bind_interact(nb::module_& m);
+void bind_ranking(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -53,4 +54,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_weighted_tree(m);
   dgbench::bind_edge_sampling(m);
   dgbench::bind_interact(m);
+  dgbench::bind_ranking(m);
 }

@@ -29,9 +29,12 @@ class LinkPredictor(nn.Module):
             Two times [B].
         """
         source, targets = hidden.tensor_split([hidden.shape[0] // 3])
-        other = self.target(targets).view(2, -1, source.shape[1])
-        logits = self.score(torch.relu(self.source(source) + other)).squeeze(-1)
+        logits = self.pairs(source, targets.view(2, -1, source.shape[1]))
         return logits[0], logits[1]
+
+    def pairs(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits [...] of pairs of embeddings [..., D], whose leading dimensions broadcast."""
+        return self.score(torch.relu(self.source(source) + self.target(target))).squeeze(-1)
 
     def loss_sum(self, hidden: Tensor) -> Tensor:
         """Summed cross entropy of the 2 B pairs, a scalar."""

@@ -237,6 +237,19 @@ class StreamTrainer(Trainer):
             n=found.shape[0],
         )
 
+    def embed(self, nodes: Tensor, time: float, *, draw: int) -> Tensor:
+        """Embeddings of vertices at a time, [n, H] on the device, from what was before it.
+
+        Args:
+            nodes: int64[n]; where neighbours are drawn, those of a vertex depend on `draw` alone.
+            time: that is asked at. Memories are read as they are and not changed.
+            draw: number of the sampling call.
+        """
+        times = torch.full((nodes.numel(),), time, dtype=torch.float64)
+        batch = Batch(nodes[:0], nodes, times, None, nodes, nodes.numel(), draw)
+        with self._inference():
+            return self._hidden(batch)[0]
+
     # --- the interface of every trainer -----------------------------------------------------------
 
     def step(self, frame: int) -> float:

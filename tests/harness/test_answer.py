@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import unescape
 from itertools import product
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
 from dgbench.harness.terminal.answer_words import MAX_LENGTH, MAX_SENTENCES, answer_text
 from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
+from dgbench.lab.quality import quality
 from dgbench.lab.table import observation
 
 CHECKS = {"check": True}
@@ -98,6 +100,27 @@ def test_the_interval_decides(factor, expected):
     assert one.outcome == expected
     assert one.ratio.value == pytest.approx(factor, rel=0.1)
     assert not one.twin
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (0.04, ("below the dictionary", "0.040 against 0.360 of EdgeBank")),
+        (0.5, ("worse than the reference", "by 0.100 [0.100, 0.100]")),
+        (0.6, None),
+    ],
+)
+def test_what_a_model_has_learned_is_said_beside_its_speed(score, said):
+    def read(rows, workload):
+        mine, other = (dict.fromkeys(range(5), mean) for mean in (score, 0.6))
+        return quality("mrr", mine, other, {"edgebank": {None: 0.36}})
+
+    judged = replace(RACE, comparisons=(replace(HEADLINE, quality=read), FAIRER))
+    found = answers([paper_of(judged)], raced("covid", 8.0), FACTS)
+    assert any("faster" in sentence for sentence in found)
+    quality_said = [sentence for sentence in found if "predicts" in sentence]
+    assert len(quality_said) == bool(said)
+    assert all(words in quality_said[0] for words in said or ())
 
 
 def test_inside_the_noise_floor_nothing_is_faster():

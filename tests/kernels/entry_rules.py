@@ -52,7 +52,7 @@ ANY_LENGTH: Final = {
         "interact_group.offsets interact_local_rows.scratch interact_sums.x order_by_chunk.first "
         "read_lines.table search_tcsr.indptr search_tcsr.times time_items.x time_items.y "
         "connectivity.net_weight refine_workers.net_weight attend_rows_forward.positive "
-        "attend_rows_backward.positive unpack_offsets.out"
+        "attend_rows_backward.positive unpack_offsets.out rank_columns.scores"
     ),
     "empty means that there are none": "t_batches.neg t_batches.times",
 }

@@ -32,6 +32,7 @@ from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, pa
 from dgbench.kernels_cuda.label_propagation import propagate_labels
 from dgbench.kernels_cuda.layers import dense_norm, frame_dense
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology, trace_edges
+from dgbench.kernels_cuda.ranking import rank_columns
 from dgbench.kernels_cuda.row_cache import RowCache
 from dgbench.kernels_cuda.scan import (
     CONTINUES,
@@ -432,6 +433,16 @@ def edge_samples(n: int) -> None:
     sets = sample_subgraph(both, 8, 16, count=2, induced=False)
     sample_subgraph(both, 8, 16, count=2, replacement=True, rebuild="rest")
     induced_edges(both, sets.offsets, sets.vertices)
+
+
+@scenario
+def ranks(n: int) -> None:
+    column = ids(1, 9, 4 * n)
+    skip = (column + 1) % 9
+    for dtype in (torch.float32, torch.float64):
+        scores = normal(2, 4 * n, 9, dtype=dtype)
+        rank_columns(scores, column)
+        rank_columns(scores, column, torch.arange(4 * n + 1), skip)
 
 
 @scenario

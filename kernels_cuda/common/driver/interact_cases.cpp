@@ -1,10 +1,11 @@
-// Sums over partners, products of rows, label propagation, and the cache of feature rows.
+// Sums over partners, products of rows, label propagation, ranks, and the cache of feature rows.
 #include <algorithm>
 #include <numeric>
 
 #include "common/driver/driver.hpp"
 #include "interact/cuda_launchers.h"
 #include "label_propagation/cuda_launchers.h"
+#include "ranking/cuda_launchers.h"
 #include "row_cache/cuda_launchers.h"
 
 namespace dgbench::driver {
@@ -198,6 +199,48 @@ DRIVER_CASE(row_cache) {
                                  d_kept.data(), d_source.data(), out.data(), count, dim};
       RUN(dgb_gather_rows(&gather, nullptr));
       expect_equal(out.host(), rows, named("gather_rows: rows, width", {count, dim}));
+    }
+  }
+}
+
+int ranked(const RankRows<float>& r) { return dgb_rank_columns_float(&r, nullptr); }
+int ranked(const RankRows<double>& r) { return dgb_rank_columns_double(&r, nullptr); }
+
+template <class T>
+void run_ranks(int64_t rows, int64_t width) {
+  Random random(static_cast<uint64_t>(rows * width));
+  std::vector<T> scores;
+  std::vector<int64_t> column, offsets{0}, skip, above(rows), equal(rows);
+  for (int64_t i = 0; i < rows * width; ++i) scores.push_back(static_cast<T>(random.below(4)));
+  for (int64_t r = 0; r < rows; ++r) {
+    column.push_back(random.below(width));
+    for (int64_t c = 0; c < width; ++c) {
+      if (c == column[r]) continue;
+      if (random.below(3) == 0) {
+        skip.push_back(c);
+        continue;
+      }
+      above[r] += scores[r * width + c] > scores[r * width + column[r]];
+      equal[r] += scores[r * width + c] == scores[r * width + column[r]];
+    }
+    offsets.push_back(static_cast<int64_t>(skip.size()));
+  }
+  const DeviceArray<T> d_scores(scores);
+  const DeviceArray<int64_t> d_column(column), d_offsets(offsets), d_skip(skip);
+  const DeviceArray<int64_t> d_above(rows), d_equal(rows);
+  const RankRows<T> ranks{d_scores.data(), d_column.data(), d_offsets.data(), d_skip.data(), rows,
+                          width,           d_above.data(),  d_equal.data()};
+  RUN(ranked(ranks));
+  const std::string name = named("rows, width", {rows, width});
+  expect_equal(d_above.host(), above, "rank_columns above, " + name);
+  expect_equal(d_equal.host(), equal, "rank_columns equal, " + name);
+}
+
+DRIVER_CASE(ranks) {
+  for (const int64_t rows : {1, 7, 40}) {
+    for (const int64_t width : {1, 31, 32, 65}) {
+      run_ranks<float>(rows, width);
+      run_ranks<double>(rows, width);
     }
   }
 }

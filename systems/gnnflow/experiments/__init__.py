@@ -18,6 +18,7 @@ from dgbench.systems.gnnflow.experiments.fig14 import Fig14
 from dgbench.systems.gnnflow.experiments.fig15 import Fig15
 from dgbench.systems.gnnflow.experiments.large import Large
 from dgbench.systems.gnnflow.experiments.partition import Partition
+from dgbench.systems.gnnflow.experiments.quality import StreamQuality
 from dgbench.systems.gnnflow.experiments.sampling_ablation import SamplingAblation
 from dgbench.systems.gnnflow.experiments.table2 import Table2
 from dgbench.systems.gnnflow.experiments.table3 import Table3
@@ -41,6 +42,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Fig10(),
     Fig11(),
     Accuracy(),
+    StreamQuality(),
     Fig12(),
     SamplingAblation(),
     Contenders(),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.quality import observed_quality
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import (
     Cell,
@@ -107,6 +108,7 @@ RACE: Final = MainRace(
             subject="GNNFlow",
             rival="a re-implemented TGL-style baseline",
             ratio=over(TGL),
+            quality=observed_quality(contender={}),
         ),
         RaceComparison(
             subject="GNNFlow",

@@ -1,0 +1,200 @@
+"""Quality of a trained model beside a reference and beside predictors that train nothing.
+
+A speed of a model that ranks worse than a dictionary is the speed of nothing. Scores are paired by
+seed: contenders that were trained from one seed are compared with each other, and the seed is the
+unit of every interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dgbench.lab.table import Table
+from dgbench.runtime.statistics import t_quantile
+
+Word = Literal["same", "better", "worse", "below the dictionary"]
+MIN_SEEDS: Final = 5
+"""Pairs of seeds below which nothing is said about quality."""
+BELOW: Final = "below the dictionary"
+TITLES: Final[Mapping[str, str]] = {
+    "edgebank": "EdgeBank",
+    "edgebank_window": "EdgeBank with a time window",
+    "local_recency": "most recent partners",
+    "global_recency": "most recent destinations",
+    "popularity": "popularity",
+    "poptrack": "PopTrack",
+    "pair_then_popularity": "pairs seen before, then popularity",
+    "last_value": "last value",
+    "historical_mean": "historical mean",
+}
+"""Predictors that train nothing, by the dimension `method` of their scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedDifference:
+    """Mean difference of two scores over seeds, with its 95 % t interval.
+
+    Attributes:
+        value, low, high: of the first minus the second. n: seeds.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def side(self) -> int:
+        """1 or -1 where the whole interval lies above or below 0, else 0."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+
+def seed_difference(
+    first: Mapping[Any, float], second: Mapping[Any, float]
+) -> SeedDifference | None:
+    """Difference of scores by seed over the seeds that both have; None for fewer than `MIN_SEEDS`.
+
+    Scores that are no number leave their seed out.
+    """
+    shared = [seed for seed in first if seed in second]
+    gaps = [first[seed] - second[seed] for seed in shared]
+    gaps = [gap for gap in gaps if math.isfinite(gap)]
+    if len(gaps) < MIN_SEEDS:
+        return None
+    mean = sum(gaps) / len(gaps)
+    variance = sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1)
+    half = t_quantile(len(gaps) - 1, 0.95) * math.sqrt(variance / len(gaps))
+    return SeedDifference(mean, mean - half, mean + half, len(gaps))
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Quality of a contender.
+
+    Attributes:
+        metric: of the scores, of which more is better.
+        score: mean over the seeds that are compared.
+        reference: difference from the reference; None for a contender without one.
+        dictionary: difference from the best predictor that trains nothing; None where none ran.
+        method, method_score: that predictor.
+    """
+
+    metric: str
+    score: float
+    reference: SeedDifference | None = None
+    dictionary: SeedDifference | None = None
+    method: str = ""
+    method_score: float = math.nan
+
+    @property
+    def below(self) -> bool:
+        """True if a predictor that trains nothing is better by its whole interval."""
+        return self.dictionary is not None and self.dictionary.side < 0
+
+    @property
+    def word(self) -> Word | None:
+        """The verdict; None where there is no reference and the dictionary is not better."""
+        if self.below:
+            return BELOW
+        if self.reference is None:
+            return None
+        return ("same", "better", "worse")[self.reference.side]
+
+    @property
+    def detail(self) -> str:
+        """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
+        if self.below:
+            title = TITLES.get(self.method, self.method)
+            name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
+            return f"{name} {self.score:.3f} against {self.method_score:.3f} of {title}"
+        if self.reference is None:
+            return ""
+        gap = self.reference
+        if gap.side == 0:
+            return f"[{gap.low:+.3f}, {gap.high:+.3f}]"
+        low, high = sorted((abs(gap.low), abs(gap.high)))
+        return f"by {abs(gap.value):.3f} [{low:.3f}, {high:.3f}]"
+
+    def __str__(self) -> str:
+        if self.word is None:
+            return ""
+        return f"{self.word}{':' if self.below else ''} {self.detail}"
+
+
+QualityReader = Callable[[Sequence[Any], Mapping[str, str]], "Quality | None"]
+"""(rows of a run, a workload) -> quality of the subject; None where it was not measured."""
+
+
+def quality(
+    metric: str,
+    contender: Mapping[Any, float],
+    reference: Mapping[Any, float] | None = None,
+    dictionaries: Mapping[str, Mapping[Any, float]] | None = None,
+) -> Quality | None:
+    """Quality of a contender from scores by seed.
+
+    Args:
+        metric: of the scores, of which more is better.
+        contender, reference: scores by seed.
+        dictionaries: scores by seed of predictors that train nothing. A single score stands for
+            all seeds: what neither trains nor draws has none.
+
+    Returns:
+        None where fewer than `MIN_SEEDS` seeds pair with the reference or, without a reference,
+        with the best dictionary.
+    """
+    against = None if reference is None else seed_difference(contender, reference)
+    means = {
+        name: sum(scores.values()) / len(scores)
+        for name, scores in (dictionaries or {}).items()
+        if scores and all(map(math.isfinite, scores.values()))
+    }
+    best = max(means, key=lambda name: means[name], default="")
+    floor = None
+    if best:
+        scores = (dictionaries or {})[best]
+        if len(scores) == 1:
+            scores = dict.fromkeys(contender, means[best])
+        floor = seed_difference(contender, scores)
+    if against is None and (reference is not None or floor is None):
+        return None
+    whole = [one for one in contender.values() if math.isfinite(one)]
+    return Quality(metric, sum(whole) / len(whole), against, floor, best, means.get(best, math.nan))
+
+
+def scores_by_seed(found: Table) -> dict[Any, float]:
+    """Mean score of each seed of a table; the key is None where a score has no seed."""
+    return {seed: sum(part.values) / len(part) for seed, part in found.by("seed").items()}
+
+
+def observed_quality(
+    metric: str = "mrr",
+    *,
+    contender: Mapping[str, Any],
+    reference: Mapping[str, Any] | None = None,
+    where: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda workload: dict(workload),
+) -> QualityReader:
+    """Reader of a quality from observations of a run.
+
+    Args:
+        metric: observed, of which more is better.
+        contender, reference: dimensions that tell their scores apart.
+        where: workload -> dimensions that its scores have; those of a predictor that trains
+            nothing lack a model and have a `method`.
+    """
+
+    def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
+        here = where(workload)
+        mine = Table.select(rows, metric, statistic=None)
+        scored = mine.where(metric, method=None, **here)
+        own = scores_by_seed(scored.where(metric, **contender))
+        other = None if reference is None else scores_by_seed(scored.where(metric, **reference))
+        untrained = {name: value for name, value in here.items() if name != "model"}
+        by_method = mine.where(metric, method=tuple(TITLES), **untrained).by("method")
+        dictionaries = {name: scores_by_seed(part) for name, part in by_method.items()}
+        return quality(metric, own, other, dictionaries) if own else None
+
+    return read

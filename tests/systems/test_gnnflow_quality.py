@@ -1,0 +1,108 @@
+"""Whole trainings beside predictors that train nothing: rows, verdicts, figure and estimate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from gnnflow_rows import row as row_of
+from stream_tiny import tiny_events
+
+from dgbench import datasets
+from dgbench.harness.plan.plan import Plan
+from dgbench.lab.paper import Paper
+from dgbench.lab.quality import MIN_SEEDS, TITLES
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import observation
+from dgbench.systems.base import Measurement, RunContext, get_paper
+from dgbench.systems.gnnflow.experiments import quality as experiment
+from dgbench.systems.gnnflow.experiments import quality_checks
+
+HOURLY = 3600.0
+
+
+@pytest.fixture
+def tiny_messages(monkeypatch):
+    events = tiny_events(300, 20)
+    stream = replace(events, t=events.t * HOURLY)
+    monkeypatch.setattr(datasets, "open_events", lambda *_: stream)
+
+
+def test_cells_of_the_smoke_preset(tiny_messages):
+    study = experiment.StreamQuality()
+    rows = []
+    for cell in study.cells("smoke", "cpu"):
+        found = study.run(cell, RunContext("cpu", "smoke", 1))
+        assert found.checks
+        assert all(check.passed for check in found.checks)
+        assert all(math.isfinite(one.value) for one in found.observations)
+        rows.append(row_of("quality", cell.params, found))
+    untrained, *trained = rows
+    methods = {one.dims.get("method") for one in untrained.observations} - {None}
+    assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
+    assert [row.params["model"] for row in trained] == ["tgn", "tgat"]
+    points = study.figures()[0].points(rows)
+    assert len(points) == len(methods) + 2
+    assert not any("below" in point for point in points)  # one seed says nothing
+    assert "the best dictionary" in study.answer(rows)
+    assert "below" not in study.answer(rows)
+
+
+def scored(mean: float, dictionary: float) -> list:
+    trained = [
+        row_of(
+            "quality",
+            {"dataset": "enron", "part": "trained", "model": "tgn", "seed": seed},
+            [observation("mrr", mean + 0.001 * seed)],
+        )
+        for seed in range(1, MIN_SEEDS + 1)
+    ]
+    plain = row_of(
+        "quality", {"dataset": "enron", "part": "untrained"},
+        [observation("mrr", dictionary, method="local_recency")],
+    )  # fmt: skip
+    return [*trained, plain]
+
+
+@pytest.mark.parametrize(("mean", "below"), [(0.04, True), (0.6, False)])
+def test_a_model_below_the_dictionary_is_hollow_and_said_to_be(mean, below):
+    study, rows = experiment.StreamQuality(), scored(mean, 0.36)
+    drawn = [p for p in study.figures()[0].points(rows) if p["series"] == "trained"]
+    assert ["below" in point for point in drawn] == [below]
+    words = "the best dictionary 0.360 (most recent partners)"
+    assert study.answer(rows).endswith(words + (": below the dictionary." if below else "."))
+    assert experiment.quality_of(rows, "enron", "tgn").below == below
+    assert experiment.quality_of(rows[1:], "enron", "tgn") is None
+
+
+def test_rows_that_failed_are_gaps():
+    study = experiment.StreamQuality()
+    for params in study.points("smoke", "cpu"):
+        bad = row_of("quality", params, status="time", reason="60 s")
+        (point,) = study.figures()[0].points([bad])
+        assert point["failed"] == "time: 60 s"
+        assert study.answer([bad]) == ""
+
+
+def test_the_check_finds_a_rank_that_is_wrong(tiny_messages, monkeypatch):
+    study = experiment.StreamQuality()
+    cell = study.cells("smoke", "cpu")[0]
+    plain = quality_checks._plain_ranks
+
+    def spoiled(*given) -> dict[str, float]:
+        found = plain(*given)
+        return {**found, "local_recency": found["local_recency"] + 0.5}
+
+    monkeypatch.setattr(quality_checks, "_plain_ranks", spoiled)
+    found: Measurement = study.run(cell, RunContext("cpu", "smoke", 1))
+    check: ResultCheck = found.checks[0]
+    assert not check.passed
+
+
+def test_a_plan_states_its_hours_before_anything_ran():
+    paper: Paper = get_paper("gnnflow")
+    plan = Plan.build([paper], ["gnnflow/quality"], "paper", "cpu")
+    assert {planned.cell.experiment for planned in plan.cells} == {"quality"}
+    assert len(plan.cells) == 5 * (1 + 2 * MIN_SEEDS)
+    assert 4 * 3600 < plan.seconds < 6 * 3600
