@@ -56,8 +56,8 @@ class Fig4(RankGrid):
         "Four processes of this machine stand for four GPUs; they share its cores, so waiting for "
         "a core is part of what is shown as communication. The three partitions take turns on one "
         "group of processes. Snapshots are dealt out in turn, sequences as well; none of the three "
-        "has chunk fusion. Whole runs of snapshots (PSS, contiguous) stand beside them "
-        "from full on. Divergence is the longest own work of a rank over the shortest, waiting "
+        "has chunk fusion. Whole runs of snapshots (PSS, contiguous) stand beside them. "
+        "Divergence is the longest own work of a rank over the shortest, waiting "
         "left out. The paper's four graphs are twins here, whose real communities and lifetimes "
         "are not known: they decide nothing about which partition wins. Real graphs that are held "
         "stand beside them."
@@ -88,7 +88,7 @@ class Fig4(RankGrid):
                 sets(preset).get(graphs, (graphs,)),
                 (MODEL,),
                 preset,
-                contenders(*(BASELINE_NAMES if preset == "quick" else PLACED)),
+                contenders(*PLACED),
                 KEPT_HERE.get(preset),
             ),
             int(cell.params["ranks"]),  # type: ignore[arg-type]
