@@ -33,6 +33,9 @@ class Lap:
             if cell.group in self.groups and not cell.unavailable
         ]
 
+    def expected_seconds(self, cell: Any, preset: str) -> float:
+        return self.inner.expected_seconds(cell, preset)
+
 
 def draw_groups(
     papers: Sequence[Any], draw: random.Random, slow: set[tuple[str, str, str]]

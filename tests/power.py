@@ -172,7 +172,7 @@ def _with(row: Any, metrics: set[str], change: Change) -> Any:
 
 
 def _read_as(probes: dict[str, Any], factor: float) -> dict[str, Any]:
-    """What probes read, times a factor; percents stay below 100."""
+    """Probes with what they read times a factor; percents stay below 100."""
     return {
         name: min(100.0, value * factor) if name.endswith("percent") else value * factor
         for name, value in probes.items()

@@ -118,7 +118,7 @@ def test_add_of_a_parquet_file_keeps_what_its_columns_are(capsys, tmp_path):
     ],
 )
 def test_add_refuses_with_one_sentence(capsys, tmp_path, arguments, words):
-    (tmp_path / "a.csv").write_text("from,to,when\n1,2,2\n")
+    (tmp_path / "a.csv").write_text("from,to,when\n1,2,2\n2,1,3\n")
     code, _, err = run(capsys, "add", str(tmp_path / "a.csv"), *arguments)
     assert (code, words in " ".join(err.split()), "Traceback" in err) == (2, True, False)
 

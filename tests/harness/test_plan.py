@@ -82,7 +82,7 @@ def test_a_main_race_of_turns_leaves_the_control_to_nobody():
         return [planned.cell.experiment for planned in plan.cells if planned.control]
 
     assert controls(Plan.build([paper()], None, "quick", "cpu")) == ["behave"]
-    assert controls(Plan.build([paper(turns=True)], None, "quick", "cpu")) == []
+    assert controls(Plan.build([paper(interleaved=True)], None, "quick", "cpu")) == []
 
 
 def test_without_timed_cells_there_is_no_control():

@@ -18,6 +18,7 @@ LEDGERS = sorted(SYSTEMS.glob("*/claims.yaml"))
 OWN = {
     "dgc/checks/scaling.py": {1.1: "how close two times are called the same"},
     "gnnflow/experiments/accuracy_runs.py": {0.95: "confidence of an interval"},
+    "operators/ceilings/kernels.py": {1.3: "free memory that a table must leave, times its size"},
     "operators/experiments/weighted.py": {2.5: "deviations that a frequency may be off"},
     "tgcn/findings/devices.py": {1.5: "how far apart even shares may be"},
     "tgcn/findings/sampling.py": {1.5: "growth called a multiple"},

@@ -81,6 +81,7 @@ BY_HAND = {
     "kernels_cuda/common/block_scan.cuh": "scan of a block inside kernels; the emulator has no CUB",
     "kernels_cuda/edge_sampling/cuda.cu": "lanes of a row, fewer than a warp",
     "kernels_cuda/interact/cuda.cu": "lanes of a row, fewer than a warp",
+    "kernels_cuda/ranking/cuda.cu": "two counts of a row, by one block each",
     "kernels_cuda/weighted/cuda_select.cu": "counts of a warp inside one pass of a selection",
 }
 """Kernels that scan or reduce over lanes themselves."""
