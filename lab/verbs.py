@@ -187,8 +187,8 @@ class Selection:
 
     def __call__(self, rows: Rows, **more: Any) -> Table:
         """The observations in these rows."""
-        found = Table.of(rows, experiment=self.experiment)
-        return found.where(self.metric, **{**self.where, **more})
+        mine = rows_of(rows, experiment=self.experiment)
+        return Table.select(mine, self.metric, **{**self.where, **more})
 
     @property
     def missing(self) -> Finding:
