@@ -80,14 +80,14 @@ class Race:
     def apart(self, rows: Rows, *contenders: str) -> Iterator[tuple[dict[str, Any], list[Table]]]:
         """Workloads in the order of rows, each with the times of these contenders."""
         timed = self.timed(rows)
-        entries = Table.select(timed, self.metric, **{self.contender: contenders})
+        entries = Table.of(timed).where(self.metric, **{self.contender: contenders})
         times = entries.by(self.contender, *self.by)
         for where in self._workloads(timed):
             yield where, [times.get((who, *where.values()), Table()) for who in contenders]
 
     def times(self, rows: Rows, **where: Any) -> Table:
         """The times of a contender or a workload."""
-        return Table.select(self.timed(rows), self.metric, **where)
+        return Table.of(self.timed(rows)).where(self.metric, **where)
 
     def deviation(self, rows: Rows, **params: Any) -> float | None:
         """Largest deviation of the judged system from the reference.
@@ -187,8 +187,8 @@ class Selection:
 
     def __call__(self, rows: Rows, **more: Any) -> Table:
         """The observations in these rows."""
-        mine = rows_of(rows, experiment=self.experiment)
-        return Table.select(mine, self.metric, **{**self.where, **more})
+        found = Table.of(rows, experiment=self.experiment)
+        return found.where(self.metric, **{**self.where, **more})
 
     @property
     def missing(self) -> Finding:
