@@ -188,7 +188,7 @@ def observed_quality(
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
         here = where(workload)
-        mine = Table.select(rows, metric, statistic=None)
+        mine = Table.of(rows).where(metric, statistic=None)
         scored = mine.where(metric, method=None, **here)
         own = scores_by_seed(scored.where(metric, **contender))
         other = None if reference is None else scores_by_seed(scored.where(metric, **reference))

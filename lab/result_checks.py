@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
-from torch import Tensor
 
 from dgbench.runtime.touched import comparing
+
+if TYPE_CHECKING:  # who reads rows or draws figures needs no torch
+    from torch import Tensor
 
 NUMERIC = ("outputs", "gradients", "losses")
 LOOSEST = 0.02
@@ -176,7 +177,7 @@ def deviations(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dic
     A tensor that cancels to rounding (the gradient of a bias before a norm) has no size of its
     own: below a thousandth of the norm of all it is measured against that norm.
     """
-    own = {name: tensor.to(torch.float64) for name, tensor in wanted.items()}
+    own = {name: tensor.double() for name, tensor in wanted.items()}
     total = math.sqrt(sum(float(tensor.square().sum()) for tensor in own.values())) or 1.0
     result = {}
     for name, tensor in own.items():
@@ -184,7 +185,7 @@ def deviations(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dic
         if found[name].shape != tensor.shape:
             result[name] = math.inf
             continue
-        gap = float((found[name].to(torch.float64) - tensor).norm())
+        gap = float((found[name].double() - tensor).norm())
         result[name] = gap / (size if size > 1e-3 * total else total)
     return result
 
@@ -216,7 +217,9 @@ def _named(value: Any) -> dict[str, Tensor]:
 
 
 def _tensor(value: Any) -> Tensor:
-    found = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    import torch
+
+    found = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     return found.detach().to("cpu")
 
 

@@ -9,7 +9,7 @@ experiment. A verb says what is asked of them and makes a `Check`: (claim, rows)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -71,14 +71,23 @@ class Race:
 
     def workloads(self, rows: Rows) -> list[dict[str, Any]]:
         """Workloads in the order of rows, failed ones among them."""
-        keys = dict.fromkeys(
-            tuple(row.params[name] for name in self.by) for row in self.timed(rows)
-        )
+        return self._workloads(self.timed(rows))
+
+    def _workloads(self, timed: Rows) -> list[dict[str, Any]]:
+        keys = dict.fromkeys(tuple(row.params[name] for name in self.by) for row in timed)
         return [dict(zip(self.by, key, strict=True)) for key in keys]
+
+    def apart(self, rows: Rows, *contenders: str) -> Iterator[tuple[dict[str, Any], list[Table]]]:
+        """Workloads in the order of rows, each with the times of these contenders."""
+        timed = self.timed(rows)
+        entries = Table.of(timed).where(self.metric, **{self.contender: contenders})
+        times = entries.by(self.contender, *self.by)
+        for where in self._workloads(timed):
+            yield where, [times.get((who, *where.values()), Table()) for who in contenders]
 
     def times(self, rows: Rows, **where: Any) -> Table:
         """The times of a contender or a workload."""
-        return Table.select(self.timed(rows), self.metric, **where)
+        return Table.of(self.timed(rows)).where(self.metric, **where)
 
     def deviation(self, rows: Rows, **params: Any) -> float | None:
         """Largest deviation of the judged system from the reference.
@@ -124,10 +133,10 @@ class Contest:
     def each(self, rows: Rows) -> dict[Key, Ratio]:
         """The ratio of every workload where both ran."""
         found = {}
-        for where in self.race.workloads(rows):
+        for where, sides in self.race.apart(rows, self.slow, self.fast):
             facts = {**where, **self.race.facts(**where)}
             if all(facts[name] == wanted for name, wanted in self.only.items()):
-                one = self._ratio(rows, **where)
+                one = ratio(*sides)
                 if one is not None:
                     found[tuple(where.values())] = one
         return found
@@ -139,7 +148,10 @@ class Contest:
             return None
         by = self.race.by
         mine = [r for r in self.race.timed(rows) if tuple(r.params[name] for name in by) in keys]
-        return self._ratio(mine)
+        sides = (
+            self.race.times(mine, **{self.race.contender: who}) for who in (self.slow, self.fast)
+        )
+        return ratio(*sides)
 
     def label(self, key: Key) -> str:
         """A workload in words."""
@@ -149,13 +161,6 @@ class Contest:
     def params(self) -> dict[str, Any]:
         """Entries of `only` that are params of cells."""
         return {name: value for name, value in self.only.items() if name in self.race.by}
-
-    def _ratio(self, rows: Rows, **where: Any) -> Ratio | None:
-        sides = (
-            self.race.times(rows, **{self.race.contender: who, **where})
-            for who in (self.slow, self.fast)
-        )
-        return ratio(*sides)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # who reads rows or draws figures needs no torch
+    import torch
 
 SPANS = 400
 """Most spans that a log hands over."""
@@ -169,6 +171,8 @@ class Meter:
         self.spent: dict[str, float] = defaultdict(float)
         self.timing = timing
         self._lock = threading.Lock()
+        import torch
+
         self._device = torch.device(device)
         self._cuda = self._device.type == "cuda"
         self._seconds: dict[str, float] = defaultdict(float)
@@ -227,6 +231,8 @@ class Meter:
 
     def _turn(self, name: str | None) -> None:
         if self._cuda:
+            import torch
+
             if self._log is not None and self._zero is None:
                 # An event of an idle device and the host's clock: what ties the two together.
                 torch.cuda.synchronize(self._device)
@@ -248,6 +254,8 @@ class Meter:
     def phases(self) -> dict[str, float]:
         """Seconds per phase so far. On CUDA this waits for the recorded events."""
         if self._events:
+            import torch
+
             torch.cuda.synchronize(self._device)
             for name, begin, end in self._events:
                 seconds = begin.elapsed_time(end) / 1e3

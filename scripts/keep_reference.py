@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.plugins import get_paper
-from dgbench.harness.report import build_report
+from dgbench.harness.report.build import build_report
 from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line

@@ -193,7 +193,7 @@ def sampled_overlap(
     owner, other, event = owner[order], other[order], event[order]
     start = np.searchsorted(owner, np.arange(owner.max(initial=-1) + 2))
     key = owner * np.int64(events + 1) + event
-    nodes, edges = [], []
+    nodes, edges = _AdjacentOverlap(len(start)), _AdjacentOverlap(events)
     bounds = np.searchsorted(rounds, np.arange(rounds.max(initial=-1) + 2))
     for r in range(len(bounds) - 1):
         part = slice(bounds[r], bounds[r + 1])
@@ -208,9 +208,35 @@ def sampled_overlap(
         ).astype(np.int64)
         valid = taken < have[:, None]
         where = (low[:, None] + taken)[valid]
-        nodes.append(np.unique(np.concatenate([roots, other[where]])))
-        edges.append(np.unique(event[where]))
-    return _mean_jaccard(nodes), _mean_jaccard(edges)
+        nodes.add(np.concatenate([roots, other[where]]))
+        edges.add(event[where])
+    return nodes.mean, edges.mean
+
+
+class _AdjacentOverlap:
+    """Mean Jaccard similarity of adjacent sets of ids below `size`, without sorting them."""
+
+    def __init__(self, size: int) -> None:
+        self._place = np.zeros(size, np.int64)  # of an id in the set that is added
+        self._last = np.full(size, -1, np.int64)  # set that an id was seen in
+        self._count, self._before = 0, 0
+        self._values: list[float] = []
+
+    def add(self, ids: np.ndarray) -> None:
+        """Take the next set; ids may repeat."""
+        places = np.arange(len(ids))
+        self._place[ids] = places
+        ids = ids[self._place[ids] == places]
+        both = np.count_nonzero(self._last[ids] == self._count - 1) if self._count else 0
+        if self._count and (len(ids) or self._before):
+            self._values.append(both / (len(ids) + self._before - both))
+        self._last[ids] = self._count
+        self._count, self._before = self._count + 1, len(ids)
+
+    @property
+    def mean(self) -> float:
+        """Mean over adjacent sets of which one has an id; 0 without any."""
+        return float(np.mean(self._values)) if self._values else 0.0
 
 
 def _adjacent_jaccard(keys: np.ndarray, window: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,11 @@ def load_ledger(path: Path) -> list[Claim]:
             f"ledger {path} cannot be read: {error.strerror}",
             hint="a paper names its ledger in Paper.ledger; is the file part of the package?",
         ) from error
+    return list(_claims(path, text))
+
+
+@lru_cache(maxsize=16)  # a report and its tests ask for the same ledgers over and over
+def _claims(path: Path, text: bytes) -> tuple[Claim, ...]:
     try:
         entries = load_yaml(text)
     except yaml.YAMLError as error:
@@ -64,7 +70,7 @@ def load_ledger(path: Path) -> list[Claim]:
             )
         seen[claim.id] = position
         claims.append(claim)
-    return claims
+    return tuple(claims)
 
 
 def _claim(path: Path, position: int, entry: Any) -> Claim:

@@ -39,7 +39,7 @@ def report(
     Example: dgbench report results/reference --out results/site
     """
     from dgbench.harness.plugins import get_paper
-    from dgbench.harness.report import build_report, build_site
+    from dgbench.harness.report.build import build_report, build_site
     from dgbench.harness.store import find_runs
     from dgbench.harness.terminal.text import say
 

@@ -292,7 +292,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     """Print the outcome of a run, build its report and return the exit code."""
     from dgbench.harness.claims import evaluate
     from dgbench.harness.cli.outcome import exit_code, unexpected
-    from dgbench.harness.report import build_report
+    from dgbench.harness.report.build import build_report
     from dgbench.harness.report.run import gpu_name
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text

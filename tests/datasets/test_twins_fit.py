@@ -5,6 +5,7 @@ The reference values are constants (measured once on the real data with the func
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -129,6 +130,30 @@ def test_sampled_sets_of_adjacent_rounds(name):
     nodes, edges = stats.sampled_overlap(src, dst, window)
     assert nodes == pytest.approx(REAL[name].sampled[0], abs=0.08)
     assert edges == pytest.approx(REAL[name].sampled[1], abs=0.08)
+
+
+def plain_sets(src, dst, rounds):
+    """Vertices and earlier events that each round touches where every earlier event is taken."""
+    for r in range(rounds.max() + 1):
+        here = np.flatnonzero(rounds == r)
+        earlier = {
+            one for e in here for one in range(e)
+            if {src[e], dst[e]} & {src[one], dst[one]}
+        }  # fmt: skip
+        yield {v for e in (*here, *earlier) for v in (src[e], dst[e])}, earlier
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_overlap_of_sampled_sets_is_that_of_plain_sets(seed):
+    draw = np.random.default_rng(seed)
+    src, dst = draw.integers(0, 7, (2, 20))
+    rounds = np.sort(draw.integers(0, 9, 20))  # some are empty
+    wanted = []
+    for sets in zip(*plain_sets(src, dst, rounds), strict=True):
+        pairs = [(a, b) for a, b in itertools.pairwise(sets) if a or b]
+        wanted.append(np.mean([len(a & b) / len(a | b) for a, b in pairs]))
+    assert stats.sampled_overlap(src, dst, rounds, fanout=40) == pytest.approx(wanted)
+    assert stats.sampled_overlap(src[:0], dst[:0], rounds[:0]) == (0.0, 0.0)
 
 
 class Card(NamedTuple):

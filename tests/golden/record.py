@@ -16,7 +16,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,9 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.claims.evaluate import evaluate
-from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
-from dgbench.lab.compare import OWN_DATA
-from dgbench.lab.paper import Paper
+from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
 
 HERE = Path(__file__).parent
@@ -99,15 +97,23 @@ def _cells(paper: Paper) -> Iterator[tuple[str, Any]]:
 
 
 def _of_claims(paper: Paper, rows: Sequence[Any], where: str) -> Record:
-    mine = [r for r in rows if OWN_DATA not in r.params and r.status not in ("check", "void")]
     found: Record = {}
-    for claim in load_ledger(paper.ledger):
-        try:
-            said: Any = _plain(asdict(paper.checks[claim.id](claim, mine)))
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-        found[f"finding|{where}|{claim.id}"] = said
-    for verdict in evaluate(paper, rows).verdicts:
+
+    def recorded(check: Check) -> Check:
+        def finds(claim: Claim, mine: Any) -> Finding:
+            key = f"finding|{where}|{claim.id}"
+            try:
+                finding = check(claim, mine)
+            except Exception as error:
+                found[key] = f"{type(error).__name__}: {error}"
+                raise
+            found[key] = _plain(asdict(finding))
+            return finding
+
+        return finds
+
+    checks = {name: recorded(check) for name, check in paper.checks.items()}
+    for verdict in evaluate(replace(paper, checks=checks), rows).verdicts:
         found[f"verdict|{where}|{verdict.id}"] = _plain(msgspec.to_builtins(verdict))
     return found
 

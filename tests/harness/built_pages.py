@@ -6,27 +6,15 @@ import atexit
 import gzip
 import shutil
 import tempfile
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import browser
 import fake_run
 
-from dgbench.harness.report import build_report, build_site
+from dgbench.harness.report.build import build_report, build_site
 
 FRONTS = ("report.html", "index.html")
-
-
-class OneFigure(fake_run.Race):
-    """The invented race with one of its figures: drawing is most of a report's time."""
-
-    def figures(self):
-        return super().figures()[:1]
-
-
-class Idle(OneFigure, fake_run.Idle):
-    """The experiment that never ran."""
 
 
 @cache
@@ -34,7 +22,7 @@ def built() -> dict[str, Path]:
     """Name of the front page -> its folder."""
     folder = Path(tempfile.mkdtemp(prefix="dgbench-pages-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    paper = replace(fake_run.toy_paper(folder), experiments=(OneFigure(), Idle()))
+    paper = fake_run.light_paper(folder)
     run = fake_run.make_run(folder / "results")
     build_report(run, [paper])
     kept = []

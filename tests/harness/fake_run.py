@@ -7,6 +7,7 @@ under `results/`.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -185,6 +186,22 @@ def toy_paper(folder: Path) -> Paper:
         checks={f"toy-fig{i}-what-is-claimed": _check(i) for i in range(24)},
         readings=("The paper does not say how <b>time</b> was taken.",),
     )
+
+
+class LightRace(Race):
+    """The invented race with one of its figures: drawing is most of a report's time."""
+
+    def figures(self):
+        return super().figures()[:1]
+
+
+class LightIdle(LightRace, Idle):
+    """The experiment that never ran, with one of its figures."""
+
+
+def light_paper(folder: Path) -> Paper:
+    """The invented paper with one figure an experiment."""
+    return replace(toy_paper(folder), experiments=(LightRace(), LightIdle()))
 
 
 def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int = 1) -> Path:

@@ -309,7 +309,7 @@ def test_sentences_are_few_short_and_wrapped():
 
 def test_the_report_begins_with_the_same_sentences(tmp_path):
     folder = fake_run.make_run(tmp_path)
-    paper = fake_run.toy_paper(tmp_path)
+    paper = fake_run.light_paper(tmp_path)
     store = Store.open(folder)
     said = answers([paper], store.rows(), RunFacts.of(store))
     assert "Toy" in said[0]

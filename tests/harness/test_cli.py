@@ -34,7 +34,7 @@ def toy(tmp_path, monkeypatch):
 
     class Point:
         name, value, dist = "toy", "fake_run:PAPER", None
-        paper = fake_run.toy_paper(tmp_path)
+        paper = fake_run.light_paper(tmp_path)
 
         def load(self):
             return self.paper

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import fake_points
 import fake_run
+import figure_digests
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,37 +95,14 @@ def test_widths_follow_the_panels_and_can_be_chosen(tmp_path):
                     flavour="poster")  # fmt: skip
 
 
-def draw_some(out):
-    """Digests of several kinds of figures, one line each."""
-    for kind in ("speedup", "sweep", "frontier", "claim_board"):
-        make, options = fake_points.POINTS[kind]
-        for flavour in ("paper", "site"):
-            draw_points(
-                kind, kind, "t", make(), out / flavour, fake_run.CONTEXT, options,
-                flavour=flavour, widths=("half",),
-            )  # fmt: skip
-    return [
-        f"{path.relative_to(out)} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        for path in sorted(out.rglob("*.*"))
-    ]
-
-
-DRAWING = """
-import pathlib, sys
-sys.path.insert(0, sys.argv[2])
-import test_figure_svg
-print(*test_figure_svg.draw_some(pathlib.Path(sys.argv[1])), sep="\\n")
-"""
-
-
 def test_other_processes_with_other_hashes_draw_the_same_bytes(tmp_path):
     """This process has a seed of its own: the environment's, or one drawn at random."""
     seed = "77" if os.environ.get("PYTHONHASHSEED") != "77" else "1"
-    arguments = [sys.executable, "-c", DRAWING, tmp_path / "other", Path(__file__).parent]
+    arguments = [sys.executable, figure_digests.__file__, tmp_path / "other"]
     process = subprocess.Popen(
         arguments, env=os.environ | {"PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True
     )
-    here = draw_some(tmp_path / "here")
+    here = figure_digests.draw_some(tmp_path / "here")
     other = process.communicate()[0].splitlines()
     assert process.returncode == 0
     assert len(here) == 4 * (2 + 1 + 2 * 2)

@@ -12,7 +12,7 @@ import pytest
 from link_checker import Page, broken_links, read_pages
 
 from dgbench.harness.claims.shown import unit_rest
-from dgbench.harness.report import build_report
+from dgbench.harness.report.build import build_report
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.run import load_run, machine_name
 from dgbench.harness.report.words import paper_value
@@ -29,7 +29,7 @@ PAGES = ("report.html", "papers/index.html", "papers/toy.html", "runs/index.html
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     path = fake_run.make_run(folder)
-    report = build_report(path, [fake_run.toy_paper(folder)])
+    report = build_report(path, [fake_run.light_paper(folder)])
     assert report.name == "report.html"
     return path
 
@@ -130,7 +130,7 @@ def test_the_markdown_has_every_claim(built):
 
 def test_a_second_report_is_the_same(built, tmp_path):
     before = {n: (built / n).read_bytes() for n in (*PAGES, "report.md", "claims.json")}
-    build_report(built, [fake_run.toy_paper(built.parent)])
+    build_report(built, [fake_run.light_paper(built.parent)])
     assert before == {n: (built / n).read_bytes() for n in before}
 
 

@@ -23,7 +23,8 @@ from link_checker import broken_links, read_pages
 from dgbench.harness.claims.verdict import GLYPHS, OPEN, STRONG, WEAK, Verdict
 from dgbench.harness.cli import main
 from dgbench.harness.figures.draw import DrawnFigure
-from dgbench.harness.report import build, build_report, build_site, reuse
+from dgbench.harness.report import build, reuse
+from dgbench.harness.report.build import build_report, build_site
 from dgbench.harness.report.merge import assemble, disagreement, merge_claims, strength
 from dgbench.harness.report.pages import banners
 from dgbench.harness.report.run import load_run
@@ -144,18 +145,6 @@ def test_machines_that_disagree_are_named_with_their_words():
 # Whole sites, of runs of the invented paper with one figure.
 
 
-class Race(fake_run.Race):
-    """The invented race with one figure, so that building takes little time."""
-
-    def figures(self):
-        return super().figures()[:1]
-
-
-def light_paper(folder: Path):
-    paper = fake_run.toy_paper(folder)
-    return dataclasses.replace(paper, experiments=(Race(), fake_run.Idle()))
-
-
 def keep(run: Path, folder: Path) -> Path:
     """A run as a reference: packed rows, and no plan."""
     folder.mkdir(parents=True)
@@ -175,7 +164,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     patch = pytest.MonkeyPatch()
     patch.setenv("DGBENCH_CACHE", str(folder / "cache"))
-    paper = light_paper(folder)
+    paper = fake_run.light_paper(folder)
     first = fake_run.make_run(folder / "runs", seed=1)
     second = fake_run.make_run(folder / "elsewhere", seed=2, scale=1.5)
     origin = second / "provenance.json"

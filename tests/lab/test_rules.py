@@ -6,6 +6,7 @@ An exception stands here with its reason; a new one is a change of this list.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CODE = ("lab", "systems", "harness")
+FLOORS = (*CODE, "runtime", "models", "datasets", "kernels_cuda")
 
 PATTERNS = {
     "harness/doctor.py": "what programs print of their versions",
@@ -85,31 +87,42 @@ BY_HAND = {
     "kernels_cuda/weighted/cuda_select.cu": "counts of a warp inside one pass of a selection",
 }
 """Kernels that scan or reduce over lanes themselves."""
-Modules = list[tuple[str, ast.Module]]
-"""Names and trees."""
+Modules = list[tuple[str, list[ast.AST]]]
+"""Names, and all nodes of their trees."""
 EXPERIMENT_CLASSES = "/experiments/"
 """Where classes are named by a figure or a table, and are unique in their paper only."""
 TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
 
 
 @pytest.fixture(scope="module")
-def modules() -> Modules:
-    """Name and tree of each module, parsed once for all rules."""
-    return python_files(*CODE)
+def floors() -> Modules:
+    """Modules of all floors, parsed once for all rules."""
+    return python_files(*FLOORS)
 
 
-def python_files(*folders: str) -> list[tuple[str, ast.Module]]:
-    """Name and tree of each module in these folders."""
-    return [
-        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
-        for folder in folders
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
+@pytest.fixture(scope="module")
+def modules(floors: Modules) -> Modules:
+    """Modules of the floors that read rows."""
+    return [(name, nodes) for name, nodes in floors if name.split("/")[0] in CODE]
 
 
-def imported(tree: ast.Module) -> set[str]:
+def python_files(*folders: str) -> Modules:
+    """Name and nodes of each module in these folders."""
+    gc.disable()  # a million nodes, and none in a circle: looking for some takes as long as parsing
+    try:
+        return [
+            (path.relative_to(ROOT).as_posix(), list(ast.walk(ast.parse(path.read_text()))))
+            for folder in folders
+            for path in sorted((ROOT / folder).rglob("*.py"))
+        ]
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def imported(nodes: list[ast.AST]) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -128,7 +141,7 @@ def imported(tree: ast.Module) -> set[str]:
 def test_only_named_modules_do_it(
     modules: Modules, wanted: set[str], allowed: dict[str, str]
 ) -> None:
-    found = {name for name, tree in modules if imported(tree) & wanted}
+    found = {name for name, nodes in modules if imported(nodes) & wanted}
     assert not found - set(allowed)
     assert not set(allowed) - found, "these do it no more: take them off the list"
 
@@ -136,13 +149,13 @@ def test_only_named_modules_do_it(
 def test_only_named_modules_take_texts_apart(modules: Modules) -> None:
     """Texts are made of fields: nothing is split off a title, a note or a name."""
     found = set()
-    for name, tree in modules:
+    for name, nodes in modules:
         place = name.split("/")
         if place[0] == "systems" or (
             len(place) > 2 and place[0] == "harness" and place[1] not in TOLD
         ):
             continue
-        for node in ast.walk(tree):
+        for node in nodes:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -187,20 +200,19 @@ def words_of(node: ast.AST) -> str:
 
 def test_nothing_is_decided_by_words_for_people(modules: Modules) -> None:
     """A reason, note or title is made of fields and read by people only."""
-    found = {n for n, tree in modules if any(decides_by_words(node) for node in ast.walk(tree))}
+    found = {n for n, nodes in modules if any(decides_by_words(node) for node in nodes)}
     assert not found - set(DECIDED)
     assert not set(DECIDED) - found, "these do it no more: take them off the list"
 
 
-def test_only_the_edge_prints() -> None:
+def test_only_the_edge_prints(floors: Modules) -> None:
     """Floors below the terminal hand fields on and print nothing."""
     printing = {
         name
-        for name, tree in python_files(*CODE, "runtime", "models", "datasets", "kernels_cuda")
+        for name, nodes in floors
         if not name.startswith(("harness/cli/", "harness/terminal/", "harness/device_session/"))
         and any(
-            isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
-            for node in ast.walk(tree)
+            isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print" for node in nodes
         )
     }
     assert not printing - set(PRINTS)
@@ -211,8 +223,8 @@ def test_all_measuring_is_an_experiment() -> None:
     """Scripts and benchmarks read no clock to measure; what they run are cells of experiments."""
     measuring = {
         name
-        for name, tree in python_files("scripts", "benchmarks")
-        if any(getattr(n, "attr", getattr(n, "id", "")) in CLOCKS for n in ast.walk(tree))
+        for name, nodes in python_files("scripts", "benchmarks")
+        if any(getattr(n, "attr", getattr(n, "id", "")) in CLOCKS for n in nodes)
     }
     assert not measuring - set(MEASURING)
     there = {name for name in MEASURING if (ROOT / name).exists()}
@@ -236,9 +248,9 @@ def test_no_number_of_a_row_is_asked_for_by_a_name(modules: Modules) -> None:
     old = {"values", "units", "counters", "phases", "samples"}
     found = [
         f"{name}:{node.lineno}"
-        for name, tree in modules
+        for name, nodes in modules
         if name != "harness/store/row.py"
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Attribute)
         and node.attr in old
         and isinstance(node.value, ast.Name)
@@ -252,8 +264,8 @@ def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:
     """Names of metrics are written in full, not assembled."""
     asked = {"observe", "observation", "where", "observed", "number"}
     found = []
-    for name, tree in modules:
-        for node in ast.walk(tree):
+    for name, nodes in modules:
+        for node in nodes:
             if isinstance(node, ast.Call) and node.args:
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if called in asked and any(isinstance(a, ast.JoinedStr) for a in node.args[:2]):
@@ -261,14 +273,12 @@ def test_no_dimension_travels_in_the_name_of_a_metric(modules: Modules) -> None:
     assert not found
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
+def test_a_class_has_a_name_of_its_own(floors: Modules) -> None:
     """A name stands for one thing in all code; an experiment's is unique in its paper."""
     places: dict[str, list[str]] = {}
-    for folder in (*CODE, "runtime", "datasets", "models", "kernels_cuda", "benchmarks", "scripts"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            place = path.relative_to(ROOT).as_posix()
-            owner = place.split("/")[1] + " " if EXPERIMENT_CLASSES in place else ""
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(owner + node.name, []).append(f"{place}:{node.lineno}")
+    for place, nodes in [*floors, *python_files("benchmarks", "scripts")]:
+        owner = place.split("/")[1] + " " if EXPERIMENT_CLASSES in place else ""
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(owner + node.name, []).append(f"{place}:{node.lineno}")
     assert not {name: found for name, found in places.items() if len(found) > 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
@@ -84,7 +85,8 @@ def ran(cell: Cell, *, instrumented: bool = False, **fields: Any) -> Row:
 
 def verdict(rows: Sequence[Row], claim: str) -> Any:
     """The verdict on a claim."""
-    return evaluate(PAPER, rows).find(claim)[1]
+    alone = replace(PAPER, checks={claim: PAPER.checks[claim]})  # the others take most of the time
+    return evaluate(alone, rows).find(claim)[1]
 
 
 def facts(**changed) -> FrameFacts:

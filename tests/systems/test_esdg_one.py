@@ -94,7 +94,7 @@ def plain_on_small_graph(work, snapshots: int, weighted: bool, steps: int, dtype
 
 
 def same_training(
-    work, data, switches=None, steps: int = 3, dtype=torch.float32, **settings
+    work, data, switches=None, steps: int = 2, dtype=torch.float32, **settings
 ) -> EsdgTrainer:
     """ESDG's trainer after it trained as the plain one.
 

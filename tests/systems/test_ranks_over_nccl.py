@@ -72,11 +72,11 @@ def test_contenders_of_dgc_train_over_nccl(monkeypatch, model):
     contenders = {**BASELINES, **{n: small(s) for n, s in LADDER.items()}}
     contenders["stale"] = small(ChunkRankSettings(stale=StaleSettings(threshold=0.0)))
     found = dgc_turns.take_rank_turns(
-        work, SEQUENCE, 2, contenders, least=2, budget_s=0.01, timeout_s=LIMIT_S, device="cuda",
-        transport="backend",
+        work, SEQUENCE, 2, contenders, least=1, budget_s=0.01, timeout_s=LIMIT_S, device="cuda",
+        transport="backend", clocked=1,
     )  # fmt: skip
     oracle = PlainSequences(work, SEQUENCE)
-    losses = [oracle.train_epoch() for _ in range(dgc_turns.WARM + 2)]
+    losses = [oracle.train_epoch() for _ in range(dgc_turns.WARM + 1)]
     assert found.carrier == "NCCL"
     for name, settings in contenders.items():
         exact = settings.stale is None or settings.stale.threshold == 0

@@ -60,7 +60,7 @@ class RaceRecord:
         for row in self.rows:
             of_row: dict[tuple[str, str | None, str | None], list[Entry]] = {}
             for one in row.observations:
-                if mine <= one.dims.items():
+                if one.dims.get("dataset") == self.dataset and mine <= one.dims.items():
                     key = one.metric, one.dims.get("setting"), one.dims.get("phase")
                     of_row.setdefault(key, []).append(Entry(row, one))
             for key, entries in of_row.items():

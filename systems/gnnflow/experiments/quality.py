@@ -298,7 +298,7 @@ def _fill_memory(trainer: StreamTrainer, last: int) -> None:
 
 
 def _scores(rows: Sequence[Any], **where: Any) -> dict[Any, float]:
-    found = Table.select(rows_of(rows, experiment=NAME), "mrr", statistic=None, **where)
+    found = Table.of(rows, experiment=NAME).where("mrr", statistic=None, **where)
     return scores_by_seed(found)
 
 
@@ -335,14 +335,14 @@ def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     for row in rows_of(rows, experiment=NAME):
         if row.params["part"] == UNTRAINED:
             panel = graph_title(row.params["dataset"])
-            scores = Table.select([row], "mrr", statistic=None).numbers("method")
+            scores = Table.of([row]).where("mrr", statistic=None).numbers("method")
             found += [
                 mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
                 for name, value in scores.items()
             ]
     for dataset, model in _trained(rows):
         scores = _scores(rows, dataset=dataset, model=model)
-        mine = Table.select(rows_of(rows, experiment=NAME), "mrr", dataset=dataset, model=model)
+        mine = Table.of(rows, experiment=NAME).where("mrr", dataset=dataset, model=model)
         judged = quality_of(rows, dataset, model)
         found.append(
             {

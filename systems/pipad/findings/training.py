@@ -202,7 +202,7 @@ def preparation_in_epochs(system: str) -> Check:
         each = []
         for where in RACE.workloads(rows):
             sides = (
-                Table.select(RACE.timed(rows), metric, system=who, **where)
+                Table.of(RACE.timed(rows)).where(metric, system=who, **where)
                 for metric, who in (("preparation_time", PAPERS), ("epoch_time", system))
             )
             if (one := ratio(*sides)) is not None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import matplotlib.figure  # noqa: F401 - once here, not in every builder
 
-from dgbench.harness.report import build_report
-from dgbench.harness.report.build import build_site
+from dgbench.harness.report.build import build_report, build_site
 from dgbench.harness.report.folders import read_manifest
 from dgbench.harness.store import Store
 from tests.faults import papers
