@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 CONFIRMED: Final = "losses that the first process had confirmed"
+SHARED_STEPS: Final = 3
+"""Steps in which trainings that sum in another order are compared with one another."""
+GROWTH: Final = 0.1
+"""Share of the least tolerance that each step adds to it: on a device sums may have another order
+every time."""
 STALE_SHARE: Final = 0.5
 """A training with stale rows may part from the kept one by this share of what that one parts from
 exact training: which rows it holds back hangs on thresholds."""
@@ -65,8 +70,8 @@ class KeptLosses:
     ) -> list[ResultCheck]:
         """Checks of all steps that the kept trainings took too, by name.
 
-        An exact training that was not kept by its name is compared with another exact one, and one
-        with stale rows at its first step, which sends all of them.
+        An exact training that was not kept by its name is compared with the first steps of another
+        exact one, and one with stale rows with the very first, which sends all of them.
 
         Args:
             losses: of every step, by name.
@@ -77,13 +82,12 @@ class KeptLosses:
         exact = next((known[name] for name in known if name not in stale), [])
         found = []
         for name, own in losses.items():
-            wanted = known.get(name) or exact[: 1 if name in stale else None]
+            wanted = known.get(name) or exact[: 1 if name in stale else SHARED_STEPS]
             steps = range(min(len(own), len(wanted)))
-            allowed = {str(i): MIN_TOLERANCE for i in steps}
-            if name in stale:
-                for i in range(min(len(steps), len(exact))):
-                    apart = STALE_SHARE * abs(wanted[i] - exact[i]) / (abs(exact[i]) or 1.0)
-                    allowed[str(i)] = max(MIN_TOLERANCE, min(LOOSEST, apart))
+            allowed = {str(i): min(LOOSEST, MIN_TOLERANCE * (1 + GROWTH * i)) for i in steps}
+            for i in range(min(len(steps), len(exact))) if name in stale else ():
+                apart = STALE_SHARE * abs(wanted[i] - exact[i]) / (abs(exact[i]) or 1.0)
+                allowed[str(i)] = max(allowed[str(i)], min(LOOSEST, apart))
             words = ", ".join(word for word in (part, name, "step") if word)
             mine, kept = ({str(i): of[i] for i in steps} for of in (own, wanted))
             found.append(close("losses", mine, kept, allowed, against=CONFIRMED, part=words))

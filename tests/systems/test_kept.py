@@ -72,6 +72,9 @@ def test_rounding_and_another_number_of_steps_pass(kept):
     assert passes(kept, {"exact": [0.7 * (1 + 1e-7), 0.69]})
     assert passes(kept, {"exact": [*LOSSES["exact"], 0.1]})
     assert passes(kept, {"exact, not kept": LOSSES["exact"]})
+    opened().keep({"exact": [0.7] * 9}, [PASSED])
+    assert passes(opened(), {"other": [0.7] * 3 + [0.8] * 6})
+    assert not passes(opened(), {"exact": [0.7] * 3 + [0.8] * 6})
 
 
 def test_nothing_in_common_is_no_check_that_passed(kept):

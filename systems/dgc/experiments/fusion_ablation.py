@@ -172,7 +172,8 @@ def _epochs(
         worst = max(oracle.gap(outputs[name], slopes[name]) for name in trainers)
         found.deviation = {"output": worst}
         _observe_gaps(found, outputs, slopes)
-    preset, turns, losses = context.preset, 0, {}
+    preset, turns = context.preset, 0
+    losses: dict[str, list[float]] = {}
     if preset not in ONE_MODEL or task.model == MAIN:
         taken = turns_of(trainers, TURNS[preset], SECONDS[preset])
         seconds, losses = taken.seconds, taken.losses
