@@ -24,7 +24,8 @@ class Measured(msgspec.Struct):
     Attributes:
         form: the form that was read, "" where the real data is not here.
         counts: from the data: those of `Counts`, and `isolated` vertices, `duplicates` (events
-            that repeat the source, destination and time of another one), `distinct_times`.
+            that repeat the source, destination and time of another one), `distinct_times`, and
+            `labelled` vertices where some are.
         differences: count -> what the card says of it, under `card` or `published`, where that is
             something else.
         fault: why the data could not be read.
@@ -81,6 +82,8 @@ def _counts(card: DatasetCard) -> dict[str, Number]:
     same = [column[order][1:] == column[order][:-1] for column in (src, dst, t)]
     found["duplicates"] = int(np.logical_and.reduce(same).sum())
     found["distinct_times"] = int(np.unique(t).size)
+    if stream.node_label is not None:
+        found["labelled"] = int((stream.node_label >= 0).sum())
     return found
 
 

@@ -201,6 +201,8 @@ def _counted(stream: EventStream, counts: Counts, ordered: bool) -> list[str]:
     sides = ""
     if stream.num_src is not None:
         sides = f" ({counts.src_nodes:,} sources, {counts.dst_nodes:,} destinations)"
+    if stream.node_label is not None:
+        sides += f", {int((stream.node_label >= 0).sum()):,} of them with a label"
     order = "in time order" if ordered else "not in time order: sorted when read"
     first, last = stream.span
     return [

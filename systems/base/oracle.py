@@ -7,15 +7,9 @@ tensor.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import math
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -32,6 +26,7 @@ from dgbench.lab.result_checks import (
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
+from dgbench.systems.base.kept import content_of, kept_file, read, write
 from dgbench.systems.base.system import Trainer
 
 FRAMES: Final = 2
@@ -214,8 +209,10 @@ class Oracle:
         frames = range(min(STEPS, len(losses), fresh.num_frames))
         found, before = list(losses[: len(frames)]), fresh.state()
         about = {"against": AGAINST, "system": system, "part": f"first {len(frames)} steps"}
-        kept = _kept_file((self._task, "losses", _content_of(fresh, before, len(frames))))
-        known = _read(kept)
+        times = fresh.task.times(len(frames) - 1)  # type: ignore[attr-defined]
+        content = content_of(fresh.data, times.stop + 1, before)  # type: ignore[attr-defined]
+        kept = kept_file((self._task, "losses", content))
+        known = read(kept)
         if known is not None and len(known) == len(frames):
             wanted = list(known.values())
             check = self._judged_losses(found, wanted, frames, before, released, about)
@@ -224,7 +221,7 @@ class Oracle:
                 return check
         wanted = [fresh.step(frame) for frame in frames]
         fresh.close()
-        _write(kept, {str(frame): loss for frame, loss in zip(frames, wanted, strict=True)})
+        write(kept, {str(frame): loss for frame, loss in zip(frames, wanted, strict=True)})
         return self._judged_losses(found, wanted, frames, before, released, about)
 
     @comparing()
@@ -260,14 +257,14 @@ class Oracle:
     def allowed(self) -> dict[str, float]:
         """Tolerance of the output and of each gradient; kept between processes of a task."""
         if self._allowed is None:
-            kept = _kept_file(self._task)
-            self._allowed = _sane(_read(kept))
+            kept = kept_file(self._task)
+            self._allowed = _sane(read(kept))
             if self._allowed is None:
                 fresh = self._plain(torch.float64)  # with the parameters that training begins with
                 found = self._rounding(fresh, fresh.num_frames - 1)
                 fresh.close()
                 self._allowed = found
-                _write(kept, self._allowed)
+                write(kept, self._allowed)
         return self._allowed
 
     def close(self) -> None:
@@ -373,62 +370,8 @@ def _load(trainer: Trainer, state: Mapping[str, Tensor]) -> None:
         parameter.copy_(state[name].to(parameter.device, parameter.dtype))
 
 
-def _content_of(trainer: Trainer, state: Mapping[str, Tensor], frames: int) -> str:
-    """Hash of the parameters and of the snapshots that the first `frames` frames are made of."""
-    found = hashlib.sha256()
-
-    def add(value: Any) -> None:
-        if value is not None:
-            found.update(memoryview(torch.as_tensor(value).detach().cpu().contiguous().numpy()))
-
-    for name in sorted(state):
-        found.update(name.encode())
-        add(state[name])
-    data, times = trainer.data, trainer.task.times(frames - 1)  # type: ignore[attr-defined]
-    for t in range(min(times.stop + 1, len(data))):
-        csr = data.topology[t]
-        for part in (csr.indptr, csr.indices, csr.values, data.features[t]):
-            add(part)
-        add(None if data.targets is None else data.targets[t])
-    return found.hexdigest()
-
-
-def _kept_file(task: object) -> Path:
-    """Where numbers of a task are kept, by the task and the code that made them."""
-    from dgbench.datasets.store import cache_root
-
-    found = hashlib.sha256(f"{task!r}\n{torch.__version__}\n{_code()}".encode())
-    return cache_root() / "tolerances" / f"{found.hexdigest()[:24]}.json"
-
-
-@cache
-def _code() -> str:
-    """Hash of the code of models, of the plain trainer and of what compares."""
-    base = Path(__file__).parent
-    own, found = (base.parents[1] / "models", base.parent / "reference", base), hashlib.sha256()
-    for path in sorted(path for folder in own for path in folder.rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()
-
-
-def _read(path: Path) -> dict[str, float] | None:
-    try:
-        found = json.loads(path.read_bytes())
-        return {str(name): float(value) for name, value in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-
-
 def _sane(kept: dict[str, float] | None) -> dict[str, float] | None:
     """Kept tolerances, or None where they are none."""
     if kept is None or OUTPUT not in kept:
         return None
     return kept if all(0 < value <= LOOSEST for value in kept.values()) else None
-
-
-def _write(path: Path, allowed: Mapping[str, float]) -> None:
-    with contextlib.suppress(OSError):  # they are made again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(allowed), encoding="utf-8")
-        os.replace(part, path)

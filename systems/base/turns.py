@@ -78,18 +78,20 @@ def opened(
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Times and sent bytes of trainers that took turns.
+    """Times, losses and sent bytes of trainers that took turns.
 
     Attributes:
         seconds: of each step, by contender.
         sent: bytes that a step sends, the mean of the first turns, by contender.
         parts: by contender, then by name of a phase or of a spent time of its meter: seconds of
             each step. Phases are there only where the meter times them.
+        losses: of each step by contender, those that warm up included.
     """
 
     seconds: dict[str, list[float]]
     sent: dict[str, int]
     parts: dict[str, dict[str, list[float]]]
+    losses: dict[str, list[float]]
 
 
 def take_turns(
@@ -113,6 +115,7 @@ def turns_of(
     """
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     parts: dict[str, dict[str, list[float]]] = {name: {} for name in trainers}
+    losses: dict[str, list[float]] = {name: [] for name in trainers}
     sent: dict[str, int] = {}
     frames = next(iter(trainers.values())).num_frames
     names = list(trainers)
@@ -126,9 +129,11 @@ def turns_of(
         for name in names if turn % 2 == 0 else reversed(names):
             before = _spent(trainers[name])
             start = time.perf_counter()
-            trainers[name].step((turn + 2) % frames)
+            loss = trainers[name].step((turn + 2) % frames)
+            took = time.perf_counter() - start
+            losses[name].append(loss)
             if turn >= 0:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(took)
                 for part, total in _spent(trainers[name]).items():
                     found = parts[name].setdefault(part, [0.0] * turn)
                     found.append(total - before.get(part, 0.0))
@@ -136,7 +141,7 @@ def turns_of(
         if turn == least:  # the same frames in every run
             for name, trainer in trainers.items():
                 sent[name] = trainer.meter.counters["bytes_h2d_counted"] // least
-    return Turns(seconds, sent, parts)
+    return Turns(seconds, sent, parts, losses)
 
 
 def _spent(trainer: Trainer) -> dict[str, float]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.systems.base.conditioning import MIN_TOLERANCE
 from dgbench.systems.base.race import relative
 from dgbench.systems.dgc.sequence_oracle import close_to_exact
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 BY_CHUNK, PADDED, PACKED, TORCH = "padded by chunk", "padded", "packed", "PackedSequence"
 CONTENDERS: Final = (BY_CHUNK, PADDED, PACKED, TORCH)
+KINDS: Final = "outputs", "gradients"
+BESIDE: Final = "form of another implementation"
 _TEMPORAL: Final = {BY_CHUNK: "padded", PADDED: "packed_sequence", PACKED: "packed"}
 """`temporal` of a plan; that of PackedSequence is one row for each sequence, by falling length."""
 
@@ -38,7 +41,8 @@ class EncoderVariant:
         seconds: of each forward and backward pass.
         zeros: floats that it pads.
         deviation: from the padded form, the largest of outputs and gradients.
-        checks: of both, after the timed passes, against float64 over padded sequences.
+        checks: of both, after the timed passes, against float64 over padded sequences, or against
+            `PackedSequence` (and that one against padded rows).
     """
 
     seconds: list[float]
@@ -63,7 +67,7 @@ def time_encoders(
         workload, data, dealt: what is trained, and its vertex-steps.
         device: of the encoders.
         least, budget_s: turns at least, and seconds to go on for.
-        compare: with float64, after the turns.
+        compare: with float64, after the turns; else with torch's own operators.
     """
     from dgbench.systems.base.sequences import sequence_model
     from dgbench.systems.dgc.plan import plan_worker
@@ -90,21 +94,29 @@ def time_encoders(
     answers = {name: _answer(model, work, x) for name, work in passes.items()}
 
     def exact() -> dict[str, Tensor]:
-        return dict(zip(("outputs", "gradients"), _exact(model, dealt.graph, x), strict=True))
+        return dict(zip(KINDS, _exact(model, dealt.graph, x), strict=True))
 
     wanted = exact() if compare else {}
+
+    def checks(name: str) -> list[ResultCheck]:
+        beside = answers[PADDED if name == TORCH else TORCH]
+        found = []
+        for of, own, other in zip(KINDS, answers[name], beside, strict=True):
+            check = close(of, own, other, MIN_TOLERANCE, against=BESIDE, system=name)
+            if compare or not check.passed:
+                known = wanted or exact()
+                check = close_to_exact(
+                    of, {"": own}, {"": known[of]}, lambda of=of: {"": exact()[of]}, system=name
+                )
+            found.append(check)
+        return found
+
     return {
         name: EncoderVariant(
             seconds[name],
             zeros[name],
             max(relative(a, b) for a, b in zip(answers[name], answers[PADDED], strict=True)),
-            [
-                close_to_exact(
-                    of, {"": own}, {"": wanted[of]}, lambda of=of: {"": exact()[of]}, system=name
-                )
-                for of, own in zip(("outputs", "gradients"), answers[name], strict=True)
-                if compare
-            ],
+            checks(name),
         )
         for name in CONTENDERS
     }

@@ -14,6 +14,7 @@ from torch import Tensor
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, summarised
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
+from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTrainer,
@@ -24,6 +25,7 @@ from dgbench.systems.esdg.partition import block_ranges, consecutive
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.base import RunContext
 
 AGAINST: Final = "float64 oracle"
 DRAWN_STEPS: Final = 3
@@ -300,6 +302,20 @@ class TimelineOracle:
         if state is not None:
             load_parameters(plain, state)
         return plain
+
+
+def comparison(
+    workload: TimelineWorkload, data: SnapshotSequence, ranks: int, context: RunContext
+) -> tuple[TimelineOracle | None, KeptLosses]:
+    """The oracle of a cell's first process, and the losses that later ones are compared with.
+
+    Without losses that an oracle confirmed, a later process has the oracle, too. All ways to deal
+    out the work train the same.
+    """
+    kept = KeptLosses(workload, data, (ranks, context.device))
+    if context.round > 1 and kept.known is not None:
+        return None, kept
+    return TimelineOracle(workload, data, device=context.device), kept
 
 
 @comparing()

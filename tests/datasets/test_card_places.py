@@ -153,3 +153,37 @@ def test_files_of_a_card_lie_beside_it_or_where_it_says(own, tmp_path):
     card_file(own, entry("near"), entry("far", path=str(tmp_path / "far.csv")))
     assert len(datasets.open_events("near", "real")) == 2
     assert len(datasets.open_events("far", "real")) == 1
+
+
+TEXTS = {
+    "1,2,5\n1,2,3\n": {},
+    "1,2,1.7e18\n1,2,1.8e18\n": {},
+    "1,-2,5\n": {},
+    "1,2,nan\n": {},
+    "1,2,inf\n": {},
+    "1,2,soon\n": {},
+    "1,2,3\n1,2\n": {},
+    "1,9000000000,3\n": {"ids": "keep"},
+    "1,2,2020-13-01\n": {"time": "date"},
+    "1,2,3,1e99\n": {"columns": ["src", "dst", "t", "weight"]},
+    "1,2,3,1.5\n": {"columns": ["src", "dst", "t", "label"]},
+    "1,2,3,inf\n": {"columns": ["src", "dst", "t", "rest"]},
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_error_of_content_names_its_file(own, text):
+    card_file(own, entry("bad", "bad.csv", **{"skip": 0, **TEXTS[text]}))
+    (own / "bad.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        datasets.open_events("bad")
+    assert str(own / "bad.csv") in str(caught.value)
+
+
+def test_nanoseconds_of_a_cards_table_are_shifted_and_said(own):
+    card_file(own, entry("fine", "fine.csv", skip=0))
+    first = 1_700_000_000_000_000_001
+    (own / "fine.csv").write_text("".join(f"1,2,{first + step}\n" for step in (0, 1, 3)))
+    found = datasets.open_events("fine")
+    assert found.t.tolist() == [0.0, 1.0, 3.0]
+    assert any(str(first) in note for note in found.origin.notes)

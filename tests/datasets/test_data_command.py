@@ -108,6 +108,16 @@ def test_add_of_a_parquet_file_keeps_what_its_columns_are(capsys, tmp_path):
     assert datasets.open_events("rides").edge_feat.tolist() == [[3, 5], [4, 6]]
 
 
+def test_labels_of_vertices_are_counted(capsys, tmp_path):
+    (tmp_path / "calls.csv").write_text("from,to,when\n1,2,2\n2,3,4\n")
+    (tmp_path / "kinds.csv").write_text("who,kind\n1,0\n3,2\n")
+    vertices = ("--vertices", str(tmp_path / "kinds.csv"), "--vertex-columns", "id=who,label=kind")
+    code, out, _ = run(capsys, "add", str(tmp_path / "calls.csv"), *vertices)
+    assert (code, "3 vertices, 2 of them with a label" in " ".join(out.split())) == (0, True)
+    found = json.loads(run(capsys, "info", "calls", "--json")[1])["measured"]
+    assert (found["counts"]["nodes"], found["counts"]["labelled"]) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -206,7 +206,10 @@ def test_experiments_run_draw_and_answer(monkeypatch, tiny):
     assert claims["dgc-fig15a-stack-highest"].measured is None  # one graph of four
 
 
-def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(monkeypatch):
+def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
     open_tiny(monkeypatch, tiny_sequence(nodes=14, snapshots=6, edges=10))
     ablation = fusion_ablation.FusionAblation()
     (cell,) = ablation.cells("smoke", "cpu")
@@ -214,8 +217,9 @@ def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(mo
         ablation.run(cell, RunContext(device="cpu", preset="smoke", threads=1, round=n))
         for n in (1, 2)
     )
-    assert first.checks
-    assert not later.checks
+    assert {check.of for check in later.checks} == {"losses", "outputs", "gradients"}
+    assert {check.of for check in first.checks} > {check.of for check in later.checks}
+    assert all(check.passed for check in (*first.checks, *later.checks))
     gains = [
         [one.dims for one in m.observations if one.metric == "speedup"] for m in (first, later)
     ]
@@ -225,6 +229,19 @@ def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(mo
         for n, m in ((1, first), (2, later))
     ]
     assert fusion_ablation.ablation_rows(rows) == rows[:1]
+
+
+def test_a_later_process_of_the_ablation_that_trains_something_else_fails(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    open_tiny(monkeypatch, tiny_sequence(nodes=14, snapshots=6, edges=10))
+    ablation = fusion_ablation.FusionAblation()
+    (cell,) = ablation.cells("smoke", "cpu")
+    context = RunContext(device="cpu", preset="smoke", threads=1)
+    ablation.run(cell, context)
+    right = ChunkRankTrainer.accumulate
+    monkeypatch.setattr(ChunkRankTrainer, "accumulate", lambda self: 1.01 * right(self))
+    found = ablation.run(cell, replace(context, round=2))
+    assert {check.of for check in found.checks if not check.passed} == {"losses"}
 
 
 def ablation_row(model="dysat", gap=1e-8):

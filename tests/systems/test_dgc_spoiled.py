@@ -17,6 +17,7 @@ from dgbench.harness.store import Store
 from dgbench.harness.store.standing import judged
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base.conditioning import rounding
+from dgbench.systems.base.kept import CONFIRMED
 from dgbench.systems.base.sequences import vertex_steps
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.chunk_samples import cuts_of
@@ -60,13 +61,13 @@ DATA = random_sequence(30, 6, 40, 3)
 TASK = tiny_workload()
 
 
-def raced() -> list[ResultCheck]:
-    """Checks of a race of a baseline, of DGC without stale rows and of DGC, in this process."""
+def raced(number: int = 1) -> list[ResultCheck]:
+    """Checks of a race of a baseline, of DGC without stale rows and of DGC, as a cell's process."""
     chunks = ChunkSettings(rounds=0, workload="vertices")
     chosen = {PTS: contenders()[PTS]}
     chosen |= {name: replace(contenders()[name], chunks=chunks) for name in (EXACT, DGC)}
     job = RaceJob("email-eu-core", TASK, DATA, chosen)
-    return race([job], 1, CONTEXT, least=1, budget_s=0.0).checks
+    return race([job], 1, replace(CONTEXT, round=number), least=1, budget_s=0.0).checks
 
 
 def test_a_race_as_it_is_passes() -> None:
@@ -128,6 +129,42 @@ def test_wrong_losses_fail(monkeypatch, late) -> None:
 
     monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
     assert "losses" in failed(raced())
+
+
+@pytest.fixture
+def confirmed(monkeypatch, tmp_path) -> None:
+    """A cache with what a first process confirmed."""
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    assert not failed(raced())
+
+
+def test_a_later_process_is_compared_with_the_first(confirmed) -> None:
+    found = raced(2)
+    assert not failed(found)
+    assert {(c.of, c.against) for c in found} == {("losses", CONFIRMED)}
+
+
+def test_a_later_process_without_a_first_one_is_compared_itself(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    assert {c.of for c in raced(2)} >= {"outputs", "gradients", "losses"}
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("factor", [1.001, 0.0], ids=["loss", "gradients"])
+def test_a_later_process_that_computes_something_else_fails(
+    monkeypatch, confirmed, factor, late
+) -> None:
+    accumulate = ChunkRankTrainer.accumulate
+
+    def wrong(self):
+        self.passes = getattr(self, "passes", 0) + 1
+        loss = accumulate(self)
+        if self.passes > late and not factor:
+            zero(list(self.model.parameters()))
+        return loss * factor if self.passes > late and factor else loss
+
+    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
+    assert failed(raced(2)) == {"losses"}
 
 
 def test_an_update_that_is_left_out_fails(monkeypatch) -> None:
@@ -280,8 +317,9 @@ def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> No
     assert "values" in failed(check_study(found))
 
 
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("factor", [1.0, 1.5])
-def test_attention_that_computes_something_else_fails(monkeypatch, factor) -> None:
+def test_attention_that_computes_something_else_fails(monkeypatch, factor, number) -> None:
     true = attention.packed_attention
     case = attention.SequenceCase("tiny", 20, 3, 8, 2, 4)
     monkeypatch.setitem(attention.BY_NAME, "tiny", case)
@@ -289,7 +327,7 @@ def test_attention_that_computes_something_else_fails(monkeypatch, factor) -> No
     cell = structs.replace(
         Attention().cells("smoke", "cpu")[0], params={"case": "tiny", "contender": "dgc"}
     )
-    assert failed(Attention().run(cell, CONTEXT).checks) == (
+    assert failed(Attention().run(cell, replace(CONTEXT, round=number)).checks) == (
         set() if factor == 1 else {"outputs", "gradients"}
     )
 
@@ -305,16 +343,17 @@ def test_loads_that_leave_a_row_out_fail() -> None:
     assert not loader.check(ON).passed
 
 
-def test_time_encoders_are_compared_with_float64(monkeypatch) -> None:
+@pytest.mark.parametrize("compare", [True, False])
+def test_time_encoders_that_compute_something_else_fail(monkeypatch, compare) -> None:
     from dgbench.systems.dgc import time_encoders as module
 
     data, task = DATA, tiny_workload("mpnn_lstm_bare")
     dealt = dealt_out(task, data, 2, "cpu")
-    found = time_encoders(task, data, dealt, "cpu", 1, 0.0)
+    found = time_encoders(task, data, dealt, "cpu", 1, 0.0, compare=compare)
     assert not failed([check for form in found.values() for check in form.checks])
     true = module._torch
     monkeypatch.setattr(module, "_torch", lambda *args: lambda x, run=true(*args): swapped(run(x)))
-    found = time_encoders(task, data, dealt, "cpu", 1, 0.0)
+    found = time_encoders(task, data, dealt, "cpu", 1, 0.0, compare=compare)
     assert failed(found[module.TORCH].checks) == {"outputs", "gradients"}
 
 

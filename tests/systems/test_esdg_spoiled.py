@@ -15,6 +15,7 @@ from msgspec import structs
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.store.store import Store
 from dgbench.systems.base import Measurement, RunContext
+from dgbench.systems.base.kept import CONFIRMED
 from dgbench.systems.base.registry import get_paper
 from dgbench.systems.esdg import oracle, vertex_parts
 from dgbench.systems.esdg.experiments import (
@@ -194,6 +195,28 @@ def test_spoiled_ranks_fail(monkeypatch, run, only, served):
     monkeypatch.setattr(fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
     spoil(monkeypatch, SnapshotRankTrainer, worn_gradients, only=only)
     assert "gradients" in failed(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("fig5", {"part": "ranks"}),
+        ("table2", {"part": "time"}),
+        ("fig7", {"part": "ranks", "ranks": 2}),
+    ],
+)
+def test_ranks_that_are_spoiled_in_a_later_process_fail(
+    monkeypatch, name, params, served, tmp_path
+):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(parts, "load_timeline", lambda task: served)
+    monkeypatch.setattr(fig7, "BASE", {"smoke": (NODES // 2, STEPS)})
+    assert any(c.against == oracle.AGAINST for c in ran(name, AGAIN, **params).checks)
+    later = ran(name, AGAIN, **params)
+    assert not failed(later)
+    assert {c.against for c in later.checks if c.of == "losses"} == {CONFIRMED}
+    spoil(monkeypatch, SnapshotRankTrainer, no_gradients)
+    assert "losses" in failed(ran(name, AGAIN, **params))
 
 
 # Counts, parts, samples and fits that are off by one thing.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from msgspec import structs
 from pipad_rows import made, observation
 from tiny_data import tiny_sequence
 
+from dgbench.systems.base import RunContext
 from dgbench.systems.pipad.experiments import fig11
 from dgbench.systems.pipad.layers import layer_deviation, torch_layer
 
@@ -43,3 +45,31 @@ def test_points_show_cusparse_where_it_ran():
     assert shown == {"pygt-g": pytest.approx(2), "pipad": pytest.approx(4),
                      fig11.CUSPARSE: pytest.approx(4 / 3)}  # fmt: skip
     assert fig11.CUSPARSE not in {p["system"] for p in fig11.layer_points(rows("pygt", "pipad"))}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("spoiled", ["", "always", "after the first call"])
+def test_layers_are_compared_after_timing_in_every_process(monkeypatch, number, spoiled):
+    data = tiny_sequence(snapshots=9, features=4)
+    right = fig11.single_layer
+    calls = []
+
+    def layer(*arguments):
+        run = right(*arguments)
+
+        def wrong():
+            calls.append(1)
+            off = spoiled == "always" or (spoiled and len(calls) > 1)
+            return [1.5 * out if off else out for out in run()]
+
+        return wrong
+
+    monkeypatch.setattr(fig11, "open_graph", lambda graph, preset, feature_dim: data)
+    monkeypatch.setattr(fig11, "single_layer", layer)
+    cell = fig11.Fig11().cells("smoke", "cpu")[0]
+    params = {"dataset": cell.params["dataset"], "dim": 4, "system": fig11.BARE}
+    context = RunContext("cpu", "smoke", 1, budget_s=0.01, round=number)
+    found = fig11.Fig11().run(structs.replace(cell, params=params), context)
+    wrong = [check.part for check in found.checks if not check.passed]
+    assert bool(wrong) == bool(spoiled)
+    assert len(found.checks) == (2 if number == 1 else 1)

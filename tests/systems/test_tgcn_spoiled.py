@@ -203,6 +203,21 @@ def test_draws_around_roots_that_are_wrong_fail(monkeypatch):
     assert "samples" in failed("depth", dataset="lastfm")
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch, number):
+    assert not failed("fig7", number, dataset="lastfm")
+    right = fig7.timed
+
+    def timed(calls, spent, turn, results):
+        right(calls, spent, turn, results)
+        for sample in (results or {}).values():
+            for layer in getattr(sample, "layers", ()):
+                layer.eids.copy_(layer.eids.roll(1))
+
+    monkeypatch.setattr(fig7, "timed", timed)
+    assert "samples" in failed("fig7", number, dataset="lastfm")
+
+
 def test_draws_by_another_law_fail():
     from dgbench.systems.tgcn import recounts
 

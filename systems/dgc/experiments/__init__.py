@@ -20,6 +20,7 @@ from dgbench.systems.dgc.experiments.fusion_ablation import FusionAblation
 from dgbench.systems.dgc.experiments.partition import Partition
 from dgbench.systems.dgc.experiments.partition_ablation import PartitionAblation
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
+from dgbench.systems.dgc.experiments.steps_seen import StepsSeen
 from dgbench.systems.dgc.experiments.table1 import Table1
 from dgbench.systems.dgc.experiments.table2 import Table2
 from dgbench.systems.dgc.experiments.table3 import Table3
@@ -38,6 +39,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Fig11(),
     Table2(),
     Table3(),
+    StepsSeen(),
     StaleAblation(),
     Fig12(),
     Fig14(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -20,6 +21,7 @@ from dgbench.lab.table import Table
 from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.conditioning import MIN_TOLERANCE as TOLERANCE
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
@@ -29,6 +31,8 @@ OURS: Final = "dgc"
 MASK, ZEROS, NESTED, VARLEN = "SDPA, mask", "SDPA, zeros", "SDPA, nested", "varlen_attn"
 HALF_TOLERANCE: Final = 1e-2
 """For contenders that know no float32: bfloat16 keeps eight bits. Inputs are rounded alike."""
+DRAWN: Final = 16
+"""Sequences that processes after the first compare."""
 CONTROL_S: Final = 0.6
 """Seconds of passes of ours at least. The A/A control is one of its cells, and a run's noise floor
 is taken from it; a tenth of a second of passes told two processes of one thing 35 % apart."""
@@ -214,23 +218,39 @@ CONTENDERS: Final[dict[str, Callable[[AttentionSteps], AttentionContender]]] = {
 }
 
 
-def exact_passes(packed: AttentionSteps, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def exact_passes(
+    packed: AttentionSteps,
+    dtype: torch.dtype = torch.float32,
+    chosen: Sequence[int] | None = None,
+) -> list[Tensor]:
     """Output and gradients in float64 on the CPU, sequence by sequence, [S, heads * width].
 
     Args:
         packed: the case.
         dtype: that inputs are rounded to before.
+        chosen: which sequences, in order; None: all. No other has a part in their results.
     """
-    case = packed.case
-    q, k, v, grad = (t.detach().cpu().to(dtype).double() for t in packed.steps)
+    case, lengths = packed.case, packed.lengths.cpu()
+    if chosen is not None:
+        lengths = lengths[list(chosen)]
+    rows = steps_of(packed, chosen)
+    q, k, v, grad = (t.detach().cpu()[rows].to(dtype).double() for t in packed.steps)
     leaves = [t.requires_grad_() for t in (q, k, v)]
     parts = []
-    for part in zip(*(t.split(packed.lengths.tolist()) for t in leaves), strict=True):
+    for part in zip(*(t.split(lengths.tolist()) for t in leaves), strict=True):
         heads = [t.view(-1, case.heads, case.width).transpose(0, 1) for t in part]
         scores = heads[0] @ heads[1].transpose(1, 2) / case.width**0.5
         parts.append((scores.softmax(-1) @ heads[2]).transpose(0, 1).flatten(1))
     out = torch.cat(parts)
     return [out.detach(), *torch.autograd.grad(out, leaves, grad)]
+
+
+def steps_of(packed: AttentionSteps, chosen: Sequence[int] | None) -> Tensor:
+    """int64, on the CPU: the steps of some sequences, of all where none are chosen."""
+    offsets = packed.offsets.tolist()
+    if chosen is None:
+        return torch.arange(offsets[-1])
+    return torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in chosen])
 
 
 def check_supported(contender: AttentionContender) -> None:
@@ -241,16 +261,26 @@ def check_supported(contender: AttentionContender) -> None:
         raise UnsupportedError(f"torch has no kernel here: {str(error).splitlines()[0]}") from None
 
 
+@comparing()
 def compared(
-    contender: AttentionContender, packed: AttentionSteps, name: str
+    contender: AttentionContender,
+    packed: AttentionSteps,
+    name: str,
+    chosen: Sequence[int] | None = None,
 ) -> tuple[float, list[ResultCheck]]:
-    """Largest relative deviation of output and gradients from float64, and their checks."""
-    names = ("outputs", "queries", "keys", "values")
-    passes = (contender.steps(t).double().cpu() for t in contender.passes())
+    """Largest relative deviation of output and gradients from float64, and their checks.
+
+    Args:
+        contender, packed: what was timed, and what it attends to.
+        name: of the contender.
+        chosen: sequences that are compared; None: all.
+    """
+    names, rows = ("outputs", "queries", "keys", "values"), steps_of(packed, chosen)
+    passes = (contender.steps(t).cpu()[rows].double() for t in contender.passes())
     found = dict(zip(names, passes, strict=True))
 
     def exact(dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        return dict(zip(names, exact_passes(packed, dtype), strict=True))
+        return dict(zip(names, exact_passes(packed, dtype, chosen), strict=True))
 
     wanted = exact()
     worst = max(deviations(found, wanted).values())
@@ -286,7 +316,8 @@ class Attention(Grid):
         "torch's scaled_dot_product_attention takes the same rows with a block-diagonal mask, a "
         "padded row for each sequence, or jagged nested tensors; torch.nn.attention.varlen works "
         "in bfloat16 on a CUDA device. Outputs and gradients are compared with float64 after "
-        "the timed passes; making a layout is not timed."
+        "the timed passes, those of drawn sequences in processes after the first; making a layout "
+        "is not timed."
     )
 
     axes: ClassVar = {
@@ -310,10 +341,10 @@ class Attention(Grid):
         if context.preset == "smoke":
             budget = context.budget_s
         steady = measure_steady(contender.passes, budget_s=budget, sync=sync)
-        # Every round does the same arithmetic, so that the first stands for all.
-        first = context.round == 1
-        name = str(cell.params["contender"])
-        worst, checks = compared(contender, packed, name) if first else (0.0, [])
+        first, name = context.round == 1, str(cell.params["contender"])
+        count = packed.lengths.numel()
+        drawn = sorted(random.SystemRandom().sample(range(count), min(DRAWN, count)))
+        worst, checks = compared(contender, packed, name, None if first else drawn)
         half = contender.tolerance > TOLERANCE
         found = Measurement(
             warmup=steady.warmup,

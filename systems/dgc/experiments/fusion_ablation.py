@@ -20,6 +20,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
@@ -159,10 +160,12 @@ def ablation_rows(rows: Rows) -> list[Any]:
 def _epochs(
     task: SequenceWorkload, data: SnapshotSequence, dealt: WorkAssignment, context: RunContext
 ) -> Measurement:
-    """Epochs of all four settings in turns, each checked by the first process."""
+    """Epochs of all four settings in turns, compared with the oracle or with the first process."""
     trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
     found = Measurement(data=describe(data))
-    if context.round == 1:
+    kept = KeptLosses(task, data, context.device)
+    compare = context.round == 1 or kept.known is None
+    if compare:
         oracle = SequenceOracle(task, data, context.device)
         outputs = {name: trainer.evaluate(0) for name, trainer in trainers.items()}
         slopes = {name: trainer.gradients(0) for name, trainer in trainers.items()}
@@ -170,8 +173,10 @@ def _epochs(
         found.deviation = {"output": worst}
         _observe_gaps(found, outputs, slopes)
     preset, turns = context.preset, 0
+    losses: dict[str, list[float]] = {}
     if preset not in ONE_MODEL or task.model == MAIN:
-        seconds = turns_of(trainers, TURNS[preset], SECONDS[preset]).seconds
+        taken = turns_of(trainers, TURNS[preset], SECONDS[preset])
+        seconds, losses = taken.seconds, taken.losses
         turns = len(seconds[OFF])
         for name, times in seconds.items():
             found.observe("epoch_time", median(times), setting=name)
@@ -181,10 +186,13 @@ def _epochs(
         found.observe("chunks", len(trainer.plan.structure.groups), of="structure", setting=name)
         zeros = trainer.plan.time.padding * trainer.model.spatial_dim
         found.observe("padding", zeros, setting=name)
-    if context.round == 1:
-        edges = EdgeRecount(data)
+    if not compare:
+        found.checks = kept.checks(losses)
+    else:
+        edges, checks = EdgeRecount(data), oracle.check_used(trainers)
+        kept.keep(losses, checks)
         found.checks = [
-            *oracle.check_used(trainers),
+            *checks,
             edges.vertex_steps(dealt.graph),
             edges.partition(dealt.placement),
             *recounted(found, _held(trainers, dealt)),

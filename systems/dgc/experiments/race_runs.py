@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.kept import KeptLosses
 from dgbench.systems.base.sequences import (
     SequenceTask,
     SequenceWorkload,
@@ -254,7 +256,9 @@ def race(
     for number, job in enumerate(jobs):
         start = time.perf_counter()
         share = (begin + total_s - start) / (len(jobs) - number)
-        compare = context.round == 1  # another process of the cell has compared its results
+        how = ranks, context.device, sorted((name, repr(s)) for name, s in job.contenders.items())
+        kept = KeptLosses(job.task, job.data, how, package=Path(__file__).parents[1])
+        compare = context.round == 1 or kept.known is None
         oracle = None
         if compare:
             oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
@@ -272,7 +276,7 @@ def race(
             compare=compare,
             clocked=clocked,
         )
-        _keep(found, job, turns, oracle)
+        _keep(found, job, turns, oracle, kept)
         said = describe(job.data)
         label = labelled(job.dataset, job.part)
         found.data = {**said, "dataset": label} if not found.data else _joined(found, said)
@@ -293,14 +297,23 @@ def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keep(
-    found: Measurement, job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle | None
+    found: Measurement,
+    job: RaceJob,
+    turns: ChunkRaceResult,
+    oracle: SequenceOracle | None,
+    kept: KeptLosses,
 ) -> None:
-    """Add what a race found to a row's observations, and where it compared, to its checks."""
-    if oracle is not None:
+    """Add what a race found to a row's observations, and how it compares to its checks."""
+    stale = [name for name, settings in job.contenders.items() if settings.stale]
+    if oracle is None:
+        found.checks += summarised(kept.checks(turns.losses, stale=stale, part=job.key))
+    else:
         found.deviation[job.key] = max(
             oracle.gap(turns.output[n], turns.gradients[n]) for n in job.contenders
         )
-        found.checks += summarised(_checks(job, turns, oracle))
+        checks = summarised(_checks(job, turns, oracle))
+        kept.keep(turns.losses, checks)
+        found.checks += checks
     if AGAIN in turns.seconds:
         first = next(iter(job.contenders))
         sides = turns.seconds[first], turns.seconds[AGAIN]

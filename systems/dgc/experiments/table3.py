@@ -76,7 +76,8 @@ class Table3(StaleTable):
         " Beside the paper's adaptive threshold stands ours, whose D is the largest distance of "
         "all epochs so far; the paper's D of one epoch sends the farthest rows however little "
         "they moved. Savings grow with the epochs, as the first sends everything. Means are over "
-        "held graphs, as a twin may decide nothing here."
+        "held graphs, as a twin may decide nothing here. DySAT attends to all steps of a "
+        "sequence, as section 7.2 says; `steps_seen` tells what later ones are worth."
     )
     # Three models cost three times Table 2: in quick the noise of the test stands for seeds.
     seeds: ClassVar = {"smoke": (1,), "quick": (1,), None: SEEDS}

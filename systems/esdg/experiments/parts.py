@@ -37,7 +37,7 @@ from dgbench.systems.esdg.experiments.recount import (
 )
 from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import MeasuredShare
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
+from dgbench.systems.esdg.oracle import comparison, largest_gap
 from dgbench.systems.esdg.partition import BlockShares
 from dgbench.systems.esdg.ranked import SnapshotRankedRun, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
@@ -136,15 +136,14 @@ def on_ranks(
     data: SnapshotSequence | None = None,
     loops: int = 0,
 ) -> Measurement:
-    """Train on ranks of this machine; the first round is compared with the oracle.
+    """Train on ranks of this machine; compared with the oracle, later rounds with the first.
 
     Args:
         loops: edges that are trained on beside those of the data.
     """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task) if data is None else data
-    # Rounds of one cell stand for each other.
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
+    oracle, kept = comparison(task, data, ranks, context)
     run = train_ranked(
         task,
         ranks,
@@ -155,7 +154,12 @@ def on_ranks(
         data=data,
         compared=None if oracle is None else oracle.request,
     )
-    checks = [] if oracle is None else run.checks(oracle, f"{ranks} ranks")
+    name = f"{ranks} ranks"
+    if oracle is None:
+        checks = kept.checks({name: run.losses})
+    else:
+        checks = run.checks(oracle, name)
+        kept.keep({name: run.losses}, checks)
     found = _trained(data, ranks, run, loops)
     found.checks = summarised([*checks, _traffic_check(task, data, ranks, found, loops)])
     found.observe("epoch_time", median(run.samples), samples=run.samples)
@@ -171,14 +175,14 @@ def on_ranks(
 def in_turns(
     task: TimelineWorkload, ranks: int, context: RunContext, timeout_s: float, least: int
 ) -> Measurement:
-    """One rank and several in turns; both are compared with the oracle in the first round.
+    """One rank and several in turns; compared with the oracle, later rounds with the first.
 
     Observations of the setting `alone` are of one rank, all others of P ranks; the speed-up is the
     median of the pairs' ratios.
     """
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task)
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
+    oracle, kept = comparison(task, data, ranks, context)
     run = take_scaling_turns(
         task,
         data,
@@ -190,11 +194,12 @@ def in_turns(
         request=None if oracle is None else oracle.request,
     )
     found = _trained(data, ranks, run)
-    found.checks = (
-        [] if oracle is None else oracle.trained_checks(run.before, run.after, run.losses)
-    )
-    if oracle is not None:
+    if oracle is None:
+        found.checks = kept.checks(run.losses)
+    else:
+        found.checks = oracle.trained_checks(run.before, run.after, run.losses)
         found.deviation = {"loss": largest_gap(found.checks, "losses")}
+        kept.keep(run.losses, found.checks)
     found.checks.append(_traffic_check(task, data, ranks, found))
     for side, where in (("alone", {"setting": "alone"}), ("together", {})):
         seconds = run.seconds[side]

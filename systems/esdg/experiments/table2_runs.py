@@ -30,7 +30,7 @@ from dgbench.systems.esdg.experiments.recount import (
     remote_readers,
 )
 from dgbench.systems.esdg.experiments.settings import BY_NAME, SMOOTHING, workload
-from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
+from dgbench.systems.esdg.oracle import comparison, largest_gap
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import needs, remote_reads
@@ -301,8 +301,7 @@ def race(
     data = load_timeline(task)
     steps = range(len(data) - 1)
     parts = split_vertices([data.topology[t] for t in steps], ranks, methods("quick")[0])  # type: ignore[arg-type]
-    # Processes of one cell stand for each other.
-    oracle = TimelineOracle(task, data, device=context.device) if context.round == 1 else None
+    oracle, kept = comparison(task, data, ranks, context)
     contenders: dict[str, dict[str, Any]] = {
         "snapshot": {"partition": "snapshot"},
         "vertex": {"partition": "vertex", "parts": parts},
@@ -322,9 +321,15 @@ def race(
         request=None if oracle is None else oracle.request,
     )
     found = _traffic(task, data, parts, turns)
+    if oracle is None:
+        checks = kept.checks(turns.losses)
+    else:
+        checks = turns.checks(oracle)
+        found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
+        kept.keep(turns.losses, checks)
     lists = [parts.vertices(rank) for rank in range(ranks)]
     found.checks = [
-        *(turns.checks(oracle) if oracle is not None else ()),
+        *checks,
         agree(found, _recounted(task, data, parts, turns), against=OVER_PAIRS),
         partition_check(lists, data.num_nodes, f"{ranks} parts"),
     ]
@@ -336,8 +341,6 @@ def race(
     for name, seconds in turns.prepare_s.items():
         found.observe("preparation_time", seconds, setting=name)
     found.observe("turns", len(turns.seconds["snapshot"]))
-    if oracle is not None:
-        found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}
     found.data = describe(data)
     found.notes = [
         f"vertices parted by {parts.method}",

@@ -208,21 +208,25 @@ class Fig11(Grid):
         }
         layer = layers[str(cell.params["system"])]()
         with torch.no_grad():
-            found = layer()
-            gap = layer_deviation(found, csrs, x, weight)
+            gaps, found = {}, layer()
+            if context.round == 1:
+                gaps["before timing"] = layer_deviation(found, csrs, x, weight)
             sync = torch.cuda.synchronize if context.device == "cuda" else None
             steady = measure_steady(layer, budget_s=context.budget_s, sync=sync)
-            last = layer_deviation(layer(), csrs, x, weight) if context.round == 1 else gap
+            gaps["after timing"] = layer_deviation(layer(), csrs, x, weight)
         nnz = sum(csr.nnz for csr in csrs)
         # Every neighbour's row and index counted as traffic, features and results once.
         moved = nnz * (4 * dim + 4) + 4 * data.num_nodes * S_PER * (dim + graph.hidden_dim)
         count = S_PER * data.num_nodes * graph.hidden_dim
         checks = [
-            at_most("outputs", g, TOLERANCE, against="float64 layer", compared=count, part=when)
-            for when, g in (("before timing", gap), ("after timing", last))
+            at_most("outputs", gap, TOLERANCE, against="float64 layer", compared=count, part=when)
+            for when, gap in gaps.items()
         ]
         measured = Measurement(
-            warmup=steady.warmup, deviation={"output": gap}, checks=checks, data=data_of(data)
+            warmup=steady.warmup,
+            deviation={"output": max(gaps.values())},
+            checks=checks,
+            data=data_of(data),
         )
         measured.observe("operation_time", steady.time, samples=steady.samples)
         measured.observe("edge_rate", nnz / steady.time)
