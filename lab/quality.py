@@ -31,6 +31,8 @@ TITLES: Final[Mapping[str, str]] = {
     "historical_mean": "historical mean",
 }
 """Predictors that train nothing, by the dimension `method` of their scores."""
+ERRORS: Final = ("mean_squared_error", "mean_absolute_error")
+"""Metrics of which less is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class SeedDifference:
     """Mean difference of two scores over seeds, with its 95 % t interval.
 
     Attributes:
-        value, low, high: of the first minus the second. n: seeds.
+        value, low, high: by how much the first is better than the second. n: seeds.
     """
 
     value: float
@@ -53,14 +55,17 @@ class SeedDifference:
 
 
 def seed_difference(
-    first: Mapping[Any, float], second: Mapping[Any, float]
+    first: Mapping[Any, float], second: Mapping[Any, float], sign: int = 1
 ) -> SeedDifference | None:
     """Difference of scores by seed over the seeds that both have; None for fewer than `MIN_SEEDS`.
 
     Scores that are no number leave their seed out.
+
+    Args:
+        first, second: scores by seed. sign: -1 for scores of which less is better.
     """
     shared = [seed for seed in first if seed in second]
-    gaps = [first[seed] - second[seed] for seed in shared]
+    gaps = [sign * (first[seed] - second[seed]) for seed in shared]
     gaps = [gap for gap in gaps if math.isfinite(gap)]
     if len(gaps) < MIN_SEEDS:
         return None
@@ -75,7 +80,7 @@ class Quality:
     """Quality of a contender.
 
     Attributes:
-        metric: of the scores, of which more is better.
+        metric: of the scores.
         score: mean over the seeds that are compared.
         reference: difference from the reference; None for a contender without one.
         dictionary: difference from the best predictor that trains nothing; None where none ran.
@@ -137,7 +142,7 @@ def quality(
     """Quality of a contender from scores by seed.
 
     Args:
-        metric: of the scores, of which more is better.
+        metric: of the scores; less is better where it is one of `ERRORS`.
         contender, reference: scores by seed.
         dictionaries: scores by seed of predictors that train nothing. A single score stands for
             all seeds: what neither trains nor draws has none.
@@ -146,19 +151,20 @@ def quality(
         None where fewer than `MIN_SEEDS` seeds pair with the reference or, without a reference,
         with the best dictionary.
     """
-    against = None if reference is None else seed_difference(contender, reference)
+    sign = -1 if metric in ERRORS else 1
+    against = None if reference is None else seed_difference(contender, reference, sign)
     means = {
         name: sum(scores.values()) / len(scores)
         for name, scores in (dictionaries or {}).items()
         if scores and all(map(math.isfinite, scores.values()))
     }
-    best = max(means, key=lambda name: means[name], default="")
+    best = max(means, key=lambda name: sign * means[name], default="")
     floor = None
     if best:
         scores = (dictionaries or {})[best]
         if len(scores) == 1:
             scores = dict.fromkeys(contender, means[best])
-        floor = seed_difference(contender, scores)
+        floor = seed_difference(contender, scores, sign)
     if against is None and (reference is not None or floor is None):
         return None
     whole = [one for one in contender.values() if math.isfinite(one)]
@@ -180,7 +186,7 @@ def observed_quality(
     """Reader of a quality from observations of a run.
 
     Args:
-        metric: observed, of which more is better.
+        metric: observed; less is better where it is one of `ERRORS`.
         contender, reference: dimensions that tell their scores apart.
         where: workload -> dimensions that its scores have; those of a predictor that trains
             nothing lack a model and have a `method`.

@@ -86,6 +86,17 @@ def test_a_dictionary_with_drawn_negatives_is_paired_by_seed():
     assert quality("mrr", about(0.5), None, {"edgebank": {1: 0.5, 2: math.nan}}) is None
 
 
+def test_of_errors_less_is_better():
+    baselines = {"last_value": {None: 0.3}, "historical_mean": {None: 0.9}}
+    below = quality("mean_squared_error", about(0.5, 1e-6), about(0.7), baselines)
+    assert (below.word, below.method, below.reference.side) == (
+        "below the dictionary", "last_value", 1,
+    )  # fmt: skip
+    assert below.detail == "mean squared error 0.500 against 0.300 of last value"
+    above = quality("mean_squared_error", about(0.2, 1e-6), about(0.1), baselines)
+    assert str(above).startswith("worse by 0.100")
+
+
 def row_of(name: str, params: dict, *observed, experiment: str = "quality", **fields):
     return SimpleNamespace(
         id=name, paper="p", experiment=experiment, group="g", round=0, device="cpu",

@@ -72,8 +72,8 @@ def test_a_model_below_the_dictionary_is_hollow_and_said_to_be(mean, below):
     assert ["below" in point for point in drawn] == [below]
     words = "the best dictionary 0.360 (most recent partners)"
     assert study.answer(rows).endswith(words + (": below the dictionary." if below else "."))
-    assert experiment.quality_of(rows, "enron", "tgn").below == below
-    assert experiment.quality_of(rows[1:], "enron", "tgn") is None
+    assert study.quality_of(rows, "enron", "tgn").below == below
+    assert study.quality_of(rows[1:], "enron", "tgn") is None
 
 
 def test_rows_that_failed_are_gaps():

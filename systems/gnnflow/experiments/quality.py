@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from dgbench.lab.charts import failures, gap, mark, sweep
-from dgbench.lab.grid import Grid
-from dgbench.lab.quality import TITLES, Quality, observed_quality, scores_by_seed
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.quality_study import TRAINED, UNTRAINED, QualityStudy
 from dgbench.runtime.threads import threads
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.quality_checks import baseline_check
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
 
 NAME: Final = "quality"
-TRAINED, UNTRAINED = "trained", "untrained"
 SHARES: Final = (0.7, 0.85)
 """Ends of training and of validation, as shares of the events."""
 SEED_OF_NEGATIVES: Final = 1
@@ -98,12 +94,13 @@ SIZES: Final[Mapping[Preset, QualitySize]] = {
 """A quarter of an hour in `full`, between five and six hours in `paper`, on one core."""
 
 
-class StreamQuality(Grid):
+class StreamQuality(QualityStudy):
     paper = "gnnflow"
     name = NAME
     title = "Quality beside predictors that train nothing"
-    device = "cpu"
-    group: ClassVar[str] = "{dataset}"
+    metric = "mrr"
+    measure = "mean reciprocal rank"
+    heading = "Mean reciprocal rank of trained models and of dictionaries"
     own_data = "its scoring windows are chosen for the streams that it names"
     question = "Do the models that GNNFlow trains predict better than a dictionary?"
     reading = (
@@ -124,15 +121,14 @@ class StreamQuality(Grid):
                 for seed in range(1, size.seeds + 1):
                     yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            self.cell(params, preset, timeout_s=max(120.0, 6 * seconds))
-            for params in self.points(preset, device)
-            for seconds in [_seconds(SIZES[preset], **params)]
-        ]
+    def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
+        return _seconds(SIZES[preset], **params)
 
-    def expected_seconds(self, cell: Cell, preset: Preset) -> float:
-        return _seconds(SIZES[preset], **cell.params)  # type: ignore[arg-type]
+    def dataset_title(self, name: str) -> str:
+        return graph_title(name)
+
+    def model_title(self, name: str) -> str:
+        return MODEL_TITLES[name]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Measurement()
@@ -143,33 +139,6 @@ class StreamQuality(Grid):
             else:
                 _train(cell.params, size, context, found)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(
-                NAME, "Mean reciprocal rank of trained models and of dictionaries", figure_points,
-                xlabel="predictor", ylabel="mean reciprocal rank", ylog=False, sort=False,
-            )
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts: list[str] = []
-        for dataset, model in _trained(rows):
-            title = f"{MODEL_TITLES[model]} on {graph_title(dataset)}"
-            mean = _mean(_scores(rows, dataset=dataset, model=model))
-            judged = quality_of(rows, dataset, model)
-            method, best = best_dictionary(rows, dataset)
-            words = f"{title} reaches {mean:.3f}"
-            if method:
-                words += f", the best dictionary {best:.3f} ({TITLES[method]})"
-            parts.append(words + (": below the dictionary" if judged and judged.below else ""))
-        if not parts:  # the preset `quick` trains nothing
-            for dataset in dict.fromkeys(
-                r.params["dataset"] for r in rows_of(rows, experiment=NAME)
-            ):
-                method, best = best_dictionary(rows, dataset)
-                parts.append(f"{TITLES[method]} reaches {best:.3f} on {graph_title(dataset)}")
-        return f"Mean reciprocal ranks: {'; '.join(parts)}." if parts else ""
 
 
 def _seconds(
@@ -292,71 +261,3 @@ def _fill_memory(trainer: StreamTrainer, last: int) -> None:
     """Let memories hold the events before `last` as the present parameters write them."""
     trainer.reset_memory()
     trainer.evaluate_range(0, last, remember=True)
-
-
-# --- what rows say --------------------------------------------------------------------------------
-
-
-def _scores(rows: Sequence[Any], **where: Any) -> dict[Any, float]:
-    found = Table.select(rows_of(rows, experiment=NAME), "mrr", statistic=None, **where)
-    return scores_by_seed(found)
-
-
-def _mean(scores: Mapping[Any, float]) -> float:
-    return sum(scores.values()) / len(scores)
-
-
-def _trained(rows: Sequence[Any]) -> list[tuple[str, str]]:
-    """(dataset, model) of rows that trained, each once."""
-    ok = [row for row in rows_of(rows, experiment=NAME) if row.params["part"] == TRAINED]
-    return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in ok))
-
-
-def best_dictionary(rows: Sequence[Any], dataset: str) -> tuple[str, float]:
-    """The best predictor that trains nothing on a dataset, and its score; "" where none ran."""
-    found = {
-        name: _mean(scores)
-        for name in TITLES
-        if (scores := _scores(rows, dataset=dataset, method=name))
-    }
-    best = max(found, key=lambda name: found[name], default="")
-    return best, found.get(best, float("nan"))
-
-
-def quality_of(rows: Sequence[Any], dataset: str, model: str) -> Quality | None:
-    """Quality of a model on a dataset beside dictionaries; None for fewer than five seeds."""
-    read = observed_quality(contender={"model": model})
-    return read(rows_of(rows, experiment=NAME), {"dataset": dataset, "model": model})
-
-
-def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: a panel for each stream, dictionaries beside models."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
-        if row.params["part"] == UNTRAINED:
-            panel = graph_title(row.params["dataset"])
-            scores = Table.select([row], "mrr", statistic=None).numbers("method")
-            found += [
-                mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
-                for name, value in scores.items()
-            ]
-    for dataset, model in _trained(rows):
-        scores = _scores(rows, dataset=dataset, model=model)
-        mine = Table.select(rows_of(rows, experiment=NAME), "mrr", dataset=dataset, model=model)
-        judged = quality_of(rows, dataset, model)
-        found.append(
-            {
-                "panel": graph_title(dataset),
-                "series": "trained",
-                "x": MODEL_TITLES[model],
-                "y": _mean(scores),
-                "row_ids": [row.id for row in mine.rows],
-                **({"below": judged.detail} if judged and judged.below else {}),
-            }
-        )
-    return found + [
-        gap(row, panel=graph_title(row.params["dataset"]),
-            series="trained" if "model" in row.params else "no training",
-            x=MODEL_TITLES[row.params["model"]] if "model" in row.params else "dictionaries")
-        for row in failures(rows, NAME)
-    ]  # fmt: skip
