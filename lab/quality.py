@@ -19,6 +19,8 @@ Word = Literal["same", "better", "worse", "below the dictionary"]
 MIN_SEEDS: Final = 5
 """Pairs of seeds below which nothing is said about quality."""
 BELOW: Final = "below the dictionary"
+NOT_MEASURED: Final = "not measured"
+"""Words in place of scores of a model of which no five seeds were scored."""
 TITLES: Final[Mapping[str, str]] = {
     "edgebank": "EdgeBank",
     "edgebank_window": "EdgeBank with a time window",
@@ -109,12 +111,20 @@ class Quality:
         return ("same", "better", "worse")[self.reference.side]
 
     @property
+    def scores(self) -> str:
+        """The score beside the dictionary's: "MRR 0.042 against 0.366 of most recent partners"."""
+        name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
+        own = f"{name} {self.score:.3f}"
+        if self.dictionary is None:
+            return own
+        title = TITLES.get(self.method, self.method)
+        return f"{own} against {self.method_score:.3f} of {title}"
+
+    @property
     def detail(self) -> str:
         """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
         if self.below:
-            title = TITLES.get(self.method, self.method)
-            name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
-            return f"{name} {self.score:.3f} against {self.method_score:.3f} of {title}"
+            return self.scores
         if self.reference is None:
             return ""
         gap = self.reference

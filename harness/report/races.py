@@ -67,6 +67,7 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         "faster": False,
         "row": None,
         "deviation": None,
+        "quality": next((p["quality"] for p in points if p.get("quality")), ""),
     }
     if entry["own"]:
         entry["faster"] = side(own, context.noise) == "faster"

@@ -174,11 +174,31 @@ def test_a_speed_below_the_dictionary_leads_no_race():
         return found
 
     below, whole = marked(0.2), marked(0.6)
-    assert below == {**point, "below": "MRR 0.200 against 0.500 of EdgeBank"}
-    assert whole == point
+    scores = "MRR 0.200 against 0.500 of EdgeBank"
+    assert below == {**point, "quality": scores, "below": scores}
+    assert whole == {**point, "quality": "MRR 0.600 against 0.500 of EdgeBank"}
     failed = {**point, "failed": "oom: 2 GiB"}
     assert mark_quality([failed], paper_with(READER), [timed, *quality_rows(0.2, 0.5)]) == [failed]
     context = SimpleNamespace(noise=None)
     paper = SimpleNamespace(system="fast")
     assert _race(paper, None, "d", [below], context)["winner"] == "none: below the dictionary"
     assert "none" not in _race(paper, None, "d", [whole], context)["winner"]
+
+
+def test_a_race_whose_quality_was_not_measured_says_so():
+    timed = row_of("t", WORKLOAD, experiment="speed")
+    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    few = quality_rows(0.2, 0.5)[1:]
+    for paper, rows in (
+        (paper_with(READER), [timed]),
+        (paper_with(READER), [timed, *few]),
+        (paper_with(None), [timed, *quality_rows(0.2, 0.5)]),
+    ):
+        (found,) = mark_quality([point], paper, rows)
+        assert found == {**point, "quality": "not measured"}
+        entry = _race(
+            SimpleNamespace(system="fast"), None, "d", [found], SimpleNamespace(noise=None)
+        )
+        assert entry["quality"] == "not measured"
+    other = row_of("t", WORKLOAD, experiment="no race")
+    assert mark_quality([point], paper_with(READER), [other]) == [point]
