@@ -121,17 +121,26 @@ class Quality:
         return f"{own} against {self.method_score:.3f} of {title}"
 
     @property
-    def detail(self) -> str:
-        """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
-        if self.below:
-            return self.scores
+    def against_reference(self) -> str:
+        """Difference in words: "worse by 0.021 [0.010, 0.032]"; "" without a reference."""
         if self.reference is None:
             return ""
+        return f"{('same', 'better', 'worse')[self.reference.side]} {self._difference}"
+
+    @property
+    def _difference(self) -> str:
         gap = self.reference
+        if gap is None:
+            return ""
         if gap.side == 0:
             return f"[{gap.low:+.3f}, {gap.high:+.3f}]"
         low, high = sorted((abs(gap.low), abs(gap.high)))
         return f"by {abs(gap.value):.3f} [{low:.3f}, {high:.3f}]"
+
+    @property
+    def detail(self) -> str:
+        """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
+        return self.scores if self.below else self._difference
 
     def __str__(self) -> str:
         if self.word is None:
@@ -192,25 +201,29 @@ def observed_quality(
     contender: Mapping[str, Any],
     reference: Mapping[str, Any] | None = None,
     where: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda workload: dict(workload),
+    experiment: str = "quality",
 ) -> QualityReader:
     """Reader of a quality from observations of a run.
 
     Args:
         metric: observed; less is better where it is one of `ERRORS`.
-        contender, reference: dimensions that tell their scores apart.
+        contender, reference: dimensions that tell their scores apart; where the reference has no
+            scores, dictionaries alone decide.
         where: workload -> dimensions that its scores have; those of a predictor that trains
             nothing lack a model and have a `method`.
+        experiment: that observes the scores.
     """
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
         here = where(workload)
-        mine = Table.select(rows, metric, statistic=None)
+        own_rows = [row for row in rows if row.experiment == experiment]
+        mine = Table.select(own_rows, metric, statistic=None)
         scored = mine.where(metric, method=None, **here)
         own = scores_by_seed(scored.where(metric, **contender))
         other = None if reference is None else scores_by_seed(scored.where(metric, **reference))
         untrained = {name: value for name, value in here.items() if name != "model"}
         by_method = mine.where(metric, method=tuple(TITLES), **untrained).by("method")
         dictionaries = {name: scores_by_seed(part) for name, part in by_method.items()}
-        return quality(metric, own, other, dictionaries) if own else None
+        return quality(metric, own, other or None, dictionaries) if own else None
 
     return read

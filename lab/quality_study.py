@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import Point, failures, gap, mark, sweep
@@ -15,6 +16,26 @@ TRAINED: Final = "trained"
 UNTRAINED: Final = "untrained"
 
 
+@dataclass(frozen=True, slots=True)
+class QualitySize:
+    """Amount of training of a preset.
+
+    Attributes:
+        datasets: names. epochs: of a training, by model; none trains nothing.
+        seeds: of a model.
+        events: kept of each stream, None for all.
+        width: floats of hidden states.
+        only: datasets of a model that is not trained on all of them.
+    """
+
+    datasets: tuple[str, ...]
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    seeds: int = 5
+    events: int | None = None
+    width: int = 100
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 class QualityStudy(Grid):
     """Cells of part `trained` (of a model and a seed) and of part `untrained`, by dataset.
 
@@ -24,6 +45,8 @@ class QualityStudy(Grid):
         metric: of the scores.
         measure: its name in sentences, a singular.
         heading: of the figure.
+        sizes: by preset.
+        references: model -> the one that it is compared with, for techniques that change results.
     """
 
     device = "cpu"
@@ -31,6 +54,17 @@ class QualityStudy(Grid):
     metric: ClassVar[str]
     measure: ClassVar[str]
     heading: ClassVar[str]
+    sizes: ClassVar[Mapping[Preset, QualitySize]]
+    references: ClassVar[Mapping[str, str]] = {}
+
+    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
+        size = self.sizes[preset]
+        for dataset in size.datasets:
+            yield {"dataset": dataset, "part": UNTRAINED}
+            for model in size.epochs:
+                if dataset in size.only.get(model, size.datasets):
+                    for seed in range(1, size.seeds + 1):
+                        yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
         """Estimate of a cell in processor seconds."""
@@ -71,6 +105,9 @@ class QualityStudy(Grid):
             words = f"{title} reaches {mean:.3f}"
             if method:
                 words += f", the best dictionary {best:.3f} ({TITLES[method]})"
+            if judged and judged.reference:
+                other = self.model_title(self.references[model])
+                words += f", {judged.against_reference} beside {other}"
             parts.append(words + (": below the dictionary" if judged and judged.below else ""))
         if not parts:  # the preset `quick` trains nothing
             for dataset in dict.fromkeys(
@@ -94,8 +131,14 @@ class QualityStudy(Grid):
 
     def quality_of(self, rows: Sequence[Any], dataset: str, model: str) -> Quality | None:
         """Quality of a model on a dataset beside dictionaries; None for fewer than five seeds."""
-        read = observed_quality(self.metric, contender={"model": model})
-        return read(rows_of(rows, experiment=self.name), {"dataset": dataset, "model": model})
+        other = self.references.get(model)
+        read = observed_quality(
+            self.metric,
+            contender={"model": model},
+            reference={"model": other} if other else None,
+            experiment=self.name,
+        )
+        return read(rows, {"dataset": dataset})
 
     def figure_points(self, rows: Sequence[Any]) -> list[Point]:
         """Points of `sweep`: a panel for each dataset, dictionaries beside models."""

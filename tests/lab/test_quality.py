@@ -11,6 +11,7 @@ from dgbench.harness.claims.evaluate import stamp_quality
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.races import _race
+from dgbench.harness.report.sections import PaperSection
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.quality import (
     MIN_SEEDS,
@@ -137,6 +138,12 @@ def test_quality_is_read_from_rows_of_the_same_dataset():
     assert scores_by_seed(table) == pytest.approx(about(0.2))
 
 
+def test_a_reference_that_did_not_run_leaves_the_dictionary_to_decide():
+    read = observed_quality(contender={"model": "tgn"}, reference={"model": "strict"})
+    found = read(quality_rows(0.2, 0.5), {"dataset": "d"})
+    assert (found.below, found.reference) == (True, None)
+
+
 def paper_with(reader):
     comparison = RaceComparison(
         subject="A", rival="B", ratio=lambda rows, workload: None, quality=reader
@@ -202,3 +209,20 @@ def test_a_race_whose_quality_was_not_measured_says_so():
         assert entry["quality"] == "not measured"
     other = row_of("t", WORKLOAD, experiment="no race")
     assert mark_quality([point], paper_with(READER), [other]) == [point]
+
+
+@pytest.mark.parametrize(
+    ("mean", "said"),
+    [
+        (0.2, "none of 1 workloads; the model predicts below the dictionary on 1 of 1"),
+        (0.6, "1 of 1 workloads, by 2x"),
+    ],
+)
+def test_headings_count_speeds_below_the_dictionary(mean, said):
+    timed = row_of("t", WORKLOAD, experiment="speed")
+    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    own = SimpleNamespace(system="fast", title="Fast")
+    verdicts = SimpleNamespace(verdicts=[], counts={"R": 0})
+    points = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
+    entry = _race(own, None, "d", points, SimpleNamespace(noise=None))
+    assert PaperSection(own, verdicts, [], fastest=[entry]).headline.endswith(said)

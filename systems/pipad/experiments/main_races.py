@@ -56,6 +56,7 @@ RECURRENCE = MainRace(
             subject="PiPAD",
             rival="PiPAD without its fused recurrence, which is our addition",
             ratio=observed_ratio(setting="fused_gates"),
+            quality=QUALITY,
             fairer=True,
         ),
     ),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.quality_study import TRAINED, UNTRAINED, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, QualitySize, QualityStudy
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, Workload
@@ -42,27 +41,13 @@ FRAMES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class QualitySize:
-    """Amount of training.
-
-    Attributes:
-        datasets: names. models: that are trained. seeds: of a model.
-        epochs: of a training; `few` is that of bitcoin-otc, the largest graph.
-    """
-
-    datasets: tuple[str, ...]
-    models: tuple[str, ...] = MODELS
-    seeds: int = 5
-    epochs: int = 100
-    few: int = 30
-
-
+FEW: Final = 30
+"""Epochs on bitcoin-otc, the largest graph, at most."""
 SIZES: Final[Mapping[Preset, QualitySize]] = {
-    "smoke": QualitySize(("covid19-england",), seeds=1, epochs=1),
-    "quick": QualitySize(("covid19-england", "pems08"), ()),
-    "full": QualitySize(("covid19-england", "pems08"), epochs=50),
-    "paper": QualitySize(tuple(FRAMES)),
+    "smoke": QualitySize(("covid19-england",), dict.fromkeys(MODELS, 1), seeds=1),
+    "quick": QualitySize(("covid19-england", "pems08")),
+    "full": QualitySize(("covid19-england", "pems08"), dict.fromkeys(MODELS, 50)),
+    "paper": QualitySize(tuple(FRAMES), dict.fromkeys(MODELS, 100)),
 }
 """Ten minutes in `full`, about two hours in `paper`, on one core."""
 
@@ -85,20 +70,14 @@ class SnapshotQuality(QualityStudy):
         "paper names no task."
     )
 
-    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
-        size = SIZES[preset]
-        for dataset in size.datasets:
-            yield {"dataset": dataset, "part": UNTRAINED}
-            for model in size.models:
-                for seed in range(1, size.seeds + 1):
-                    yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
+    sizes = SIZES
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
         if params["part"] == UNTRAINED:
             return 2.0
         dataset = params["dataset"]
         step = STEP_SECONDS[dataset][MODELS.index(params["model"])]
-        return 5.0 + step * SHARES[1] * FRAMES[dataset] * _epochs(SIZES[preset], dataset)
+        return 5.0 + step * SHARES[1] * FRAMES[dataset] * _epochs(preset, params)
 
     def dataset_title(self, name: str) -> str:
         return BY_NAME.title(name)
@@ -112,12 +91,13 @@ class SnapshotQuality(QualityStudy):
             if cell.params["part"] == UNTRAINED:
                 _score_baselines(cell.params, found)
             else:
-                _train(cell.params, SIZES[context.preset], context, found)
+                _train(cell.params, context, found)
         return found
 
 
-def _epochs(size: QualitySize, dataset: str) -> int:
-    return min(size.few, size.epochs) if dataset == "bitcoin-otc" else size.epochs
+def _epochs(preset: Preset, params: Mapping[str, Any]) -> int:
+    epochs = SIZES[preset].epochs[params["model"]]
+    return min(FEW, epochs) if params["dataset"] == "bitcoin-otc" else epochs
 
 
 def _task(params: Mapping[str, Any]) -> Workload:
@@ -166,9 +146,7 @@ def _loop_check(name: str, predicted: Tensor, targets: Tensor, first: int) -> Re
     return close("predictions", found, wanted, 1e-9, against="loop over the past", part=name)
 
 
-def _train(
-    params: Mapping[str, Any], size: QualitySize, context: RunContext, found: Measurement
-) -> None:
+def _train(params: Mapping[str, Any], context: RunContext, found: Measurement) -> None:
     from dgbench.systems.base.data import describe
     from dgbench.systems.base.race import checked_after, deviation_of, open_trainer
     from dgbench.systems.base.registry import get_system
@@ -179,7 +157,7 @@ def _train(
     trainer.prepare()
     first, last = _ends(trainer.num_frames)
     best, kept = float("inf"), trainer.model.state_dict()
-    for epoch in range(_epochs(size, task.dataset)):
+    for epoch in range(_epochs(context.preset, params)):
         began = time.perf_counter()
         losses = [trainer.step(frame) for frame in range(first)]
         found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
