@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dgbench.lab.main_race import RaceComparison
-from dgbench.lab.quality import Quality
+from dgbench.lab.quality import NOT_MEASURED, Quality
 
 log = logging.getLogger(__name__)
 
@@ -25,44 +25,62 @@ def quality_of(
         return None
 
 
-def below_dictionary(paper: Any, used: Iterable[Any], rows: Sequence[Any]) -> dict[str, str]:
-    """Workloads of main races in these rows whose model predicts worse than a dictionary.
+def race_quality(paper: Any, used: Iterable[Any], rows: Sequence[Any]) -> dict[str, Quality | None]:
+    """Quality of the subject's model on workloads of main races, None where it was not measured.
 
     Args:
         paper: says which races have a reader of quality. used: rows that a speed rests on.
         rows: all rows of the paper, among which scores are.
 
     Returns:
-        Workload in words -> scores in words; empty where quality was not measured.
+        Workload in words -> quality; empty where no row is one of a main race.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Quality | None] = {}
     used = list(used)
     for experiment in paper.experiments:
         race = experiment.main_race
-        judged = [one for one in race.comparisons if one.quality] if race else []
-        params = [row.params for row in used if judged and row.experiment == experiment.name]
+        params = [row.params for row in used if race and row.experiment == experiment.name]
         for workload in (one for each in params for one in race.workloads(each)):
             words = " ".join(workload.values())
-            if words in found:
-                continue
-            for quality in (quality_of(one, rows, workload) for one in judged):
-                if quality is not None and quality.below:
-                    found[words] = quality.detail
+            if words not in found:
+                judged = (quality_of(one, rows, workload) for one in race.comparisons)
+                found[words] = next((one for one in judged if one is not None), None)
     return found
+
+
+def below_dictionary(paper: Any, used: Iterable[Any], rows: Sequence[Any]) -> dict[str, str]:
+    """Scores in words by workload of main races whose model predicts worse than a dictionary.
+
+    Args:
+        paper, used, rows: see `race_quality`.
+    """
+    judged = race_quality(paper, used, rows)
+    return {words: one.detail for words, one in judged.items() if one is not None and one.below}
 
 
 def mark_quality(
     points: Iterable[dict[str, Any]], paper: Any, rows: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    """Points of a race with `below`: that the model of a speed predicts worse than a dictionary.
+    """Points of a race with what the model of each speed has learned.
 
     Args:
-        points: with `row_ids`. paper, rows: see `below_dictionary`.
+        points: with `row_ids`. paper, rows: see `race_quality`.
+
+    Returns:
+        Points of main races with `quality`, scores in words or `NOT_MEASURED`; with `below` where a
+        predictor that trains nothing is better. Others as they are.
     """
     by_id = {row.id: row for row in rows}
     marked = []
     for point in points:
         used = [by_id[name] for name in point.get("row_ids") or [] if name in by_id]
-        below = {} if point.get("failed") else below_dictionary(paper, used, rows)
-        marked.append({**point, "below": "; ".join(below.values())} if below else point)
+        judged = {} if point.get("failed") else race_quality(paper, used, rows)
+        if judged:
+            known = [one for one in judged.values() if one is not None]
+            whole = len(known) == len(judged)
+            words = "; ".join(one.scores for one in known) if whole else NOT_MEASURED
+            point = {**point, "quality": words}
+            if below := "; ".join(one.detail for one in known if one.below):
+                point["below"] = below
+        marked.append(point)
     return marked

@@ -240,6 +240,8 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     "score": {
         "loss": "loss of a step or an epoch",
         # PiPAD
+        "mean_squared_error": "mean squared error of predicted values of vertices",
+        "mean_absolute_error": "mean absolute error of predicted values of vertices",
         "worker_cycles": "clock cycles of one of several workers, summed over launches",
         "sparsity": "vertices over edges, summed over snapshots",
         # ESDG
@@ -301,6 +303,8 @@ SOURCES: Final[dict[str, Source]] = {
     "loss": "learned",
     "average_precision": "learned",
     "mrr": "learned",
+    "mean_squared_error": "learned",
+    "mean_absolute_error": "learned",
     "staleness": "counted",
     "accuracy": "learned",
     "distance": "learned",

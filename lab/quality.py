@@ -19,6 +19,8 @@ Word = Literal["same", "better", "worse", "below the dictionary"]
 MIN_SEEDS: Final = 5
 """Pairs of seeds below which nothing is said about quality."""
 BELOW: Final = "below the dictionary"
+NOT_MEASURED: Final = "not measured"
+"""Words in place of scores of a model of which no five seeds were scored."""
 TITLES: Final[Mapping[str, str]] = {
     "edgebank": "EdgeBank",
     "edgebank_window": "EdgeBank with a time window",
@@ -31,6 +33,8 @@ TITLES: Final[Mapping[str, str]] = {
     "historical_mean": "historical mean",
 }
 """Predictors that train nothing, by the dimension `method` of their scores."""
+ERRORS: Final = ("mean_squared_error", "mean_absolute_error")
+"""Metrics of which less is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class SeedDifference:
     """Mean difference of two scores over seeds, with its 95 % t interval.
 
     Attributes:
-        value, low, high: of the first minus the second. n: seeds.
+        value, low, high: by how much the first is better than the second. n: seeds.
     """
 
     value: float
@@ -53,14 +57,17 @@ class SeedDifference:
 
 
 def seed_difference(
-    first: Mapping[Any, float], second: Mapping[Any, float]
+    first: Mapping[Any, float], second: Mapping[Any, float], sign: int = 1
 ) -> SeedDifference | None:
     """Difference of scores by seed over the seeds that both have; None for fewer than `MIN_SEEDS`.
 
     Scores that are no number leave their seed out.
+
+    Args:
+        first, second: scores by seed. sign: -1 for scores of which less is better.
     """
     shared = [seed for seed in first if seed in second]
-    gaps = [first[seed] - second[seed] for seed in shared]
+    gaps = [sign * (first[seed] - second[seed]) for seed in shared]
     gaps = [gap for gap in gaps if math.isfinite(gap)]
     if len(gaps) < MIN_SEEDS:
         return None
@@ -75,7 +82,7 @@ class Quality:
     """Quality of a contender.
 
     Attributes:
-        metric: of the scores, of which more is better.
+        metric: of the scores.
         score: mean over the seeds that are compared.
         reference: difference from the reference; None for a contender without one.
         dictionary: difference from the best predictor that trains nothing; None where none ran.
@@ -104,19 +111,36 @@ class Quality:
         return ("same", "better", "worse")[self.reference.side]
 
     @property
-    def detail(self) -> str:
-        """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
-        if self.below:
-            title = TITLES.get(self.method, self.method)
-            name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
-            return f"{name} {self.score:.3f} against {self.method_score:.3f} of {title}"
+    def scores(self) -> str:
+        """The score beside the dictionary's: "MRR 0.042 against 0.366 of most recent partners"."""
+        name = self.metric.upper() if len(self.metric) < 4 else self.metric.replace("_", " ")
+        own = f"{name} {self.score:.3f}"
+        if self.dictionary is None:
+            return own
+        title = TITLES.get(self.method, self.method)
+        return f"{own} against {self.method_score:.3f} of {title}"
+
+    @property
+    def against_reference(self) -> str:
+        """Difference in words: "worse by 0.021 [0.010, 0.032]"; "" without a reference."""
         if self.reference is None:
             return ""
+        return f"{('same', 'better', 'worse')[self.reference.side]} {self._difference}"
+
+    @property
+    def _difference(self) -> str:
         gap = self.reference
+        if gap is None:
+            return ""
         if gap.side == 0:
             return f"[{gap.low:+.3f}, {gap.high:+.3f}]"
         low, high = sorted((abs(gap.low), abs(gap.high)))
         return f"by {abs(gap.value):.3f} [{low:.3f}, {high:.3f}]"
+
+    @property
+    def detail(self) -> str:
+        """Numbers behind the verdict: "by 0.021 [0.010, 0.032]"; "" without a verdict."""
+        return self.scores if self.below else self._difference
 
     def __str__(self) -> str:
         if self.word is None:
@@ -137,7 +161,7 @@ def quality(
     """Quality of a contender from scores by seed.
 
     Args:
-        metric: of the scores, of which more is better.
+        metric: of the scores; less is better where it is one of `ERRORS`.
         contender, reference: scores by seed.
         dictionaries: scores by seed of predictors that train nothing. A single score stands for
             all seeds: what neither trains nor draws has none.
@@ -146,19 +170,20 @@ def quality(
         None where fewer than `MIN_SEEDS` seeds pair with the reference or, without a reference,
         with the best dictionary.
     """
-    against = None if reference is None else seed_difference(contender, reference)
+    sign = -1 if metric in ERRORS else 1
+    against = None if reference is None else seed_difference(contender, reference, sign)
     means = {
         name: sum(scores.values()) / len(scores)
         for name, scores in (dictionaries or {}).items()
         if scores and all(map(math.isfinite, scores.values()))
     }
-    best = max(means, key=lambda name: means[name], default="")
+    best = max(means, key=lambda name: sign * means[name], default="")
     floor = None
     if best:
         scores = (dictionaries or {})[best]
         if len(scores) == 1:
             scores = dict.fromkeys(contender, means[best])
-        floor = seed_difference(contender, scores)
+        floor = seed_difference(contender, scores, sign)
     if against is None and (reference is not None or floor is None):
         return None
     whole = [one for one in contender.values() if math.isfinite(one)]
@@ -176,25 +201,29 @@ def observed_quality(
     contender: Mapping[str, Any],
     reference: Mapping[str, Any] | None = None,
     where: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda workload: dict(workload),
+    experiment: str = "quality",
 ) -> QualityReader:
     """Reader of a quality from observations of a run.
 
     Args:
-        metric: observed, of which more is better.
-        contender, reference: dimensions that tell their scores apart.
+        metric: observed; less is better where it is one of `ERRORS`.
+        contender, reference: dimensions that tell their scores apart; where the reference has no
+            scores, dictionaries alone decide.
         where: workload -> dimensions that its scores have; those of a predictor that trains
             nothing lack a model and have a `method`.
+        experiment: that observes the scores.
     """
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
         here = where(workload)
-        mine = Table.of(rows).where(metric, statistic=None)
+        own_rows = [row for row in rows if row.experiment == experiment]
+        mine = Table.of(own_rows).where(metric, statistic=None)
         scored = mine.where(metric, method=None, **here)
         own = scores_by_seed(scored.where(metric, **contender))
         other = None if reference is None else scores_by_seed(scored.where(metric, **reference))
         untrained = {name: value for name, value in here.items() if name != "model"}
         by_method = mine.where(metric, method=tuple(TITLES), **untrained).by("method")
         dictionaries = {name: scores_by_seed(part) for name, part in by_method.items()}
-        return quality(metric, own, other, dictionaries) if own else None
+        return quality(metric, own, other or None, dictionaries) if own else None
 
     return read

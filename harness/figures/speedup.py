@@ -14,7 +14,7 @@ from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, rows_of
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 from dgbench.lab.charts import marked
-from dgbench.lab.quality import BELOW
+from dgbench.lab.quality import BELOW, NOT_MEASURED
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
@@ -153,6 +153,10 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
         items.append(style.PROJECTED)
     if any(p.get("below") for p in points):
         items.append(f"hollow: the model predicts {BELOW}")
+    scored = [p["quality"] for p in points if p.get("quality")]
+    if unscored := scored.count(NOT_MEASURED):
+        places = "" if unscored == len(scored) else f" on {unscored} of {len(scored)}"
+        items.append(f"quality {NOT_MEASURED}{places}")
     if deviations:
         items.append(f"largest deviation from the reference {max(deviations):.0e}")
     if points and all(p.get("twin") for p in points):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
+from dgbench.harness.quality import race_quality
 from dgbench.harness.report.run import RunData
 
 
@@ -39,12 +40,27 @@ def before_you_quote(
         )
     elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")
+    said += _unscored(paper, rows)
     projected = sum(v.source == "projected" and bool(v.strength) for v in verdicts.verdicts)
     if projected:
         words = "verdict is a projection" if projected == 1 else "verdicts are projections"
         said.append(f"{projected} {words} by a model, not a measurement.")
     said += [f"Our own check failed: {w}" for w in verdicts.warnings]
     return said
+
+
+def _unscored(paper: Any, rows: Sequence[Any]) -> list[str]:
+    """A sentence on raced workloads whose models were never scored."""
+    judged = race_quality(paper, [row for row in rows if row.ok], rows)
+    unscored = sum(one is None for one in judged.values())
+    if not unscored:
+        return []
+    few = f"on {unscored} of {len(judged)} raced workloads"
+    where = "on any raced workload" if unscored == len(judged) else few
+    return [
+        "Whether the trained models predict better than a predictor that trains nothing was not "
+        f"measured here {where}."
+    ]
 
 
 def _weak(verdicts: PaperVerdicts) -> list[str]:

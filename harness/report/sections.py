@@ -25,6 +25,7 @@ from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
+from dgbench.lab.quality import BELOW
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +105,10 @@ class PaperSection:
 
     @property
     def headline(self) -> str:
-        """A heading that could be false; on a GPU that was idle it says so."""
-        return "; ".join([self._answer, *([self.idle.words] if self.idle else [])])
+        """A heading that could be false; models below the dictionary and an idle GPU are named."""
+        below = sum(bool(f["own"].get("below")) for f in self.fastest)
+        words = [f"the model predicts {BELOW} on {below} of {len(self.fastest)}"] if below else []
+        return "; ".join([self._answer, *words, *([self.idle.words] if self.idle else [])])
 
     @property
     def _answer(self) -> str:

@@ -179,6 +179,11 @@ class Dygnn(nn.Module):
         loss = functional.softplus(-positives).sum() + functional.softplus(negatives).sum()
         return EdgeScores(positives, negatives, loss)
 
+    def pairs(self, sources: DygnnState, targets: DygnnState, time: float) -> Tensor:
+        """Scores [n, m] of all pairs of refreshed rows; `time` is not read (JODIE's ages are)."""
+        keys, values = self.head.keys(sources.embedding), self.head.values(targets.embedding)
+        return keys @ values.t()
+
     def classify(self, now: Refreshed) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""
         return self.head(now.embedding)

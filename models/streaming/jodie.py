@@ -174,8 +174,7 @@ class Jodie(nn.Module):
         """
         src, dst = edges.src, edges.dst
         age = self._age(edges.t, now.last_s[src], now.user)
-        user = now.user[src] * (1 + self.drift(age))
-        predicted = self.predict(torch.cat([user, now.code[src], now.seen[src]], dim=1))
+        predicted = self._next_item(now.user[src], now.code[src], now.seen[src], age)
         items = torch.cat([now.item, now.code], dim=1)
         positives = (predicted - items[dst]).square().sum(1)[: edges.real]
         with torch.no_grad():
@@ -184,6 +183,20 @@ class Jodie(nn.Module):
         moved_g = (now.item - old.item).square().sum(1)[dst]
         loss = positives.sum() + SMOOTH * (moved_s + moved_g)[: edges.real].sum()
         return EdgeScores(-positives, -negatives, loss)
+
+    def _next_item(self, user: Tensor, code: Tensor, seen: Tensor, age: Tensor) -> Tensor:
+        """[n, 2 H]: predicted embedding and code of the next item."""
+        drifted = user * (1 + self.drift(age))
+        return self.predict(torch.cat([drifted, code, seen], dim=1))
+
+    def pairs(self, sources: JodieState, targets: JodieState, time: float) -> Tensor:
+        """Scores [n, m] of all pairs of refreshed rows at a time: negative squared distances."""
+        age = self._age(torch.full_like(sources.last_s, time), sources.last_s, sources.user)
+        predicted = self._next_item(sources.user, sources.code, sources.seen, age)
+        items = torch.cat([targets.item, targets.code], dim=1)
+        # By products the distances of near items would lose their digits.
+        mode = "donot_use_mm_for_euclid_dist"
+        return -torch.cdist(predicted, items, compute_mode=mode).square()
 
     def classify(self, now: JodieState) -> Tensor:
         """Logits [n, classes] of refreshed rows; needs `classes`."""

@@ -154,9 +154,9 @@ class InteractionTrainer(Trainer):
         """int64[n]: rows of `vertices` and `pending` that hold vertices int64[n]."""
         return vertices
 
-    def read(self, edges: IntervalEdges) -> tuple[Any, Any]:
-        """State of the vertices that a step names, and what waits for them."""
-        return self.vertices[edges.ids], self.pending[edges.ids]
+    def read(self, ids: Tensor) -> tuple[Any, Any]:
+        """State of vertices int64[n], ids on the device, and what waits for them."""
+        return self.vertices[ids], self.pending[ids]
 
     def commit(self, edges: IntervalEdges, now: Any) -> None:
         """Keep the state of a step's ends, and let its interactions wait for them."""
@@ -185,7 +185,7 @@ class InteractionTrainer(Trainer):
         self.meter.count("rows", edges.ids.numel())
         with torch.set_grad_enabled(scale is not None):
             with self.meter.phase("refresh"):
-                old, waiting = self.read(edges)
+                old, waiting = self.read(edges.ids)
                 now = self.model.refresh(old, waiting)
             with self.meter.phase("score"):
                 found = self.score(now, old, edges)
@@ -218,7 +218,7 @@ class InteractionTrainer(Trainer):
         """Let events that were held until their time was over change the state, all at once."""
         with torch.no_grad(), self.meter.phase("interact"):
             edges = InteractionTrainer.edges(self, torch.cat(self._held))
-            now = self.model.refresh(*self.read(edges))
+            now = self.model.refresh(*self.read(edges.ids))
             InteractionTrainer.commit(self, edges, now)
         self._held = []
 
@@ -363,7 +363,7 @@ class InteractionTrainer(Trainer):
                 self.run_step(events, scale=None)
             with torch.no_grad():
                 edges = self.edges(last)
-                now = self.model.refresh(*self.read(edges))
+                now = self.model.refresh(*self.read(edges.ids))
         return now.embedding[: edges.ends].cpu()
 
     def gradients(self, frame: int) -> dict[str, Tensor]:

@@ -337,8 +337,8 @@ class TgcnTrainer(InteractionTrainer):
     def rows_of(self, vertices: Tensor) -> Tensor:
         return self.parts.row(vertices)
 
-    def read(self, edges: Any) -> tuple[DygnnState, PendingInteractions]:
-        rows = self.rows_of(edges.ids.cpu()).to(self.vertices.embedding.device)
+    def read(self, ids: Tensor) -> tuple[DygnnState, PendingInteractions]:
+        rows = self.rows_of(ids.cpu()).to(self.vertices.embedding.device)
         return self.vertices[rows].to(self.device), self.pending[rows].to(self.device)
 
     # --- the interface of every trainer -----------------------------------------------------------

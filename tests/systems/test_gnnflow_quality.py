@@ -15,9 +15,8 @@ from dgbench.lab.paper import Paper
 from dgbench.lab.quality import MIN_SEEDS, TITLES
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
-from dgbench.systems.base import Measurement, RunContext, get_paper
+from dgbench.systems.base import Measurement, RunContext, get_paper, link_baseline_checks
 from dgbench.systems.gnnflow.experiments import quality as experiment
-from dgbench.systems.gnnflow.experiments import quality_checks
 
 HOURLY = 3600.0
 
@@ -41,9 +40,9 @@ def test_cells_of_the_smoke_preset(tiny_messages):
     untrained, *trained = rows
     methods = {one.dims.get("method") for one in untrained.observations} - {None}
     assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
-    assert [row.params["model"] for row in trained] == ["tgn", "tgat"]
+    assert [row.params["model"] for row in trained] == ["tgn", "tgat", "dysat", "tgn_replay"]
     points = study.figures()[0].points(rows)
-    assert len(points) == len(methods) + 2
+    assert len(points) == len(methods) + 4
     assert not any("below" in point for point in points)  # one seed says nothing
     assert "the best dictionary" in study.answer(rows)
     assert "below" not in study.answer(rows)
@@ -72,8 +71,8 @@ def test_a_model_below_the_dictionary_is_hollow_and_said_to_be(mean, below):
     assert ["below" in point for point in drawn] == [below]
     words = "the best dictionary 0.360 (most recent partners)"
     assert study.answer(rows).endswith(words + (": below the dictionary." if below else "."))
-    assert experiment.quality_of(rows, "enron", "tgn").below == below
-    assert experiment.quality_of(rows[1:], "enron", "tgn") is None
+    assert study.quality_of(rows, "enron", "tgn").below == below
+    assert study.quality_of(rows[1:], "enron", "tgn") is None
 
 
 def test_rows_that_failed_are_gaps():
@@ -88,13 +87,13 @@ def test_rows_that_failed_are_gaps():
 def test_the_check_finds_a_rank_that_is_wrong(tiny_messages, monkeypatch):
     study = experiment.StreamQuality()
     cell = study.cells("smoke", "cpu")[0]
-    plain = quality_checks._plain_ranks
+    plain = link_baseline_checks._plain_ranks
 
     def spoiled(*given) -> dict[str, float]:
         found = plain(*given)
         return {**found, "local_recency": found["local_recency"] + 0.5}
 
-    monkeypatch.setattr(quality_checks, "_plain_ranks", spoiled)
+    monkeypatch.setattr(link_baseline_checks, "_plain_ranks", spoiled)
     found: Measurement = study.run(cell, RunContext("cpu", "smoke", 1))
     check: ResultCheck = found.checks[0]
     assert not check.passed
@@ -104,5 +103,24 @@ def test_a_plan_states_its_hours_before_anything_ran():
     paper: Paper = get_paper("gnnflow")
     plan = Plan.build([paper], ["gnnflow/quality"], "paper", "cpu")
     assert {planned.cell.experiment for planned in plan.cells} == {"quality"}
-    assert len(plan.cells) == 5 * (1 + 2 * MIN_SEEDS)
+    assert (
+        len(plan.cells) == 5 * (1 + 2 * MIN_SEEDS) + 3 * MIN_SEEDS
+    )  # DySAT and rounds on one stream
     assert 4 * 3600 < plan.seconds < 6 * 3600
+
+
+@pytest.mark.parametrize(("mean", "word"), [(0.5, "worse"), (0.7, "better")])
+def test_rounds_are_judged_beside_whole_trainings(mean, word):
+    study, whole = experiment.StreamQuality(), scored(0.6, 0.3)
+    rounds = [
+        row_of(
+            "quality",
+            {"dataset": "enron", "part": "trained", "model": "tgn_rounds", "seed": seed},
+            [observation("mrr", mean + 0.0011 * seed)],
+        )
+        for seed in range(1, MIN_SEEDS + 1)
+    ]
+    rows = [*whole, *rounds]
+    assert study.quality_of(rows, "enron", "tgn_rounds").word == word
+    assert f"{word} by 0.100" in study.answer(rows)
+    assert study.quality_of(rows, "enron", "tgn").reference is None

@@ -9,6 +9,7 @@ import pytest
 import torch
 from stream_tiny import tiny_stream, tiny_task
 
+from dgbench.datasets import EventStream
 from dgbench.models.ctdg import STREAM_MODELS
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.link_ranking import (
@@ -19,7 +20,7 @@ from dgbench.systems.base.link_ranking import (
     time_windows,
 )
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.stream import StreamData, StreamTrainer
+from dgbench.systems.base.stream import StreamData, StreamTrainer, stream_data
 from dgbench.systems.base.stream_ranking import StreamRanker, rank_stream
 
 FIRST = 40
@@ -118,3 +119,21 @@ def test_a_workload_that_leaks_is_refused():
     data = tiny_stream(task)
     with pytest.raises(InvalidInputError, match="closed"):
         rank_stream(trained(task, data), ranking(data, "time"))
+
+
+@pytest.mark.parametrize(("model", "node_dim"), [("tgn", 0), ("tgat", 0), ("tgn", 3)])
+def test_without_features_partners_of_equal_times_cannot_be_told_apart(model, node_dim):
+    """Networks that see ids through features alone rank twins of a partner beside it.
+
+    Two pairs, (0, 2) and (1, 3), interact at the same times and with nobody else.
+    """
+    pairs = torch.tensor([[0, 2], [1, 3]]).repeat(30, 1)
+    stream = EventStream.build(
+        pairs[:, 0], pairs[:, 1], torch.arange(30).repeat_interleave(2).double() + 1, num_nodes=5
+    )
+    task = tiny_task(model, node_dim=node_dim, edge_dim=0, sampling="recent")
+    data = stream_data(stream, task)
+    trainer = trained(task, data)
+    hidden = trainer.embed(torch.tensor([0, 2, 3]), float(stream.t[FIRST]), draw=0)
+    own, other = trainer.model.head.pairs(hidden[:1], hidden[1:]).tolist()
+    assert (own == pytest.approx(other, abs=1e-9)) == (node_dim == 0)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
-from dgbench.lab.charts import failures, gap, mark, sweep
-from dgbench.lab.grid import Grid
-from dgbench.lab.quality import TITLES, Quality, observed_quality, scores_by_seed
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.quality_study import UNTRAINED, QualitySize, QualityStudy
 from dgbench.runtime.threads import threads
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.quality_checks import baseline_check
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
+from dgbench.systems.base.link_study import (
+    BATCH,
+    PROTOCOL,
+    SHARES,
+    STREAMS,
+    ends_of,
+    observe_ranks,
+    observe_task,
+    ranking_task,
+    score_baselines,
+)
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    INITIAL,
     MODEL_TITLES,
     graph_title,
     workload,
@@ -25,43 +30,11 @@ from dgbench.systems.gnnflow.experiments.settings import (
 from dgbench.systems.gnnflow.experiments.trainer_checks import trainer_checks
 
 if TYPE_CHECKING:
-    from dgbench.systems.base.link_ranking import RankingTask, RankScores
-    from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
+    from dgbench.systems.base.stream import StreamTrainer, StreamWorkload
 
 NAME: Final = "quality"
-TRAINED, UNTRAINED = "trained", "untrained"
-SHARES: Final = (0.7, 0.85)
-"""Ends of training and of validation, as shares of the events."""
-SEED_OF_NEGATIVES: Final = 1
-HOUR: Final = 3600.0
-BATCH: Final = 200
-"""Events of a batch, as in TGB's examples."""
 LR: Final = 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredStream:
-    """Stream and windows in which it is scored.
-
-    Attributes:
-        window: seconds of a scoring window.
-        events: training and scoring events in the data, which say how long a cell takes.
-        negatives: seeded negatives of an event; None ranks it among all destinations.
-    """
-
-    window: float
-    events: int
-    negatives: int | None = None
-
-
-STREAMS: Final = {
-    "wikipedia": ScoredStream(HOUR / 6, 157_474),
-    "college-msg": ScoredStream(6 * HOUR, 59_835),
-    "email-eu-core": ScoredStream(6 * HOUR, 332_334),
-    "enron": ScoredStream(24 * HOUR, 125_235),
-    "sx-mathoverflow": ScoredStream(24 * HOUR, 506_550, negatives=20),
-}
-SECONDS_AN_EVENT: Final = {"tgn": 1.6e-4, "tgat": 6.2e-4}
+SECONDS_AN_EVENT: Final = {"tgn": 1.6e-4, "tgat": 6.2e-4, "dysat": 1e-3}
 """Processor seconds of a training event and epoch of these sizes, measured on CollegeMsg in one
 epoch on one of two cores that others used, too. For estimates only."""
 RANKED: Final = {
@@ -71,105 +44,68 @@ RANKED: Final = {
 """Epochs of training that ranking takes as long as: measured on CollegeMsg with TGN, elsewhere in
 proportion to vertices that are embedded, candidates times windows."""
 
-
-@dataclass(frozen=True, slots=True)
-class QualitySize:
-    """Amount of training.
-
-    Attributes:
-        streams: names. epochs: of a training, by model. seeds: of a model.
-        events: kept of each stream, None for all.
-        width: of hidden states, encoded times and memories.
-    """
-
-    streams: tuple[str, ...]
-    epochs: Mapping[str, int]
-    seeds: int = 5
-    events: int | None = None
-    width: int = 100
-
-
-SIZES: Final[Mapping[Preset, QualitySize]] = {
-    "smoke": QualitySize(("college-msg",), {"tgn": 1, "tgat": 1}, seeds=1, events=400, width=8),
-    "quick": QualitySize(("enron",), {}),
-    "full": QualitySize(("college-msg", "enron"), {"tgn": 5}),
-    "paper": QualitySize(tuple(STREAMS), {"tgn": 10, "tgat": 3}),
+ROUNDS: Final = {"tgn_rounds": 0.0, "tgn_replay": 1.0}
+"""Contenders that follow the stream in rounds, with old events that are replayed per new one."""
+TITLES: Final = {
+    **MODEL_TITLES,
+    "tgn_rounds": "TGN in rounds",
+    "tgn_replay": "TGN in rounds with replay",
 }
-"""A quarter of an hour in `full`, between five and six hours in `paper`, on one core."""
+SIZES: Final[Mapping[Preset, QualitySize]] = {
+    "smoke": QualitySize(
+        ("college-msg",),
+        {"tgn": 1, "tgat": 1, "dysat": 1, "tgn_replay": 1},
+        seeds=1,
+        events=400,
+        width=8,
+    ),
+    "quick": QualitySize(("enron",)),
+    "full": QualitySize(("college-msg", "enron"), {"tgn": 5}),
+    "paper": QualitySize(
+        tuple(STREAMS),
+        {"tgn": 10, "tgat": 3, "dysat": 2, "tgn_rounds": 3, "tgn_replay": 3},
+        only=dict.fromkeys(("dysat", *ROUNDS), ("college-msg",)),
+    ),
+}
+"""A quarter of an hour in `full`, about six hours in `paper`, on one core."""
 
 
-class StreamQuality(Grid):
+class StreamQuality(QualityStudy):
     paper = "gnnflow"
     name = NAME
     title = "Quality beside predictors that train nothing"
-    device = "cpu"
-    group: ClassVar[str] = "{dataset}"
+    metric = "mrr"
+    measure = "mean reciprocal rank"
+    heading = "Mean reciprocal rank of trained models and of dictionaries"
     own_data = "its scoring windows are chosen for the streams that it names"
     question = "Do the models that GNNFlow trains predict better than a dictionary?"
     reading = (
-        "70 % of the events are trained on, the parameters of the epoch with the best average "
-        "precision on the next 15 % are kept, and the last 15 % are ranked: in fixed windows of "
-        "time, each predicted from the events before it opens, among all destinations of the "
-        "stream (sx-mathoverflow: 20 seeded negatives, half of them of the source's past). Other "
-        "destinations of the source at the same time are left out; ties count by the mean rank. "
-        "Models see ids and times: the data held has no features. TGB ranks in batches of 200 "
-        "events instead of windows, which see less."
+        f"{PROTOCOL} Models see ids and times: the data held has no features. DySAT sees features "
+        "of vertices alone and has random ones. TGB ranks in batches of 200 events instead of "
+        "windows, which see less. In rounds a model is trained on the first 30 % and then on each "
+        "round's new events, three epochs each as in the paper; its last parameters are kept."
     )
+    sizes = SIZES
+    references = dict.fromkeys(ROUNDS, "tgn")
 
-    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
-        size = SIZES[preset]
-        for dataset in size.streams:
-            yield {"dataset": dataset, "part": UNTRAINED}
-            for model in size.epochs:
-                for seed in range(1, size.seeds + 1):
-                    yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
+    def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
+        return _seconds(SIZES[preset], **params)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            self.cell(params, preset, timeout_s=max(120.0, 6 * seconds))
-            for params in self.points(preset, device)
-            for seconds in [_seconds(SIZES[preset], **params)]
-        ]
+    def dataset_title(self, name: str) -> str:
+        return graph_title(name)
 
-    def expected_seconds(self, cell: Cell, preset: Preset) -> float:
-        return _seconds(SIZES[preset], **cell.params)  # type: ignore[arg-type]
+    def model_title(self, name: str) -> str:
+        return TITLES[name]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Measurement()
         size = SIZES[context.preset]
         with threads(1):  # at these widths a second thread costs more than it does
             if cell.params["part"] == UNTRAINED:
-                _score_baselines(str(cell.params["dataset"]), size, context, found)
+                _score_baselines(str(cell.params["dataset"]), size, found)
             else:
                 _train(cell.params, size, context, found)
         return found
-
-    def figures(self) -> list[FigureSpec]:
-        return [
-            sweep(
-                NAME, "Mean reciprocal rank of trained models and of dictionaries", figure_points,
-                xlabel="predictor", ylabel="mean reciprocal rank", ylog=False, sort=False,
-            )
-        ]  # fmt: skip
-
-    def answer(self, rows: Sequence[Any]) -> str:
-        parts: list[str] = []
-        for dataset, model in _trained(rows):
-            title = f"{MODEL_TITLES[model]} on {graph_title(dataset)}"
-            mean = _mean(_scores(rows, dataset=dataset, model=model))
-            judged = quality_of(rows, dataset, model)
-            method, best = best_dictionary(rows, dataset)
-            words = f"{title} reaches {mean:.3f}"
-            if method:
-                words += f", the best dictionary {best:.3f} ({TITLES[method]})"
-            parts.append(words + (": below the dictionary" if judged and judged.below else ""))
-        if not parts:  # the preset `quick` trains nothing
-            for dataset in dict.fromkeys(
-                r.params["dataset"] for r in rows_of(rows, experiment=NAME)
-            ):
-                method, best = best_dictionary(rows, dataset)
-                parts.append(f"{TITLES[method]} reaches {best:.3f} on {graph_title(dataset)}")
-        return f"Mean reciprocal ranks: {'; '.join(parts)}." if parts else ""
 
 
 def _seconds(
@@ -180,74 +116,33 @@ def _seconds(
     events = min(stream.events, size.events or stream.events)
     if part == UNTRAINED:
         return 10.0 + 2e-4 * events
-    epoch = SECONDS_AN_EVENT[model] * SHARES[0] * events
-    return 10.0 + epoch * (1.1 * size.epochs[model] + RANKED[dataset])
+    epoch = SECONDS_AN_EVENT[network(model)] * SHARES[0] * events
+    epochs = size.epochs[model] * (1.1 + ROUNDS.get(model, 0.0))
+    return 10.0 + epoch * (epochs + RANKED[dataset])
 
 
-def _task(dataset: str, model: str, seed: int, size: QualitySize) -> StreamWorkload:
+def network(contender: str) -> str:
+    """Name of the network that a contender trains."""
+    return "tgn" if contender in ROUNDS else contender
+
+
+def _task(dataset: str, contender: str, seed: int, size: QualitySize) -> StreamWorkload:
+    model = network(contender)
     width = dict.fromkeys(("hidden_dim", "time_dim", "memory_dim"), size.width)
     return workload(
         BY_NAME[dataset], model, "full", seed=seed, events=size.events, batch=BATCH, chunks=1,
-        lr=LR, node_dim=0, edge_dim=0, **width,
+        lr=LR, node_dim=size.width if model == "dysat" else 0, edge_dim=0, **width,
     )  # fmt: skip
 
 
-def _ranking(data: StreamData, dataset: str) -> RankingTask:
-    from dgbench.systems.base.link_ranking import RankingTask, seeded_negatives, time_windows
-
-    stream, events = STREAMS[dataset], data.events
-    first, last = round(SHARES[1] * len(events)), len(events)
-    negatives = None
-    if stream.negatives is not None:
-        negatives = seeded_negatives(
-            events, first, last, count=stream.negatives, seed=SEED_OF_NEGATIVES
-        )
-    return RankingTask(events, time_windows(events.t, first, last, stream.window), negatives)
-
-
-def _observe(found: Measurement, scores: RankScores, **dims: Any) -> None:
-    found.observe("mrr", scores.mrr, **dims)
-    found.observe("mrr", scores.optimistic, statistic="optimistic", **dims)
-    found.observe("mrr", scores.pessimistic, statistic="pessimistic", **dims)
-    for top, share in scores.hits.items():
-        found.observe("accuracy", share, top=top, **dims)
-
-
-def _observe_task(found: Measurement, ranking: RankingTask, data: StreamData) -> None:
-    stale = ranking.staleness
-    found.observe("mean_count", stale.events, of="unseen events")
-    found.observe("events", stale.most_events, of="unseen", statistic="largest")
-    if stale.seconds == stale.seconds:
-        found.observe("staleness", stale.seconds)
-        found.observe("staleness", stale.most_seconds, statistic="largest")
-    found.observe("events", ranking.last - ranking.first, of="scored")
-    found.data.update(data.describe())
-
-
-def _score_baselines(
-    dataset: str, size: QualitySize, context: RunContext, found: Measurement
-) -> None:
-    from dgbench.systems.base.link_baselines import link_baselines, recent_span
-    from dgbench.systems.base.link_ranking import RankingTask, rank_scores
-    from dgbench.systems.base.scores import average_precision
+def _score_baselines(dataset: str, size: QualitySize, found: Measurement) -> None:
     from dgbench.systems.base.stream import load_stream, negatives
 
     task = _task(dataset, "tgn", 1, size)
     data = load_stream(task)
-    ranking = _ranking(data, dataset)
-    baselines = link_baselines(data.events, ranking.first)
-    drawn = negatives(task, data, ranking.first, ranking.last)
-    pairs = RankingTask(data.events, ranking.windows, drawn.unsqueeze(1))
-    for name, baseline in baselines.items():
-        _observe(found, rank_scores(ranking, baseline), method=name)
-        scores = torch.cat([baseline(block) for block in pairs.blocks()])
-        label = torch.tensor([1, 0]).expand_as(scores)
-        ap = average_precision(scores.flatten(), label.flatten())
-        found.observe("average_precision", ap, method=name)
-    check = baseline_check(ranking, baselines, recent_span(data.events.t, ranking.first))
-    found.checks.append(check)
-    found.deviation["ranks"] = check.gap
-    _observe_task(found, ranking, data)
+    ranking = ranking_task(data.events, dataset)
+    score_baselines(found, ranking, negatives(task, data, ranking.first, ranking.last))
+    found.data.update(data.describe())
 
 
 def _train(
@@ -261,11 +156,32 @@ def _train(
     task = _task(dataset, model, int(params["seed"]), size)
     data = load_stream(task)
     trainer = GnnflowSystem().open(task, device=context.device, data=data)
-    trainer.prepare()
     end = len(data.events)
-    first, last = (round(share * end) for share in SHARES)
+    first, last = ends_of(end)
+    if model in ROUNDS:
+        _follow(trainer, model, first, size.epochs[model], found)
+        trainer.prepare()
+    else:
+        trainer.prepare()
+        _train_whole(trainer, first, last, size.epochs[model], found)
+    _fill_memory(trainer, last)
+    ranking = ranking_task(data.events, dataset)
+    observe_ranks(found, rank_stream(trainer, ranking))
+    found.observe("average_precision", trainer.evaluate_range(last, end).ap)
+    found.observe("batch_size", task.batch)
+    observe_task(found, ranking)
+    found.data.update(data.describe())
+    found.checks += trainer_checks({TITLES[model]: trainer}, task, data)
+    found.deviation["loss"] = max(one.gap for one in found.checks if one.of == "losses")
+    trainer.close()
+
+
+def _train_whole(
+    trainer: StreamTrainer, first: int, last: int, epochs: int, found: Measurement
+) -> None:
+    """Train on events before `first`; keep what scores events first .. last - 1 best."""
     best, kept = -1.0, trainer.model.state_dict()
-    for epoch in range(size.epochs[model]):
+    for epoch in range(epochs):
         trainer.reset_memory()
         began = time.perf_counter()
         loss = trainer.train(0, first, epoch=epoch)
@@ -277,86 +193,27 @@ def _train(
             best = precision
             kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.model.load_state_dict(kept)
-    _fill_memory(trainer, last)
-    ranking = _ranking(data, dataset)
-    _observe(found, rank_stream(trainer, ranking))
-    found.observe("average_precision", trainer.evaluate_range(last, end).ap)
-    found.observe("batch_size", task.batch)
-    _observe_task(found, ranking, data)
-    found.checks += trainer_checks({MODEL_TITLES[model]: trainer}, task, data)
-    found.deviation["loss"] = max(one.gap for one in found.checks if one.of == "losses")
-    trainer.close()
+
+
+def _follow(trainer: Any, contender: str, first: int, epochs: int, found: Measurement) -> None:
+    """Train on events before `first` round by round."""
+    from dgbench.systems.gnnflow.replay import Replay
+    from dgbench.systems.gnnflow.rounds import rounds_by_time
+
+    task, times = trainer.workload, trainer.data.events.t[:first]
+    length = BY_NAME[task.dataset].round
+    rounds = rounds_by_time(times, length, initial=INITIAL / SHARES[0])
+    ratio = ROUNDS[contender]
+    replay = Replay(ratio, task.seed) if ratio else None
+    stream = trainer.follow(rounds, epochs=epochs, replay=replay, evaluate=False)
+    began = time.perf_counter()
+    stream.begin(epochs)
+    stream.play_all()
+    found.observe("epoch_time", (time.perf_counter() - began) / epochs)
+    found.observe("rounds", len(rounds))
 
 
 def _fill_memory(trainer: StreamTrainer, last: int) -> None:
     """Let memories hold the events before `last` as the present parameters write them."""
     trainer.reset_memory()
     trainer.evaluate_range(0, last, remember=True)
-
-
-# --- what rows say --------------------------------------------------------------------------------
-
-
-def _scores(rows: Sequence[Any], **where: Any) -> dict[Any, float]:
-    found = Table.of(rows, experiment=NAME).where("mrr", statistic=None, **where)
-    return scores_by_seed(found)
-
-
-def _mean(scores: Mapping[Any, float]) -> float:
-    return sum(scores.values()) / len(scores)
-
-
-def _trained(rows: Sequence[Any]) -> list[tuple[str, str]]:
-    """(dataset, model) of rows that trained, each once."""
-    ok = [row for row in rows_of(rows, experiment=NAME) if row.params["part"] == TRAINED]
-    return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in ok))
-
-
-def best_dictionary(rows: Sequence[Any], dataset: str) -> tuple[str, float]:
-    """The best predictor that trains nothing on a dataset, and its score; "" where none ran."""
-    found = {
-        name: _mean(scores)
-        for name in TITLES
-        if (scores := _scores(rows, dataset=dataset, method=name))
-    }
-    best = max(found, key=lambda name: found[name], default="")
-    return best, found.get(best, float("nan"))
-
-
-def quality_of(rows: Sequence[Any], dataset: str, model: str) -> Quality | None:
-    """Quality of a model on a dataset beside dictionaries; None for fewer than five seeds."""
-    read = observed_quality(contender={"model": model})
-    return read(rows_of(rows, experiment=NAME), {"dataset": dataset, "model": model})
-
-
-def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `sweep`: a panel for each stream, dictionaries beside models."""
-    found: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
-        if row.params["part"] == UNTRAINED:
-            panel = graph_title(row.params["dataset"])
-            scores = Table.of([row]).where("mrr", statistic=None).numbers("method")
-            found += [
-                mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
-                for name, value in scores.items()
-            ]
-    for dataset, model in _trained(rows):
-        scores = _scores(rows, dataset=dataset, model=model)
-        mine = Table.of(rows, experiment=NAME).where("mrr", dataset=dataset, model=model)
-        judged = quality_of(rows, dataset, model)
-        found.append(
-            {
-                "panel": graph_title(dataset),
-                "series": "trained",
-                "x": MODEL_TITLES[model],
-                "y": _mean(scores),
-                "row_ids": [row.id for row in mine.rows],
-                **({"below": judged.detail} if judged and judged.below else {}),
-            }
-        )
-    return found + [
-        gap(row, panel=graph_title(row.params["dataset"]),
-            series="trained" if "model" in row.params else "no training",
-            x=MODEL_TITLES[row.params["model"]] if "model" in row.params else "dictionaries")
-        for row in failures(rows, NAME)
-    ]  # fmt: skip

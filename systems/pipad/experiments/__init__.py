@@ -10,6 +10,7 @@ from dgbench.systems.pipad.experiments.fig11 import Fig11
 from dgbench.systems.pipad.experiments.fig12 import Fig12
 from dgbench.systems.pipad.experiments.memory import MemoryTraffic
 from dgbench.systems.pipad.experiments.preparation import Preparation
+from dgbench.systems.pipad.experiments.quality import SnapshotQuality
 from dgbench.systems.pipad.experiments.readings import Readings
 from dgbench.systems.pipad.experiments.space import Space
 from dgbench.systems.pipad.experiments.table1 import Table1
@@ -32,4 +33,5 @@ EXPERIMENTS = (
     Table2(),
     Ablation(),
     Readings(),
+    SnapshotQuality(),
 )

@@ -1,8 +1,12 @@
 """The races that say how much faster PiPAD is, and how much of that is ours."""
 
 from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
+from dgbench.lab.quality import observed_quality
 from dgbench.systems.pipad.experiments.settings import ALL, MODEL_TITLES
 from dgbench.systems.pipad.ladders import BARE, PAPERS
+
+QUALITY = observed_quality("mean_squared_error", contender={})
+"""Reader of the errors of `quality`: all forms of PiPAD train the same model."""
 
 TRAINING = MainRace(
     verb="trains",
@@ -21,12 +25,14 @@ TRAINING = MainRace(
             rival_without="PyG-Temporal (re-implemented)",
             systems=("pipad", "pygt"),
             ratio=paired_systems("pygt", "pipad", "end_to_end_time"),
+            quality=QUALITY,
         ),
         RaceComparison(
             subject="PiPAD",
             rival="PyGT-G, the paper's strongest variant of it (re-implemented)",
             systems=("pipad", "pygt-g"),
             ratio=paired_systems("pygt-g", "pipad", "end_to_end_time"),
+            quality=QUALITY,
             fairer=True,
         ),
         RaceComparison(
@@ -34,6 +40,7 @@ TRAINING = MainRace(
             rival="its own engine with all techniques off",
             systems=(PAPERS, BARE),
             ratio=paired_systems(BARE, PAPERS, "end_to_end_time"),
+            quality=QUALITY,
             fairer=True,
         ),
     ),
@@ -49,6 +56,7 @@ RECURRENCE = MainRace(
             subject="PiPAD",
             rival="PiPAD without its fused recurrence, which is our addition",
             ratio=observed_ratio(setting="fused_gates"),
+            quality=QUALITY,
             fairer=True,
         ),
     ),

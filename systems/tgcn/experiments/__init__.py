@@ -13,6 +13,7 @@ from dgbench.systems.tgcn.experiments.fig9 import Fig9
 from dgbench.systems.tgcn.experiments.fig10 import Fig10
 from dgbench.systems.tgcn.experiments.large import Large
 from dgbench.systems.tgcn.experiments.partition import Partition
+from dgbench.systems.tgcn.experiments.quality import InteractionQuality
 from dgbench.systems.tgcn.experiments.schedule import Schedule
 from dgbench.systems.tgcn.experiments.table1 import Table1
 from dgbench.systems.tgcn.experiments.table2 import Table2
@@ -33,4 +34,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Ablation(),
     Fig10(),
     Large(),
+    InteractionQuality(),
 )

@@ -9,10 +9,12 @@ from dgbench.lab.charts import chart, failures, gap
 from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_ratio
 from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
+from dgbench.lab.quality import observed_quality
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.common import cells_of, mean_ratio
+from dgbench.systems.tgcn.experiments.quality import OURS, STRICT
 from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
@@ -74,6 +76,7 @@ RACE: Final = MainRace(
             subject="T-GCN",
             rival="DyGNN (re-implemented, strict order)",
             ratio=gain_over(DYGNN),
+            quality=observed_quality(contender={"model": OURS}, reference={"model": STRICT}),
         ),
         RaceComparison(
             subject="T-GCN",

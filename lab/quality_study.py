@@ -1,0 +1,190 @@
+"""Whole trainings of models beside predictors that train nothing: points of a figure and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from dgbench.lab.charts import Point, failures, gap, mark, sweep
+from dgbench.lab.experiment import Cell, FigureSpec, Preset
+from dgbench.lab.grid import Grid
+from dgbench.lab.quality import ERRORS, TITLES, Quality, observed_quality, scores_by_seed
+from dgbench.lab.table import Table, rows_of
+
+TRAINED: Final = "trained"
+UNTRAINED: Final = "untrained"
+
+
+@dataclass(frozen=True, slots=True)
+class QualitySize:
+    """Amount of training of a preset.
+
+    Attributes:
+        datasets: names. epochs: of a training, by model; none trains nothing.
+        seeds: of a model.
+        events: kept of each stream, None for all.
+        width: floats of hidden states.
+        only: datasets of a model that is not trained on all of them.
+    """
+
+    datasets: tuple[str, ...]
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    seeds: int = 5
+    events: int | None = None
+    width: int = 100
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class QualityStudy(Grid):
+    """Cells of part `trained` (of a model and a seed) and of part `untrained`, by dataset.
+
+    A trained cell observes `metric` of what it predicted; an untrained one observes it by `method`.
+
+    Attributes:
+        metric: of the scores.
+        measure: its name in sentences, a singular.
+        heading: of the figure.
+        sizes: by preset.
+        references: model -> the one that it is compared with, for techniques that change results.
+    """
+
+    device = "cpu"
+    group: ClassVar[str] = "{dataset}"
+    metric: ClassVar[str]
+    measure: ClassVar[str]
+    heading: ClassVar[str]
+    sizes: ClassVar[Mapping[Preset, QualitySize]]
+    references: ClassVar[Mapping[str, str]] = {}
+
+    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
+        size = self.sizes[preset]
+        for dataset in size.datasets:
+            yield {"dataset": dataset, "part": UNTRAINED}
+            for model in size.epochs:
+                if dataset in size.only.get(model, size.datasets):
+                    for seed in range(1, size.seeds + 1):
+                        yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
+
+    def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
+        """Estimate of a cell in processor seconds."""
+        raise NotImplementedError
+
+    def dataset_title(self, name: str) -> str:
+        """Title of a dataset by its card's name."""
+        raise NotImplementedError
+
+    def model_title(self, name: str) -> str:
+        """Title of a model."""
+        raise NotImplementedError
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            self.cell(params, preset, timeout_s=max(120.0, 6 * self.seconds(preset, params)))
+            for params in self.points(preset, device)
+        ]
+
+    def expected_seconds(self, cell: Cell, preset: Preset) -> float:
+        return self.seconds(preset, cell.params)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            sweep(
+                self.name, self.heading, self.figure_points,
+                xlabel="predictor", ylabel=self.measure, ylog=False, sort=False,
+            )
+        ]  # fmt: skip
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        parts: list[str] = []
+        for dataset, model in self._trained(rows):
+            title = f"{self.model_title(model)} on {self.dataset_title(dataset)}"
+            mean = _mean(self._scores(rows, dataset=dataset, model=model))
+            judged = self.quality_of(rows, dataset, model)
+            method, best = self.best_dictionary(rows, dataset)
+            words = f"{title} reaches {mean:.3f}"
+            if method:
+                words += f", the best dictionary {best:.3f} ({TITLES[method]})"
+            if judged and judged.reference:
+                other = self.model_title(self.references[model])
+                words += f", {judged.against_reference} beside {other}"
+            parts.append(words + (": below the dictionary" if judged and judged.below else ""))
+        if not parts:  # the preset `quick` trains nothing
+            for dataset in dict.fromkeys(
+                row.params["dataset"] for row in rows_of(rows, experiment=self.name)
+            ):
+                method, best = self.best_dictionary(rows, dataset)
+                where = self.dataset_title(dataset)
+                parts.append(f"{TITLES[method]} reaches {best:.3f} on {where}")
+        return f"{self.measure.capitalize()}s: {'; '.join(parts)}." if parts else ""
+
+    def best_dictionary(self, rows: Sequence[Any], dataset: str) -> tuple[str, float]:
+        """The best predictor that trains nothing on a dataset, and its score; "" where none ran."""
+        found = {
+            name: _mean(scores)
+            for name in TITLES
+            if (scores := self._scores(rows, dataset=dataset, method=name))
+        }
+        sign = -1 if self.metric in ERRORS else 1
+        best = max(found, key=lambda name: sign * found[name], default="")
+        return best, found.get(best, float("nan"))
+
+    def quality_of(self, rows: Sequence[Any], dataset: str, model: str) -> Quality | None:
+        """Quality of a model on a dataset beside dictionaries; None for fewer than five seeds."""
+        other = self.references.get(model)
+        read = observed_quality(
+            self.metric,
+            contender={"model": model},
+            reference={"model": other} if other else None,
+            experiment=self.name,
+        )
+        return read(rows, {"dataset": dataset})
+
+    def figure_points(self, rows: Sequence[Any]) -> list[Point]:
+        """Points of `sweep`: a panel for each dataset, dictionaries beside models."""
+        found: list[Point] = []
+        own = rows_of(rows, experiment=self.name)
+        for row in own:
+            if row.params["part"] == UNTRAINED:
+                panel = self.dataset_title(row.params["dataset"])
+                scores = Table.of([row]).where(self.metric, statistic=None).numbers("method")
+                found += [
+                    mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
+                    for name, value in scores.items()
+                ]
+        for dataset, model in self._trained(rows):
+            mine = Table.of(own).where(self.metric, dataset=dataset, model=model)
+            judged = self.quality_of(rows, dataset, model)
+            found.append(
+                {
+                    "panel": self.dataset_title(dataset),
+                    "series": "trained",
+                    "x": self.model_title(model),
+                    "y": _mean(self._scores(rows, dataset=dataset, model=model)),
+                    "row_ids": [row.id for row in mine.rows],
+                    **({"below": judged.detail} if judged and judged.below else {}),
+                }
+            )
+        return found + [self._gap(row) for row in failures(rows, self.name)]
+
+    def _gap(self, row: Any) -> Point:
+        model = row.params.get("model")
+        return gap(
+            row,
+            panel=self.dataset_title(row.params["dataset"]),
+            series="trained" if model else "no training",
+            x=self.model_title(model) if model else "dictionaries",
+        )
+
+    def _scores(self, rows: Sequence[Any], **where: Any) -> dict[Any, float]:
+        own = rows_of(rows, experiment=self.name)
+        return scores_by_seed(Table.of(own).where(self.metric, statistic=None, **where))
+
+    def _trained(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
+        """(dataset, model) of rows that trained, each once."""
+        own = [r for r in rows_of(rows, experiment=self.name) if r.params["part"] == TRAINED]
+        return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in own))
+
+
+def _mean(scores: Mapping[Any, float]) -> float:
+    return sum(scores.values()) / len(scores)
