@@ -70,7 +70,7 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         "quality": next((p["quality"] for p in points if p.get("quality")), ""),
     }
     if entry["own"]:
-        entry["faster"] = side(own, context.noise) == "faster" and not own.get("below")
+        entry["faster"] = side(own, context.noise) == "faster" and not entry["own"].get("below")
     elif own is not None:
         entry["own"] = {"value": 0.0}
     if best is None and ran:
