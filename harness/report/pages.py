@@ -40,6 +40,7 @@ from dgbench.harness.report.words import (
     paper_value,
     row_command,
 )
+from dgbench.harness.store.row import VOID
 from dgbench.harness.terminal.progress import describe
 from dgbench.lab.charts import marked
 
@@ -169,7 +170,9 @@ def banners(site: SiteData) -> list[str]:
             lines = "damaged line was" if run.torn == 1 else "damaged lines were"
             take = "takes" if run.torn == 1 else "take"
             said.append(f"{name}{run.torn} {lines} set aside and {take} no part (rows.torn).")
-        if not any(row.ok for row in run.rows):
+        if any(row.status == VOID for row in run.rows) and not any(row.ok for row in run.rows):
+            said.append(f"{name}Nothing counts: no result was compared with a reference.")
+        elif not any(row.ok for row in run.rows):
             said.append(f"{name}Nothing ran: no cell of this run has a result.")
     return said
 

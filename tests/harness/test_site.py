@@ -418,6 +418,9 @@ def test_runs_that_say_little_have_a_banner(world):
     said = " ".join(banners(assemble([], [empty], merged=True)))
     assert "2 damaged lines were set aside" in said
     assert "Nothing ran" in said
+    void = [msgspec.structs.replace(row, status="void") for row in run.rows]
+    (said,) = banners(assemble([], [dataclasses.replace(run, rows=void)], merged=True))
+    assert "Nothing counts" in said
     assert banners(assemble([], [run], merged=True)) == []
     left = dataclasses.replace(run, planned=31, left=7)
     (words,) = banners(assemble([], [left], merged=False))
