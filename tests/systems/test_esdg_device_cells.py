@@ -8,6 +8,7 @@ from dgbench.lab import ranks as lab_ranks
 from dgbench.lab.ranks import devices_lacking
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
+from dgbench.systems.esdg import oracle as esdg_oracle
 from dgbench.systems.esdg.experiments import parts
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 
@@ -77,9 +78,13 @@ def test_one_rank_is_trained_on_the_device_that_is_asked_for(monkeypatch):
         asked.append(device)
         return train(*args, device="cpu", **more)
 
-    oracle = parts.TimelineOracle
+    oracle = esdg_oracle.TimelineOracle
     monkeypatch.setattr(parts, "train_ranked", spied)
-    monkeypatch.setattr(parts, "TimelineOracle", lambda task, data, *, device: oracle(task, data))
+
+    def on_the_host(task, data, *, device: str):
+        return oracle(task, data)
+
+    monkeypatch.setattr(esdg_oracle, "TimelineOracle", on_the_host)
     data = random_graphs(32, steps=5)
     found = parts.on_ranks(
         task_of("tm_gcn"), 1, RunContext("cuda", "smoke", 1, budget_s=0.01), 30, data
