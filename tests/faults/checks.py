@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 MARK = "DGBENCH_FAULTS"
 """Environment variable that every process of a campaign has, with the campaign's own value."""
@@ -115,3 +116,8 @@ def marked(mark: str, besides: Collection[int] = ()) -> list[tuple[int, str]]:
         if living(int(entry)):
             found.append((int(entry), command[:160]))
     return found
+
+
+def noted(row: Any) -> list[str]:
+    """Notes of a row besides what disturbed its process."""
+    return [note for note in row.notes if note != f"disturbed: {row.disturbed}"]

@@ -6,7 +6,7 @@ from functools import partial
 
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
-from tests.faults.checks import Loss
+from tests.faults.checks import Loss, noted
 from tests.faults.papers import cell
 from tests.faults.plugins import readers
 from tests.faults.runner import Runner
@@ -72,12 +72,12 @@ def prepared(bench: Bench) -> None:
         with bench.fault(name):
             row, again = rows[name], rows[f"{name}, again"]
             bench.named(row, "ok", *([] if name in quiet else ["damaged and has been made again"]))
-            if name in quiet and row.notes:
+            if name in quiet and noted(row):
                 raise Loss(f"nothing was damaged, and it says: {row.notes}")
             for found in (row, again):
                 if numbers(found)[NUMBER] != right[0]:
                     raise Loss("other data was read")
-            if again.notes:
+            if noted(again):
                 raise Loss(f"it was not made good: {again.notes}")
     bench.resumed(runner)
 
