@@ -126,6 +126,7 @@ def compare(
     part: str,
     *,
     ordered: bool = False,
+    strict: bool = False,
     system: str = "",
 ) -> list[ResultCheck]:
     """Checks of a probe.
@@ -134,11 +135,12 @@ def compare(
         parameters: that the trainer had, by name.
         part: which trainer and events, put before the tensor that deviates most.
         ordered: steps stand for their events one by one in time order (t-batches).
+        strict: of these, events of one time stand for one step, which none of them changes.
         system: see `ResultCheck`.
     """
     events = torch.cat(found.steps)
     place = events.sort().indices if ordered else torch.arange(events.numel())
-    steps = list(events[place].split(1)) if ordered else found.steps
+    steps = _in_order(data, events[place], strict) if ordered else found.steps
 
     def run() -> tuple[PlainInteractions, list[tuple[float, Tensor]]]:
         plain = plain_of(workload, data, parameters, found.before)
@@ -168,6 +170,14 @@ def compare(
         gradients,
         close("losses", losses, dict.fromkeys(losses, loss), tolerance, **about),
     ]
+
+
+def _in_order(data: InteractionData, events: Tensor, strict: bool) -> list[Tensor]:
+    """Sorted events as steps: each its own, or with `strict` those of one time together."""
+    if not strict:
+        return list(events.split(1))
+    _, counts = data.events.t[events].unique_consecutive(return_counts=True)
+    return list(events.split(counts.tolist()))
 
 
 def _gradients(plain: PlainInteractions) -> dict[str, Tensor]:
@@ -220,7 +230,7 @@ def check_now(
         found = probe(trainer, first, first + count)
         checks += compare(
             _task(trainer), trainer.data, trainer.state(), found, words, ordered=ordered,
-            system=system,
+            strict=trainer.workload.strict_time, system=system,
         )  # fmt: skip
         if exact_order:
             checks.append(

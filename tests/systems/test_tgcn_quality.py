@@ -23,7 +23,8 @@ HOURLY = 3600.0
 @pytest.fixture
 def tiny_messages(monkeypatch):
     events = tiny_events(300, 20)
-    stream = replace(events, t=torch.arange(300).double() * HOURLY)
+    threes = torch.arange(300).div(3, rounding_mode="floor")  # events of one time, too
+    stream = replace(events, t=threes.double() * HOURLY)
     monkeypatch.setattr(datasets, "open_events", lambda *_: stream)
     return stream
 
