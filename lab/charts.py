@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
+from dgbench.lab.contests import Race
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.experiment import Contender, FigureSpec
-from dgbench.lab.verbs import Race
 
 Rows = Sequence[Any]
 Point = dict[str, Any]

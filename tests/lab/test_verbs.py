@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dgbench.harness.store.row import Row
+from dgbench.lab.contests import Race
 from dgbench.lab.paper import Claim
 from dgbench.lab.table import observation
 from dgbench.lab.verbs import (
-    Race,
     ahead_on_most,
     average,
     best_everywhere,

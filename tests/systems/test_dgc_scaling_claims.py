@@ -1,4 +1,7 @@
-"""Checks of DGC's scaling claims: each can hold and can fail; twins and projections stay weak."""
+"""Checks of DGC's scaling claims: each can hold and can fail; twins and projections stay weak.
+
+Over 500 lines: all tests judge rows of one made-up race, which is built here.
+"""
 
 from __future__ import annotations
 

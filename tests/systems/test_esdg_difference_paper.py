@@ -16,7 +16,7 @@ from esdg_rows import number
 from tiny_data import csr_of
 
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
-from dgbench.systems.esdg.experiments import encoding, fig4, smoothing, table1
+from dgbench.systems.esdg.experiments import encoding, fig4, fig4_rows, smoothing, table1
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, formula
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODELS, RANKS
 
@@ -125,21 +125,21 @@ def test_timed_epochs_are_checked_and_send_what_they_should():
     for row in (smoothed, raw):
         assert row.deviation["output"] <= 1e-5
         assert number(row, "turns") >= fig4.TURNS["smoke"]
-        assert number(row, "snapshots", setting=fig4.BASE, format="difference") == 0
-        for name in (fig4.BASE, fig4.GD):
-            assert 0 < fig4.transfer_share(row, name) < 1
+        assert number(row, "snapshots", setting=fig4_rows.BASE, format="difference") == 0
+        for name in (fig4_rows.BASE, fig4_rows.GD):
+            assert 0 < fig4_rows.transfer_share(row, name) < 1
             assert number(row, "phase_time", setting=name, phase="copy") > 0
     base, sent = (
         [number(row, "topology_sent", setting=name) for row in (smoothed, raw)]
-        for name in (fig4.BASE, fig4.GD)
+        for name in (fig4_rows.BASE, fig4_rows.GD)
     )
     assert sent[0] < base[0]
     assert sent[1] == base[1]
     steps, blocks = number(smoothed, "snapshots"), number(smoothed, "timeline_blocks")
-    differences = number(smoothed, "snapshots", setting=fig4.GD, format="difference")
+    differences = number(smoothed, "snapshots", setting=fig4_rows.GD, format="difference")
     assert differences == 2 * (steps - blocks)
-    assert fig4.noise([smoothed, raw], "transfer") >= 0
-    assert fig4.noise([smoothed], "transfer") is None
+    assert fig4_rows.noise([smoothed, raw], "transfer") >= 0
+    assert fig4_rows.noise([smoothed], "transfer") is None
 
 
 def test_figure_4_draws_bytes_times_and_failures():

@@ -16,9 +16,9 @@ from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import finding, missing, some
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.experiments.fig4 import (
+from dgbench.systems.esdg.experiments.fig4 import BLOCKS
+from dgbench.systems.esdg.experiments.fig4_rows import (
     BASE,
-    BLOCKS,
     GD,
     byte_rows,
     gain_of_bytes,

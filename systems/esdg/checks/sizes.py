@@ -9,7 +9,7 @@ from dgbench.lab.evidence import finding, missing
 from dgbench.lab.printed import same_printed
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.experiments.fig4 import timed_rows
+from dgbench.systems.esdg.experiments.fig4_rows import timed_rows
 from dgbench.systems.esdg.experiments.table1 import counted, printed
 
 TABLE1 = {

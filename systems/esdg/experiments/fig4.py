@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.lab.charts import chart, failures, mark, sweep
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
+from dgbench.lab.charts import chart, sweep
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
-from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
+from dgbench.systems.esdg.experiments.fig4_rows import (
+    BASE,
+    GD,
+    byte_rows,
+    gain_of_bytes,
+    gain_points,
+    link_points,
+    noise,
+    rank_points,
+    split_points,
+    timed_gains,
+    timed_rows,
+)
 from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -36,12 +47,10 @@ from dgbench.systems.esdg.experiments.settings import (
     ALL,
     BY_NAME,
     GRAPHS,
-    MODEL_TITLES,
     MODELS,
     RANKS,
     SMOOTHING,
     SnapshotGraph,
-    panel,
     snapshots,
     workload,
 )
@@ -51,7 +60,6 @@ from dgbench.systems.esdg.partition import block_ranges, consecutive
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
-BASE, GD = "Base", "GD"
 PAPER = {"prefetch": False, "lean": False}
 """Both sides copy a block, then compute it, and bring all inputs twice, as the paper does."""
 BLOCKS = (1, 4)
@@ -401,179 +409,3 @@ def _traffic_check(data: SnapshotSequence, counted: Measurement) -> ResultCheck:
             everything=2 * (sum(sent) + inputs),
         )
     return agree(counted, wanted, against="arrays of the snapshots")
-
-
-def byte_rows(rows: Sequence[Any]) -> list[Any]:
-    """Rows of counted bytes."""
-    return rows_of(rows, experiment="fig4", part="bytes")
-
-
-def timed_rows(rows: Sequence[Any]) -> list[Any]:
-    """Rows of timed epochs."""
-    return rows_of(rows, experiment="fig4", part="timed")
-
-
-def gain_of_bytes(
-    row: Any, model: str, ranks: int = 1, blocks: int = 1, *, format_: str = "sent"
-) -> float:
-    """Bytes of the matrices as Base sends them over those by difference (`forced`: always)."""
-    where = {"model": model, "blocks": blocks, "ranks": ranks}
-    plain = number(row, "topology_sent", model=model, format="plain")
-    return plain / number(row, "topology_sent", format=format_, **where)
-
-
-def rank_bytes(row: Any, model: str, format_: str, ranks: int = 1, blocks: int = 1) -> int:
-    """Bytes of all that the busiest rank brings in an epoch, `plain` or as `sent` by difference."""
-    where = {"model": model, "blocks": blocks, "ranks": ranks}
-    return number(row, "host_to_device", of="busiest_rank", format=format_, **where)
-
-
-def gain_of_rank(row: Any, model: str) -> float:
-    """The same for matrices and inputs, on one rank and in one block."""
-    return rank_bytes(row, model, "plain") / rank_bytes(row, model, "sent")
-
-
-def projected_s(row: Any, model: str, name: str, ranks: int = 1, blocks: int = 1) -> float:
-    """Seconds that the busiest rank's inputs of an epoch would take over the paper's link.
-
-    Args:
-        name: `Base` or `GD`.
-    """
-    return rank_bytes(row, model, "plain" if name == BASE else "sent", ranks, blocks) / PCIE3
-
-
-def timed_gains(rows: Sequence[Any], phase: str | None = None) -> dict[tuple[str, str], Ratio]:
-    """Base over difference by graph and model: of an epoch, or of its `transfer` or `copy`."""
-    found = Table.of(timed_rows(rows)).where("speedup", phase=phase).by("dataset", "model")
-    return {key: ratio_of(table) for key, table in found.items()}
-
-
-def transfer_share(row: Any, name: str) -> float:
-    """Part of an epoch that is transfer."""
-    transfer = number(row, "phase_time", setting=name, phase="transfer")
-    return transfer / number(row, "epoch_time", setting=name)
-
-
-def noise(rows: Sequence[Any], phase: str | None = None) -> float | None:
-    """Largest relative difference between times of equal inputs, as a fraction; None without such.
-
-    Args:
-        phase: `transfer`, `copy` or, as None, the epoch.
-    """
-    same = [
-        number(row, "speedup", **({"phase": phase} if phase else {}), setting=GD, baseline=BASE)
-        for row in timed_rows(rows)
-        if len({number(row, "topology_sent", setting=name) for name in (BASE, GD)}) == 1
-    ]
-    return max((max(value, 1 / value) - 1 for value in same), default=None)
-
-
-def rank_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Fewer bytes of matrices by ranks: one panel per graph, one line per model, one block."""
-    points: list[dict[str, Any]] = []
-    for row in byte_rows(rows):
-        for model in MODELS:
-            for ranks in RANKS:
-                points.append(
-                    mark(
-                        row,
-                        panel=panel(row),
-                        series=MODEL_TITLES[model],
-                        x=ranks,
-                        y=gain_of_bytes(row, model, ranks),
-                        counted=True,
-                    )
-                )
-    for row in failures(rows, "fig4"):
-        if row.params["part"] == "bytes":
-            points.append({"panel": BY_NAME[row.params["dataset"]].title, "series": "all models",
-                           "x": 1, "failed": f"{row.status}: {row.reason}"})  # fmt: skip
-    return points
-
-
-def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Measured epochs of one rank."""
-    points: list[dict[str, Any]] = []
-    for row in timed_rows(rows):
-        model = row.params["model"]
-        for name in (BASE, GD):
-            total = number(row, "epoch_time", setting=name)
-            transfer = number(row, "phase_time", setting=name, phase="transfer")
-            base = {
-                "panel": MODEL_TITLES[model],
-                "row": panel(row),
-                "system": name,
-                "total": total,
-                "deviation": row.deviation.get("output"),
-                "row_ids": [row.id],
-            }
-            points.append({**base, "phase": "transfer", "seconds": transfer})
-            points.append({**base, "phase": "compute", "seconds": max(0.0, total - transfer)})
-    for row in failures(rows, "fig4"):
-        if row.params["part"] == "timed":
-            points.append({"panel": MODEL_TITLES[row.params["model"]], "system": GD,
-                           "row": BY_NAME[row.params["dataset"]].title,
-                           "failed": f"{row.status}: {row.reason}"})  # fmt: skip
-    return points
-
-
-def link_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Seconds that the inputs of an epoch would take over the paper's link."""
-    return [
-        {
-            "panel": MODEL_TITLES[model],
-            "row": panel(row),
-            "system": name,
-            "phase": "transfer",
-            "seconds": projected_s(row, model, name),
-            "total": projected_s(row, model, name),
-            "projected": True,
-            "row_ids": [row.id],
-        }
-        for model in MODELS
-        for row in byte_rows(rows)
-        for name in (BASE, GD)
-    ]
-
-
-def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Gain in transfer and epoch time on one rank, and of the transfer projected from bytes."""
-    points: list[dict[str, Any]] = []
-    rests = {r.params["dataset"]: r for r in timed_rows(rows)}
-    turns = {r.id: number(r, "turns") for r in timed_rows(rows)}
-    for title, phase in (("transfer", "transfer"), ("epoch", None)):
-        for (name, model), ratio in timed_gains(rows, phase).items():
-            points.append(
-                {
-                    "panel": f"{title}, measured",
-                    "row": f"{MODEL_TITLES[model]}, {panel(rests[name])}",
-                    "system": "esdg",
-                    "baseline": BASE,
-                    "value": ratio.value,
-                    "low": ratio.low,
-                    "high": ratio.high,
-                    "n": sum(turns[i] for i in ratio.rows),
-                    "deviation": ratio.deviation,
-                    "row_ids": ratio.rows,
-                }
-            )
-    for row in byte_rows(rows):
-        for model in MODELS if row.params["dataset"] in rests else ():
-            points.append(
-                {
-                    "panel": "transfer over PCIe 3, projected",
-                    "row": f"{MODEL_TITLES[model]}, {panel(row)}",
-                    "system": "esdg",
-                    "baseline": BASE,
-                    "value": gain_of_rank(row, model),
-                    "projected": True,
-                    "row_ids": [row.id],
-                }
-            )
-    for row in failures(rows, "fig4"):
-        if row.params["part"] == "timed":
-            points.append({"panel": "transfer, measured", "system": "esdg", "baseline": BASE,
-                           "row": f"{MODEL_TITLES[row.params['model']]}, "
-                           f"{BY_NAME[row.params['dataset']].title}",
-                           "failed": f"{row.status}: {row.reason}"})  # fmt: skip
-    return points

@@ -7,8 +7,8 @@ from typing import Any
 
 from dgbench.lab.charts import chart, failed, first_failed, interval, step_times, sweep, titled
 from dgbench.lab.charts import speedups as speedups_of
+from dgbench.lab.contests import Race
 from dgbench.lab.grid import TrainingRace
-from dgbench.lab.verbs import Race
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from dgbench.lab.charts import chart, failed, first_failed, interval, speedup
+from dgbench.lab.contests import Race
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.table import Table
-from dgbench.lab.verbs import Race
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE

@@ -13,10 +13,10 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.lab.charts import chart, failed, interval, titled
 from dgbench.lab.compare import Ratio
+from dgbench.lab.contests import Race
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import Race
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.pipad.experiments.common import data_of, open_graph

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from dgbench.lab.compare import Ratio, ratio
+from dgbench.lab.contests import Contest
 from dgbench.lab.evidence import missing, on_gpu
 from dgbench.lab.table import Entry, Table, observation
-from dgbench.lab.verbs import Contest, factor, larger, mean
+from dgbench.lab.verbs import factor, larger, mean
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.pipad.experiments.fig11 import RACE as LAYER

@@ -13,9 +13,9 @@ from math import inf
 from typing import Any
 
 from dgbench.lab.compare import Ratio, ratio
+from dgbench.lab.contests import Contest
 from dgbench.lab.evidence import ids, missing, on_gpu
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.lab.verbs import Contest
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.pipad.experiments.epochs import relative_costs

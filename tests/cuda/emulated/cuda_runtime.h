@@ -2,7 +2,8 @@
 // index mapping and barriers are tested where no device is. One block at a time; each thread is a
 // fibre that runs to its next barrier. EMULATED_ORDER=reverse runs the threads of a block from the
 // last to the first: a missing barrier then changes the result. EMULATED_SHARED is the shared memory
-// of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors.
+// of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors. Over 500 lines: kernels
+// include this one name of CUDA's.
 #pragma once
 
 #include <setjmp.h>
