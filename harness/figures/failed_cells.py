@@ -24,18 +24,29 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     labels = rows_of(points, "dataset", "model")
     handles = [style.failed_handle()] if any(p.get("failed") for p in points) else []
     heads = max(style.text_width(look.title) for look in systems.values())
-    per_panel = (5.6 if wide else 2.1) / (len(systems) * (min(2, len(panels)) if wide else 1))
+    seconds = [p["seconds"] for p in points if not p.get("failed")]
+    widest = max(
+        (style.text_width(style.seconds_text(s), style.NOTE, bold=True) for s in seconds),
+        default=0.0,
+    )
+    beside = wide and len(panels) > 1 and 2.8 / len(systems) >= widest + 0.04
+    per_panel = (2.8 if beside else 5.6 if wide else 2.1) / len(systems)
     turned = heads + 0.1 > per_panel
+    # Cells too narrow for units have numbers alone, all in the unit that the footer names.
+    unit = ("s" if max(seconds) >= 1 else "ms") if per_panel < widest + 0.04 and seconds else ""
     grid = PanelGrid(
         panels,
         wide=wide,
-        columns=min(2, len(panels)),
+        columns=2 if beside else 1,
         heights=[(style.ROW + 0.06) * len(labels[panel]) for panel in panels],
         rows=[list(labels[panel].values()) for panel in panels],
         right=0.02,
         handles=handles,
         footer=style.footer_lines(
-            ["median time; bold: fastest; below: factor of its time"],
+            [
+                f"median time{f' in {unit}' if unit else ''}; bold: fastest; "
+                "below: factor of its time"
+            ],
             context,
             width=style.FULL if wide else style.HALF,
         ),
@@ -44,11 +55,11 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("model") == panel]
-        _matrix(axes, mine, systems, labels[panel], turned, heads)
+        _matrix(axes, mine, systems, labels[panel], turned, heads, unit)
     return grid.figure
 
 
-def _matrix(axes, points, systems, labels, turned, heads) -> None:
+def _matrix(axes, points, systems, labels, turned, heads, unit) -> None:
     from matplotlib.patches import Rectangle
 
     axes.set_xlim(-0.5, len(systems) - 0.5)
@@ -76,6 +87,8 @@ def _matrix(axes, points, systems, labels, turned, heads) -> None:
                 continue
             fastest = point["seconds"] == best
             text = style.seconds_text(point["seconds"])
+            if unit:
+                text = f"{point['seconds'] * (1e3 if unit == 'ms' else 1.0):#.3g}".rstrip(".")
             size = style.CELL
             while style.text_width(text, size, bold=fastest) > width - 0.04 and size > style.NOTE:
                 size -= 0.3
