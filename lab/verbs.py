@@ -9,7 +9,7 @@ experiment. A verb says what is asked of them and makes a `Check`: (claim, rows)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -378,6 +378,14 @@ def rows_with(
 def last(rows: list[Any]) -> list[Any]:
     """The last row alone, or none."""
     return rows[-1:]
+
+
+def cells_of(rows: Iterable[Any]) -> list[list[Any]]:
+    """The rows of each cell, its processes, in order of the first."""
+    cells: dict[str, list[Any]] = {}
+    for row in rows:
+        cells.setdefault(f"{row.experiment} {sorted(row.params.items())}", []).append(row)
+    return list(cells.values())
 
 
 def last_of_each(rows: list[Any]) -> list[Any]:

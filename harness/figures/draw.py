@@ -176,7 +176,22 @@ def _checked(name: str, module: Any, points: list[dict[str, Any]]) -> list[dict[
         if bad:
             point = {**point, "failed": f"check: '{bad[0]}' is {point[bad[0]]}"}
         good.append(point)
+    _refuse_repeated(name, getattr(module, "ONCE", ()), good)
     return good
+
+
+def _refuse_repeated(name: str, once: Sequence[str], points: Sequence[dict[str, Any]]) -> None:
+    """Refuse points that would be drawn onto each other; a category holds a dot a process."""
+    met: set[tuple] = set()
+    for point in points if once else ():
+        place = tuple(point.get(key) for key in once)
+        if place in met and not point.get("failed") and not isinstance(point.get("x"), str):
+            where = dict(zip(once, place, strict=True))
+            raise InvalidInputError(
+                f"figure '{name}' has two points for {where}",
+                hint="points of several processes are joined first, see dgbench.lab.charts.joined",
+            )
+        met.add(place)
 
 
 def _no_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dgbench.harness.figures.canvas import CELL
 from dgbench.harness.figures.palette import INK
+from dgbench.harness.figures.words import text_width
 
 _LINE_GAP_PT = 8.5
 
@@ -19,15 +20,18 @@ def early_labels(axes, ends) -> None:
         while any(abs(across - a) < 60 and abs(at - b) < _LINE_GAP_PT for a, b in placed):
             at += 1
         placed.append((across, at))
-        axes.annotate(look.title, (x, y), xytext=(0, at - up), va="bottom", ha=_side(axes, x),
+        side = _side(axes, x, look.title)
+        axes.annotate(look.title, (x, y), xytext=(0, at - up), va="bottom", ha=side,
                       textcoords="offset points", fontsize=CELL, color=INK, zorder=7,
                       fontweight="bold" if look.strong else "normal")  # fmt: skip
 
 
-def _side(axes, x: float) -> str:
-    """Where a name stands beside a point, so that it stays inside the axes."""
+def _side(axes, x: float, words: str) -> str:
+    """Where words stand over a point, so that they stay inside the axes."""
     at = axes.transAxes.inverted().transform(axes.transData.transform((x, 1.0)))[0]
-    return "left" if at < 0.3 else "right" if at > 0.7 else "center"
+    inches = axes.get_position().width * axes.figure.get_size_inches()[0]
+    half = text_width(words, CELL) / 2 / inches
+    return "left" if at < half else "right" if at + half > 1 else "center"
 
 
 def end_labels(axes, ends) -> None:

@@ -17,6 +17,7 @@ from dgbench.lab.charts import marked
 from dgbench.lab.quality import BELOW, NOT_MEASURED
 
 REQUIRED = ("row", "system", "baseline")
+ONCE = ("panel", "row", "system", "baseline")
 NUMBERS = ("value",)
 PROJECTS = True
 

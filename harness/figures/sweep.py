@@ -15,6 +15,7 @@ from dgbench.harness.figures.sweep_dots import draw_dots
 from dgbench.harness.figures.sweep_lines import draw_lines, is_paper
 
 REQUIRED = ("series", "x")
+ONCE = ("panel", "series", "x", "paper")
 NUMBERS = ("y",)
 PROJECTS = True
 _NAMED = 6

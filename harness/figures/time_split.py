@@ -15,6 +15,7 @@ from dgbench.harness.figures.panels import PanelGrid, order, row_label
 
 REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
+ONCE = ("panel", "row", "system", "phase")
 PROJECTS = True
 _BAR = 0.66
 _MIN_SHARE = 0.004

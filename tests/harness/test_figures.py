@@ -39,6 +39,7 @@ from dgbench.harness.figures.style import (
     tick_text,
     with_interval,
 )
+from dgbench.lab.charts import joined
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 HUES = {name: mark.colour for name, mark in SYSTEMS.items() if name != "reference"}
@@ -246,6 +247,30 @@ def test_a_point_without_a_key_is_named(tmp_path):
     with pytest.raises(UnknownKeyError) as error:
         draw_points("speedups", "f", "t", points, tmp_path, fake_run.CONTEXT)
     assert "speedup" in error.value.hint
+
+
+REPEATED = {
+    "time_split": {"row": "a", "system": "pipad", "phase": "compute", "seconds": 1.0, "total": 2.0},
+    "speedup": {"row": "a", "system": "pipad", "baseline": "pygt", "value": 2.0},
+    "sweep": {"series": "pipad", "x": 8, "y": 1.0},
+}
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_processes_are_joined_before_they_are_drawn(kind, tmp_path):
+    first = REPEATED[kind] | {"row_ids": ["a-r1"]}
+    number = {"time_split": "seconds", "speedup": "value", "sweep": "y"}[kind]
+    points = [first, first | {number: 3.0, "row_ids": ["a-r2"]}]
+    with pytest.raises(InvalidInputError, match="two points for"):
+        draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT)
+    drawn = draw_points(kind, "f", "t", joined(points, number), tmp_path, fake_run.CONTEXT)
+    assert [point[number] for point in drawn.points] == [(first[number] + 3.0) / 2]
+    assert drawn.points[0]["row_ids"] == ["a-r1", "a-r2"]
+
+
+def test_a_category_holds_a_dot_for_each_process(tmp_path):
+    points = [{"series": "pipad", "x": "Flickr", "y": y} for y in (1.0, 2.0)]
+    assert len(draw_points("sweep", "f", "t", points, tmp_path, fake_run.CONTEXT).points) == 2
 
 
 def test_a_value_that_is_no_number_becomes_a_failure(tmp_path):

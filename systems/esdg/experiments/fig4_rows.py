@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.charts import failures, mark
+from dgbench.lab.charts import failures, joined, mark
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.topology.named import PCIE3
@@ -125,7 +125,7 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             points.append({"panel": MODEL_TITLES[row.params["model"]], "system": GD,
                            "row": BY_NAME[row.params["dataset"]].title,
                            "failed": f"{row.status}: {row.reason}"})  # fmt: skip
-    return points
+    return joined(points, "seconds", "total")
 
 
 def link_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

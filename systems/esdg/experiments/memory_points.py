@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.charts import mark
+from dgbench.lab.charts import joined, mark
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.lab.verbs import turns_gain
+from dgbench.lab.verbs import cells_of, turns_gain
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 WAYS = (("the paper's way", "paper"), ("ours", "ours"))
@@ -55,20 +55,20 @@ def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 }
                 for n in block_counts(row)
             ]
-    return points
+    return joined(points, "y")
 
 
 def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Epoch by the number of blocks over that with one, turn by turn."""
     points = _failed(rows, "sweep")
-    for row in rows_of(rows, experiment="memory", part="sweep"):
+    for cell in cells_of(rows_of(rows, experiment="memory", part="sweep")):
         for series, way in WAYS:
-            for n in block_counts(row)[1:]:
-                ratio = turns_gain([row], baseline=way, blocks=n)
+            for n in block_counts(cell[0])[1:]:
+                ratio = turns_gain(cell, baseline=way, blocks=n)
                 points.append(
                     {
                         "series": series,
-                        "panel": _panel(row),
+                        "panel": _panel(cell[0]),
                         "x": n,
                         "y": ratio.value,
                         "low": ratio.low,
@@ -96,4 +96,4 @@ def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             for series, way in WAYS
             for n in block_counts(row)
         ]
-    return points
+    return joined(points, "memory", "rate")

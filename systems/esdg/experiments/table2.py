@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.charts import chart, sweep
+from dgbench.lab.charts import chart, joined, sweep
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.lab.verbs import turns_gain
+from dgbench.lab.verbs import cells_of, turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.base.turns import turn_rounds
@@ -401,7 +401,8 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
         models.setdefault(key, set()).add(row.params["model"])
     most = max(map(len, models.values()), default=0)
     points = []
-    for row in mine:
+    for cell in cells_of(mine):
+        row = next((one for one in cell if one.status == "ok"), cell[0])
         model, ranks, cut, transport = (
             row.params[k] for k in ("model", "ranks", "cut", "transport")
         )
@@ -412,14 +413,14 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": MODEL_TITLES[model],
             "row": f"{graph}, {cut}, {ranks} ranks, {TITLES[transport]}",
             "baseline": "vertex partition",
-            "row_ids": [row.id],
+            "row_ids": [one.id for one in cell],
         }
         if row.status != "ok":
             points.append({**point, "system": "esdg", "failed": f"{row.status}: {row.reason}"})
             continue
         titles = {"snapshot": "esdg", LEAN: "ESDG, both lean"}
         for name in ("snapshot", *EXTRAS[cut], LEAN):
-            ratio = turns_gain([row], setting=name)
+            ratio = turns_gain(cell, setting=name)
             if ratio is None:
                 continue
             points.append(
@@ -429,7 +430,7 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
                     "value": ratio.value,
                     "low": ratio.low,
                     "high": ratio.high,
-                    "n": number(row, "turns"),
+                    "n": ratio.n,
                     "deviation": ratio.deviation,
                 }
             )
@@ -457,4 +458,4 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
                 }
                 for phase in ("compute", "communicate")
             ]
-    return points
+    return joined(points, "seconds", "total")

@@ -19,7 +19,7 @@ from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.variants.balance import balance
 from dgbench.kernels_cuda.variants.work_items import time_items
-from dgbench.lab.charts import chart, failed, first_failed, speedup
+from dgbench.lab.charts import chart, failed, first_failed, joined, speedup
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -106,7 +106,7 @@ def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 y = words[cap] / words[None] if counted else gap(row, cap)
                 point = {"panel": heading, "series": panel(row), "x": cap, "y": y}
                 points.append({**point, "counted": counted, "row_ids": [row.id]})
-    return points
+    return joined(points, "y")
 
 
 def training_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
