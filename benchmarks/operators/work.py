@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -22,23 +21,23 @@ def machine() -> str:
 
 
 @cache
-def limits() -> dict[str, float]:
+def limits(budget_s: float = 2.0) -> dict[str, float]:
     """`copy` in bytes a second read and written, `lines` a second, `products` in operations."""
-    from dgbench.harness.machine.limits import measure_limits
+    from dgbench.harness.machine.limits import best_time, measure_limits
     from dgbench.kernels_cuda import _cpu
 
-    found = measure_limits("cpu", budget_s=2.0)
+    found = {
+        one.metric: one.value
+        for one in measure_limits("cpu", budget_s=budget_s)
+        if one.dims.get("using") == "all"
+    }
     table = torch.zeros(256 << 17, dtype=torch.int64)  # 256 MiB, beyond any cache
     order = torch.randint(0, table.numel() // 8, (1 << 21,))
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        _cpu.read_lines(table, order, torch.get_num_threads())
-        best = min(best, time.perf_counter() - start)
+    read = partial(_cpu.read_lines, table, order, torch.get_num_threads())
     return {
-        "copy": GB * found["copy_gbs_all"],
-        "lines": order.numel() / best,
-        "products": GB * found["sgemm_gflops_all"],
+        "copy": found["bandwidth"],
+        "lines": order.numel() / best_time(read, budget_s / 4),
+        "products": found["product_rate"],
     }
 
 

@@ -39,16 +39,16 @@ def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> list[Observ
         for using, count in (("one", 1), ("all", threads)):
             torch.set_num_threads(count)
             place: dict[str, Any] = {"place": "host", "using": using}
-            rate = moved / _best(lambda: target.copy_(source), share)
+            rate = moved / best_time(lambda: target.copy_(source), share)
             found.append(observation("bandwidth", rate, **place))
-            rate = work / _best(lambda: torch.mm(left, right, out=product), share)
+            rate = work / best_time(lambda: torch.mm(left, right, out=product), share)
             found.append(observation("product_rate", rate, **place))
     finally:
         torch.set_num_threads(threads)
     return found + (_cuda_limits() if device.startswith("cuda") else [])
 
 
-def _best(step: Callable[[], object], budget_s: float) -> float:
+def best_time(step: Callable[[], object], budget_s: float) -> float:
     """Seconds of the fastest of at least three calls: a limit is what the machine can do."""
     step()
     best, end = float("inf"), time.perf_counter() + budget_s * 0.8
@@ -67,7 +67,7 @@ def _cuda_limits() -> list[Observation]:
             step()
             torch.cuda.synchronize()
 
-        return _best(synced, 0.2)
+        return best_time(synced, 0.2)
 
     count = 64 << 20
     there = torch.ones(count, device="cuda")
