@@ -96,7 +96,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
         # PiPAD
-        "operation_time": "an operation that is timed by itself",
+        "operation_time": "an operation, or passes of an encoder, timed by itself",
         "spent_time": "what a part of the machine was busy or waited in a step; parts may overlap",
         "analysis_time": "processor time of the analysis of a sequence of snapshots",
         "profiled_step_time": "a step as a tuner was told of it",
@@ -106,7 +106,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         # DGC
         "window": "what a snapshot covers of the timeline",
         "projected_time": "a part of an epoch, projected to another machine and not measured",
-        "pass_time": "a forward and a backward pass of an encoder or an operator",
         # GNNFlow
         "staleness": "time from the last event that a prediction saw to the predicted one",
         "round_time": "a round of continuous training: the graph's update and its epochs",
@@ -123,8 +122,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "throughput": "items",
         "product_rate": "floating-point operations of a matrix product",
         "clock_rate": "clock cycles of a processor",
-        # PiPAD
-        "edge_rate": "edges",
         # GNNFlow
         "projected_throughput": "throughput of more or other devices, projected",
     },
@@ -198,7 +195,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "draw_work": "draws, those repeated, and nodes and elements read and written by them",
         "parts": "parts that a graph, a stream or a round is cut into",
         "links": "links of devices, or pairs of devices that have them",
-        "feature_width": "columns of the features of an edge",
         # operators
         "launches": "kernels, or other calls of a device's runtime, of a call or a step",
     },
@@ -245,11 +241,10 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "worker_cycles": "clock cycles of one of several workers, summed over launches",
         "sparsity": "vertices over edges, summed over snapshots",
         # ESDG
-        "estimate": "a size or a count by a plan, a formula or a mean, so no integer",
+        "estimate": "a size or a count by a plan, a formula, a mean or printed numbers: no integer",
         "density": "edges, or parts that read it, of a vertex in a step; mean",
         # DGC
         "gini_index": "Gini index: 0 where all are equal, near 1 where one holds everything",
-        "mean_count": "mean number of vertices, edges or events",
         "threshold": "threshold of stale rows, in largest distances",
         "distance": "Euclidean distance that embeddings move in an epoch",
         "deviation": "largest relative deviation from what it is compared with",
@@ -265,7 +260,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         # T-GCN
         "degree": "edges of a vertex: their mean, the largest, those that are sampled",
         "busy_devices": "devices that train at a time, on average",
-        "derived_number": "number that follows from printed ones",
     },
     "share": {
         # PiPAD

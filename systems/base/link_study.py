@@ -86,7 +86,7 @@ def observe_ranks(found: Measurement, scores: RankScores, **dims: Any) -> None:
 def observe_task(found: Measurement, ranking: RankingTask) -> None:
     """Observe how many events are scored, and the age of what predictions see."""
     stale = ranking.staleness
-    found.observe("mean_count", stale.events, of="unseen events")
+    found.observe("estimate", stale.events, of="unseen events")
     found.observe("events", stale.most_events, of="unseen", statistic="largest")
     if stale.seconds == stale.seconds:
         found.observe("staleness", stale.seconds)

@@ -64,10 +64,11 @@ def sizes() -> list[Observation]:
         if not far(graph):
             events = datasets.open_events(graph.name, source="real")
             width = 0 if events.edge_feat is None else events.edge_feat.shape[1]
-            counted = {"vertices": events.num_nodes, "edges": len(events), "feature_width": width}
+            about = {"dataset": graph.name, "method": "counted"}
             found += [
-                observation(metric, count, dataset=graph.name, method="counted")
-                for metric, count in counted.items()
+                observation("vertices", events.num_nodes, **about),
+                observation("edges", len(events), **about),
+                observation("columns", width, of="edge features", **about),
             ]
     return found
 

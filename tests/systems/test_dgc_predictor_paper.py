@@ -70,7 +70,7 @@ def test_the_spread_is_that_of_whole_chunks():
     assert packed.value == pytest.approx(1.5)
     assert packed.low <= 1.5 <= packed.high
     assert found.where("divergence", format="padded").one().value == pytest.approx(4.0)
-    last = found.where("pass_time", of="most padded rows", phase="padded").one()
+    last = found.where("operation_time", of="most padded rows", phase="padded").one()
     assert last.value == pytest.approx(7.5 * 1.03)
 
 

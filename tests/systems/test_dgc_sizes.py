@@ -104,7 +104,7 @@ def test_distributions_end_at_one():
     fig3.observe_spread(found, "lengths", np.zeros(4))
     row = kept(found, "fig3", {})
     assert number(row, "quantile_ratio", of="edges", quantile=1.0) == 6 / 2.5
-    assert number(row, "mean_count", of="edges") == 3.0
+    assert number(row, "estimate", of="edges") == 3.0
     assert number(row, "gini_index", of="lengths") == 0.0
 
 
@@ -232,7 +232,7 @@ def test_windows_are_those_of_the_papers_graphs():
 
 def of_movie(vertices, edges=(9, 1, 1, 1), dataset="movie", twin=False):
     observed = [
-        seen("mean_count", float(n), quarter=quarter, **of)
+        seen("estimate", float(n), quarter=quarter, **of)
         for of in fig5.KINDS
         for quarter, n in enumerate(edges if of is fig5.EDGES else vertices, 1)
     ]

@@ -264,7 +264,7 @@ def test_swaps_that_make_p2p_necessary() -> None:
     found = Table.of([row]).where(dataset="twitter")
     compute = table2("tgcn", "compute")["twitter"]
     once = whole_swaps(BY_NAME["twitter"], 4, p2p=False)
-    off = compute / 4 + found.where("derived_number").get() * once
+    off = compute / 4 + found.where("estimate").get() * once
     assert off == pytest.approx(compute)
     assert found.where("speedup", ranks=4).get() > 2
 

@@ -25,6 +25,7 @@ from importlib import resources
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from dgbench.lab import metrics
 from dgbench.lab.table import Observation
@@ -38,6 +39,14 @@ metrics.add("unnamed_number", "score", "a number of an old row whose name is not
 _PART = re.compile(r"<(?P<name>\w+)(?:=(?P<allowed>[^>]*))?>")
 _OF_TYPE = {int: r"-?\d+", float: r"[-+]?\d[-+.\de]*", str: r".+", bool: r"True|False"}
 SOURCES = ("values", "counters", "phases")
+RENAMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "derived_number": ("estimate", {}),
+    "edge_rate": ("throughput", {"of": "edges"}),
+    "feature_width": ("columns", {"of": "edge features"}),
+    "mean_count": ("estimate", {}),
+    "pass_time": ("operation_time", {}),
+}
+"""Metrics of schema 3 that are another one with dimensions today."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +123,13 @@ def observations(
 
 
 def known(one: Observation) -> Observation:
-    """An observation as it is; of a metric that nobody registered, under its name as an old one."""
+    """An observation as it is, or under the name that its metric has today; of a metric that
+    nobody registered, under its name as an old one."""
     if one.metric in metrics.METRICS:
         return one
+    if one.metric in RENAMED:
+        name, dims = RENAMED[one.metric]
+        return replace(one, metric=name, dims={**dims, **one.dims})
     dims = {**one.dims, "old_name": one.metric}
     return Observation(metric="unnamed_number", value=one.value, dims=dims)
 

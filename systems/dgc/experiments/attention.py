@@ -353,7 +353,7 @@ class Attention(Grid):
             data={"dataset": "drawn sequences", "twin": True},
             notes=["computes in bfloat16, the others in float32"] if half else [],
         )
-        found.observe("pass_time", median(steady.samples), samples=steady.samples)
+        found.observe("operation_time", median(steady.samples), samples=steady.samples)
         found.observe("vertex_steps", packed.steps[0].shape[0])
         found.observe("vertex_steps", int(packed.lengths.square().sum()), of="pairs")
         if first and half:
@@ -388,7 +388,7 @@ def attention_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             point: dict[str, Any] = {
                 "panel": case, "row": name, "system": OURS, "baseline": name
             }  # fmt: skip
-            times = Table.of(mine, case=case).where("pass_time")
+            times = Table.of(mine, case=case).where("operation_time")
             found = ratio(*(times.where(contender=who) for who in (name, OURS)))
             bad = lost.get((case, name)) or lost.get((case, OURS))
             if found is not None:

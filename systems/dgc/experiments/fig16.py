@@ -309,8 +309,8 @@ def _observe_study(out: Measurement, found: Study) -> None:
     for encoder, change in found.repeat.items():
         out.observe("prediction_error", change, phase=encoder, method="measured")
     out.observe("throughput", found.rate / 60)
-    out.observe("pass_time", found.smallest_s, of="smallest")
-    out.observe("pass_time", found.largest_s, of="largest")
+    out.observe("operation_time", found.smallest_s, of="smallest")
+    out.observe("operation_time", found.largest_s, of="largest")
     out.observe("preparation_time", found.train_s, phase="training")
     out.observe("training_chunks", found.trained)
 

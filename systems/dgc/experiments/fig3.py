@@ -84,7 +84,7 @@ def observe_spread(out: Measurement, kind: str, numbers: np.ndarray) -> None:
     for quantile in (1.0, 0.9):
         top = float(np.quantile(numbers, quantile)) if size else 1.0
         out.observe("quantile_ratio", top / middle, of=kind, quantile=quantile)
-    out.observe("mean_count", float(numbers.mean()) if size else 0.0, of=kind)
+    out.observe("estimate", float(numbers.mean()) if size else 0.0, of=kind)
 
 
 def recomputed(found: Lifetimes) -> Measurement:
@@ -100,7 +100,7 @@ def recomputed(found: Lifetimes) -> Measurement:
         middle = max(1.0, (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
         out.observe("gini_index", unevenness(numbers), of=kind)
         out.observe("quantile_ratio", ordered[-1] / middle, of=kind, quantile=1.0)
-        out.observe("mean_count", sum(ordered) / len(ordered), of=kind)
+        out.observe("estimate", sum(ordered) / len(ordered), of=kind)
         for k, limit in enumerate(grid):
             below = (numbers <= limit * unit * (1 + 1e-12)).sum()
             out.observe("cumulative_share", int(below) / len(ordered), of=kind, bin=k)

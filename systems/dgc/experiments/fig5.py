@@ -43,7 +43,7 @@ class Fig5(SizesOfGraphs):
         for of in KINDS:
             numbers = found.present(of["presence"]) if "presence" in of else found.edges
             for quarter, mean in zip(QUARTERS, quarters(numbers), strict=True):
-                out.observe("mean_count", mean, quarter=quarter, **of)
+                out.observe("estimate", mean, quarter=quarter, **of)
         out.observe("snapshots", found.steps)
         out.checks = [found.check(), *recounted(out, recomputed(found))]
         return out
@@ -78,13 +78,13 @@ def recomputed(found: Lifetimes) -> Measurement:
             part = numbers[begin : begin + size + (quarter <= more)]
             begin += len(part)
             if min(part, default=0) >= 0:  # else there is a snapshot that was not recounted
-                out.observe("mean_count", sum(part) / max(1, len(part)), quarter=quarter, **of)
+                out.observe("estimate", sum(part) / max(1, len(part)), quarter=quarter, **of)
     return out
 
 
 def of_quarters(row: Any, of: Mapping[str, str]) -> list[float]:
     """Means of the four quarters of one of `KINDS`."""
-    return [number(row, "mean_count", quarter=quarter, **of) for quarter in QUARTERS]
+    return [number(row, "estimate", quarter=quarter, **of) for quarter in QUARTERS]
 
 
 def spans(row: Any, of: Mapping[str, str]) -> float:

@@ -152,7 +152,7 @@ def _observe(found: Measurement, model: str, turns: torch.Tensor) -> None:
     for i, name in enumerate(CHOSEN):
         for j, part in enumerate(PARTS):
             seconds = median(turns[:, i, j].tolist())
-            found.observe("pass_time", seconds, model=model, of=name, phase=part)
+            found.observe("operation_time", seconds, model=model, of=name, phase=part)
     for kind, last in (("packed", 1), ("padded", 2)):
         total = turns[:, :, 0] + turns[:, :, last]
         middle = [median(total[:, i].tolist()) for i in range(len(CHOSEN))]
@@ -181,7 +181,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         if row.status != "ok":
             found.append({**base, "series": "all", "x": CHOSEN[0], "failed": failed(row)})
             continue
-        for model, times in Table.of([row]).where("pass_time").by("model").items():
+        for model, times in Table.of([row]).where("operation_time").by("model").items():
             for kind, part in (("", "time"), (", padded", "padded")):
                 for name in CHOSEN:
                     seconds = times.where(of=name, phase=("structure", part)).values

@@ -318,7 +318,7 @@ def _encoders(
         compare=context.round == 1,
     )  # fmt: skip
     for name, form in timed.items():
-        found.observe("pass_time", median(form.seconds), format=name)
+        found.observe("operation_time", median(form.seconds), format=name)
         found.observe("deviation", form.deviation, format=name)
         found.observe("padding", form.zeros, format=name)
         found.checks += form.checks
@@ -357,12 +357,14 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
     for row in ablation_rows(rows):
         mine = rounds_of(row, rows)
         for name in CONTENDERS:
-            if number(row, "pass_time", None, format=name) is not None:
+            if number(row, "operation_time", None, format=name) is not None:
                 points.append(
                     {
                         "series": panel(row),
                         "x": name,
-                        **over_rounds([1e3 * number(r, "pass_time", format=name) for r in mine]),
+                        **over_rounds(
+                            [1e3 * number(r, "operation_time", format=name) for r in mine]
+                        ),
                         "twin": bool(row.data.get("twin")),
                         "row_ids": [r.id for r in mine],
                     }

@@ -169,7 +169,7 @@ def project_all(
             }
         for model, one in rates.items():
             for of in ("vertex", "edge", "time", "unit"):
-                found.observe("pass_time", getattr(one, f"{of}_s"), model=model, of=of)
+                found.observe("operation_time", getattr(one, f"{of}_s"), model=model, of=of)
             found.observe("throughput", one.copy_bytes_per_s, model=model, of="copied")
         said = []
         for dataset in datasets:

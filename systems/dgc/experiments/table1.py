@@ -68,7 +68,7 @@ class Table1(SizesOfGraphs):
             vertices = found.vertices(rule)
             out.observe("vertex_steps", vertices, presence=rule)
             mean = edges / vertices if found.events else 0.0
-            out.observe("mean_count", mean, of="edges", presence=rule)
+            out.observe("estimate", mean, of="edges", presence=rule)
         out.observe("vertex_steps", found.nodes * found.steps, presence="all")
         recount = found.recount
         wanted = _sizes(found, recount.events, recount.window, second)

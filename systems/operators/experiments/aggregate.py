@@ -101,7 +101,7 @@ class Aggregate(OperatorRace):
             left_out=left_out,
             # Every gathered row and index counts as traffic, so that caches may exceed a copy.
             work=(
-                ("edge_rate", {}, csr.nnz),
+                ("throughput", {"of": "edges"}, csr.nnz),
                 ("bandwidth", {}, moved),
                 ("product_rate", {}, 2 * csr.nnz * width),
             ),
@@ -190,7 +190,7 @@ class Merged(OperatorRace):
                 (OURS, tuple(n for n in calls if n not in (OURS, scaled))),
                 (scaled, (MKL,)),
             ),
-            work=(("edge_rate", {}, sum(csr.nnz for csr in csrs)),),
+            work=(("throughput", {"of": "edges"}, sum(csr.nnz for csr in csrs)),),
             observe=(
                 ("vertices", csrs[0].num_rows, {}),
                 ("edges", sum(csr.nnz for csr in csrs), {}),
@@ -236,7 +236,7 @@ class Variants(OperatorRace):
             check=lambda _, __, y: close(
                 "outputs", y, exact, TOLERANCE, against="float64 product of scipy"
             ),
-            work=(("edge_rate", {}, csr.nnz), ("bandwidth", {}, moved)),
+            work=(("throughput", {"of": "edges"}, csr.nnz), ("bandwidth", {}, moved)),
             observe=balance_of(csr, x) if device == "cuda" else (),
         )
 
@@ -275,7 +275,7 @@ class MergedBackward(OperatorRace):
             check=lambda _, __, dx: close(
                 "gradients", dx, exact, TOLERANCE, against="float64 product of scipy"
             ),
-            work=(("edge_rate", {}, sum(csr.nnz for csr in csrs)),),
+            work=(("throughput", {"of": "edges"}, sum(csr.nnz for csr in csrs)),),
         )
 
 

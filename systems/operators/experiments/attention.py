@@ -98,7 +98,7 @@ class Attention(OperatorRace):
             },
             check=lambda name, _, found: close("outputs", found, exact, TOLERANCE, against=AGAINST),
             left_out=left_out,
-            work=(("edge_rate", {}, edges + rows),),
+            work=(("throughput", {"of": "edges"}, edges + rows),),
             observe=(("vertices", rows, {}), ("edges", edges, {})),
         )
 

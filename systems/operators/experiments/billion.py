@@ -140,7 +140,7 @@ class Billion(Grid):
             return ""
         table = Table.of([best])
         (edges,) = table.where("edges").values
-        (rate,) = table.where("edge_rate", phase="sample half").values
+        (rate,) = table.where("throughput", of="edges", phase="sample half").values
         return f"{edges:,} edges lie on one device; half of them are drawn at {rate / 1e9:.3g} G/s."
 
 
@@ -155,7 +155,7 @@ def generate(found: Measurement, scale: float, threads: int) -> tuple[Tensor, Te
         dst[done : done + len(one)] = torch.from_numpy(other)
         done += len(one)
     found.observe("edges", edges)
-    found.observe("edge_rate", edges / (time.perf_counter() - start), phase="generate")
+    found.observe("throughput", edges / (time.perf_counter() - start), of="edges", phase="generate")
     return src, dst
 
 
@@ -168,7 +168,9 @@ def build(found: Measurement, src: Tensor, dst: Tensor, vertices: int) -> EdgeTa
     """Rows of all edges, on the host."""
     start = time.perf_counter()
     table = table_of(src, dst, vertices)
-    found.observe("edge_rate", src.numel() / (time.perf_counter() - start), phase="build rows")
+    found.observe(
+        "throughput", src.numel() / (time.perf_counter() - start), of="edges", phase="build rows"
+    )
     found.observe("vertices", vertices)
     found.observe("memory", table.nbytes, of="rows")
     found.observe("degree", float(table.degrees.max()), statistic="largest")
@@ -205,6 +207,6 @@ def measure(found: Measurement, table: EdgeTable, timer: Timer) -> None:
     ):  # fmt: skip
         samples = [timer.turn(call, 1, CallSetting()) for _ in range(TURNS)]
         found.observe("operation_time", median(samples), samples=samples, method=OURS, phase=phase)
-        found.observe("edge_rate", count / median(samples), phase=phase)
+        found.observe("throughput", count / median(samples), of="edges", phase=phase)
     if timer.place == "cuda":
         found.observe("peak_memory", torch.cuda.max_memory_allocated(), of="device")

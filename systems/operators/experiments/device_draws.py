@@ -165,7 +165,7 @@ class DeviceEdges(OperatorRace):
             calls=calls,
             check=check,
             baselines=((OURS, (CPU,)),),
-            work=(("edge_rate", {}, table.num_edges),) if sampler == "share" else (),
+            work=(("throughput", {"of": "edges"}, table.num_edges),) if sampler == "share" else (),
         )
 
 

@@ -57,7 +57,10 @@ class Ingest(Grid):
     def answer(self, rows: Sequence[Any]) -> str:
         for row in rows_of(rows, experiment=self.name):
             found = Table.of([row])
-            (rate,), (events,) = found.where("edge_rate").values, found.where("events").values
+            (rate,), (events,) = (
+                found.where("throughput", of="edges").values,
+                found.where("events").values,
+            )
             (size,) = found.where("memory", of="store").values
             return f"{events:,} events at {rate / 1e6:.3g} M/s, {size / events:.3g} bytes each."
         return ""
@@ -83,7 +86,7 @@ def measure(store: TemporalStore, spent: float, name: str, scale: float) -> Meas
     times = torch.from_numpy(draw.uniform(0, store.last_time + 1, ROOTS))
     found.observe("events", store.num_events)
     found.observe("vertices", store.num_vertices)
-    found.observe("edge_rate", store.num_events / spent, phase="insert")
+    found.observe("throughput", store.num_events / spent, of="edges", phase="insert")
     found.observe("operation_time", spent, method=OURS, phase="insert")
     found.observe("list_blocks", int(store.list_lengths().max()), statistic="longest")
     for policy in ("recent", "uniform"):

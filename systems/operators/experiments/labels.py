@@ -74,8 +74,8 @@ class Labels(OperatorRace):
             observe=(
                 ("vertices", graph.num_vertices, {}),
                 ("edges", graph.csr.nnz // 2, {}),
-                ("edge_rate", first, {"phase": "first sweep"}),
-                ("edge_rate", later, {"phase": "later sweeps"}),
+                ("throughput", first, {"of": "edges", "phase": "first sweep"}),
+                ("throughput", later, {"of": "edges", "phase": "later sweeps"}),
                 *(
                     ("portion", cut(part), {"of": "cut edges", "method": name})
                     for name, part in parts.items()

@@ -263,7 +263,7 @@ class PlacedUpdates(OperatorRace):
             baselines=((OURS, ("made anew",)),),
             before=before,
             left_out=left_out,
-            work=(("edge_rate", {}, batch),),
+            work=(("throughput", {"of": "edges"}, batch),),
         )
 
 

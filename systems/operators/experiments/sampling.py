@@ -158,7 +158,7 @@ class Insert(OperatorRace):
             check=lambda name, _, found: check_edges(found, stream),
             baselines=((OURS, (f"{TCSR}, rebuilt", DGL)),),
             left_out=left_out,
-            work=(("edge_rate", {}, batch),),
+            work=(("throughput", {"of": "edges"}, batch),),
             observe=(
                 ("vertices", stream.vertices, {}),
                 ("edges", old, {}),

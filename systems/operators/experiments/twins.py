@@ -73,6 +73,6 @@ class Twins(OperatorRace):
                 against="edges by two threads",
             ),
             bars=((OURS, title, size / rate),),
-            work=(("edge_rate", {}, size),),
+            work=(("throughput", {"of": "edges"}, size),),
             data={"dataset": name, "twin": True, "scale": scale, "note": ""},
         )  # fmt: skip

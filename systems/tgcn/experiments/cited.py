@@ -148,10 +148,10 @@ class Cited(Grid):
             data={"dataset": "none", "twin": False, "scale": 1.0, "note": "printed numbers only"}
         )
         for one in derived():
-            found.observe("derived_number", one.follows, of=one.words)
+            found.observe("estimate", one.follows, of=one.words)
         found.checks = checked_numbers()
         microseconds = 1e6 * 3600 * values()["s1-brs-twitter-time"] / twitter_edges()
-        found.observe("derived_number", microseconds, of="BRS on Twitter, us a draw")
+        found.observe("estimate", microseconds, of="BRS on Twitter, us a draw")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -178,7 +178,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         {
             "series": SERIES,
             "x": one.words,
-            "y": one.printed / number(row, "derived_number", of=one.words),
+            "y": one.printed / number(row, "estimate", of=one.words),
             "counted": True,
             "row_ids": [row.id],
         }

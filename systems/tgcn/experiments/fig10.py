@@ -131,7 +131,7 @@ class Fig10(Grid):
             words.append(f"{title} {min(each):.1f} to {max(each):.1f}")
         said = f"Projected to 8 V100 with P2P: {', '.join(words)} times one."
         for row in last_rows(rows, NAME, kind=SWAPS):
-            count = Table.of([row]).where("derived_number", of="swaps").values
+            count = Table.of([row]).where("estimate", of="swaps").values
             said += (
                 f" Without P2P 4 GPUs are slower than one only from {min(count):.0f} to "
                 f"{max(count):.0f} swaps of all vertices an epoch."

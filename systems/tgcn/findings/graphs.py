@@ -106,7 +106,7 @@ def cut_off(found: float, text: float | str) -> bool:
 
 def features(claim: Claim, rows: Rows) -> Finding:
     """Widths of features in the publishers' files, where these are here."""
-    widths = Table.of(MACHINE(rows)).where("feature_width").numbers("dataset")
+    widths = Table.of(MACHINE(rows)).where("columns", of="edge features").numbers("dataset")
     known = {title: widths[name] for title, name in DATASET_OF.items() if name in widths}
     if len(known) < len(claim.value):
         return missing(f"{NEEDS_FILES}; what the column means is not explained")
@@ -258,7 +258,7 @@ def quoted(needs: str) -> Check:
 def marius_rate(claim: Claim, rows: Rows) -> Fields:
     """Check that the rate equals the edges over the hours that are quoted beside it."""
     one = next(d for d in cited.derived() if f"tgcn-{d.claim}" == claim.id)
-    rate = number(rows[0], "derived_number", of=one.words)
+    rate = number(rows[0], "estimate", of=one.words)
     return {
         "measured": f"{rate / 1e3:.1f}K",
         "holds": one.agrees,
