@@ -185,7 +185,8 @@ def _over_rounds(rows: Sequence[Any], counter: Counter) -> dict[str, Any]:
     values = [counter_value(row, counter) for row in rows]
     numbers = [value for value in values if not isinstance(value, str)]
     if not numbers:
-        return {"failed": f"not-supported: {values[0]}"}
+        refused = bool(counter.probe.refusal(rows[0]))
+        return {"failed": f"not-supported: {values[0]}", "offered": not refused}
     value = max(numbers) if "peak" in counter.probe.name else fmean(numbers)
     return {"value": value, "unit": counter.unit, "limit": counter.limit}
 

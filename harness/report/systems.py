@@ -413,20 +413,18 @@ def _uses(site: SiteData, rows: Sequence[tuple[RunData, Any]]) -> list[dict[str,
 
 
 def _counters(name: str) -> dict[str, Any]:
-    """Names that the history suite tracks for a system, with what is committed for each."""
+    """Counters that the history suite tracks for a system, with what is committed for each."""
     path = Path(dgbench.harness.__file__).resolve().parents[1] / "benchmarks/asv/baseline.json"
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        keys = {key: value for key, value in plain.items() if isinstance(key, str)}
-    except (OSError, ValueError, AttributeError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {"here": False, "found": []}
-    found = []
-    for key, value in keys.items():
-        words = next(iter(re.findall(r"\('([^']*)'", key)), key)
-        owner, _, what = words.partition(":")
-        if owner.strip().lower() == name and what:
-            samples = value.get("samples") if isinstance(value, dict) else None
-            number = value if isinstance(value, int | float) else None
-            found.append({"key": key, "what": what.strip(), "value": number,
-                          "samples": len(samples) if isinstance(samples, list) else 0})  # fmt: skip
-    return {"here": True, "found": found}
+    prefix, end = f"counters.Counters.track_count('{name}: ", "')"
+    return {
+        "here": True,
+        "found": [
+            {"what": key.removeprefix(prefix).removesuffix(end), "value": value}
+            for key, value in kept.items()
+            if key.startswith(prefix)
+        ],
+    }

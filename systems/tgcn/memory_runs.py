@@ -85,7 +85,7 @@ def plan_memory(name: str, context: RunContext) -> Measurement:
     found.observe("host_to_device", streams["h2d"])
     found.observe("device_to_host", streams["d2h"])
     # Bytes that 12 GB/s move in the printed time.
-    found.observe("derived_number", table2("tgcn", "io")[name] * 12e9, of="printed io")
+    found.observe("estimate", table2("tgcn", "io")[name] * 12e9, of="printed io")
     found.checks = [_checked_plan(size, cut, state, device, fitting), _checked_small_plan()]
     found.notes = table(maps, GPU_BYTES).splitlines()[1:]
     return found

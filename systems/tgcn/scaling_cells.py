@@ -171,7 +171,7 @@ def project_swaps() -> Measurement:
     for graph in GRAPHS:
         compute = table2("tgcn", "compute")[graph.name]
         intervals = 0.75 * compute / whole_swaps(graph, 4, p2p=False)
-        found.observe("derived_number", intervals, of="swaps", dataset=graph.name)
+        found.observe("estimate", intervals, of="swaps", dataset=graph.name)
         for count in PRINTED_FOR:
             swaps = intervals * whole_swaps(graph, count, p2p=True)
             faster = compute / (compute / count + swaps)

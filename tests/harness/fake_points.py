@@ -342,7 +342,8 @@ def use_of_device_points() -> list[dict[str, Any]]:
                 points.append({**point, "value": rng.uniform(0.1, 1.0) * most, "unit": unit,
                                "limit": limit})  # fmt: skip
         points.append({**place, "counter": "NVLink in",
-                       "failed": "not-supported: not offered: Not Supported"})  # fmt: skip
+                       "failed": "not-supported: not offered: Not Supported",
+                       "offered": False})  # fmt: skip
     return points
 
 

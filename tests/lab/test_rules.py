@@ -23,7 +23,7 @@ PATTERNS = {
     "harness/plan/plan.py": "whether a reason names a GPU",
     "harness/report/pictures.py": "the size of an SVG file",
     "harness/report/run.py": "file names",
-    "harness/report/systems.py": "annotations of methods; TO GO: names of the history suite",
+    "harness/report/systems.py": "annotations of methods",
     "harness/runner/child.py": "what exceptions of libraries say",
     "harness/runner/readable.py": "control characters",
     "harness/states.py": "ids of runs",
@@ -40,16 +40,15 @@ RATIOS = {
 """Modules that form ratios with intervals."""
 SPLITS = {
     "harness/claims/shown.py": "units of printed numbers",
-    "harness/figures/palette.py": "TO GO: a system's title at the head of a series",
+    "harness/figures/palette.py": "parts of a system as their papers print them: PGC, DGC w/o SG",
     "harness/figures/svg.py": "the text of an SVG file",
     "harness/figures/words.py": "lines that are broken, decimals of a number",
     "harness/report/run.py": "names of processors",
-    "harness/report/systems.py": "TO GO: names of the history suite",
     "harness/report/words.py": "decimals of a number",
     "harness/states.py": "what people type",
     "harness/store/old_names/__init__.py": "names from before schema 3",
     "harness/store/old_names/texts.py": "params and notes that hold several things",
-    "lab/charts.py": "TO GO: `failed` and series of points, written and read here alone",
+    "lab/charts.py": "columns `failed` and `series` of a figure's CSV, written and read here",
     "lab/metrics.py": "what a name may be",
     "lab/printed.py": "ids of claims, decimals of a printed number",
 }
@@ -60,10 +59,7 @@ TEXT_FIELDS = {
 }  # fmt: skip
 """Fields that hold words for people."""
 DECIDED = {
-    "harness/figures/device_use.py": "TO GO: a counter that was not offered, by its reason",
     "harness/runner/outcome.py": "what exceptions of libraries say",
-    "systems/gnnflow/experiments/contenders.py": "TO GO: rivals not raced, by notes of rows",
-    "systems/tgcn/experiments/fig7.py": "TO GO: ways left out, by notes of rows",
 }
 """Modules that decide something by words for people."""
 PRINTS = {
@@ -74,7 +70,6 @@ PRINTS = {
 CLOCKS = ("perf_counter", "perf_counter_ns", "process_time", "elapsed_time", "timeit")
 MEASURING = {
     "benchmarks/asv/overhead.py": "the harness itself: what watching a process costs",
-    "benchmarks/operators/work.py": "limits of the machine beside pytest-benchmark",
 }
 """Modules outside the experiments that read a clock to measure; deadlines are none."""
 BY_HAND = {

@@ -180,10 +180,7 @@ class Racers:
 
     def notes(self) -> list[str]:
         """A sentence for each contender that failed."""
-        return [f"{FAILED_NOTE.format(self.here[n].title)}{why}" for n, why in self.reasons.items()]
-
-
-FAILED_NOTE: Final = "{} failed: "
+        return [f"{self.here[name].title} failed: {why}" for name, why in self.reasons.items()]
 
 
 def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) -> Measurement:
@@ -232,6 +229,8 @@ def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) 
         for one in told.observations
         if not {one.dims["setting"], one.dims.get("baseline")} & set(racers.reasons)
     ]
+    for name in racers.reasons:
+        told.observe("portion", 1.0, setting=name, statistic="failed")
     told.observe("events", len(events))
     told.observe("vertices", events.num_vertices)
     told.observe("threads", context.threads)
@@ -375,13 +374,11 @@ def _checked(
     one = CONTENDERS[name]
     if policy not in one.policies or hops > one.hops:
         return {**found, "failed": "not-supported: it cannot"}
-    broken = FAILED_NOTE.format(one.title)
-    reasons = [note.removeprefix(broken) for note in row.notes if note.startswith(broken)]
-    if reasons:
-        return {**found, "failed": f"crash: {reasons[0]}"}
-    title = f"{one.title} is raced in the full preset"
-    unraced = "skipped: full preset only" if title in row.notes else "skipped: not in this run"
-    return {**found, "failed": absent.get(name, unraced)}
+    if name in LEFT_OUT.get(row.preset, ()):
+        return {**found, "failed": "skipped: full preset only"}
+    if Table.of([row]).where("portion", setting=name, statistic="failed"):
+        return {**found, "failed": "crash: the row's notes say how"}
+    return {**found, "failed": absent.get(name, "skipped: not in this run")}
 
 
 def add_points(rows: Rows) -> list[dict[str, Any]]:
