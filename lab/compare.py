@@ -198,15 +198,6 @@ def ratio_of(found: Table) -> Ratio | None:
     return _resting_on(found.rows, pooled, len(found.rows))
 
 
-def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[Any]) -> Ratio:
-    """The median ratio of paired turns of one process, bounded by order statistics.
-
-    Args:
-        slow, fast: seconds of each turn. rows: rows that they stand in.
-    """
-    return _resting_on(rows, paired_ratio(slow, fast, method="sign"), 1)
-
-
 def ratio_of_values(
     values: Sequence[float], rows: Sequence[Any], processes: int, *, median: bool = False
 ) -> Ratio:
@@ -220,16 +211,6 @@ def ratio_of_values(
     method: Literal["sign", "t"] = "sign" if median else "t"
     found = paired_ratio(values, [1.0] * len(values), method=method, level=level)
     return _resting_on(rows, found, processes)
-
-
-def mean_of_turns(
-    races: Sequence[tuple[Sequence[float], Sequence[float]]], rows: Sequence[Any]
-) -> Ratio:
-    """Geometric mean of ratios over races, each of which has (slow, fast) seconds of its turns.
-
-    The interval is that of the mean where turns vary as they did; the races are fixed.
-    """
-    return _resting_on(rows, pooled_ratio(races), 1)
 
 
 def observe_ratio(

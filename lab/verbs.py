@@ -106,21 +106,6 @@ def _printed(claim: Claim, name: str) -> float:
     return float(claim.value[name] if isinstance(claim.value, Mapping) else claim.value)
 
 
-def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key], str]) -> Check:
-    """The least (`pick=min`) or largest ratio against `claim.value[target]`."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        each = contest.each(rows)
-        key = pick(each, key=lambda one: each[one].value, default=None)
-        where = dict(zip(contest.race.by, key or (), strict=False))
-        return factor(
-            each.get(key), contest, rows, where,
-            target=_printed(claim, target), reason=said(key) if key else "",
-        )  # fmt: skip
-
-    return check
-
-
 def spread(low: Contest, high: Contest | None = None) -> Check:
     """The lowest ratio of `low` and the highest of `high`; all of `low` must lie above 1x."""
 
@@ -265,11 +250,6 @@ def average(selection: Selection, said: str = "", *, scale: float = 1.0, model: 
         )  # fmt: skip
 
     return check
-
-
-def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
-    """The ratio that processes formed over their turns, pooled over the processes."""
-    return ratio_of(selection(rows))
 
 
 def readings(said: str = "", **checks: Check) -> Check:

@@ -21,7 +21,7 @@ from dgbench.models.dtdg.tm_gcn import TmGcn
 from dgbench.models.frame import FrameModel
 from dgbench.models.heads import ClassHead, LinkHead, NodeHead, PairHead
 from dgbench.models.pairs import sample_pairs
-from dgbench.models.sequence import AttentionAggregator, Neighbours, SequenceModel, Starts
+from dgbench.models.sequence import Neighbours, SequenceModel, Starts
 from dgbench.models.timeline import TimelineModel, TimelineState
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "SEQUENCE_MODELS",
     "TIMELINE_MODELS",
     "Aggregator",
-    "AttentionAggregator",
     "CdGcn",
     "ClassHead",
     "Dysat",

@@ -42,16 +42,6 @@ class Neighbours(Protocol):
         ...
 
 
-class AttentionAggregator(Aggregator, Protocol):
-    """An aggregator that also serves graph attention."""
-
-    def attend(
-        self, t: int, values: Tensor, source: Tensor, target: Tensor, slope: float
-    ) -> Tensor:
-        """`attention.attend_rows` over snapshot t: [N, K, D] -> [N, K, D]."""
-        ...
-
-
 class SequenceRows(Protocol):
     """Sequences in rows, N rows of T steps (`systems.dgc.packing.PackedRows`).
 

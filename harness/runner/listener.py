@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,43 +34,3 @@ class Listener:
 
     def on_end(self, summary: RunSummary) -> None:
         """The run is over, also after Ctrl-C."""
-
-
-class LogListener(Listener):
-    """Writes one line per event through `logging`."""
-
-    def __init__(self, logger: logging.Logger | None = None) -> None:
-        self.logger = logger or logging.getLogger("dgbench.run")
-        self._done = self._all = 0
-
-    def on_plan(self, plan: Plan, kept: list[Row]) -> None:
-        self._done, self._all = len(kept), len(plan.steps)
-        self.logger.info(
-            "plan: %d cells, %d processes, about %.0f s", len(plan.cells), self._all, plan.seconds
-        )
-        if kept:
-            self.logger.info("kept: %d rows of an earlier part", len(kept))
-
-    def on_more(self, plan: Plan, rows: list[Row]) -> None:
-        self._all = len(plan.steps)
-        self.logger.info("rounds: %d processes more", self._all - self._done)
-
-    def on_row(self, row: Row) -> None:
-        self._done += 1
-        text = f"{row.time:.6f} s" if row.time is not None else row.reason or "done"
-        self.logger.info(
-            "%d/%d %s %s %s: %s %s",
-            self._done,
-            self._all,
-            f"{row.paper}/{row.experiment}",
-            row.id,
-            " ".join(f"{k}={v}" for k, v in row.params.items()),
-            row.status,
-            text,
-        )
-
-    def on_note(self, text: str) -> None:
-        self.logger.warning("%s", text)
-
-    def on_end(self, summary: RunSummary) -> None:
-        self.logger.info("%s", summary.sentence)

@@ -95,25 +95,6 @@ def dense_side_counts(nnz: int, D: int, vector: int = 1) -> LoadCounts:
     return LoadCounts(nnz * row_requests(D, vector), nnz * row_transactions(D))
 
 
-def coalesced_counts(
-    nnz_over: int, nnz_exclusive: int, S: int, D: int, *, vector: bool = False
-) -> LoadCounts:
-    """Loads of neighbour rows of a partition, by a closed formula.
-
-    nnz_over rows of S D floats plus nnz_exclusive rows of D floats. Slice coalescing is left out:
-    with it a request serves several slices (`sliced_loads` counts that exactly).
-
-    Args:
-        nnz_over: entries of the overlap part.
-        nnz_exclusive: entries of all exclusive parts together.
-        S: snapshots of the partition.
-        D: features of one snapshot.
-        vector: with vector loads of the width that the kernel would take.
-    """
-    wide, narrow = (vector_width(S * D), vector_width(D)) if vector else (1, 1)
-    return dense_side_counts(nnz_over, S * D, wide) + dense_side_counts(nnz_exclusive, D, narrow)
-
-
 def gespmm_adjacency(csr: Csr, D: int, *, weighted: bool = True) -> LoadCounts:
     """Adjacency loads of the GE-SpMM-like kernel: pointers of every row, staged pairs.
 

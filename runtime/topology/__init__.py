@@ -12,7 +12,6 @@ from dgbench.runtime.topology.named import (
     dgx1_v100,
     esdg_cluster,
     h200_node,
-    one_host,
     pcie_switch_pair,
     topology,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "fit",
     "h200_node",
     "measure_exchange",
-    "one_host",
     "parse_link_matrix",
     "pcie_switch_pair",
     "read_link_matrix",

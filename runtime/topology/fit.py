@@ -99,7 +99,7 @@ def measure_exchange(
         repeats: exchanges of each size; the median of their times counts, of the slowest rank.
 
     Returns:
-        A point per size, with the messages and bytes of all ranks together (`one_host`).
+        A point per size, with the messages and bytes of all ranks together.
 
     Raises:
         InvalidInputError: one rank alone, or a size or number out of range.

@@ -212,23 +212,6 @@ def h200_node(
     )
 
 
-def one_host(size: int, *, alpha_s: float, bandwidth: float) -> Topology:
-    """Ranks of one machine without GPUs: all traffic shares its memory and cores.
-
-    There are no figures to assume; fit them (`measure_exchange`, `fit`).
-    """
-    make = _Maker(alpha_s)
-    shared = make.link("host", bandwidth)
-    make.routes = {(i, j): (shared,) for i in range(size) for j in range(size) if i != j}
-    return Topology(
-        "one-host",
-        size,
-        make.links,
-        make.routes,
-        assumed=f"{bandwidth / GB:.3g} GB/s, {alpha_s * 1e6:.3g} us a message; given",
-    )
-
-
 TOPOLOGIES: Final[dict[str, Callable[[], Topology]]] = {
     "dgx1-v100": dgx1_v100,
     "dgx1-v100-host": lambda: dgx1_v100(unlinked="host"),

@@ -53,10 +53,6 @@ class PackedRows:
             return 0
         return self.lengths.numel() * int(self.lengths.max()) - self.steps
 
-    def padding_saved_bytes(self, width: int, itemsize: int = 4) -> int:
-        """Bytes of zeros that packing spares for vertex-steps of `width` numbers."""
-        return (self.padding_unpacked - self.padding) * width * itemsize
-
     @cached_property
     def place(self) -> Tensor:
         """int64[V]: where a vertex-step lies in the rows laid out as [T * N]."""

@@ -19,9 +19,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.label_propagation import LabelRun, propagate_labels
 from dgbench.kernels_cuda.supergraph import (
-    Presence,
     Supergraph,
-    build_supergraph,
     chunk_edges,
     chunk_sequences,
     contract,
@@ -30,7 +28,7 @@ from dgbench.kernels_cuda.supergraph import (
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
+    pass
 
 _MANY: Final = 100_000
 """Chunks from which a level looks only at those whose neighbours changed."""
@@ -130,28 +128,6 @@ class ChunkStatistics:
         extra = [self.sequences, self.padded] if lengths else []
         parts = [torch.stack(columns, 1).float(), constants.expand(len(self.vertices), -1)]
         return torch.cat([*parts, *(column.float()[:, None] for column in extra)], 1)
-
-
-def sequence_supergraph(
-    data: SnapshotSequence,
-    counts: ExchangeCounts,
-    *,
-    presence: Presence = "span",
-    threads: int | None = None,
-) -> Supergraph:
-    """The supergraph of a sequence, its edges weighted by what a model sends along them.
-
-    Raises as `build_supergraph` and `ExchangeCounts.weights` do.
-    """
-    spatial, temporal = counts.weights()
-    return build_supergraph(
-        [data.topology[t] for t in range(len(data))],
-        spatial=spatial,
-        temporal=temporal,
-        per_length=counts.all_steps,
-        presence=presence,
-        threads=threads,
-    )
 
 
 def chunk_cap(graph: Supergraph, workers: int, per_worker: int = 16) -> int:

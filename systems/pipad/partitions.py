@@ -7,7 +7,7 @@ neighbours in different frames and a partition may start anywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -172,11 +172,6 @@ class Partitions:
             head = 2 * slice_count(csr, self.cap) + 1 if self.sliced else csr.num_rows + 1
             self._words[id(csr)] = entries + head
         return self._words[id(csr)]
-
-    def extract(self, times: Sequence[range]) -> None:
-        """Extract every given partition now."""
-        for group in times:
-            self.partition(group)
 
     def topology(self, t: int) -> Csr:
         """Snapshot t on the CPU, checked once."""

@@ -8,7 +8,6 @@ is read where there is one (`nvidia-smi topo -m`), and the published one stands 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -217,17 +216,6 @@ def parse(text: str, *, name: str = "this machine") -> Links:
     most = max((sum(bricks(entry) for entry in row) for row in matrix), default=0)
     linked = all(bricks(matrix[i][j]) for i, j in _pairs(len(matrix)))
     return Links(name, matrix, switched=linked and most > max(SWITCH_BRICKS.values()))
-
-
-def read_here() -> Links | None:
-    """The links of this machine's GPUs; None where `nvidia-smi` finds none."""
-    try:
-        found = subprocess.run(
-            ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=20, check=True
-        )
-        return parse(found.stdout)
-    except (OSError, subprocess.SubprocessError, InvalidInputError):
-        return None
 
 
 def hop_matrix(links: Links) -> np.ndarray:

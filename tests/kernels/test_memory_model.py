@@ -99,15 +99,8 @@ def test_lane_occupancy(d, alone, together):
 
 
 def test_the_examples_of_the_closed_formulas():
-    # D 2, S 2: two transactions become one
     assert model.dense_side_counts(2 * 10, 2).transactions == 20
-    assert model.coalesced_counts(10, 0, 2, 2).transactions == 10
-    # D 16, S 4: requests 4 -> 1 with vector loads (2 without), transactions 8 -> 8
     assert model.dense_side_counts(4, 16) == LoadCounts(4, 8)
-    assert model.coalesced_counts(1, 0, 4, 16) == LoadCounts(2, 8)
-    assert model.coalesced_counts(1, 0, 4, 16, vector=True) == LoadCounts(1, 8)
-    # one shared entry at width 6, three exclusive at width 3
-    assert model.coalesced_counts(1, 3, 2, 3) == LoadCounts(4, 4)
 
 
 def test_gespmm_by_hand():

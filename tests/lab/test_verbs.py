@@ -15,7 +15,6 @@ from dgbench.lab.verbs import (
     average,
     best_everywhere,
     equals,
-    extreme,
     larger,
     mean,
     observed,
@@ -83,9 +82,6 @@ def test_the_mean_of_a_contest_is_geometric_over_its_workloads() -> None:
 
 
 def test_the_extremes_say_where() -> None:
-    pick = extreme(RACE("slow", "ours"), max, "high", lambda key: f"on {key[0]}, {key[1]}")
-    found = pick(claim({"high": 8.0}), EVERYWHERE)
-    assert (found.measured, found.reason, found.target) == (pytest.approx(6), "on g, b", 8.0)
     both = spread(RACE("other", "ours"), RACE("slow", "ours"))(claim(), EVERYWHERE)
     assert both.measured == {"low": pytest.approx(1.5), "high": pytest.approx(6)}
     assert both.reason == "lowest on h with a, highest on g with b"
@@ -125,7 +121,7 @@ def test_one_ratio_is_larger_than_the_others_by_intervals() -> None:
 @pytest.mark.parametrize(
     "check",
     [mean(RACE("slow", "ours")), spread(RACE("slow", "ours")),
-     extreme(RACE("slow", "ours"), min, "low", str), best_everywhere(RACE, "ours", ("slow",)),
+     best_everywhere(RACE, "ours", ("slow",)),
      ahead_on_most(RACE, "ours", ("slow",)), larger("x", {"x": RACE("slow", "ours")})],
 )  # fmt: skip
 def test_nothing_is_found_where_nothing_ran(check) -> None:

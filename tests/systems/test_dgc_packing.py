@@ -57,7 +57,6 @@ def test_every_step_has_a_place_of_its_own(lengths):
     assert rows.padding == rows.num_rows * longest - total == int((rows.sequence < 0).sum())
     assert rows.padding_unpacked == len(lengths) * longest - total
     assert rows.padding <= rows.padding_unpacked
-    assert rows.padding_saved_bytes(3) == (rows.padding_unpacked - rows.padding) * 12
     least = -(-total // longest) if longest else 0
     # First fit leaves one row at most half empty.
     assert least <= rows.num_rows <= 2 * least

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of, tiny_sequence
+from tiny_data import csr_of
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph, contract
@@ -20,7 +20,6 @@ from dgbench.systems.dgc.supergraph import (
     chunk_statistics,
     cut_weight,
     make_chunks,
-    sequence_supergraph,
 )
 
 TGCN = ExchangeCounts(spatial=2, spatial_floats=32, temporal=1, temporal_floats=32)
@@ -47,22 +46,6 @@ def test_weights_are_exchanges_times_floats_without_a_common_factor():
     assert ExchangeCounts(0, 0, 0, 0).weights() == (0, 0)
     with pytest.raises(InvalidInputError, match="-1"):
         ExchangeCounts(1, -1, 1, 1).weights()
-
-
-def test_a_sequence_becomes_the_same_graph_as_its_topology():
-    data = tiny_sequence()
-    graph = sequence_supergraph(data, TGCN)
-    plain = build_supergraph(list(data.topology), spatial=2, temporal=1)
-    assert torch.equal(graph.csr.indices, plain.csr.indices)
-    assert torch.equal(graph.edge_weight, plain.edge_weight)
-    attention = sequence_supergraph(data, ExchangeCounts(1, 8, 1, 8, all_steps=True))
-    steps = attention.start.diff()
-    places = torch.repeat_interleave(
-        torch.arange(attention.num_vertices), attention.csr.indptr.diff()
-    )
-    along = attention.entity[places] == attention.entity[attention.csr.indices.long()]
-    expected = steps[attention.entity[places[along]].long()] - 1
-    assert attention.edge_weight[along].tolist() == expected.tolist()
 
 
 @settings(deadline=None, max_examples=25)
