@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import paper_rows
 from msgspec.structs import replace
 
-from dgbench.datasets.twins.limits import twin_rule
-from dgbench.harness.claims.verdict import Verdict, decide
+from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.store.row import Row
-from dgbench.lab.evidence import conditions
-from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Claim, Measurement
 from dgbench.systems.dgc import PAPER
@@ -23,16 +21,7 @@ FLOOR = 0.01
 
 def judged(claim: Claim, rows: Sequence[Row], *, floor: float | None = FLOOR) -> Verdict:
     """The verdict of a claim from these rows, as the harness reaches it."""
-    usable = [row for row in rows if row.status == "ok"]
-    with judging(floor) as context:
-        finding = PAPER.checks[claim.id](claim, rows)
-    found: Any = conditions(claim, finding, usable, context.reads, PAPER)
-    if finding.readings:
-        found = {
-            name: conditions(claim, one, usable, context.reads, PAPER)
-            for name, one in finding.readings.items()
-        }
-    return decide(claim, finding, found, floor=floor, twin_rule=twin_rule(claim.id))
+    return paper_rows.judged(PAPER, claim, rows, floor)[1]
 
 
 def row_of(

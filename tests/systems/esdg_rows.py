@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import paper_rows
 from msgspec.structs import replace
 
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import Verdict, decide
+from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.store.row import Row
-from dgbench.lab.evidence import conditions
-from dgbench.lab.judging import judging
-from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import (
     Observation,
@@ -61,22 +60,10 @@ CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
 
 def judge(name: str, rows: list[Row], *, floor: float | None = 0.0) -> Verdict:
     """The verdict on a claim from these rows, in a run of this noise floor."""
-    claim = CLAIMS[f"esdg-{name}"]
-    with judging(floor) as context:
-        finding = PAPER.checks[claim.id](claim, rows)
-    return decided(claim, finding, rows, context.reads, floor=floor)
+    return paper_rows.judged(PAPER, CLAIMS[f"esdg-{name}"], rows, floor)[1]
 
 
-def decided(
-    claim: Claim, finding: Finding, rows: list[Row], reads: Any = (), **context: Any
-) -> Verdict:
-    """The verdict on what a check found, under the twins' rules."""
-    from dgbench.datasets.twins.limits import twin_rule
-
-    each = finding.readings or {"": finding}
-    found = {name: conditions(claim, one, rows, reads, PAPER) for name, one in each.items()}
-    where = found if finding.readings else found[""]
-    return decide(claim, finding, where, twin_rule=twin_rule(claim.id), **context)
+decided = partial(paper_rows.decided, PAPER)
 
 
 def processes(one: Row, count: int = 5) -> list[Row]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import paper_rows
 from msgspec import structs
 
-from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import Verdict, decide
+from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.store.row import Row
-from dgbench.lab.evidence import conditions
-from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation, Table, observation
 from dgbench.systems.base import Finding, Measurement, get_paper
 
@@ -68,13 +66,4 @@ def judged(name: str, rows: list[Row], floor: float = 0.0) -> tuple[Finding, Ver
     paper = get_paper("gnnflow")
     full = name if name.startswith("gnnflow-") else f"gnnflow-{name}"
     claim = next(one for one in load_ledger(paper.ledger) if one.id == full)
-    with judging(floor) as context:
-        found = paper.checks[full](claim, rows)
-    if found.readings:
-        where = {
-            k: conditions(claim, one, rows, context.reads, paper)
-            for k, one in found.readings.items()
-        }
-    else:
-        where = conditions(claim, found, rows, context.reads, paper)
-    return found, decide(claim, found, where, floor=floor, twin_rule=twin_rule(full))
+    return paper_rows.judged(paper, claim, rows, floor)

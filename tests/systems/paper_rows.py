@@ -1,15 +1,21 @@
-"""Rows of a paper's experiments without a run: of cells that failed, and of small ones run here."""
+"""Rows of a paper's experiments without a run, and what its claims' checks make of them."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from msgspec import structs
 
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.verdict import Verdict, decide
 from dgbench.harness.store.row import Row
+from dgbench.lab.evidence import conditions
+from dgbench.lab.judging import judging
+from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.runtime.errors import MissingDataError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
@@ -75,3 +81,23 @@ def small_rows(experiment, most: int) -> list[Row]:
         measured["observed"] = measured.pop("observations")
         rows.append(row_of(cell, number, preset="smoke", **measured))
     return rows
+
+
+def judged(
+    paper: Paper, claim: Claim, rows: Sequence[Row], floor: float | None
+) -> tuple[Finding, Verdict]:
+    """The finding and the verdict of a claim from these rows, as the harness reaches them."""
+    usable = [row for row in rows if row.status == "ok"]
+    with judging(floor) as context:
+        found = paper.checks[claim.id](claim, rows)
+    return found, decided(paper, claim, found, usable, context.reads, floor=floor)
+
+
+def decided(
+    paper: Paper, claim: Claim, found: Finding, rows: Sequence[Row], reads: Any = (), **more: Any
+) -> Verdict:
+    """The verdict on a finding, under the conditions of these rows and the twins' rules."""
+    each = found.readings or {"": found}
+    under: Any = {name: conditions(claim, one, rows, reads, paper) for name, one in each.items()}
+    under = under if found.readings else under[""]
+    return decide(claim, found, under, twin_rule=twin_rule(claim.id), **more)

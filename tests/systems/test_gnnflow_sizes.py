@@ -319,11 +319,12 @@ def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
     monkeypatch.setattr(contenders, "CONTENDERS", found)
     made = contender_row()
     assert "Broken failed: RuntimeError: no such row" in made.notes
-    assert not any("broken" in one.dims.values() for one in made.observations)
+    (only,) = (one for one in made.observations if "broken" in one.dims.values())
+    assert (only.metric, only.value, only.dims["statistic"]) == ("portion", 1.0, "failed")
     assert number(made, "speedup", baseline="tcsr", phase="add") > 0
     assert all(check.passed for check in made.checks)
     reasons = {p["failed"] for p in contenders.checked_points([made]) if p["system"] == "Broken"}
-    assert reasons == {"crash: RuntimeError: no such row"}
+    assert reasons == {"crash: the row's notes say how"}
 
 
 @pytest.mark.usefixtures("few_contenders")

@@ -6,16 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import paper_rows
 from msgspec import structs
 from paper_rows import row_of
 
-from dgbench.datasets.twins.limits import twin_rule
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import GLYPHS, Verdict, decide
+from dgbench.harness.claims.verdict import GLYPHS, Verdict
 from dgbench.harness.store.row import Row
 from dgbench.lab import metrics
-from dgbench.lab.evidence import conditions
-from dgbench.lab.judging import judging
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Cell, Finding, RunContext
 from dgbench.systems.tgcn import PAPER
@@ -70,17 +68,7 @@ def asked(name: str, rows: Sequence[Row]) -> Finding:
 
 def judged(name: str, rows: Sequence[Row], floor: float = 0.02) -> tuple[Finding, Verdict]:
     """The finding and the verdict of a claim, under the conditions of these rows."""
-    with judging(floor) as context:
-        found = asked(name, rows)
-    if found.readings:
-        places = {
-            key: conditions(CLAIMS[name], one, rows, context.reads, PAPER)
-            for key, one in found.readings.items()
-        }
-    else:
-        places = conditions(CLAIMS[name], found, rows, context.reads, PAPER)
-    rule = twin_rule(f"tgcn-{name}")
-    return found, decide(CLAIMS[name], found, places, floor=floor, twin_rule=rule)
+    return paper_rows.judged(PAPER, CLAIMS[name], rows, floor)
 
 
 def glyphs(name: str, rows: Sequence[Row], floor: float = 0.02) -> str:

@@ -226,7 +226,7 @@ def gain(rows: Rows, task: str, way: str) -> Ratio | None:
 
 
 def left_out(row: Any, task: str, way: str) -> bool:
-    """Whether a way was not raced in a process that raced others; the row's notes say why."""
+    """Return True if a way was not raced beside others; the row's notes say why."""
     raced = Table.of([row]).where("sampling_time", setting=task)
     return bool(raced) and not raced.where(method=way)
 
