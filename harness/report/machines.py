@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.claims.verdict import GLYPHS
@@ -35,8 +33,6 @@ THROTTLE: Final = probe("gpu_throttle")
 OTHERS: Final = probe("other_cpu_percent")
 DOCTOR: Final = "doctor.json"
 """`dgbench doctor --json`, where somebody kept it in a run's folder."""
-MAX_TEXT: Final = 60_000
-"""Characters of a table that a page shows."""
 
 
 def pages(site: SiteData, env: Any) -> dict[str, str]:
@@ -82,7 +78,6 @@ def _entry(site: SiteData, machine: MachineOnSite) -> dict[str, Any]:
         "disturbed": _disturbed(runs),
         "missing": list(_missing(site, runs)),
         "claims": _claims(site, machine),
-        "tables": _tables(runs),
         "words": LIMIT_WORDS.get,
         "number": limit_number,
     }
@@ -314,34 +309,3 @@ def _claims(site: SiteData, machine: MachineOnSite) -> list[dict[str, Any]]:
         ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
         found.append({"paper": paper, "counts": counts, "total": len(mine), "reasons": ordered})
     return found
-
-
-def _tables(runs: Sequence[RunData]) -> list[dict[str, Any]]:
-    """Tables of operators kept beside the runs of a machine: `<name>.txt` with its lines."""
-    places = dict.fromkeys(run.store.path.parent for run in runs if run.kept)
-    folders = [folder for place in places for folder in sorted(place.iterdir()) if folder.is_dir()]
-    found = []
-    for folder in folders:
-        for path in sorted(folder.glob("*.txt")):
-            rows = path.with_suffix(".jsonl.gz")
-            if not rows.is_file():
-                continue
-            text = path.read_text(encoding="utf-8", errors="replace").rstrip()
-            found.append(
-                {
-                    "name": path.stem.replace("_", " "),
-                    "file": f"{folder.parent.name}/{folder.name}/{path.name}",
-                    "text": text[:MAX_TEXT],
-                    "cut": max(0, len(text) - MAX_TEXT),
-                    "rows": _lines(rows),
-                }
-            )
-    return found
-
-
-def _lines(path: Path) -> int | None:
-    try:
-        with gzip.open(path, "rb") as file:
-            return sum(bool(line.strip()) for line in file)
-    except (OSError, EOFError):
-        return None
