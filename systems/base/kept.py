@@ -95,9 +95,9 @@ class KeptLosses:
 
     def _read(self) -> dict[str, list[float]] | None:
         try:
-            found = json.loads(self._path.read_bytes())
+            found = _whole(self._path)
             kept = {str(name): [float(v) for v in own] for name, own in found.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError, KeyError):
             return None
         sane = all(own and all(map(math.isfinite, own)) for own in kept.values())
         return kept if kept and sane else None
@@ -128,10 +128,14 @@ def kept_file(task: object) -> Path:
     """Where numbers of a task are kept, by the task and the code that made them."""
     from dgbench.datasets.store import cache_root
 
-    base = Path(__file__).parent
-    code = code_of(base.parents[1] / "models", base.parent / "reference", base)
-    found = hashlib.sha256(f"{task!r}\n{torch.__version__}\n{code}".encode())
+    found = hashlib.sha256(f"{task!r}\n{torch.__version__}\n{oracle_code()}".encode())
     return cache_root() / "tolerances" / f"{found.hexdigest()[:24]}.json"
+
+
+def oracle_code() -> str:
+    """Hash of the code that oracles consist of, read once."""
+    base = Path(__file__).parent
+    return code_of(base.parents[1] / "models", base.parent / "reference", base)
 
 
 @cache
@@ -146,16 +150,28 @@ def code_of(*folders: Path) -> str:
 def read(path: Path) -> dict[str, float] | None:
     """Numbers by name, None where there are none that can be read."""
     try:
-        found = json.loads(path.read_bytes())
-        return {str(name): float(value) for name, value in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+        return {str(name): float(value) for name, value in _whole(path).items()}
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
 
 
 def write(path: Path, numbers: Mapping[str, Any]) -> None:
-    """Write numbers by name at once or, where that cannot be, not at all."""
+    """Write numbers by name, with their checksum, at once or, where that cannot be, not at all."""
     with contextlib.suppress(OSError):  # they are made again
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps(numbers), encoding="utf-8")
+        whole = {"numbers": numbers, "checksum": _checksum(numbers)}
+        part.write_text(json.dumps(whole), encoding="utf-8")
         os.replace(part, path)
+
+
+def _whole(path: Path) -> Mapping[str, Any]:
+    """The numbers of a file that is as it was written; raises ValueError where it is not."""
+    found = json.loads(path.read_bytes())
+    if found["checksum"] != _checksum(found["numbers"]):
+        raise ValueError(f"{path} was changed")
+    return found["numbers"]
+
+
+def _checksum(numbers: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()

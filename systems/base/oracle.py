@@ -27,7 +27,7 @@ from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.kept import content_of, kept_file, read, write
-from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.system import FrameResult, Trainer
 
 FRAMES: Final = 2
 """Frames that are compared: the last one, and the others drawn."""
@@ -70,8 +70,10 @@ class Oracle:
         self._plain, self._task = plain, task
         self._draw = draw or random.SystemRandom()
         self.trainer = plain(torch.float64)
+        self._first = self.trainer.state()
         self._allowed: dict[str, float] | None = None
-        self._known: dict[int, dict[str, Tensor]] = {}
+        self._known = _FrameResults(self.trainer)
+        self._torch: _FrameResults | None = None
 
     def frames(self, count: int = FRAMES) -> list[int]:
         """Frames to compare: drawn ones in time order, and the last."""
@@ -84,7 +86,7 @@ class Oracle:
         """Take over the parameters of a trainer, by the shared model's names."""
         own = self.trainer.state()
         if any(not torch.equal(mine, state[name].to(mine.dtype)) for name, mine in own.items()):
-            self._known.clear()
+            self._forget()
             _load(self.trainer, state)
 
     @comparing()
@@ -106,10 +108,7 @@ class Oracle:
             released: whether it is made of torch's float32 operators, see `PLAIN_SHARE`.
             when: what happened before, for the reason of a failed check.
         """
-        for frame in frames:
-            if len(self._known.get(frame, ())) < 2:  # the output alone
-                self._known[frame] = _answers(self.trainer, frame)
-        wanted = {frame: self._known[frame] for frame in frames}
+        wanted = {frame: self._known.answers(frame) for frame in frames}
         found = {frame: _answers(trainer, frame) for frame in frames}
 
         def judged(allowed: Mapping[str, float], plain: Any = None) -> list[ResultCheck]:
@@ -128,9 +127,7 @@ class Oracle:
             return checks
         # Where that is not enough, what costs least is asked first: torch's own float32.
         most = math.inf if released else MAX_PLAIN_DEVIATION
-        by_torch = self._by_torch(self.trainer.state())
-        plain = {frame: _answers(by_torch, frame) for frame in frames}
-        by_torch.close()
+        plain = {frame: self._by_torch().answers(frame) for frame in frames}
         for frame in frames:
             for pick in (_outputs, _gradients):
                 gaps = deviations(pick({frame: plain[frame]}), pick({frame: wanted[frame]}))
@@ -181,15 +178,11 @@ class Oracle:
         """
         self.load(trainer.state())
         last = self.trainer.num_frames - 1
-        if last not in self._known:
-            self._known[last] = {OUTPUT: self.trainer.evaluate(last).cpu()}
-        own, exact = trainer.evaluate(last).cpu(), self._known[last][OUTPUT]
+        own, exact = trainer.evaluate(last).cpu(), self._known.output(last)
         about = {"against": AGAINST, "system": system, "part": ", ".join((when, f"frame {last}"))}
         check = close("outputs", own, exact, MIN_TOLERANCE, **about)
         if not check.passed and released:
-            by_torch = self._by_torch(self.trainer.state())
-            plain = by_torch.evaluate(last).cpu()
-            by_torch.close()
+            plain = self._by_torch().output(last)
             most = max(MIN_TOLERANCE, PLAIN_SHARE * largest({"": plain}, {"": exact}))
             check = close("outputs", own, exact, most, plain=plain, **about)
         if check.passed:
@@ -202,27 +195,35 @@ class Oracle:
     ) -> ResultCheck:
         """A check of the losses of the first steps of training, `losses` as a trainer had them.
 
-        The oracle's own are kept between processes; where they do not confirm a trainer's, they
-        are made anew.
+        The oracle's own are kept between processes, and so are those of torch's float32 operators;
+        where they do not confirm a trainer's, both are made anew.
         """
-        fresh = self._plain(torch.float64)
-        frames = range(min(STEPS, len(losses), fresh.num_frames))
-        found, before = list(losses[: len(frames)]), fresh.state()
+        frames = range(min(STEPS, len(losses), self.trainer.num_frames))
         about = {"against": AGAINST, "system": system, "part": f"first {len(frames)} steps"}
-        times = fresh.task.times(len(frames) - 1)  # type: ignore[attr-defined]
-        content = content_of(fresh.data, times.stop + 1, before)  # type: ignore[attr-defined]
-        kept = kept_file((self._task, "losses", content))
-        known = read(kept)
-        if known is not None and len(known) == len(frames):
-            wanted = list(known.values())
-            check = self._judged_losses(found, wanted, frames, before, released, about)
+        times = self.trainer.task.times(len(frames) - 1)  # type: ignore[attr-defined]
+        content = content_of(self.trainer.data, times.stop + 1, self._first)  # type: ignore[attr-defined]
+
+        def of_plain(dtype: torch.dtype, *, anew: bool) -> list[float]:
+            kept = kept_file((self._task, "losses", str(dtype), content))
+            known = None if anew else read(kept)
+            if known is None or len(known) != len(frames):
+                steps = self._steps_of_plain(dtype, frames)
+                known = {str(frame): loss for frame, loss in zip(frames, steps, strict=True)}
+                write(kept, known)
+            return list(known.values())
+
+        for anew in (False, True):
+            check = self._judged_losses(
+                losses[: len(frames)],
+                of_plain(torch.float64, anew=anew),
+                lambda anew=anew: of_plain(torch.float32, anew=anew),
+                lambda: self._rounding_of_losses(frames, self._first),
+                released,
+                about,
+            )
             if check.passed:
-                fresh.close()
-                return check
-        wanted = [fresh.step(frame) for frame in frames]
-        fresh.close()
-        write(kept, {str(frame): loss for frame, loss in zip(frames, wanted, strict=True)})
-        return self._judged_losses(found, wanted, frames, before, released, about)
+                break
+        return check
 
     @comparing()
     def train(self, trainer: Trainer, *, system: str = "", released: bool = False) -> ResultCheck:
@@ -239,18 +240,22 @@ class Oracle:
         Every parameter that the oracle's step moves must move in the trainer's. How far is not
         compared: the trainer's optimiser has a history that the oracle's has not.
         """
-        part = f"frame {frame}, one more step"
-        before = trainer.state(), self.trainer.state()
-        losses = self._losses(trainer, [frame], system, released, part)
-        moved, wanted = (
-            {name: not torch.equal(old[name], new[name]) for name in old}
-            for old, new in zip(before, (trainer.state(), self.trainer.state()), strict=True)
+        before = trainer.state()
+        self.load(before)
+        wanted = self._known.result(frame)
+        about = {"against": AGAINST, "system": system, "part": f"frame {frame}, one more step"}
+        losses = self._judged_losses(
+            [trainer.step(frame)],
+            [wanted.loss],
+            lambda: [self._by_torch().result(frame).loss],
+            lambda: self._rounding_of_losses([frame], before),
+            released,
+            about,
         )
-        due = [name for name in wanted if wanted[name]]
-        updates = equal(
-            "updates", {name: moved.get(name, False) for name in due}, dict.fromkeys(due, True),
-            against=AGAINST, system=system,
-        )  # fmt: skip
+        after = trainer.state()
+        due = _moved_by(wanted.gradients, self.trainer)
+        moved = {name: not torch.equal(before[name], after[name]) for name in due}
+        updates = equal("updates", moved, dict.fromkeys(due, True), against=AGAINST, system=system)
         return [losses, updates]
 
     @comparing()
@@ -269,8 +274,15 @@ class Oracle:
 
     def close(self) -> None:
         """Give memory free."""
-        self._known.clear()
+        self._forget()
         self.trainer.close()
+
+    def _forget(self) -> None:
+        """Forget what the parameters so far gave."""
+        self._known.clear()
+        if self._torch is not None:
+            self._torch.trainer.close()
+            self._torch = None
 
     def _losses(
         self, trainer: Trainer, frames: Sequence[int], system: str, released: bool, part: str
@@ -278,33 +290,38 @@ class Oracle:
         before = self.trainer.state()
         found = [trainer.step(frame) for frame in frames]
         wanted = [self.trainer.step(frame) for frame in frames]
-        self._known.clear()
-        about = {"against": AGAINST, "system": system, "part": part}
-        return self._judged_losses(found, wanted, frames, before, released, about)
+        self._forget()
+        return self._judged_losses(
+            found,
+            wanted,
+            lambda: self._steps_of_plain(torch.float32, frames, before),
+            lambda: self._rounding_of_losses(frames, before),
+            released,
+            {"against": AGAINST, "system": system, "part": part},
+        )
 
     def _judged_losses(
         self,
         found: Sequence[float],
         wanted: Sequence[float],
-        frames: Sequence[int],
-        before: Mapping[str, Tensor],
+        by_torch: Callable[[], list[float]],
+        rounded: Callable[[], float],
         released: bool,
         about: Mapping[str, str],
     ) -> ResultCheck:
-        """A check of losses of steps on `frames`, from the parameters `before`."""
+        """A check of losses; where they are not close, `by_torch` gives those of torch's own
+        float32 operators, and `rounded` what rounding may do to them."""
         check = close("losses", found, wanted, MIN_TOLERANCE, **about)
         if check.passed:
             return check
-        by_torch = self._by_torch(before)
-        plain = [by_torch.step(frame) for frame in frames]
-        by_torch.close()
+        plain = by_torch()
         gap = close("losses", plain, wanted, 0.0, against="").gap
         most = math.inf if released else MAX_PLAIN_DEVIATION
         allowed = max(MIN_TOLERANCE, min(most, PLAIN_SHARE * gap))
         check = close("losses", found, wanted, allowed, plain=plain, **about)
         for ask in (
             lambda: self.allowed()[OUTPUT],  # a loss is a mean over what the output holds
-            lambda: self._rounding_of_losses(frames, before),
+            rounded,
         ):
             if check.passed:
                 break
@@ -336,14 +353,83 @@ class Oracle:
 
         return max(tolerances(rounding(losses, losses())).values())
 
-    def _by_torch(self, state: Mapping[str, Tensor]) -> Trainer:
-        """The plain trainer by torch's own operators in float32, with these parameters."""
+    def _steps_of_plain(
+        self,
+        dtype: torch.dtype,
+        frames: Sequence[int],
+        state: Mapping[str, Tensor] | None = None,
+    ) -> list[float]:
+        """Losses of steps of a new plain trainer, from its first parameters or from these."""
+        plain = self._plain(dtype) if dtype == torch.float64 else self._new_by_torch()
+        if state is not None:
+            _load(plain, state)
+        found = [plain.step(frame) for frame in frames]
+        plain.close()
+        return found
+
+    def _by_torch(self) -> _FrameResults:
+        """Results by torch's own operators in float32, with the oracle's parameters."""
+        if self._torch is None:
+            plain = self._new_by_torch()
+            _load(plain, self.trainer.state())
+            self._torch = _FrameResults(plain)
+        return self._torch
+
+    def _new_by_torch(self) -> Trainer:
         plain = self._plain(torch.float32)
         for module in plain.model.modules():  # type: ignore[attr-defined]
             if isinstance(module, FrameNorm):
                 module.exact = False
-        _load(plain, state)
         return plain
+
+
+class _FrameResults:
+    """Results of a plain trainer by frame, each made once as long as parameters stay.
+
+    Attributes:
+        trainer: plain.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self._results: dict[int, FrameResult] = {}
+        self._outputs: dict[int, Tensor] = {}
+
+    def result(self, frame: int) -> FrameResult:
+        """Output, gradients and loss."""
+        if frame not in self._results:
+            self._results[frame] = self.trainer.result(frame)  # type: ignore[attr-defined]
+        return self._results[frame]
+
+    def answers(self, frame: int) -> dict[str, Tensor]:
+        """Output and gradients by name."""
+        found = self.result(frame)
+        return {OUTPUT: found.output, **found.gradients}
+
+    def output(self, frame: int) -> Tensor:
+        """Output alone, which costs less."""
+        if frame in self._results:
+            return self._results[frame].output
+        if frame not in self._outputs:
+            self._outputs[frame] = self.trainer.evaluate(frame).cpu()
+        return self._outputs[frame]
+
+    def clear(self) -> None:
+        """Forget all: parameters have changed."""
+        self._results.clear()
+        self._outputs.clear()
+
+
+def _moved_by(gradients: Mapping[str, Tensor], trainer: Trainer) -> list[str]:
+    """Names of the parameters that a first step of Adam by these gradients changes."""
+    found = []
+    for name, value in trainer.state().items():
+        moved = value.clone().requires_grad_()
+        moved.grad = gradients[name].to(moved.dtype)
+        torch.optim.Adam([moved], lr=trainer.workload.lr).step()  # type: ignore[attr-defined]
+        if not torch.equal(moved.detach(), value):
+            found.append(name)
+    return found
 
 
 def _answers(trainer: Trainer, frame: int) -> dict[str, Tensor]:

@@ -104,7 +104,6 @@ def timed(
     )
     values = [loss.value() for loss in losses]
     _check_losses(values)
-    context.meter.counters.clear()  # or the harness would add those of later steps
     epoch_s = steady.time * trainer.num_frames
     notes = list(getattr(trainer, "notes", []))
     if system.provenance:
@@ -128,6 +127,7 @@ def timed(
     if context.instrumented and context.device == "cuda":
         observe_launches(measured, step)
     measured.checks = checked_after(system, trainer, workload, context, values)
+    context.meter.counters.clear()  # or the harness would add those of later steps
     start = time.perf_counter()
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
@@ -218,9 +218,9 @@ def oracle_of(
         return Oracle(
             lambda dtype: PlainTimeline(task, timeline, device=context.device, dtype=dtype), task
         )
-    plain = type(get_system("reference"))
-    quiet = RunContext(context.device, context.preset, context.threads)
-    return Oracle(lambda dtype: open_trainer(plain(dtype), task, quiet, None), task)
+    frames = workload_data.load(task)
+    plain = get_system("reference").trainer
+    return Oracle(lambda dtype: plain(task, frames, device=context.device, dtype=dtype), task)
 
 
 @comparing()
@@ -234,17 +234,16 @@ def checked_after(
     """Checks of a trainer as its timed steps have left it: caches, buffers and parameters.
 
     The first process of a cell compares outputs and gradients of drawn frames and the last, and one
-    more step; later ones, which do the same arithmetic, the output on the last frame. Both compare
-    `losses`, those of the trainer's first steps.
+    more step; later ones and the instrumented one, which do the same arithmetic, the output on the
+    last frame. All compare `losses`, those of the trainer's first steps.
     """
-    if context.instrumented:
-        return []
     touched.end_measurement()
+    context.meter.timing = False  # what follows belongs to no phase
     oracle = oracle_of(workload, context)
     about = {"system": system.name, "released": system.kind == "baseline"}
     when = "after the timed steps"
     checks = [oracle.first_steps(losses, **about)] if losses else []
-    if context.round > 1:
+    if context.round > 1 or context.instrumented:
         checks += oracle.output(trainer, when=when, **about)
     else:
         oracle.load(trainer.state())

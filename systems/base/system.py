@@ -35,6 +35,21 @@ class Technique:
     default: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """Results of a trainer on a frame with the parameters that it has.
+
+    Attributes:
+        output: of the last snapshot, on the CPU.
+        gradients: of the loss, by the shared model's names, on the CPU.
+        loss: of the frame.
+    """
+
+    output: Tensor
+    gradients: dict[str, Tensor]
+    loss: float
+
+
 class Trainer(ABC):
     """One system opened on one workload, one device, one set of switches.
 

@@ -21,7 +21,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.system import FrameResult, Trainer
 from dgbench.systems.base.training import check_device, coordinates
 
 if TYPE_CHECKING:
@@ -367,6 +367,13 @@ class TimelineTrainer(Trainer):
         self._check(frame)
         self.model.zero_grad(set_to_none=True)
         self.last_loss = self.accumulate()
+        return self._formed_gradients()
+
+    def close(self) -> None:
+        self._optimiser = None
+
+    def _formed_gradients(self) -> dict[str, Tensor]:
+        """Take the gradients that lie in `.grad` of the parameters."""
         found = {
             n: (torch.zeros_like(p) if p.grad is None else p.grad).detach().cpu().clone()
             for n, p in self.model.named_parameters()
@@ -374,16 +381,13 @@ class TimelineTrainer(Trainer):
         self.model.zero_grad(set_to_none=True)
         return found
 
-    def close(self) -> None:
-        self._optimiser = None
-
     def _check(self, frame: int) -> None:
         if frame != 0:
             raise InvalidInputError(f"frame is {frame}; a timeline has the one frame 0")
 
 
 class PlainAggregator:
-    """A-hat as an edge list with one coefficient per entry, loops included, made on every call.
+    """A-hat as an edge list with one coefficient per entry, loops included.
 
     Degrees are added up here, in float64, and not taken from what the systems share.
     """
@@ -392,6 +396,7 @@ class PlainAggregator:
         self, data: SnapshotSequence, norm: str, device: torch.device, dtype: torch.dtype
     ) -> None:
         self._data, self._norm, self._device, self._dtype = data, norm, device, dtype
+        self._kept: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def raw(self, t: int) -> Tensor:
         return torch.as_tensor(self._data.features[t]).to(self._device, self._dtype)
@@ -400,6 +405,16 @@ class PlainAggregator:
         return self.apply(t, self.raw(t))
 
     def apply(self, t: int, h: Tensor) -> Tensor:
+        if t in self._kept:
+            source, target, weight = self._kept[t]
+        else:
+            source, target, weight = self._edges(t)
+            if self._dtype == torch.float64:  # the oracle, which nobody times
+                self._kept[t] = source, target, weight
+        return torch.zeros_like(h).index_add(0, target, h.index_select(0, source) * weight[:, None])
+
+    def _edges(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Source, destination and coefficient of every entry and loop."""
         csr: Csr = self._data.topology[t]
         source, target = coordinates(csr)
         weight = torch.ones(csr.nnz) if csr.values is None else csr.values
@@ -412,8 +427,7 @@ class PlainAggregator:
         else:
             weight = weight / degree[target]
         weight = weight.to(self._device, self._dtype)
-        source, target = source.to(self._device), target.to(self._device)
-        return torch.zeros_like(h).index_add(0, target, h.index_select(0, source) * weight[:, None])
+        return source.to(self._device), target.to(self._device), weight
 
 
 class PlainTimeline(TimelineTrainer):
@@ -424,6 +438,8 @@ class PlainTimeline(TimelineTrainer):
     Attributes:
         held: steps whose outputs it gives.
     """
+
+    _aggregator: PlainAggregator | None = None
 
     @property
     def held(self) -> Sequence[int]:
@@ -438,13 +454,26 @@ class PlainTimeline(TimelineTrainer):
     def outputs(self) -> Sequence[Tensor]:
         return self.forward()
 
+    def result(self, frame: int = 0) -> FrameResult:
+        """Output of the last step, gradients and loss from a single pass, without an update."""
+        self._check(frame)
+        self.model.zero_grad(set_to_none=True)
+        outputs = self.forward()
+        loss = self.loss_of(outputs)
+        loss.backward()
+        output = outputs[-1].detach().cpu()
+        return FrameResult(output, self._formed_gradients(), float(loss.detach()))
+
     def forward(self) -> list[Tensor]:
         """Hidden outputs [N, D] of all steps, with history."""
         return self.model.forward_frame(self.aggregator(), range(self.task.steps))
 
     def aggregator(self) -> PlainAggregator:
         """A-hat of every step."""
-        return PlainAggregator(self.data, self.workload.norm, self.device, self.dtype)
+        if self._aggregator is None:
+            norm = self.workload.norm
+            self._aggregator = PlainAggregator(self.data, norm, self.device, self.dtype)
+        return self._aggregator
 
     def loss_of(self, outputs: Sequence[Tensor]) -> Tensor:
         """Mean loss over everything that is scored, a scalar with history."""

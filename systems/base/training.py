@@ -19,7 +19,7 @@ from dgbench.models import FrameModel, build_model
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
-from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.system import FrameResult, Trainer
 from dgbench.systems.base.workload import Workload
 
 if TYPE_CHECKING:
@@ -228,8 +228,18 @@ class FrameTrainer(Trainer):
         return self.shared(values)
 
     def gradients(self, frame: int) -> dict[str, Tensor]:
+        return self._gradients(self._loss(frame))
+
+    def result(self, frame: int) -> FrameResult:
+        """Output, gradients and loss of a frame from a single pass, without an update."""
+        outputs = self.outputs(self.task.times(frame))
+        loss = self.task.loss(self.model.head, frame, outputs)
+        output = outputs[-1].detach().cpu()
+        return FrameResult(output, self._gradients(loss), float(loss.detach()))
+
+    def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
         leaves = self.trained()
-        found = torch.autograd.grad(self._loss(frame), list(leaves.values()), allow_unused=True)
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         values = {
             name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
             for (name, leaf), grad in zip(leaves.items(), found, strict=True)

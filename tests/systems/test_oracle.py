@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
@@ -18,6 +16,7 @@ from dgbench.systems.base.conditioning import (
     rounding,
     tolerances,
 )
+from dgbench.systems.base.kept import read, write
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 
@@ -121,6 +120,25 @@ def test_every_later_process_of_a_cell_compares_its_first_steps_and_its_last_out
     assert not failed(found)
 
 
+def test_an_instrumented_process_compares_outside_of_its_phases(monkeypatch) -> None:
+    timing = []
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    right = kind.evaluate
+
+    def evaluate(self, frame):
+        timing.append(self.meter.timing)
+        return 1.5 * right(self, frame)
+
+    monkeypatch.setattr(kind, "evaluate", evaluate)
+    meter = Meter(timing=True)
+    traced = RunContext("cpu", "smoke", 1, meter=meter, budget_s=0.01, instrumented=True)
+    found = race.timed("pipad", tiny_workload(), traced)
+    assert "outputs" in failed(found)
+    assert set(timing) == {False}
+    assert found.seconds_by_phase
+    assert not meter.counters
+
+
 @pytest.mark.parametrize("spoil", ["outputs", "outputs from frame 2 on"])
 def test_a_system_that_is_spoiled_in_a_later_process_fails(monkeypatch, spoil) -> None:
     race.timed("pipad", tiny_workload(), context())  # the oracle's own losses are kept from here
@@ -157,12 +175,21 @@ def test_updates_that_are_off_show_in_the_losses_of_the_first_steps(monkeypatch,
 
 def test_kept_losses_that_are_wrong_are_made_anew(tmp_path) -> None:
     race.timed("reference", tiny_workload(), context())
-    kept = [f for f in (tmp_path / "tolerances").iterdir() if "output" not in f.read_text()]
-    assert len(kept) == 1
-    right = kept[0].read_text()
-    kept[0].write_text(json.dumps({name: 3 * x for name, x in json.loads(right).items()}))
+    (kept,) = (f for f in (tmp_path / "tolerances").iterdir() if "output" not in f.read_text())
+    right = kept.read_text()
+    wrong = {name: 3 * x for name, x in read(kept).items()}
+    write(kept, wrong)
+    assert read(kept) == wrong
     assert not failed(race.timed("reference", tiny_workload(), context()))
-    assert kept[0].read_text() == right
+    assert kept.read_text() == right
+
+
+def test_kept_numbers_that_were_changed_are_none(tmp_path) -> None:
+    path = tmp_path / "numbers.json"
+    write(path, {"0": 0.5, "1": 0.25})
+    assert read(path) == {"0": 0.5, "1": 0.25}
+    path.write_text(path.read_text().replace("0.25", "0.26"))
+    assert read(path) is None
 
 
 def test_kept_losses_are_those_of_the_data(monkeypatch) -> None:
