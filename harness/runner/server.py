@@ -156,6 +156,7 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
     """Load what nearly every cell would load again: our systems and the catalogue of datasets."""
     from dgbench import datasets
     from dgbench.harness.runner.replaced import shared_functions
+    from dgbench.systems.base.kept import oracle_code
 
     theirs = third_party(SYSTEMS)
     for name in system_names():
@@ -163,6 +164,7 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
             load(f"system {name}", lambda name=name: find_system(name))
     load("the catalogue of datasets", datasets.cards)
     load("functions that plugins share with their reference", shared_functions)
+    load("the code that results are compared by", oracle_code)
 
 
 def _settings() -> dict[str, str]:
