@@ -20,7 +20,7 @@ from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 
 RESIDENT = probe("gpu_kernel_resident_percent")
-SCHEMA = 3
+SCHEMA = 4
 """Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
 
 STATUSES = (
@@ -85,6 +85,8 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         repeats: the disturbed round of its group that this one repeats, or 0.
         replaced: whether a later round repeats its own; then it takes no part in ratios. Set when
             rows are read.
+        rests_on_cell: whether another process of its cell may have compared for it, as was so
+            before schema 4. Not written where it is False.
     """
 
     id: str
@@ -124,6 +126,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     disturbed: str = ""
     repeats: int = 0
     replaced: bool = False
+    rests_on_cell: bool = False
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -223,14 +226,16 @@ class Facts(msgspec.Struct):
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda plain: {**plain, "checks": []},
     2: dict,
+    3: lambda plain: {**plain, "rests_on_cell": True},
 }
 """schema -> function that turns a decoded row of that schema into one of the next. A row of schema
-1 told deviations, and not what was compared or allowed: it has no check."""
+1 told deviations, and not what was compared or allowed: it has no check. Before schema 4 later
+processes of a cell might leave the comparison to its first one."""
 
 _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
-    "metrics", "looks", "disturbed", "repeats", "replaced",
+    "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 
@@ -253,10 +258,7 @@ def decode(payload: bytes) -> Row:
     """
     schema = decode_json(payload, _Schema).schema
     if schema == SCHEMA:
-        row = decode_json(payload, Row)
-        metrics.adopt(row.metrics)
-        row.observed = [old_names.known(one) for one in row.observed]
-        return row
+        return _registered(decode_json(payload, Row))
     if schema > SCHEMA:
         raise StoreError(
             f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
@@ -272,7 +274,14 @@ def decode(payload: bytes) -> Row:
         plain = UPGRADES[schema](plain)
         schema += 1
     plain["schema"] = SCHEMA
-    return _unstamped(msgspec.convert(plain, Row))
+    return _registered(_unstamped(msgspec.convert(plain, Row)))
+
+
+def _registered(row: Row) -> Row:
+    """The row, its metrics known to the catalogue."""
+    metrics.adopt(row.metrics)
+    row.observed = [old_names.known(one) for one in row.observed]
+    return row
 
 
 def _unstamped(row: Row) -> Row:

@@ -1,9 +1,9 @@
 """Standing of rows: which of them may decide anything. Every reader of a store gets rows judged.
 
-A row stands where its result was compared with a reference, in its own process or in another one
-of the same cell, and passed. It is void where
+A row stands where its own process compared its result with a reference, and it passed. It is void
+where
 
-- no comparison was made;
+- no comparison was made, unless it was kept when one process compared for all of its cell (`Row`);
 - its system gave a wrong result on this dataset and model anywhere in the run;
 - an old row tells its deviation alone, or that it was excused.
 
@@ -26,7 +26,7 @@ from dgbench.harness.store.row import VOID, Row
 from dgbench.lab.compare import CONTROL
 
 CHECK = "check"
-"""Parameter of cells that only compare, and stand for the cell with the same other parameters."""
+"""Parameter of old cells that only compared, for the cell with the same other parameters."""
 
 BOUND = ("dataset", "model", "operator")
 """Parameters that tell one workload of a system from another."""
@@ -44,7 +44,7 @@ def judged(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if row.status == "check" and row.paper != "-":
             wrong[subject(row)].append(row)
-        elif row.status == "ok" and row.checks and all(check.passed for check in row.checks):
+        elif row.status == "ok" and _compared(row):
             compared.add(_cell(row))
     return [_judged(row, wrong[subject(row)], compared) for row in rows]
 
@@ -89,11 +89,16 @@ def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
     for other in wrong:
         if _same_workload(row, other):
             return _void(row, f"{subject(row)} gave a wrong result ({other.id}: {other.reason})")
-    if _cell(row) in compared:
+    if _compared(row) or (row.rests_on_cell and not row.checks and _cell(row) in compared):
         return row
     if any(note.startswith("rounding: ") for note in row.notes):
         return _void(row, EXCUSED)
     return _void(row, EARLIER if row.deviation and not row.checks else UNCOMPARED)
+
+
+def _compared(row: Row) -> bool:
+    """Return True if its own process compared its result, and all of it passed."""
+    return bool(row.checks) and all(check.passed for check in row.checks)
 
 
 def _void(row: Row, reason: str) -> Row:

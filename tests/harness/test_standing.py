@@ -41,17 +41,33 @@ def statuses(*rows: Row) -> list[str]:
     return [one.status for one in judged(rows)]
 
 
-def test_a_row_stands_by_its_own_check_or_another_of_its_cell() -> None:
+def test_a_row_stands_by_a_check_of_its_own_process() -> None:
     own = row("a", checks=[RIGHT])
     later = row("b", round=2)
     control = row("c", params={"control": "aa"})
     instrumented = row("d", instrumented=True)
+    assert statuses(own, later, control, instrumented) == ["ok", *[VOID] * 3]
+    checked = [msgspec.structs.replace(one, checks=[RIGHT]) for one in (later, instrumented)]
+    assert statuses(own, *checked) == ["ok"] * 3
+
+
+def test_a_row_from_before_schema_4_stands_by_another_of_its_cell() -> None:
+    def old(name: str, system: str = "pipad", **fields) -> Row:
+        plain = msgspec.to_builtins(row(name, system, **fields)) | {"schema": 3}
+        return decode(encode(decode(msgspec.json.encode(plain))))
+
+    own = old("a", checks=[RIGHT])
+    later = old("b", round=2)
+    control = old("c", params={"control": "aa"})
+    instrumented = old("d", instrumented=True)
     assert statuses(own, later, control, instrumented) == ["ok"] * 4
-    apart = row("e", params={"check": True}, checks=[RIGHT])
+    apart = old("e", params={"check": True}, checks=[RIGHT])
     assert statuses(later, apart) == ["ok", "ok"]
-    assert statuses(row("f")) == [VOID]
-    assert statuses(own, row("g", params={"model": "other"})) == ["ok", VOID]
-    assert statuses(own, row("h", system="pygt")) == ["ok", VOID]
+    assert statuses(old("f")) == [VOID]
+    assert statuses(own, old("g", params={"model": "other"})) == ["ok", VOID]
+    assert statuses(own, old("h", system="pygt")) == ["ok", VOID]
+    assert statuses(own, old("i", checks=[WRONG])) == ["ok", VOID]
+    assert statuses(own, row("j", round=2)) == ["ok", VOID]
 
 
 EMPTY = msgspec.structs.replace(RIGHT, compared=0)
@@ -132,23 +148,50 @@ def test_without_checks_no_verdict_stands(folder) -> None:
     assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
 
 
+def alone(one: Row) -> Row:
+    """The row as a process of today would have left it, which rests on no other one."""
+    return msgspec.structs.replace(one, rests_on_cell=False)
+
+
+@per_run
+def test_no_verdict_rests_on_processes_that_compared_nothing(folder) -> None:
+    paper, rows = kept(folder)
+    silent = [
+        msgspec.structs.replace(alone(one), checks=[]) if one.round > 1 else alone(one)
+        for one in rows
+    ]
+    unchecked = {one.id for one in silent if one.paper == paper.name and one.ok and not one.checks}
+    for verdict in evaluate(paper, silent).verdicts:
+        assert not unchecked.intersection(verdict.rows), verdict.id
+
+
 def spoilt(one: Row) -> Row:
     found = msgspec.structs.replace(one, status="check", reason="wrong")
     found.drop_numbers()
     return found
 
 
+def place(one: Row) -> tuple:
+    """Whose result a row is, and of which workload of which experiment."""
+    return subject(one), one.experiment, repr(one.params)
+
+
 @per_run
-def test_no_verdict_rests_on_a_system_that_was_wrong(folder) -> None:
+@pytest.mark.parametrize("first", [1, 2])
+def test_no_verdict_rests_on_a_system_that_was_wrong(folder, first) -> None:
+    """Wrong in every process or, right in a cell's first one, in those from the second on."""
     paper, rows = kept(folder)
     mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
-    for system in Counter(map(subject, mine)):
-        spoiled = [
-            spoilt(one)
-            if one.paper == paper.name and subject(one) == system and one.checks else one
-            for one in rows
-        ]  # fmt: skip
-        of = {one.id: subject(one) for one in spoiled}
+    for system in Counter(subject(one) for one in mine if one.round >= first):
+        wrong = {
+            one.id: place(one)
+            for one in mine
+            if subject(one) == system and one.round >= first and (first > 1 or one.checks)
+        }
+        spoiled = [spoilt(one) if one.id in wrong else one for one in rows]
+        of = {one.id: place(one) for one in spoiled}
         for verdict in evaluate(paper, spoiled).verdicts:
-            assert system not in {of[name] for name in verdict.rows}, verdict.id
+            places = {of[name] for name in verdict.rows}
+            assert places.isdisjoint(wrong.values()), verdict.id
+            assert first > 1 or system not in {name for name, *_ in places}, verdict.id
             assert verdict.verdict in UNMEASURED or verdict.rows
