@@ -19,6 +19,7 @@ from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
 from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline, smooth
@@ -289,7 +290,10 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     whole.close()
     most, least = needs[1], min(needs.values())
     oracle = TimelineOracle(task, data, device=context.device)
-    checks = []
+    checks: list[ResultCheck] = []
+    before: dict[str, TimelineResult] = {}
+    after: dict[str, TimelineResult] = {}
+    losses: dict[str, list[float]] = {}
     found = Measurement(data=describe(data))
     found.observe("snapshots", steps)
     found.observe("memory", int(most), of="whole")
@@ -312,16 +316,21 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
             found.observe("switches", int(getattr(trainer, of)), of=of, budget_share=share)
         found.notes += [note for note in trainer.notes if note not in found.notes]
         name = f"{share:g}"
-        before = {name: TimelineResult.of(trainer, oracle.request)}
-        trainer.train_epoch()
-        trainer.train_epoch()
-        checks += oracle.checks_of({name: trainer}, before)
+        with comparing():
+            before[name] = TimelineResult.of(trainer, oracle.request)
+            trainer.train_epoch()
+            trainer.train_epoch()
+            losses[name] = list(trainer.losses)
+            # The parameters of one serve all, and so does a single result of the oracle.
+            state = after[next(iter(after))].state if after else trainer.state()
+            after[name] = TimelineResult.of(trainer, oracle.request, state)
         # One of the numbers of blocks that fit, and the first of them.
         fits = [n for n, need in needs.items() if need <= budget]
         wanted = {"blocks": fits[0], "steps": sum(len(block) for block in trainer.blocks)}
         own = {"blocks": blocks, "steps": steps}
         checks.append(equal("counters", own, wanted, against="all numbers of blocks"))
         trainer.close()
+    checks += oracle.trained_checks(before, after, losses)
     found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}
     found.checks = summarised(checks)
     return found
