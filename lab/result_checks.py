@@ -1,7 +1,7 @@
 """Result checks: what a system made, compared with an independent reference.
 
-A row whose result was compared with nothing decides nothing (`harness.store.standing`), so every
-experiment hands back at least one `ResultCheck` of what it measured, or plans a cell that does.
+A row whose process compared its result with nothing decides nothing (`harness.store.standing`), so
+an experiment hands back at least one `ResultCheck` of what it measured, in every process.
 """
 
 from __future__ import annotations
