@@ -52,6 +52,7 @@ def row(system, dataset, model="tgcn", *, turn=1, time=None, **fields):
     given = {
         "data": {"dataset": dataset, "twin": dataset.endswith("-twin")},
         "samples": [time] if time else [],
+        "rests_on_cell": True,  # as rows with cells that only compare were kept
     } | fields
     return Row(
         id=f"{system}-{dataset}-{model}-{turn}-{len(params)}",
