@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -24,6 +25,7 @@ from dgbench.lab.result_checks import (
     largest,
 )
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
+from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.kept import content_of, kept_file, read, write
@@ -42,6 +44,10 @@ may deviate, which is made of them. Its row shows both."""
 MAX_PLAIN_DEVIATION: Final = 1e-3
 """Largest deviation that a system which is not released may share with torch's own operators: the
 head and the loss are torch's in all systems, and sums over many alike rows lose digits there."""
+
+FEW_NUMBERS: Final = 1 << 15
+"""Numbers of a snapshot's hidden outputs below which an oracle works in one thread: torch splits an
+operation from so many on."""
 
 AGAINST: Final = "float64 oracle"
 OUTPUT: Final = "output"
@@ -363,7 +369,8 @@ class Oracle:
         plain = self._plain(dtype) if dtype == torch.float64 else self._new_by_torch()
         if state is not None:
             _load(plain, state)
-        found = [plain.step(frame) for frame in frames]
+        with _few_threads(plain):
+            found = [plain.step(frame) for frame in frames]
         plain.close()
         return found
 
@@ -398,7 +405,8 @@ class _FrameResults:
     def result(self, frame: int) -> FrameResult:
         """Output, gradients and loss."""
         if frame not in self._results:
-            self._results[frame] = self.trainer.result(frame)  # type: ignore[attr-defined]
+            with _few_threads(self.trainer):
+                self._results[frame] = self.trainer.result(frame)  # type: ignore[attr-defined]
         return self._results[frame]
 
     def answers(self, frame: int) -> dict[str, Tensor]:
@@ -411,13 +419,21 @@ class _FrameResults:
         if frame in self._results:
             return self._results[frame].output
         if frame not in self._outputs:
-            self._outputs[frame] = self.trainer.evaluate(frame).cpu()
+            with _few_threads(self.trainer):
+                self._outputs[frame] = self.trainer.evaluate(frame).cpu()
         return self._outputs[frame]
 
     def clear(self) -> None:
         """Forget all: parameters have changed."""
         self._results.clear()
         self._outputs.clear()
+
+
+def _few_threads(plain: Trainer) -> AbstractContextManager[None]:
+    """One thread where a plain trainer works on few numbers: threads that wait for each other at
+    every small operation take longer, and far longer where cores are shared."""
+    numbers = plain.data.num_nodes * plain.workload.hidden_dim  # type: ignore[attr-defined]
+    return one_thread() if numbers < FEW_NUMBERS else nullcontext()
 
 
 def _moved_by(gradients: Mapping[str, Tensor], trainer: Trainer) -> list[str]:
