@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
@@ -201,7 +202,7 @@ class SnapshotRankTrainer(TimelineTrainer):
         were not drawn as positives, and other random pairs. Which pairs the paper tests on is not
         said. With `theta` 1 no edge is left, and the trained pairs are scored.
         """
-        step, test, label = self.test_pairs()
+        step, test, label = self.test_pairs
         if step < 0:
             return 0.0
         scores = self.model.head(self.output(step), *test)
@@ -238,6 +239,7 @@ class SnapshotRankTrainer(TimelineTrainer):
         """This rank's steps of every block under the snapshot partition."""
         return [consecutive(times, self.comm.size)[self.comm.rank] for times in self.blocks]
 
+    @cached_property
     def test_pairs(self) -> tuple[int, tuple[Tensor, ...], Tensor]:
         """Step, what its head reads besides, and labels; step -1 where there is nothing to test."""
         if self.workload.task == "node":

@@ -282,7 +282,7 @@ def test_one_rank_runs_here_and_a_budget_ends_it():
 
 def test_accuracy_is_on_pairs_that_the_loss_does_not_score():
     trainer = SnapshotRankTrainer(LocalCommunicator(), workload("cd_gcn", "link"), data())
-    step, (pairs,), label = trainer.test_pairs()
+    step, (pairs,), label = trainer.test_pairs
     trained, truth = trainer.task.pairs(step)
     known = {tuple(p) for p in trained[:, truth == 1].t().tolist()}
     edges = {tuple(p) for p in pairs[:, label == 1].t().tolist()}

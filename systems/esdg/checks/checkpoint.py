@@ -17,6 +17,7 @@ from dgbench.systems.esdg.experiments.memory import (
     least_ranks,
     peak,
 )
+from dgbench.systems.esdg.experiments.memory_points import weighed
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 NONE: Final = "the experiment 'memory' did not run"
@@ -97,7 +98,7 @@ def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def block_memory(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Measured peaks against bsize * m_step + nb * m_ckpt."""
-    found = _swept(rows)
+    found = weighed(rows)
     if not found:
         return missing(NONE)
     gaps, ratios = [], []

@@ -127,7 +127,10 @@ def equivalence(claim: Claim, rows: Rows) -> Finding:
     if {r.params["model"] for r in found} != set(MODEL_TITLES):
         return missing(NONE + " for all three models")
     first = max(gaps(r, p, PLAIN)[0] for r in found for p in PARTITIONS)
-    exact = max(max(gaps(r, p, PLAIN, FLOAT64)) for r in found for p in PARTITIONS)
+    precise = [gap for r in found for p in PARTITIONS for gap in gaps(r, p, PLAIN, FLOAT64)]
+    if not precise:
+        return missing(NONE + " in float64")
+    exact = max(precise)
     words = []
     for model, title in MODEL_TITLES.items():
         mine = [row for row in found if row.params["model"] == model]

@@ -65,9 +65,9 @@ FEW_TURNS: Final = 3
 """The same where a cell has several processes, whose ratios give the interval."""
 SECONDS: Final = {"smoke": 0.0, "quick": 0.3, "full": 10.0, "paper": 10.0}
 """For more turns, which narrow the intervals."""
-SMALLER: Final = {"smoke": 1.0, "quick": 0.25, "full": 1.0, "paper": 1.0}
+SMALLER: Final = {"smoke": 1.0, "quick": 0.125, "full": 1.0, "paper": 1.0}
 """Of a preset's graphs where many settings share a cell."""
-SNAPSHOTS: Final = {"smoke": 9, "quick": 13, "full": 97, "paper": 97}
+SNAPSHOTS: Final = {"smoke": 9, "quick": 9, "full": 97, "paper": 97}
 GRAPHS: Final = {
     "smoke": ("amlsim",),
     "quick": ("amlsim",),
@@ -179,7 +179,7 @@ def _task(graph: SnapshotGraph, model: str, preset: Preset, kind: str) -> Timeli
         graph,
         model,
         preset,
-        scale=graph.scale(preset) * (0.5 if few else SMALLER[preset]),
+        scale=graph.scale(preset) * (0.25 if few else SMALLER[preset]),
         snapshots=SNAPSHOTS[preset],
     )
 

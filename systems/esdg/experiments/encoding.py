@@ -49,7 +49,7 @@ SEQUENCES = {
 }
 SMOKE_PART = 8
 """A smoke run makes pairs of this part of the printed size."""
-ROUNDS = {"smoke": 3, "quick": 7, "full": 15, "paper": 15}
+ROUNDS = {"smoke": 3, "quick": 5, "full": 15, "paper": 15}
 BAR_KEYS = 150e6
 """Keys per second and core that encoding should reach to stay out of the way."""
 

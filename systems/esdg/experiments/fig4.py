@@ -77,7 +77,7 @@ TIMED_GRAPHS = {
     "smoke": ("flickr",),
     "quick": ("flickr", "amlsim-20k-fanin200cycle200"),
 }
-TIMED_SNAPSHOTS = {"smoke": 9, "quick": 17}
+TIMED_SNAPSHOTS = {"smoke": 9, "quick": 9}
 SMOKE_MODELS = ("tm_gcn", "cd_gcn")
 TURNS = {"smoke": 3, "quick": 3, "full": 6, "paper": 6}
 """Turns of a process at least; a timed cell has several processes."""

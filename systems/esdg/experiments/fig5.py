@@ -60,7 +60,7 @@ PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 
 LARGE = {
     "smoke": (1, 2, 4, 8),
-    "quick": (1, 2, 4, 16, 64, 128),
+    "quick": (1, 4, 16, 128),
     "full": (1, 2, 4, 8, 16, 32, 64, 128),
 }
 SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
@@ -68,7 +68,7 @@ SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 
 MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
-MIN_ROUNDS = {"smoke": 2, "quick": 8, "full": 12}
+MIN_ROUNDS = {"smoke": 2, "quick": 6, "full": 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
 RANKED = ("amlsim",)

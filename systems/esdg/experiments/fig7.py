@@ -62,7 +62,7 @@ SAMPLE = {"smoke": 1, "quick": 1, "full": 16}
 
 LARGE = {
     "smoke": (512, (1, 2, 8, 16)),
-    "quick": (2048, (4, 16, 64, 128)),
+    "quick": (2048, (4, 16, 128)),
     "full": (8192, (1, 4, 32, 128)),
 }
 SMALL = {"smoke": (128, (2, 16)), "quick": (512, (2, 8, 128)), "full": (1024, (1, 8, 64, 128))}
@@ -77,7 +77,7 @@ ROUNDS = {"smoke": 1, "quick": 5, "full": 5}
 FEWER = {"smoke": 1, "quick": 2, "full": 5}
 """Rounds of the first model, which also gets the A/A control, and of the others."""
 """Five pairs bound a ratio, and get one cell of a run an A/A control."""
-LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**9, STEPS, 2), "full": (2**14, STEPS, 2)}
+LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**8, STEPS, 2), "full": (2**14, STEPS, 2)}
 """N of many small snapshots, their number, and the number of the few large ones."""
 
 

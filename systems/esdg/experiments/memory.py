@@ -29,6 +29,7 @@ from dgbench.systems.esdg.experiments.memory_points import (
     peak_points,
     rate_points,
     time_points,
+    weighed,
 )
 from dgbench.systems.esdg.experiments.random_graphs import DATASET, random_graphs
 from dgbench.systems.esdg.experiments.recount import Widths, agree, epoch_traffic
@@ -65,7 +66,7 @@ COST_TITLES: Final = {
 
 BLOCKS: Final = {
     "smoke": (1, 4),
-    "quick": (1, 4, 12),
+    "quick": (1, 4, 8),
     "full": (1, 2, 4, 8, 16, 32),
     "paper": (1, 2, 4, 8, 16, 32, 64),
 }
@@ -166,9 +167,9 @@ class Memory(Experiment):
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
         found = rows_of(rows, experiment=self.name, part="sweep")
-        if found:
+        if weighed(rows):
             most = max(block_counts(found[0]))
-            saved = [peak(row, "ours", 1) / peak(row, "ours", most) for row in found]
+            saved = [peak(row, "ours", 1) / peak(row, "ours", most) for row in weighed(rows)]
             slower = [
                 ratio.value
                 for row in found
@@ -192,8 +193,8 @@ class Memory(Experiment):
 
 def _task(graph: SnapshotGraph, model: str, preset: Preset) -> TimelineWorkload:
     if preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
-        half = 1.0 if graph.real else graph.scale(preset) / 2
-        return workload(graph, model, preset, scale=half, snapshots=9 if preset == "smoke" else 13)
+        small = 1.0 if graph.real else graph.scale(preset) / 4
+        return workload(graph, model, preset, scale=small, snapshots=9)
     return workload(graph, model, preset)
 
 
@@ -234,22 +235,22 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
                 stack.callback(trainer.close)
                 name = f"{setting} {n}"
                 opened[name], ways[name] = trainer, {"setting": setting, "blocks": n}
-                weigh(trainer, **ways[name])
-        layout = _open(task, data, context, {"paper_layout": True, "prefetch": False}, nb=1)
-        weigh(layout, setting="layout")
         before = {}
-        if oracle is not None:
+        if oracle is not None:  # bytes of tensors are the same in every process
+            for name, trainer in opened.items():
+                weigh(trainer, **ways[name])
+            layout = _open(task, data, context, {"paper_layout": True, "prefetch": False}, nb=1)
+            weigh(layout, setting="layout")
             checks += oracle.checks({"layout": TimelineResult.of(layout, oracle.request)}, "")
+            layout.close()
             before = oracle.first_results(opened)
-        layout.close()
         budget_s = context.budget_s / turn_rounds(context.preset)
         seconds, sent = take_turns(opened, TURNS[context.preset], budget_s)
         wanted = Measurement()
         for name, trainer in opened.items():
-            trainer.meter.reset()
-            trainer.train_epoch()
             came = trainer.meter.counters
             brought = came["snapshots_plain"] + came["snapshots_difference"]
+            brought //= len(seconds[name])
             _observe_traffic(found, {"brought": brought, "bytes": sent[name]}, **ways[name])
         if oracle is not None:
             checks += oracle.checks_of(opened, before)

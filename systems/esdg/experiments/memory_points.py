@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from dgbench.lab.charts import joined, mark
@@ -15,7 +16,16 @@ WAYS = (("the paper's way", "paper"), ("ours", "ours"))
 
 def block_counts(row: Any) -> list[int]:
     """Numbers of blocks that a sweep's row has."""
-    return sorted({one["blocks"] for one in Table.of([row]).where("memory", setting="ours")})
+    return sorted({one["blocks"] for one in Table.of([row]).where("epoch_time", setting="ours")})
+
+
+def weighed(rows: Sequence[Any]) -> list[Any]:
+    """Rows of a sweep that have peaks: a cell's first process."""
+    return [
+        row
+        for row in rows_of(rows, experiment="memory", part="sweep")
+        if Table.of([row]).where("memory", of="peak")
+    ]
 
 
 def _panel(row: Any) -> str:
@@ -42,7 +52,7 @@ def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         "measured, the paper's way": ("memory", {"of": "peak", "setting": "paper"}),
         "20 nnz + 4 N (widths)": ("estimate", {**memory, "method": "formula"}),
     }
-    for row in rows_of(rows, experiment="memory", part="sweep"):
+    for row in weighed(rows):
         for name, (metric, where) in series.items():
             points += [
                 {
@@ -82,7 +92,9 @@ def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Peak memory and snapshots a second by the number of blocks; one block is the base."""
     points = [{**point, "series": "esdg", "setting": "blocks"} for point in _failed(rows, "sweep")]
-    for row in rows_of(rows, experiment="memory", part="sweep"):
+    swept = rows_of(rows, experiment="memory", part="sweep")
+    for row in weighed(rows):
+        mine = Table.of([one for one in swept if one.params == row.params])
         points += [
             mark(
                 row,
@@ -90,7 +102,8 @@ def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 panel=_panel(row),
                 setting="1 block" if n == 1 else f"{n} blocks",
                 memory=number(row, "memory", of="peak", setting=way, blocks=n),
-                rate=number(row, "snapshots") / number(row, "epoch_time", setting=way, blocks=n),
+                rate=number(row, "snapshots")
+                / median(mine.where("epoch_time", setting=way, blocks=n).values),
                 base=n == 1,
             )
             for series, way in WAYS

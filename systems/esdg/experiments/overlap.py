@@ -41,7 +41,7 @@ TURNS: Final = {"smoke": 2, "quick": 6, "full": 15, "paper": 15}
 """Six are the fewest whose extremes bound a median with 95 %."""
 
 SNAPSHOTS: Final = {"smoke": 9, "full": 97, "paper": None}
-QUICK_SNAPSHOTS: Final = {"tm_gcn": 17, "cd_gcn": 13}
+QUICK_SNAPSHOTS: Final = {"tm_gcn": 13, "cd_gcn": 9}
 """TM-GCN's convolutions are large enough beside pieces of half as many for an epoch to gain."""
 
 HALF: Final = 0.5

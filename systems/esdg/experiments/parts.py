@@ -49,7 +49,7 @@ COUNTED_STEPS, COUNTED_NODES = 128, 128 * 8
 """T and N of the counted matrices: shares are equal for every P."""
 
 IDLE_STEPS, IDLE_RANKS = 100, (64, 100, 128)
-TURNS = {"smoke": 3, "quick": 6, "full": 6}
+TURNS = {"smoke": 3, "quick": 4, "full": 6}
 """Epochs of each share that are timed."""
 
 SENT = "bytes that were sent"

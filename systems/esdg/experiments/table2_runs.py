@@ -86,11 +86,13 @@ LONGEST_SMOOTHING: Final = 15
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
 
-ROUNDS: Final = {"smoke": 3, "quick": 3, "full": 8, "paper": 10}
+ROUNDS: Final = {"smoke": 3, "quick": 2, "full": 8, "paper": 10}
 """Turns of a process at least; a race that is judged has several processes."""
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.1, "full": 4.0, "paper": 10.0}
 KEPT: Final = {"smoke": 3, "quick": 9, "full": 33, "paper": 97}
 """Snapshots that a race keeps of a sample cut by its own steps."""
+DENSE_KEPT: Final = {"quick": 5}
+"""The same of a dense cut, the last ones, whose smoothing reaches back furthest; else all."""
 
 
 def methods(preset: Preset) -> list[str]:
@@ -102,10 +104,13 @@ def methods(preset: Preset) -> list[str]:
 
 def sample_workload(params: Mapping[str, Any], preset: Preset) -> TimelineWorkload:
     """Link prediction on a sample, cut as `CUTS` says; a cell that parts vertices keeps all."""
+    if params["part"] == "parts":
+        kept = None
+    else:
+        kept = (DENSE_KEPT if params["cut"] == "dense" else KEPT).get(preset)
     cut = str(params["cut"])
     fields: dict[str, Any] = dict(CUTS[cut])
-    whole = cut == "dense" or params["part"] == "parts"
-    fields["snapshots"] = None if whole else KEPT[preset]
+    fields["snapshots"] = kept
     return workload(BY_NAME[str(params["dataset"])], str(params["model"]), preset, **fields)
 
 
