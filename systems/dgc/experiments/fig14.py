@@ -36,7 +36,7 @@ FEW = {"spatial": (0.0, 0.5, 1.0), "temporal": (0.0, 0.05, 0.2)}
 SCALES = {"smoke": 1 / 2500, "quick": 1 / 500, "full": 1 / 20, "paper": 1.0}
 TIMED = {
     "smoke": (1 / 12500, 12),
-    "quick": (1 / 1000, 12),
+    "quick": (1 / 1500, 12),
     "full": (1 / 50, 100),
     "paper": (1.0, 100),
 }

@@ -51,8 +51,8 @@ GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "paper": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",
               "amazon-magazine", "wikipedia", "email-eu-core"),
 }  # fmt: skip
-TURNS: Final = {"smoke": 3, "quick": 40, "full": 40, "paper": 40}
-SECONDS: Final = {"smoke": 0.0, "quick": 0.2, "full": 5.0, "paper": 10.0}
+TURNS: Final = {"smoke": 3, "quick": 15, "full": 40, "paper": 40}
+SECONDS: Final = {"smoke": 0.0, "quick": 0.1, "full": 5.0, "paper": 10.0}
 """Of turns; a setting of the second figure trains for as long."""
 TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 600, "paper": 3600}
 PERIOD_S: Final = 0.02

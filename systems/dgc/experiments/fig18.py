@@ -69,7 +69,7 @@ EPOCHS: Final = {"smoke": 2, "quick": 16, "full": 60, "paper": 100}
 RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 1800, "paper": 7200}
 STEPS: Final[dict[Preset, dict[str, int]]] = {
-    "quick": {"sx-mathoverflow": 6},
+    "quick": {"sx-mathoverflow": 4},
     "full": {"sx-mathoverflow": 12, "wikipedia": 12},
 }
 """Snapshots where those of a race would take too long."""

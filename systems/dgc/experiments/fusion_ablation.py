@@ -57,9 +57,9 @@ GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "paper": ("email-eu-core", "wikipedia", "sx-mathoverflow", "amazon", "epinions", "movie",
               "stack"),
 }  # fmt: skip
-FIRST: Final = {"smoke": 6, "quick": 10, "full": None, "paper": None}
+FIRST: Final = {"smoke": 6, "quick": 8, "full": None, "paper": None}
 """Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
-TURNS: Final = {"smoke": 3, "quick": 6, "full": 12, "paper": 20}
+TURNS: Final = {"smoke": 3, "quick": 3, "full": 12, "paper": 20}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.0, "full": 5.0, "paper": 20.0}
 TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 900, "paper": 3600}
 EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}

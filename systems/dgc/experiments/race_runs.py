@@ -97,7 +97,7 @@ of memory."""
 LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
 
 KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 6, "full": 24, "paper": None},
+    "sx-mathoverflow": {"smoke": 3, "quick": 4, "full": 24, "paper": None},
     "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 2, "paper": None},
     "amazon-magazine": {"smoke": 3, "quick": 10, "full": 40, "paper": None},
     "wikipedia": {"smoke": 3, "quick": 5, "full": 24, "paper": None},
