@@ -10,7 +10,7 @@ WORKLOAD = Workload(
     dataset="flickr", model="tgcn_model", source="twin", scale=1 / 1024, snapshots=20
 )
 """Small and the same everywhere: sparse products, dense layers and a recurrence, some ms a step."""
-MIN_SECONDS = 0.5
+MIN_SECONDS = 0.2
 """Seconds of steps at least: shorter ones would say more of the clock than of the machine."""
 
 
