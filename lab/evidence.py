@@ -70,7 +70,9 @@ class Conditions:
         gpus: GPUs that worked together; 0 on a CPU.
         data: `real` (a dataset of the paper, whole), `part` of one, `other` than the paper's,
             `printed` sizes, `twin`, or "" where no dataset was used.
-        processes: of the cell that has the fewest. seeds: distinct ones of what was learned.
+        processes: of the cell that has the fewest, rounds that a later one repeats left out.
+        disturbed: processes among these that something disturbed and no round repeats.
+        seeds: distinct ones of what was learned.
         model, proxy: see `Finding`.
     """
 
@@ -79,6 +81,7 @@ class Conditions:
     gpus: int = 0
     data: Data = ""
     processes: int = 1
+    disturbed: int = 0
     seeds: int = 1
     model: str = ""
     proxy: str = ""
@@ -92,6 +95,7 @@ def conditions(
     reads = reads if finding.reads is None else finding.reads
     names = set(finding.rows)
     used = [row for row in rows if row.id in names]
+    counting = [row for row in used if not getattr(row, "replaced", False)]
     mine = [one for one in reads if one.row in names]
     where = {row.id: row.experiment for row in used}
     declared = {one.name: one.sources for one in paper.experiments}
@@ -107,7 +111,8 @@ def conditions(
         device="cuda" if gpus and min(gpus) > 0 else "cpu",
         gpus=min(gpus, default=0),
         data="printed" if source == "printed" else _data(used, paper.graphs, claim),
-        processes=_processes(used) if finding.processes is None else finding.processes,
+        processes=_processes(counting) if finding.processes is None else finding.processes,
+        disturbed=sum(bool(getattr(row, "disturbed", "")) for row in counting),
         seeds=_seeds(used, mine),
         model=finding.model,
         proxy=finding.proxy,
@@ -211,7 +216,7 @@ def _processes(rows: Sequence[Any]) -> int:
     for row in rows:
         params = tuple(sorted((name, repr(value)) for name, value in row.params.items()))
         cells.setdefault((row.experiment, params), set()).add(row.round)
-    return min(map(len, cells.values()), default=1)
+    return min(map(len, cells.values()), default=0)
 
 
 def _seeds(rows: Sequence[Any], reads: Iterable[Read]) -> int:

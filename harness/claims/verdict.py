@@ -28,7 +28,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from dgbench.harness.claims.shown import number_of, show
-from dgbench.lab.evidence import Conditions, Scope, strength
+from dgbench.lab.evidence import Conditions, Scope, some, strength
 from dgbench.lab.paper import Claim, Finding
 
 Word = Literal[
@@ -247,6 +247,8 @@ def decide(
         )
     if lacks and agreed != "undecided":
         reason += f"; weak: {', '.join(lacks)}"
+    if where.disturbed and where.source == "timed":
+        reason += f"; disturbed by others: {some(where.disturbed, 'process', 'processes')}"
     return _verdict(
         claim,
         finding,

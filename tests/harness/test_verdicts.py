@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
+from fake_papers import make_paper
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +21,17 @@ from dgbench.harness.claims.verdict import (
     decide,
     tolerance_of,
 )
-from dgbench.lab.evidence import MIN_PROCESSES, MIN_SEEDS, Conditions, Scope, strength
+from dgbench.harness.store import Row
+from dgbench.lab.evidence import (
+    MIN_PROCESSES,
+    MIN_SEEDS,
+    Conditions,
+    Scope,
+    strength,
+)
+from dgbench.lab.evidence import (
+    conditions as conditions_of,
+)
 from dgbench.lab.paper import Claim, Finding
 
 
@@ -175,6 +188,46 @@ BOTH = frozenset({"cpu", "cuda"})
 def test_strength_follows_from_scope_and_conditions(needs, device, found, lacking):
     strong, lacks = strength(Scope.of(claim(needs=needs, device=device)), found)
     assert (strong, lacks) == (("weak", [lacking]) if lacking else ("strong", []))
+
+
+def rows_of_cells(marks) -> list[Row]:
+    """A row for each mark, all of one experiment; marks are (cell, round, disturbed, replaced)."""
+    return [
+        Row(
+            id=f"{cell}-{number}", experiment="e", params={"cell": cell}, round=number,
+            disturbed="load" if disturbed else "", replaced=replaced,
+        )
+        for (cell, number), (disturbed, replaced) in marks.items()
+    ]  # fmt: skip
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 2), st.integers(1, 12)),
+        st.tuples(st.booleans(), st.booleans()),
+        min_size=1,
+    )
+)
+def test_conditions_count_processes_that_stand_and_those_of_them_that_were_disturbed(marks):
+    rows = rows_of_cells(marks)
+    paper = make_paper()
+    every = Finding(measured=2.0, rows=[row.id for row in rows])
+    found = conditions_of(claim(), every, rows, [], paper)
+    standing = Counter(cell for (cell, _), (_, replaced) in marks.items() if not replaced)
+    assert found.processes == min(standing.values(), default=0)
+    assert found.disturbed == sum(bad and not gone for bad, gone in marks.values())
+    # A round that another repeats adds nothing, so it never makes a verdict stronger.
+    kept = [row for row in rows if not row.replaced]
+    fewer = Finding(measured=2.0, rows=[row.id for row in kept])
+    again = conditions_of(claim(), fewer, rows, [], paper)
+    assert (again.processes, again.disturbed) == (found.processes, found.disturbed)
+
+
+def test_a_timed_verdict_says_how_many_of_its_processes_were_disturbed():
+    quiet = decide(claim(), interval(2.1, 2, 2.2), TIMED)
+    busy = decide(claim(), interval(2.1, 2, 2.2), replace(TIMED, disturbed=2))
+    assert (quiet.verdict, quiet.strength) == (busy.verdict, busy.strength)
+    assert "2 processes" in busy.reason.removeprefix(quiet.reason)
 
 
 def test_readings_agree_or_the_verdict_depends_on_them():
