@@ -17,11 +17,11 @@ same rounds.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -80,6 +80,88 @@ class TimedGroup:
         for planned in self.cells:
             repeats = planned.cell.repeats + rounds
             planned.cell = msgspec.structs.replace(planned.cell, repeats=repeats)
+
+
+class RoundsRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the groups of a run that may get further rounds, as `run.json` keeps it.
+
+    Attributes:
+        budget_s: seconds of a paper up to which rounds are added. spent_s: what its processes
+            took, by paper.
+        looks: after how many rounds groups were looked at -> how many of them.
+        added: rounds beyond the planned ones by group, as `paper/experiment/group`.
+        repeated: groups of which a disturbed round ran once more.
+        decided, ended, denied: groups that were decided at their last look, undecided after the
+            most rounds, and undecided as the budget ended.
+    """
+
+    budget_s: float
+    spent_s: dict[str, float] = {}
+    looks: dict[str, int] = {}
+    added: dict[str, int] = {}
+    repeated: int = 0
+    decided: int = 0
+    ended: int = 0
+    denied: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan, rows: Sequence[Row], found: AddedRounds | None) -> RoundsRecord | None:
+        """The record of a plan with a rule, or None where no group may get rounds."""
+        if plan.rounds is None:
+            return None
+        papers = _papers(plan)
+        groups = [group for paper in papers for group in timed_groups(plan, paper, rows)]
+        if not groups:
+            return None
+        looks = Counter(after for one in groups for after in one.stages if after <= one.rounds)
+        more = {"/".join(one.key): one.rounds - one.stages[0] for one in groups if one.stages}
+        budget = plan.rounds.budget_s
+        found = found or AddedRounds({}, [], [], [])
+        return cls(
+            budget_s=budget,
+            spent_s={name: round(_seconds_of(plan, name, rows), 1) for name in papers},
+            looks={str(after): looks[after] for after in sorted(looks)},
+            added={name: count for name, count in more.items() if count},
+            repeated=sum(group.cells[0].again is not None for group in groups),
+            decided=len(found.decided),
+            ended=len(found.ended),
+            denied=len(found.denied),
+        )
+
+    @classmethod
+    def kept(cls, info: Mapping[str, Any]) -> RoundsRecord | None:
+        """The record in a run's `run.json`; None where there is none that can be read."""
+        try:
+            return msgspec.convert(info.get("rounds"), cls)
+        except msgspec.ValidationError:
+            return None
+
+    @property
+    def sentence(self) -> str:
+        """The record in words, for terminal and pages."""
+        budget = f"the budget of {self.budget_s:g} s a paper"
+        if not self.looks:
+            return f"rounds: as planned; {budget} allowed no more"
+        parts = [f"{_groups(self.decided)} decided"]
+        if self.added:
+            counts = self.added.values()
+            parts.append(f"{_groups(len(counts))} got {_span(counts)} more")
+        if self.repeated:
+            parts.append(f"{self.repeated} repeated one that was disturbed")
+        if self.ended or self.denied:
+            why = [f"{self.ended} after the most rounds"] if self.ended else []
+            why += [f"{self.denied} because {budget} ended"] if self.denied else []
+            parts.append(f"{self.ended + self.denied} still undecided ({', '.join(why)})")
+        return f"rounds: {', '.join(parts)}"
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count} groups"
+
+
+def _span(counts: Collection[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def stages(first: int, most: int) -> list[int]:
@@ -192,6 +274,11 @@ def seconds_left(plan: Plan, paper: str, rows: Sequence[Row]) -> float:
     """Seconds of a paper's budget that neither its rows took nor its planned processes will."""
     if plan.rounds is None:
         return 0.0
+    return max(0.0, plan.rounds.budget_s - _seconds_of(plan, paper, rows))
+
+
+def _seconds_of(plan: Plan, paper: str, rows: Sequence[Row]) -> float:
+    """Seconds that a paper's rows took and its planned processes will take."""
     seconds = _seconds(plan, rows)
     mine = [row for row in rows if row.paper == paper]
     done = {(row.cell_hash, row.round, row.instrumented) for row in mine}
@@ -202,7 +289,7 @@ def seconds_left(plan: Plan, paper: str, rows: Sequence[Row]) -> float:
         due = (planned.hash, step.round, step.instrumented) not in done
         if planned.cell.paper == paper and due and planned.hash not in lacking:
             spent += seconds[planned.hash]
-    return max(0.0, plan.rounds.budget_s - spent)
+    return spent
 
 
 def _seconds(plan: Plan, rows: Sequence[Row]) -> dict[str, float]:

@@ -237,6 +237,7 @@ def _facts(site: SiteData, run: RunData) -> dict[str, Any]:
         "preset": str(run.info.get("preset", "")),
         "duration": run.duration,
         "noise": run.noise,
+        "rounds": run.rounds,
         "ok": tally["ok"],
         "failed": tally["failed"],
         "missing": tally["missing"],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.figures.style import Context
+from dgbench.harness.plan.rounds import RoundsRecord
 from dgbench.harness.report.limits import limits_in
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
@@ -114,6 +115,12 @@ class RunData:
     def datasets(self) -> list[str]:
         """All datasets that were used."""
         return sorted(dataset_kinds(self.rows))
+
+    @property
+    def rounds(self) -> str:
+        """What became of groups that may get further rounds, as the terminal says it, or ""."""
+        record = RoundsRecord.kept(self.info)
+        return record.sentence.removeprefix("rounds: ") if record is not None else ""
 
     @property
     def duration(self) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from dgbench.harness.plan import GroupKey, Plan, PlannedCell
 from dgbench.harness.plan.rounds import (
-    AddedRounds,
+    RoundsRecord,
     add_rounds,
     repeat_disturbed,
     settle_stages,
-    timed_groups,
 )
 from dgbench.harness.store import Row, Store
 
@@ -22,12 +21,12 @@ class RoundAdder:
     """Adds rounds to the plan of a run and keeps the plan each time.
 
     Attributes:
-        sentence: what became of the groups, after the last decision.
+        record: what became of the groups, after the last decision; None where none may get rounds.
     """
 
     def __init__(self, plan: Plan, store: Store, look: Look) -> None:
         self.plan, self.store, self.look = plan, store, look
-        self.sentence = ""
+        self.record: RoundsRecord | None = None
         self._by_hash = {planned.hash: planned for planned in plan.cells}
         self._warned = ""
 
@@ -61,7 +60,7 @@ class RoundAdder:
             self.store.write_plan(self.plan)
             return True
         if not any(planned.stages for planned in self.plan.runnable):
-            self.sentence = self._without_looks(rows)
+            self.record = RoundsRecord.of(self.plan, rows, None)
             return False
         try:
             undecided = self.look(rows)
@@ -69,47 +68,7 @@ class RoundAdder:
             note(f"no rounds are added: {type(error).__name__}: {error}")
             return False
         added = add_rounds(self.plan, rows, undecided)
-        self.sentence = self._summary(rows, added)
+        self.record = RoundsRecord.of(self.plan, rows, added)
         if added.given:
             self.store.write_plan(self.plan)
         return bool(added.given)
-
-    def _without_looks(self, rows: list[Row]) -> str:
-        papers = list(dict.fromkeys(planned.cell.paper for planned in self.plan.runnable))
-        if self.plan.rounds is None or not any(timed_groups(self.plan, p, rows) for p in papers):
-            return ""
-        return (
-            f"rounds: as planned; the budget of {self.plan.rounds.budget_s:g} s a paper allowed no "
-            "more"
-        )
-
-    def _summary(self, rows: list[Row], added: AddedRounds) -> str:
-        papers = dict.fromkeys(planned.cell.paper for planned in self.plan.runnable)
-        groups = [group for paper in papers for group in timed_groups(self.plan, paper, rows)]
-        more = [one.rounds - one.stages[0] for one in groups if one.stages]
-        more = [count for count in more if count]
-        again = sum(group.cells[0].again is not None for group in groups)
-        still = len(added.denied) + len(added.ended)
-        parts = [f"{_groups(len(added.decided))} decided"]
-        if more:
-            parts.append(f"{_groups(len(more))} got {_span(more)} more")
-        if again:
-            parts.append(f"{again} repeated one that was disturbed")
-        if still:
-            why = []
-            if added.ended:
-                why.append(f"{len(added.ended)} after the most rounds")
-            if added.denied and self.plan.rounds is not None:
-                budget = self.plan.rounds.budget_s
-                why.append(f"{len(added.denied)} because the budget of {budget:g} s a paper ended")
-            parts.append(f"{still} still undecided ({', '.join(why)})")
-        return f"rounds: {', '.join(parts)}"
-
-
-def _groups(count: int) -> str:
-    return "1 group" if count == 1 else f"{count} groups"
-
-
-def _span(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low}" if low == high else f"{low} to {high}"

@@ -210,7 +210,10 @@ class _Runner:
             done = {(row.cell_hash, row.round, row.instrumented) for row in rows}
             self.listener.on_more(self.plan, rows)
             self._take([s for s in self.plan.steps if self._key(s) not in done], [], lacking)
-        self.summary.rounds = self.adder.sentence if self.adder is not None else ""
+        record = self.adder.record if self.adder is not None else None
+        if record is not None:
+            self.summary.rounds = record.sentence
+            self.store.update(rounds=msgspec.to_builtins(record))
 
     def _take(
         self,

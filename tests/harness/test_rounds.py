@@ -14,7 +14,7 @@ from passed_checks import PASSED
 
 from dgbench.harness.claims.open_groups import open_groups
 from dgbench.harness.plan import Plan, RoundsRule, read_plan
-from dgbench.harness.plan.rounds import add_rounds, stages, timed_groups
+from dgbench.harness.plan.rounds import RoundsRecord, add_rounds, stages, timed_groups
 from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.repeat import agreement
 from dgbench.harness.runner import Listener, run_plan
@@ -81,7 +81,7 @@ def simulate(plan, look, time_of, store=None, most=10**9, notes=None, **fields):
             adder.stamp(row)
             store.written_rows.append(row)
         if not adder.add(notes.append):
-            store.sentence = adder.sentence
+            store.record = adder.record
             return store
 
 
@@ -213,9 +213,15 @@ def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     ends = {group: len(seen[group, "a"]) for group in ("cheap", "dear", "dearest")}
     assert ends == {"cheap": 10, "dear": 9, "dearest": 5}
     assert all(seen[group, "a"] == seen[group, "b"] for group in ends)
-    assert "1 after the most rounds, 2 because the budget" in store.sentence
+    assert "1 after the most rounds, 2 because the budget" in store.record.sentence
     looks = {row.group: row.looks for row in store.rows() if row.round == 5}
     assert looks == {"cheap": 2, "dear": 2, "dearest": 2}
+    record = store.record
+    assert record.added == {"fake/behave/cheap": 5, "fake/behave/dear": 4}
+    assert record.looks == {"5": 3, "10": 1}
+    assert record.budget_s == own + 40.0 >= record.spent_s["fake"] > own
+    assert RoundsRecord.kept({"rounds": msgspec.to_builtins(record)}) == record
+    assert RoundsRecord.kept({"rounds": {"looks": 3}}) is RoundsRecord.kept({}) is None
 
 
 def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
@@ -223,14 +229,14 @@ def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_
     store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
     assert len(store.rows()) == 10
     assert {row.looks for row in store.rows()} == {0}
-    assert "allowed no more" in store.sentence
+    assert "allowed no more" in store.record.sentence
 
 
 def test_nothing_is_added_without_a_rule_or_to_cells_of_few_rounds():
     for plan in (race("g", rule=None), race("g", repeats=3)):
         store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
         assert len(store.rows()) == len(plan.steps) <= 10
-        assert store.sentence == ""
+        assert store.record is None
 
 
 def test_a_contender_that_never_works_gets_no_rounds_and_the_others_stay_together():
@@ -265,7 +271,7 @@ def test_a_run_that_was_cut_goes_on_with_the_same_rounds(cut):
     assert [(r.looks, r.repeats) for r in rest.rows()] == [
         (r.looks, r.repeats) for r in whole.rows()
     ]
-    assert rest.sentence == whole.sentence
+    assert rest.record == whole.record
 
 
 def test_a_disturbed_round_is_repeated_once_and_takes_no_part_in_ratios():
@@ -289,7 +295,7 @@ def test_a_disturbed_round_is_repeated_once_and_takes_no_part_in_ratios():
     assert found["fake", "behave", "g"].n == found["fake", "behave", "h"].n == 5
     assert {r.id for r in judged(rows) if r.replaced} == {r.id for r in rows if r.replaced}
     assert notes == []
-    assert "1 repeated one that was disturbed" in store.sentence
+    assert "1 repeated one that was disturbed" in store.record.sentence
 
 
 def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_it():
