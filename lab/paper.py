@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dgbench.lab.experiment import Experiment
+from dgbench.lab.experiment import Contender, Experiment
 from dgbench.lab.judging import Read
 
 
@@ -145,6 +145,8 @@ class Paper:
         checks: claim id -> check. Every id of the ledger must be there.
         readings: sentences on how our reading differs from the paper.
         graphs: the datasets that the paper uses, by the names of their cards.
+        contenders: settings that rows name like a system; figures, tables and the terminal call
+            them by their titles.
     """
 
     name: str
@@ -157,3 +159,4 @@ class Paper:
     checks: Mapping[str, Check]
     readings: tuple[str, ...] = ()
     graphs: PapersGraphs | None = None
+    contenders: Mapping[str, Contender] = field(default_factory=dict)

@@ -95,6 +95,7 @@ def draw_figure(
     return draw_points(
         spec.kind, spec.name, spec.title, points, folder, context, spec.options,
         flavour=flavour, widths=widths, data=data,
+        titles={name: one.title for name, one in spec.contenders.items() if one.title},
     )  # fmt: skip
 
 
@@ -110,8 +111,9 @@ def draw_points(
     flavour: str = "paper",
     widths: Sequence[str] | None = None,
     data: bool = True,
+    titles: Mapping[str, str] | None = None,
 ) -> DrawnFigure:
-    """Draw points; see `draw_figure`."""
+    """Draw points; see `draw_figure`. `titles` are those of contenders that are no systems."""
     if kind not in KINDS:
         raise unknown_key("kind of figure", kind, KINDS)
     if flavour not in FLAVOURS:
@@ -133,6 +135,7 @@ def draw_points(
         )
     folder.mkdir(parents=True, exist_ok=True)
     files: list[str] = []
+    named, points = points, [_titled(point, titles or {}) for point in points]
     panels = _panels(kind, points)
     if widths is None:
         widths = WIDTHS if flavour == "paper" or panels > 1 else ("half",)
@@ -149,7 +152,18 @@ def draw_points(
         (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
         files += [f"{name}.csv", f"{name}.txt"]
     main = bool(options.get("main"))
-    return DrawnFigure(name, kind, title, alt, caption, points, files, main=main, panels=panels)
+    return DrawnFigure(name, kind, title, alt, caption, named, files, main=main, panels=panels)
+
+
+_NAMING = ("system", "baseline", "failed_system", "series", "x")
+"""Keys of a point that may hold the name of a contender."""
+
+
+def _titled(point: dict[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
+    """A point whose contenders are called by their titles."""
+    names = {key: name for key in _NAMING if isinstance(name := point.get(key), str)}
+    found = {key: titles[name] for key, name in names.items() if name in titles}
+    return {**point, **found} if found else point
 
 
 def _panels(kind: str, points: Sequence[dict[str, Any]]) -> int:

@@ -122,7 +122,7 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return f"{text}x"
     if not 0 < high / WIDE <= low:
-        return f"{text}x, interval too wide"
+        return f"{text}x, uncertain"
     places = len(text.partition(".")[2])
     return f"{text}x [{low:.{places}f}, {high:.{places}f}]"
 

@@ -62,6 +62,17 @@ def get_paper(name: str) -> Paper:
     return found
 
 
+def contender_title(paper: str, name: str) -> str:
+    """The title of a setting that a paper's rows name like a system; other names stay as they are.
+
+    Of a third party's paper, which cannot be asked while it runs, all stay.
+    """
+    if paper not in paper_names() or paper in registry.third_party(registry.PAPERS):
+        return name
+    found = getattr(find_paper(paper), "contenders", {}).get(name)
+    return found.title or name if found is not None else name
+
+
 def describe_ahead() -> None:
     """Begin to import all third-party plugins side by side, where all are going to be asked for."""
     for kind, group in _GROUPS.items():

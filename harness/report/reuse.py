@@ -54,6 +54,11 @@ class Sketch:
     options: dict[str, Any] = field(default_factory=dict)
     contenders: dict[str, Contender] = field(default_factory=dict)
 
+    @property
+    def titles(self) -> dict[str, str]:
+        """Titles of the contenders that have one."""
+        return {name: one.title for name, one in self.contenders.items() if one.title}
+
 
 @dataclass(frozen=True, slots=True)
 class FigureJob:
@@ -105,7 +110,7 @@ def _in_full(job: FigureJob, folder: Path) -> DrawnFigure | str:
     try:
         return draw_points(
             sketch.kind, sketch.name, sketch.title, sketch.points, folder, job.context,
-            sketch.options,
+            sketch.options, titles=sketch.titles,
         )  # fmt: skip
     except Exception as error:  # plugin data: the page must still be written
         return _said(sketch, error)
@@ -120,7 +125,7 @@ def _light(job: FigureJob) -> _CachedFigure | str:
         with tempfile.TemporaryDirectory(prefix="dgbench-figure-") as folder:
             drawn = draw_points(
                 sketch.kind, sketch.name, sketch.title, sketch.points, Path(folder), job.context,
-                sketch.options, flavour="site",
+                sketch.options, flavour="site", titles=sketch.titles,
             )  # fmt: skip
             names = [name for name in drawn.files if not name.endswith(".txt")]
             images = {name: (Path(folder) / name).read_text("utf-8") for name in names}

@@ -226,7 +226,7 @@ def _section(
                 continue
             if spec.kind == "speedup":
                 points = mark_quality(mark_idle(points, mine), paper, rows)
-            options, contenders = dict(spec.options), dict(spec.contenders)
+            options, contenders = dict(spec.options), {**paper.contenders, **spec.contenders}
             sketches.append(Sketch(spec.kind, spec.name, spec.title, points, options, contenders))
             if spec.kind == "speedup":
                 sketches += device_sketches(spec, points, mine, paper)

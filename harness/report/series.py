@@ -166,6 +166,7 @@ def _main_races(paper: Any) -> set[str]:
 def _labels(chosen: Sequence[tuple[Any, Series]]) -> dict[str, str]:
     """Label of each process: its system, and what distinguishes it from the others."""
     from dgbench.harness.figures.palette import looks
+    from dgbench.harness.plugins import contender_title
 
     rows = [row for row, _ in chosen]
     names = looks([str(row.params["system"]) for row in rows if row.params.get("system")])
@@ -178,7 +179,9 @@ def _labels(chosen: Sequence[tuple[Any, Series]]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for row in rows:
         system = row.params.get("system")
-        title = names[str(system)].title if system else "contenders in turns"
+        title = "contenders in turns"
+        if system:
+            title = contender_title(row.paper, names[str(system)].title)
         also = [str(row.params[key]) for key in row.params if key in differ]
         label = ", ".join([title, *also])
         taken = sum(other == label or other.startswith(f"{label} #") for other in labels.values())

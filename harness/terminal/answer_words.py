@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from dgbench.harness.figures.words import WIDE
@@ -183,8 +184,14 @@ def _factor(one: WorkloadOutcome) -> str:
     if one.outcome == "slower":
         value, low, high = 1 / value, 1 / high, 1 / low
     if high > WIDE * low:
-        return f"{_number(value, value)}x, interval too wide"
+        return f"{_number(value, value)}x, uncertain by a factor of {_uncertainty(low, high)}"
     return f"{_number(value, value)}x [{_number(low, value)}, {_number(high, value)}]"
+
+
+def _uncertainty(low: float, high: float) -> str:
+    """How far an interval reaches from its middle, as a factor."""
+    wide = math.sqrt(high / low) if low > 0 else math.inf
+    return f"{wide:.0f}" if wide < 1000 else "over 1000"
 
 
 def _number(number: float, value: float) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+from dgbench.harness.plugins import contender_title
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.store.row import FAILED, LACKING
 from dgbench.harness.terminal.estimate import TimeEstimate
@@ -231,6 +232,8 @@ def describe(item: Any) -> str:
     params = dict(item.params)
     twin = bool(getattr(item, "data", {}).get("twin")) or params.get("source") == "twin"
     first = [params.pop(key, None) for key in ("system", "model", "dataset")]
+    if first[0]:
+        first[0] = contender_title(item.paper, str(first[0]))
     words = [str(word) for word in first if word]
     if twin and first[2]:
         words[-1] += " (twin)"

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from dgbench.systems.base import Paper
+from dgbench.systems.base import Contender, Paper
 from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import EXPERIMENTS
 from dgbench.systems.pipad.experiments.settings import PAPERS_GRAPHS
+from dgbench.systems.pipad.ladders import STAGE_TITLES
 from dgbench.systems.pipad.system import PipadSystem
 
 PAPER = Paper(
@@ -23,6 +24,7 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     checks=CHECKS,
     graphs=PAPERS_GRAPHS,
+    contenders={name: Contender("pipad", title) for name, title in STAGE_TITLES.items()},
     readings=(
         "T-GCN in this paper is the traffic model (a GCN inside a GRU), not the streaming system.",
         "Aggregation is named a mean, PyG's layer is symmetric; both factor into scalings per "

@@ -9,7 +9,7 @@ from dgbench.lab.charts import chart, failed, first_failed, interval, step_times
 from dgbench.lab.charts import speedups as speedups_of
 from dgbench.lab.contests import Race
 from dgbench.lab.grid import TrainingRace
-from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import (
@@ -20,7 +20,7 @@ from dgbench.systems.pipad.experiments.settings import (
     MODELS,
     workload,
 )
-from dgbench.systems.pipad.ladders import BARE, PAPERS, STAGE_TITLES, STAGES, stage
+from dgbench.systems.pipad.ladders import BARE, PAPERS, STAGES, stage
 
 METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
 COMPILED = "compiled"
@@ -184,7 +184,6 @@ class Fig10(TrainingRace):
             "fig10_cells",
             "Seconds of a step",
             steps,
-            contenders={name: Contender("pipad", title) for name, title in STAGE_TITLES.items()},
         ),
     )
 

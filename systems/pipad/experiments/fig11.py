@@ -15,11 +15,11 @@ from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import at_most
 from dgbench.lab.table import Table
 from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import Cell, Contender, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, EXTRAS
-from dgbench.systems.pipad.ladders import BARE, STAGE_TITLES
+from dgbench.systems.pipad.ladders import BARE
 from dgbench.systems.pipad.layers import (
     Layer,
     csr_layer,
@@ -150,7 +150,6 @@ class Fig11(Grid):
             "One graph layer: speed-up over PyGT",
             layer_points,
             baseline_label="PyGT (PyG GCNConv)",
-            contenders={BARE: Contender("pipad", STAGE_TITLES[BARE])},
             xlabel="speed-up over PyGT",
         ),
         chart(
