@@ -17,7 +17,7 @@ from jinja2 import (
 )
 from markupsafe import Markup
 
-from dgbench.harness.claims.changes import changes
+from dgbench.harness.claims.changes import changes, first_edition
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.shown import digits, unit_rest
 from dgbench.harness.claims.verdict import GLYPHS
@@ -365,7 +365,7 @@ def changed_page(env: Environment, site: SiteData) -> str:
     return env.get_template("changes.html.j2").render(
         **common(site, "", "how"),
         changes=found,
-        total=len(site.claims),
+        total=sum(claim.claim.id in first_edition() for claim in site.claims),
         reasons=reasons.most_common(),
     )
 

@@ -187,11 +187,12 @@ def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
     for claim, verdict in zip(found.claims, found.verdicts, strict=True):
         lines.append(fitted(f"{verdict.glyph} {claim.id}   {marks(verdict)}".rstrip(), width))
         lines.append(wrapped(claim.statement, "    ", width))
-        here = show(verdict.measured, verdict.unit) or "nothing"
+        here = show(verdict.measured, verdict.unit)
         paper = show(claim.value, claim.unit, printed=True)
         rest = unit_rest(claim.unit)
         lines.append(wrapped(f"paper: {paper}" + (f"; {rest}" if rest else ""), "    ", width))
-        lines.append(wrapped(f"here: {here}. {verdict.verdict}: {verdict.reason}", "    ", width))
+        measured = f"here: {here}. " if here else ""
+        lines.append(wrapped(f"{measured}{verdict.verdict}: {verdict.reason}", "    ", width))
     return "\n".join(lines)
 
 
