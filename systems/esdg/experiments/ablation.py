@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from dgbench.lab.charts import chart, mark, sweep
-from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
+from dgbench.lab.compare import Ratio, observe_control, observe_speedup, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.lab.table import Table, number, rows_of
@@ -189,7 +189,7 @@ def settings(kind: str) -> dict[str, Setting]:
 
     ladder: `all off`, then with each technique added, by its name. removed: `all on`, the same
     again, without each technique, and in each form. precompute: with and without it, everything
-    else on or, as `plain`, off.
+    else on or, as `plain`, off, and `all on` again.
     """
     off = dict.fromkeys(LADDER, False)
     on = dict.fromkeys(LADDER, True)
@@ -204,6 +204,7 @@ def settings(kind: str) -> dict[str, Setting]:
             "precompute": (on | {"precompute": False}, BLOCKS),
             "plain": (off | {"precompute": True}, None),
             "plain, precompute": (off, None),
+            AGAIN: (dict(on), BLOCKS),
         }
     # Without checkpoint there are no blocks: that is the memory experiment's question.
     without = {name: (on | {name: False}, BLOCKS) for name in LADDER if name != "checkpoint"}
@@ -269,6 +270,8 @@ def _turns(
         if kind == "removed" and name != AGAIN:  # both of the equal settings stand for it
             base = [sqrt(a * b) for a, b in zip(seconds[ON], seconds[AGAIN], strict=True)]
         observe_speedup(row, seconds[slow], base, setting=name)
+    if AGAIN in seconds:
+        observe_control(row, seconds[ON], seconds[AGAIN], setting=ON)
     main = seconds[ON if ON in seconds else OFF]
     row.observe("epoch_time", median(main), samples=main)
     row.observe("turns", len(main))

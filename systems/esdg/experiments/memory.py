@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from dgbench.lab.charts import chart, sweep
-from dgbench.lab.compare import observe_speedup
+from dgbench.lab.compare import observe_control, observe_speedup
 from dgbench.lab.result_checks import ResultCheck, at_most, equal, summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import turns_gain
@@ -86,6 +86,9 @@ SMALL: Final = (1024, 9, 6)
 
 PEAK_WITHIN: Final = 0.15
 """Relative tolerance of a plan against the peak of a small graph, with a snapshot on its way."""
+
+AGAIN: Final = "paper 1, again"
+"""Name of the paper's way in one block where it races itself."""
 
 PAPERS_WAY: Final = {"lean": False, "prefetch": False}
 """Every block is brought, then run, twice."""
@@ -245,7 +248,10 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             layout.close()
             before = oracle.first_results(opened)
         budget_s = context.budget_s / turn_rounds(context.preset)
-        seconds, sent = take_turns(opened, TURNS[context.preset], budget_s)
+        again = _open(task, data, context, PAPERS_WAY, nb=1)
+        stack.callback(again.close)
+        seconds, sent = take_turns({**opened, AGAIN: again}, TURNS[context.preset], budget_s)
+        observe_control(found, seconds["paper 1"], seconds.pop(AGAIN), setting="paper")
         wanted = Measurement()
         for name, trainer in opened.items():
             came = trainer.meter.counters
