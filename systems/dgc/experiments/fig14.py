@@ -268,6 +268,7 @@ def _time(cell: Cell, context: RunContext) -> Measurement:
         least=MIN_TURNS[context.preset],
         budget_s=BUDGETS_S[context.preset],
         timeout_s=cell.timeout_s,
+        control=True,
     )
     found.data = made.described()
     return found

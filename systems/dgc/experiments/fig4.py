@@ -96,6 +96,7 @@ class Fig4(RankGrid):
             least=TURNS[preset],
             budget_s=BUDGETS_S[preset],
             timeout_s=TIMEOUTS_S[preset],
+            control=True,
         )
 
     def figures(self) -> list[FigureSpec]:

@@ -83,10 +83,10 @@ TITLES: Final = {
 EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100}
 STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
     # Smoke, quick, full, paper. Eight of the last nine windows of email-Eu are empty.
-    "email-eu-core": (14, 16, None, None),
-    "wikipedia": (3, 4, 16, None),
-    "amazon-magazine": (6, 8, 24, None),
-    "sx-mathoverflow": (2, 3, 16, None),
+    "email-eu-core": (14, 20, None, None),
+    "wikipedia": (3, 5, 16, None),
+    "amazon-magazine": (6, 10, 24, None),
+    "sx-mathoverflow": (2, 4, 16, None),
     "epinions-2011-ratings": (1, 2, 2, None),
     "amazon": (8, 24, 60, None),
     "epinions": (8, 48, 99, None),
