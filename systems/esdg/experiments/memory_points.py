@@ -16,7 +16,8 @@ WAYS = (("the paper's way", "paper"), ("ours", "ours"))
 
 def block_counts(row: Any) -> list[int]:
     """Numbers of blocks that a sweep's row has."""
-    return sorted({one["blocks"] for one in Table.of([row]).where("epoch_time", setting="ours")})
+    told = Table.of([row]).where(("memory", "epoch_time"), setting="ours")
+    return sorted({one["blocks"] for one in told})
 
 
 def weighed(rows: Sequence[Any]) -> list[Any]:
