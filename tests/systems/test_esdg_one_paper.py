@@ -14,6 +14,7 @@ from paper_rows import answered_by
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
+from dgbench.lab.compare import control_ratios
 from dgbench.lab.table import Observation
 from dgbench.models import build_model
 from dgbench.systems.base import RunContext
@@ -216,9 +217,9 @@ def test_times_inside_their_noise_decide_nothing():
 # Real, small
 
 
-def run(experiment: Any, **wanted: str) -> Row:
+def run(experiment: Any, context: RunContext = SMOKE, **wanted: str) -> Row:
     cells = [c for c in experiment.cells("smoke", "cpu") if wanted.items() <= c.params.items()]
-    return row_of(cells[0], experiment.run(cells[0], SMOKE))
+    return row_of(cells[0], experiment.run(cells[0], context))
 
 
 def test_memory_runs_and_is_drawn_and_judged(monkeypatch):
@@ -235,6 +236,20 @@ def test_memory_runs_and_is_drawn_and_judged(monkeypatch):
     broken = replace(rows[3], status="oom", reason="21.9 of 24.0 GiB")
     assert memory.peak_points([broken])[0]["failed"].startswith("oom")
     assert memory.Memory().answer([]) == ""
+
+
+def test_a_sweep_weighs_tensors_in_its_first_process_and_races_itself_in_each():
+    again = RunContext("cpu", "smoke", 1, budget_s=0.01, round=2)
+    first, second = run(memory.Memory(), part="sweep"), run(memory.Memory(), again, part="sweep")
+    second = replace(second, id="second", round=2)
+    rows = [first, second]
+    assert memory.weighed(rows) == [first]
+    assert memory.block_counts(second) == memory.block_counts(first)
+    assert find("esdg-s31-block-memory", rows).rows == [first.id]
+    assert find("esdg-s31-fewer-blocks-faster", rows).rows == [first.id, "second"]
+    assert {one for p in memory.rate_points(rows) for one in p["row_ids"]} == {first.id}
+    assert len(control_ratios(rows)) == 2
+    assert "blocks take" in memory.Memory().answer(rows)
 
 
 def test_ablation_runs_and_is_drawn_and_judged():
