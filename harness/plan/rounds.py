@@ -83,7 +83,7 @@ class TimedGroup:
 
 
 class RoundsRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the groups of a run that may get further rounds, as `run.json` keeps it.
+    """Outcome of the groups of a run that may get further rounds, as `run.json` keeps it.
 
     Attributes:
         budget_s: seconds of a paper up to which rounds are added. spent_s: what its processes

@@ -118,7 +118,7 @@ class RunData:
 
     @property
     def rounds(self) -> str:
-        """What became of groups that may get further rounds, as the terminal says it, or ""."""
+        """Outcome of groups that may get further rounds, as the terminal says it, or ""."""
         record = RoundsRecord.kept(self.info)
         return record.sentence.removeprefix("rounds: ") if record is not None else ""
 

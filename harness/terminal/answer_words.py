@@ -189,7 +189,7 @@ def _factor(one: WorkloadOutcome) -> str:
 
 
 def _uncertainty(low: float, high: float) -> str:
-    """How far an interval reaches from its middle, as a factor."""
+    """Factor by which an interval reaches beyond its middle, in words."""
     wide = math.sqrt(high / low) if low > 0 else math.inf
     return f"{wide:.0f}" if wide < 1000 else "over 1000"
 
