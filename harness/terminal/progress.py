@@ -233,7 +233,7 @@ def describe(item: Any) -> str:
     twin = bool(getattr(item, "data", {}).get("twin")) or params.get("source") == "twin"
     first = [params.pop(key, None) for key in ("system", "model", "dataset")]
     if first[0]:
-        first[0] = contender_title(item.paper, str(first[0]))
+        first[0] = contender_title(getattr(item, "paper", ""), str(first[0]))
     words = [str(word) for word in first if word]
     if twin and first[2]:
         words[-1] += " (twin)"
