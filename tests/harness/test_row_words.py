@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from dgbench.harness.figures.draw import draw_points
+from dgbench.harness.figures.style import Context
+from dgbench.harness.plugins import contender_title, get_paper
 from dgbench.harness.report.subjects import Systems, datasets_of
 from dgbench.harness.report.words import row_command
 from dgbench.harness.store import Row
+from dgbench.harness.terminal.progress import describe
 from dgbench.lab.charts import PointFailure, failed, failure_of, marked
 from dgbench.lab.table import observation
 from dgbench.systems.base import Contender
@@ -79,3 +85,21 @@ def test_steady_iterations_are_those_of_the_process_itself():
     ])  # fmt: skip
     assert (one.steady, one.time) == ([1.0, 2.0, 3.0], 2.0)
     assert (Row(id="b-r1", samples=[4.0]).steady, Row(id="c-r1").time) == ([4.0], None)
+
+
+def test_settings_that_rows_name_like_a_system_are_called_by_their_title(tmp_path):
+    contenders = get_paper("pipad").contenders
+    assert contenders
+    for name, contender in contenders.items():
+        row = SimpleNamespace(paper="pipad", params={"system": name, "dataset": "hepth"}, group="g")
+        assert describe(row) == f"{contender.title} | hepth"
+        assert contender_title("esdg", name) == contender_title("no paper", name) == name
+    titles = {name: one.title for name, one in contenders.items()}
+    points = [
+        {"row": "hepth", "system": name, "baseline": "pygt", "value": 2.0, "low": 1.9, "high": 2.1}
+        for name in titles
+    ]
+    drawn = draw_points("speedup", "f", "t", points, tmp_path, Context(), titles=titles)
+    table = (tmp_path / "f.csv").read_text()
+    assert all(title in table and name not in table for name, title in titles.items())
+    assert [point["system"] for point in drawn.points] == list(titles)
