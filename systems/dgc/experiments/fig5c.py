@@ -73,7 +73,6 @@ class Fig5c(RankGrid):
             least=TURNS[preset],
             budget_s=BUDGETS_S[preset],
             timeout_s=TIMEOUTS_S[preset],
-            control=True,
         )
 
     def figures(self) -> list[FigureSpec]:
