@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from dgbench.lab.main_race import MainRace
     from dgbench.lab.metrics import Source
 
-Preset = Literal["smoke", "quick", "full", "paper"]
+Preset = Literal["smoke", "quick", "full", "paper", "quality"]
+SPEED_PRESETS: Final[tuple[Preset, ...]] = ("smoke", "quick", "full", "paper")
+"""Presets of all experiments; `quality` is one of those that train whole."""
 Scalar = str | int | float | bool | None
 
 
@@ -195,6 +197,7 @@ class Experiment(ABC):
     main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
     device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
     sources: ClassVar[Mapping[str, Source]] = {}  # metric -> how it is obtained, see `lab.metrics`
+    presets: ClassVar[tuple[Preset, ...]] = SPEED_PRESETS  # those that it has cells of
     own_data: ClassVar[str] = ""  # why it cannot run on a dataset of the user's; "" if it can
 
     @abstractmethod

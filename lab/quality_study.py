@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import Point, failures, gap, mark, sweep
-from dgbench.lab.experiment import Cell, FigureSpec, Preset
+from dgbench.lab.experiment import SPEED_PRESETS, Cell, FigureSpec, Preset
 from dgbench.lab.grid import Grid
 from dgbench.lab.quality import ERRORS, TITLES, Quality, observed_quality, scores_by_seed
 from dgbench.lab.table import Table, rows_of
@@ -21,19 +22,62 @@ class QualitySize:
     """Amount of training of a preset.
 
     Attributes:
-        datasets: names. epochs: of a training, by model; none trains nothing.
+        datasets: names. epochs: of a training at most, by model; none trains nothing.
+        patience: epochs without a better score on validation after which a training ends.
         seeds: of a model.
         events: kept of each stream, None for all.
         width: floats of hidden states.
         only: datasets of a model that is not trained on all of them.
+        late: datasets whose trainings come after all others.
     """
 
     datasets: tuple[str, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)
+    patience: int = 10
     seeds: int = 5
     events: int | None = None
     width: int = 100
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
+
+    @property
+    def trainings(self) -> list[tuple[str, str]]:
+        """(model, dataset) of each training in its order: models in turn, `late` datasets last."""
+        pairs = [(m, d) for m in self.epochs for d in self.only.get(m, self.datasets)]
+        return sorted(pairs, key=lambda pair: pair[1] in self.late)
+
+
+class BestEpoch:
+    """Parameters of the epoch with the best validation score, and when a training has ended."""
+
+    def __init__(self, model: Any, patience: int, *, less: bool = False) -> None:
+        """
+        Args:
+            model: a torch module, trained outside.
+            patience: epochs without a better score after which `over` is true.
+            less: True if a smaller score is better.
+        """
+        self._model, self._patience, self._sign = model, patience, -1 if less else 1
+        self._best, self._since = -math.inf, 0
+        self._kept: dict[str, Any] = {}
+
+    @property
+    def over(self) -> bool:
+        """True if so many epochs brought nothing better that training ends."""
+        return self._since >= self._patience
+
+    def add(self, score: float) -> None:
+        """Take the validation score of an epoch that has just ended; NaN is never better."""
+        if self._sign * score > self._best:
+            self._best, self._since = self._sign * score, 0
+            self._kept = {name: v.clone() for name, v in self._model.state_dict().items()}
+        else:
+            self._since += 1
+
+    def restore(self) -> None:
+        """Give the model the parameters of the best epoch; those it has where none was scored."""
+        if self._kept:
+            self._model.load_state_dict(self._kept)
 
 
 class QualityStudy(Grid):
@@ -50,7 +94,7 @@ class QualityStudy(Grid):
     """
 
     device = "cpu"
-    group: ClassVar[str] = "{dataset}"
+    presets = (*SPEED_PRESETS, "quality")
     metric: ClassVar[str]
     measure: ClassVar[str]
     heading: ClassVar[str]
@@ -61,10 +105,9 @@ class QualityStudy(Grid):
         size = self.sizes[preset]
         for dataset in size.datasets:
             yield {"dataset": dataset, "part": UNTRAINED}
-            for model in size.epochs:
-                if dataset in size.only.get(model, size.datasets):
-                    for seed in range(1, size.seeds + 1):
-                        yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
+        for model, dataset in size.trainings:
+            for seed in range(1, size.seeds + 1):
+                yield {"dataset": dataset, "part": TRAINED, "model": model, "seed": seed}
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
         """Estimate of a cell in processor seconds."""
@@ -80,7 +123,13 @@ class QualityStudy(Grid):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            self.cell(params, preset, timeout_s=max(120.0, 6 * self.seconds(preset, params)))
+            self.cell(
+                params,
+                preset,
+                # all seeds of a training before the next one begins
+                group=" ".join(params[key] for key in ("dataset", "model") if key in params),
+                timeout_s=max(120.0, 6 * self.seconds(preset, params)),
+            )
             for params in self.points(preset, device)
         ]
 

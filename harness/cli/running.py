@@ -21,7 +21,7 @@ from dgbench.harness.cli.own_dataset import (
 )
 from dgbench.harness.cli.values import path_option, refuse_empty
 
-PRESET = typer.Option("quick", "--preset", help="smoke, quick, full or paper.")
+PRESET = typer.Option("quick", "--preset", help="smoke, quick, full, paper or quality.")
 DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
 RESUME = typer.Option(
     None, "--resume", help="Go on with this run: id, stamp, path or 'last' of what is named."

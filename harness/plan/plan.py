@@ -51,6 +51,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
         hash: content hash, 16 hex digits.
         status, reason: set where the cell will not start (`no-gpu`, `skipped` ...).
         estimate_s: seconds one process should take. known: whether an earlier run says so.
+        stated: whether its experiment says so (`Experiment.expected_seconds`).
         data: `real` or `twin`, "" where its parameters name no dataset.
         stages: rounds after which its group is looked at, to decide whether it needs more; none
             where its rounds are fixed, None until that is settled (`harness.plan.rounds`).
@@ -63,6 +64,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
     reason: str = ""
     estimate_s: float = 0.0
     known: bool = False
+    stated: bool = False
     data: str = ""
     stages: list[int] | None = None
     again: tuple[int, int] | None = None
@@ -140,6 +142,12 @@ class Plan(msgspec.Struct, kw_only=True):
             raise InvalidInputError(f"'device' is '{device}', allowed: cpu, cuda")
         papers = list(papers)
         chosen = _choose(papers, experiments or ())
+        having = {name: [e for e in of if preset in e.presets] for name, of in chosen.items()}
+        if not any(having.values()):
+            raise InvalidInputError(
+                f"no experiment that was chosen has a preset '{preset}'",
+                hint="take another preset, or an experiment called 'quality'",
+            )
         plan = cls(
             preset=preset, device=device, cells=[], budget_s=info.budget_s, own_data=own_data,
             rounds=rounds,
@@ -150,7 +158,7 @@ class Plan(msgspec.Struct, kw_only=True):
 
             gpus = gpu_count()
         for paper in papers:
-            every = [(one, plan._cells_of(paper, one)) for one in chosen[paper.name]]
+            every = [(one, plan._cells_of(paper, one)) for one in having[paper.name]]
             twins = [_control_for(cells) for _, cells in every]
             if control != "experiment":
                 kept = _controlled([one for one, _ in every], twins) if control == "paper" else None
@@ -268,6 +276,7 @@ class Plan(msgspec.Struct, kw_only=True):
     def _planned(self, cell: Cell, gpus: int | None, experiment: Experiment) -> PlannedCell:
         planned = PlannedCell(cell=cell, hash=cell_hash(cell, self.preset, self.device))
         planned.estimate_s = experiment.expected_seconds(cell, self.preset)
+        planned.stated = planned.estimate_s > 0
         if self.device == "cuda" and not gpus:
             planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
         elif cell.unavailable:

@@ -73,6 +73,13 @@ PRESETS: dict[str, PresetInfo] = {
             "experiment",
             RoundsRule(most=20, budget_s=7200.0),
         ),
+        PresetInfo(
+            "quality",
+            "whole trainings over five seeds beside dictionaries, of experiments called 'quality' "
+            "alone: hours, which the plan states; it may be interrupted and resumed",
+            0.1,
+            "none",
+        ),
     )
 }
 

@@ -18,7 +18,8 @@ def plan_head(
 ) -> str:
     """The lines above the progress.
 
-    A time is said only where earlier runs of this machine know nearly every process.
+    A time is said where earlier runs of this machine know nearly every process, or where the
+    experiments estimate all of theirs.
 
     Args:
         plan: the plan. papers: the papers it covers, with their ledgers.
@@ -29,6 +30,8 @@ def plan_head(
     if TimeEstimate(plan).known:
         when = f"about {_about(plan.seconds)}"
         when += f" (last time {clock(last_s)})" if last_s else ""
+    elif plan.runnable and all(one.known or one.stated for one in plan.runnable):
+        when = f"about {_about(plan.seconds)}, as its experiments estimate"
     else:
         when = "the time left is shown once some have run here"
     head = (
@@ -70,4 +73,6 @@ def claims_line(paper: Any, device: str) -> str:
 def _about(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min"
+    if seconds < 2 * 3600:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"

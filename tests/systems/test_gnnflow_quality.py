@@ -11,6 +11,7 @@ from stream_tiny import tiny_events
 
 from dgbench import datasets
 from dgbench.harness.plan.plan import Plan
+from dgbench.harness.terminal.planning import plan_head
 from dgbench.lab.paper import Paper
 from dgbench.lab.quality import MIN_SEEDS, TITLES
 from dgbench.lab.result_checks import ResultCheck
@@ -40,9 +41,9 @@ def test_cells_of_the_smoke_preset(tiny_messages):
     untrained, *trained = rows
     methods = {one.dims.get("method") for one in untrained.observations} - {None}
     assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
-    assert [row.params["model"] for row in trained] == ["tgn", "tgat", "dysat", "tgn_replay"]
+    assert [row.params["model"] for row in trained] == list(experiment.SIZES["smoke"].epochs)
     points = study.figures()[0].points(rows)
-    assert len(points) == len(methods) + 4
+    assert len(points) == len(methods) + len(trained)
     assert not any("below" in point for point in points)  # one seed says nothing
     assert "the best dictionary" in study.answer(rows)
     assert "below" not in study.answer(rows)
@@ -101,12 +102,12 @@ def test_the_check_finds_a_rank_that_is_wrong(tiny_messages, monkeypatch):
 
 def test_a_plan_states_its_hours_before_anything_ran():
     paper: Paper = get_paper("gnnflow")
-    plan = Plan.build([paper], ["gnnflow/quality"], "paper", "cpu")
+    plan = Plan.build([paper], None, "quality", "cpu")
     assert {planned.cell.experiment for planned in plan.cells} == {"quality"}
-    assert (
-        len(plan.cells) == 5 * (1 + 2 * MIN_SEEDS) + 3 * MIN_SEEDS
-    )  # DySAT and rounds on one stream
+    size = experiment.WHOLE
+    assert len(plan.cells) == len(size.datasets) + MIN_SEEDS * len(size.trainings)
     assert 4 * 3600 < plan.seconds < 6 * 3600
+    assert "as its experiments estimate" in " ".join(plan_head(plan, [paper]).split())
 
 
 @pytest.mark.parametrize(("mean", "word"), [(0.5, "worse"), (0.7, "better")])

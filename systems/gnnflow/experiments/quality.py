@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.quality_study import UNTRAINED, QualitySize, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.link_study import (
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
 NAME: Final = "quality"
 LR: Final = 1e-3
-SECONDS_AN_EVENT: Final = {"tgn": 1.6e-4, "tgat": 6.2e-4, "dysat": 1e-3}
-"""Processor seconds of a training event and epoch of these sizes, measured on CollegeMsg in one
-epoch on one of two cores that others used, too. For estimates only."""
+SECONDS_AN_EVENT: Final = {"tgn": 1.2e-4, "tgat": 6.2e-4, "dysat": 1e-3}
+"""Processor seconds of a training event and epoch of these sizes, measured on CollegeMsg and,
+for TGN, on Enron, on one of two cores that others used, too. For estimates only."""
 RANKED: Final = {
     "wikipedia": 1.4, "college-msg": 4.0, "email-eu-core": 0.5, "enron": 0.2,
     "sx-mathoverflow": 0.8,
@@ -44,30 +45,63 @@ RANKED: Final = {
 """Epochs of training that ranking takes as long as: measured on CollegeMsg with TGN, elsewhere in
 proportion to vertices that are embedded, candidates times windows."""
 
-ROUNDS: Final = {"tgn_rounds": 0.0, "tgn_replay": 1.0}
-"""Contenders that follow the stream in rounds, with old events that are replayed per new one."""
-TITLES: Final = {
-    **MODEL_TITLES,
-    "tgn_rounds": "TGN in rounds",
-    "tgn_replay": "TGN in rounds with replay",
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way of training that is scored.
+
+    Attributes:
+        network: that is trained. title: the name shown.
+        batch: events of an optimiser step. chunks: parts of a batch by which borders move from
+            epoch to epoch (random chunk scheduling).
+        replay: of one that follows the stream in rounds, old events that are trained on again per
+            new one; None: epochs are over all events.
+    """
+
+    network: str
+    title: str
+    batch: int = BATCH
+    chunks: int = 1
+    replay: float | None = None
+
+
+BATCHES: Final = (100, 1_000, 10_000)
+"""Events of an optimiser step beside `BATCH`."""
+CHUNKS: Final = 8
+CONTENDERS: Final[Mapping[str, Contender]] = {
+    **{name: Contender(name, MODEL_TITLES[name]) for name in ("tgn", "tgat", "dysat")},
+    "tgn_rounds": Contender("tgn", "TGN in rounds", replay=0.0),
+    "tgn_replay": Contender("tgn", "TGN in rounds with replay", replay=1.0),
+    "tgn_chunks": Contender("tgn", "TGN with random chunks", chunks=CHUNKS),
+    **{
+        f"tgn_{batch}": Contender("tgn", f"TGN in batches of {batch:,}", batch=batch)
+        for batch in BATCHES
+    },
 }
+TECHNIQUES: Final = tuple(name for name, one in CONTENDERS.items() if name != one.network)
+"""Contenders that are compared with the network trained in whole epochs of batches of `BATCH`."""
+WHOLE: Final = QualitySize(
+    tuple(STREAMS),
+    {"tgn": 10, **dict.fromkeys(TECHNIQUES, 10), "tgn_rounds": 3, "tgn_replay": 3, "tgat": 3,
+     "dysat": 2},
+    patience=3,
+    only=dict.fromkeys(("dysat", *TECHNIQUES), ("college-msg",)),
+    late=("email-eu-core", "sx-mathoverflow"),
+)  # fmt: skip
 SIZES: Final[Mapping[Preset, QualitySize]] = {
     "smoke": QualitySize(
         ("college-msg",),
-        {"tgn": 1, "tgat": 1, "dysat": 1, "tgn_replay": 1},
+        dict.fromkeys(("tgn", "tgat", "dysat", "tgn_replay", "tgn_chunks", "tgn_1000"), 1),
         seeds=1,
         events=400,
         width=8,
     ),
     "quick": QualitySize(("enron",)),
     "full": QualitySize(("college-msg", "enron"), {"tgn": 5}),
-    "paper": QualitySize(
-        tuple(STREAMS),
-        {"tgn": 10, "tgat": 3, "dysat": 2, "tgn_rounds": 3, "tgn_replay": 3},
-        only=dict.fromkeys(("dysat", *ROUNDS), ("college-msg",)),
-    ),
+    "paper": WHOLE,
+    "quality": WHOLE,
 }
-"""A quarter of an hour in `full`, about six hours in `paper`, on one core."""
+"""Processor time on one core at most: a quarter of an hour in `full`, six hours in `quality`."""
 
 
 class StreamQuality(QualityStudy):
@@ -86,7 +120,7 @@ class StreamQuality(QualityStudy):
         "round's new events, three epochs each as in the paper; its last parameters are kept."
     )
     sizes = SIZES
-    references = dict.fromkeys(ROUNDS, "tgn")
+    references = {name: CONTENDERS[name].network for name in TECHNIQUES}
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
         return _seconds(SIZES[preset], **params)
@@ -95,7 +129,7 @@ class StreamQuality(QualityStudy):
         return graph_title(name)
 
     def model_title(self, name: str) -> str:
-        return TITLES[name]
+        return CONTENDERS[name].title
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Measurement()
@@ -116,22 +150,18 @@ def _seconds(
     events = min(stream.events, size.events or stream.events)
     if part == UNTRAINED:
         return 10.0 + 2e-4 * events
-    epoch = SECONDS_AN_EVENT[network(model)] * SHARES[0] * events
-    epochs = size.epochs[model] * (1.1 + ROUNDS.get(model, 0.0))
-    return 10.0 + epoch * (epochs + RANKED[dataset])
-
-
-def network(contender: str) -> str:
-    """Name of the network that a contender trains."""
-    return "tgn" if contender in ROUNDS else contender
+    one = CONTENDERS[model]
+    epoch = SECONDS_AN_EVENT[one.network] * SHARES[0] * events
+    return 10.0 + epoch * (size.epochs[model] * (1.1 + (one.replay or 0.0)) + RANKED[dataset])
 
 
 def _task(dataset: str, contender: str, seed: int, size: QualitySize) -> StreamWorkload:
-    model = network(contender)
+    one = CONTENDERS[contender]
     width = dict.fromkeys(("hidden_dim", "time_dim", "memory_dim"), size.width)
     return workload(
-        BY_NAME[dataset], model, "full", seed=seed, events=size.events, batch=BATCH, chunks=1,
-        lr=LR, node_dim=size.width if model == "dysat" else 0, edge_dim=0, **width,
+        BY_NAME[dataset], one.network, "full", seed=seed, events=size.events, batch=one.batch,
+        chunks=one.chunks, lr=LR, node_dim=size.width if one.network == "dysat" else 0, edge_dim=0,
+        **width,
     )  # fmt: skip
 
 
@@ -158,12 +188,14 @@ def _train(
     trainer = GnnflowSystem().open(task, device=context.device, data=data)
     end = len(data.events)
     first, last = ends_of(end)
-    if model in ROUNDS:
-        _follow(trainer, model, first, size.epochs[model], found)
+    replay = CONTENDERS[model].replay
+    if replay is not None:
+        _follow(trainer, replay, first, size.epochs[model], found)
         trainer.prepare()
     else:
         trainer.prepare()
-        _train_whole(trainer, first, last, size.epochs[model], found)
+        best = BestEpoch(trainer.model, size.patience)
+        _train_whole(trainer, first, last, size.epochs[model], best, found)
     _fill_memory(trainer, last)
     ranking = ranking_task(data.events, dataset)
     observe_ranks(found, rank_stream(trainer, ranking))
@@ -171,16 +203,15 @@ def _train(
     found.observe("batch_size", task.batch)
     observe_task(found, ranking)
     found.data.update(data.describe())
-    found.checks += trainer_checks({TITLES[model]: trainer}, task, data)
+    found.checks += trainer_checks({CONTENDERS[model].title: trainer}, task, data)
     found.deviation["loss"] = max(one.gap for one in found.checks if one.of == "losses")
     trainer.close()
 
 
 def _train_whole(
-    trainer: StreamTrainer, first: int, last: int, epochs: int, found: Measurement
+    trainer: StreamTrainer, first: int, last: int, epochs: int, best: BestEpoch, found: Measurement
 ) -> None:
     """Train on events before `first`; keep what scores events first .. last - 1 best."""
-    best, kept = -1.0, trainer.model.state_dict()
     for epoch in range(epochs):
         trainer.reset_memory()
         began = time.perf_counter()
@@ -189,21 +220,20 @@ def _train_whole(
         found.observe("loss", loss, epoch=epoch)
         precision = trainer.evaluate_range(first, last).ap
         found.observe("average_precision", precision, epoch=epoch, of="validation")
-        if precision > best:
-            best = precision
-            kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    trainer.model.load_state_dict(kept)
+        best.add(precision)
+        if best.over:
+            break
+    best.restore()
 
 
-def _follow(trainer: Any, contender: str, first: int, epochs: int, found: Measurement) -> None:
-    """Train on events before `first` round by round."""
+def _follow(trainer: Any, ratio: float, first: int, epochs: int, found: Measurement) -> None:
+    """Train on events before `first` round by round, with `ratio` replayed events per new one."""
     from dgbench.systems.gnnflow.replay import Replay
     from dgbench.systems.gnnflow.rounds import rounds_by_time
 
     task, times = trainer.workload, trainer.data.events.t[:first]
     length = BY_NAME[task.dataset].round
     rounds = rounds_by_time(times, length, initial=INITIAL / SHARES[0])
-    ratio = ROUNDS[contender]
     replay = Replay(ratio, task.seed) if ratio else None
     stream = trainer.follow(rounds, epochs=epochs, replay=replay, evaluate=False)
     began = time.perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.quality_study import UNTRAINED, QualitySize, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, get_system
 from dgbench.systems.base.link_study import (
@@ -45,15 +45,17 @@ SECONDS_AN_EVENT: Final = {OURS: 1e-5, RELAXED: 1e-5, STRICT: 1.1e-3, JODIE: 7e-
 """Processor seconds of a training event and epoch, measured on the first events of CollegeMsg."""
 SCORED_EVENT: Final = 7e-4
 """Processor seconds of an event that changes the state while it is scored."""
+WHOLE: Final = QualitySize(("college-msg", "enron"), dict.fromkeys(CONTENDERS, 3), width=64)
 SIZES: Final[Mapping[Preset, QualitySize]] = {
     "smoke": QualitySize(
         ("college-msg",), dict.fromkeys(CONTENDERS, 1), seeds=1, events=400, width=8
     ),
     "quick": QualitySize(("college-msg",)),
     "full": QualitySize(("college-msg",), {OURS: 1, RELAXED: 1, STRICT: 1}, width=64),
-    "paper": QualitySize(("college-msg", "enron"), dict.fromkeys(CONTENDERS, 3), width=64),
+    "paper": WHOLE,
+    "quality": WHOLE,
 }
-"""A quarter of an hour in `full`, about two hours in `paper`, on one core."""
+"""A quarter of an hour in `full`, about two hours in `quality`, on one core."""
 
 
 class InteractionQuality(QualityStudy):
@@ -142,7 +144,7 @@ def _train(
     )
     trainer.prepare()
     first, last = data.train_end, data.validate_end
-    best, kept = -1.0, trainer.model.state_dict()
+    best = BestEpoch(trainer.model, SIZES[context.preset].patience)
     for epoch in range(epochs):
         trainer.reset_state()
         began = time.perf_counter()
@@ -151,13 +153,13 @@ def _train(
         found.observe("loss", loss, epoch=epoch)
         precision = trainer.evaluate_range(first, last).ap
         found.observe("average_precision", precision, epoch=epoch, of="validation")
-        if precision > best:
-            best = precision
-            kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        best.add(precision)
+        if best.over:
+            break
     name = "" if system == "tgcn" else system
     found.checks += check_now(trainer, f"{TITLES[model]} after training", system=name, last=False)
     found.deviation["loss"] = max(one.gap for one in found.checks if one.of == "losses")
-    trainer.model.load_state_dict(kept)
+    best.restore()
     ranking = ranking_task(data.events, dataset)
     observe_ranks(found, rank_interactions(trainer, ranking))
     observe_task(found, ranking)
