@@ -217,7 +217,7 @@ def observed_quality(
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
         here = where(workload)
         own_rows = [row for row in rows if row.experiment == experiment]
-        mine = Table.of(own_rows).where(metric, statistic=None)
+        mine = Table.of(own_rows).where(metric, statistic=None, of=None)
         scored = mine.where(metric, method=None, **here)
         own = scores_by_seed(scored.where(metric, **contender))
         other = None if reference is None else scores_by_seed(scored.where(metric, **reference))

@@ -84,6 +84,7 @@ class QualityStudy(Grid):
     """Cells of part `trained` (of a model and a seed) and of part `untrained`, by dataset.
 
     A trained cell observes `metric` of what it predicted; an untrained one observes it by `method`.
+    Scores on validation have the dimension `of`.
 
     Attributes:
         metric: of the scores.
@@ -196,7 +197,9 @@ class QualityStudy(Grid):
         for row in own:
             if row.params["part"] == UNTRAINED:
                 panel = self.dataset_title(row.params["dataset"])
-                scores = Table.of([row]).where(self.metric, statistic=None).numbers("method")
+                scores = (
+                    Table.of([row]).where(self.metric, statistic=None, of=None).numbers("method")
+                )
                 found += [
                     mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
                     for name, value in scores.items()
@@ -227,7 +230,7 @@ class QualityStudy(Grid):
 
     def _scores(self, rows: Sequence[Any], **where: Any) -> dict[Any, float]:
         own = rows_of(rows, experiment=self.name)
-        return scores_by_seed(Table.of(own).where(self.metric, statistic=None, **where))
+        return scores_by_seed(Table.of(own).where(self.metric, statistic=None, of=None, **where))
 
     def _trained(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
         """(dataset, model) of rows that trained, each once."""

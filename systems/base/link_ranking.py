@@ -161,17 +161,22 @@ class RankingTask:
         windows: over the events that are scored.
         negatives: int64[n, K], other destinations for each scored event, -1 where there are fewer;
             None: all destinations of the stream are candidates.
+        every: every so many-th window is ranked, the first one among them; the events of others
+            are seen and not scored.
     """
 
     events: EventStream
     windows: ScoringWindows
     negatives: Tensor | None = None
+    every: int = 1
 
     def __post_init__(self) -> None:
         if self.negatives is not None and self.negatives.shape[0] != self.last - self.first:
             raise InvalidInputError(
                 f"negatives has {self.negatives.shape[0]} rows, expected {self.last - self.first}"
             )
+        if self.every < 1:
+            raise InvalidInputError(f"every is {self.every}; an integer >= 1 is allowed")
 
     @property
     def first(self) -> int:
@@ -199,6 +204,8 @@ class RankingTask:
         width = self.destinations.numel() if self.negatives is None else self.negatives.shape[1] + 1
         size = max(1, BLOCK_SCORES // max(1, width))
         for window, (begin, end) in enumerate(pairwise(self.windows.cuts.tolist())):
+            if window % self.every:
+                continue
             for at in range(begin, end, size):
                 yield self._block(window, torch.arange(at, min(end, at + size)))
 

@@ -20,6 +20,8 @@ SEED_OF_NEGATIVES: Final = 1
 HOUR: Final = 3600.0
 BATCH: Final = 200
 """Events of a batch, as in TGB's examples."""
+VALIDATED: Final = 8
+"""Every so many-th window of validation is ranked after an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ STREAMS: Final = {
     "sx-mathoverflow": ScoredStream(24 * HOUR, 506_550, negatives=20),
 }
 PROTOCOL: Final = (
-    "70 % of the events are trained on, the parameters of the epoch with the best average "
-    "precision on the next 15 % are kept, and the last 15 % are ranked: in fixed windows of time, "
-    "each predicted from the events before it opens, among all destinations of the stream "
+    "70 % of the events are trained on, the parameters of the epoch with the best mean reciprocal "
+    f"rank in every {VALIDATED}th window of the next 15 % are kept, and the last 15 % are ranked: "
+    "in fixed windows of time, each predicted from the events before it opens, among all destinations of the stream "
     "(sx-mathoverflow: 20 seeded negatives, half of them of the source's past). Other destinations "
     "of the source at the same time are left out; ties count by the mean rank."
 )
@@ -60,18 +62,21 @@ def ends_of(events: int) -> tuple[int, int]:
     return first, last
 
 
-def ranking_task(events: EventStream, dataset: str) -> RankingTask:
-    """The test events of a stream with windows and candidates."""
+def ranking_task(events: EventStream, dataset: str, *, validation: bool = False) -> RankingTask:
+    """The test events of a stream, or those of validation, with windows and candidates."""
     from dgbench.systems.base.link_ranking import RankingTask, seeded_negatives, time_windows
 
     stream = STREAMS[dataset]
     first, last = ends_of(len(events))[1], len(events)
+    if validation:
+        first, last = ends_of(len(events))
     negatives = None
     if stream.negatives is not None:
         negatives = seeded_negatives(
             events, first, last, count=stream.negatives, seed=SEED_OF_NEGATIVES
         )
-    return RankingTask(events, time_windows(events.t, first, last, stream.window), negatives)
+    windows = time_windows(events.t, first, last, stream.window)
+    return RankingTask(events, windows, negatives, VALIDATED if validation else 1)
 
 
 def observe_ranks(found: Measurement, scores: RankScores, **dims: Any) -> None:

@@ -136,24 +136,25 @@ def _train(
     found: Measurement,
 ) -> None:
     from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.base.interaction_ranking import rank_interactions
+    from dgbench.systems.base.interaction_ranking import InteractionRanker, rank_interactions
+    from dgbench.systems.base.link_ranking import rank_scores
 
     system, switches, options = CONTENDERS[model]
     trainer = get_system(system).open(
         task, device=context.device, data=data, switches=switches, **options
     )
     trainer.prepare()
-    first, last = data.train_end, data.validate_end
+    validation = ranking_task(data.events, dataset, validation=True)
     best = BestEpoch(trainer.model, SIZES[context.preset].patience)
     for epoch in range(epochs):
         trainer.reset_state()
         began = time.perf_counter()
-        loss = trainer.train(0, first, epoch=epoch)
+        loss = trainer.train(0, validation.first, epoch=epoch)
         found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
         found.observe("loss", loss, epoch=epoch)
-        precision = trainer.evaluate_range(first, last).ap
-        found.observe("average_precision", precision, epoch=epoch, of="validation")
-        best.add(precision)
+        mrr = rank_scores(validation, InteractionRanker(trainer, validation)).mrr
+        found.observe("mrr", mrr, epoch=epoch, of="validation")
+        best.add(mrr)
         if best.over:
             break
     name = "" if system == "tgcn" else system
