@@ -50,8 +50,9 @@ PROTOCOL: Final = (
     "70 % of the events are trained on, the parameters of the epoch with the best mean reciprocal "
     f"rank in every {VALIDATED}th window of the next 15 % are kept, and the last 15 % are ranked: "
     "in fixed windows of time, each predicted from the events before it opens, among all "
-    "destinations of the stream (sx-mathoverflow: 20 seeded negatives, half of them of the source's past). Other destinations "
-    "of the source at the same time are left out; ties count by the mean rank."
+    "destinations of the stream (sx-mathoverflow: 20 seeded negatives, half of them of the "
+    "source's past). Other destinations of the source at the same time are left out; ties count by "
+    "the mean rank."
 )
 """Sentences on the task, for the page of an experiment."""
 
