@@ -160,9 +160,7 @@ class QualityStudy(Grid):
                 words += f", {judged.against_reference} beside {other}"
             parts.append(words + (": below the dictionary" if judged and judged.below else ""))
         if not parts:  # the preset `quick` trains nothing
-            for dataset in dict.fromkeys(
-                row.params["dataset"] for row in rows_of(rows, experiment=self.name)
-            ):
+            for dataset in dict.fromkeys(row.params["dataset"] for row in self._own(rows)):
                 method, best = self.best_dictionary(rows, dataset)
                 where = self.dataset_title(dataset)
                 parts.append(f"{TITLES[method]} reaches {best:.3f} on {where}")
@@ -193,7 +191,7 @@ class QualityStudy(Grid):
     def figure_points(self, rows: Sequence[Any]) -> list[Point]:
         """Points of `sweep`: a panel for each dataset, dictionaries beside models."""
         found: list[Point] = []
-        own = rows_of(rows, experiment=self.name)
+        own = self._own(rows)
         for row in own:
             if row.params["part"] == UNTRAINED:
                 panel = self.dataset_title(row.params["dataset"])
@@ -219,6 +217,11 @@ class QualityStudy(Grid):
             )
         return found + [self._gap(row) for row in failures(rows, self.name)]
 
+    def _own(self, rows: Sequence[Any]) -> list[Any]:
+        """Rows of this experiment; whole trainings alone where there are any."""
+        own = rows_of(rows, experiment=self.name)
+        return [row for row in own if row.preset == "quality"] or own
+
     def _gap(self, row: Any) -> Point:
         model = row.params.get("model")
         return gap(
@@ -229,12 +232,12 @@ class QualityStudy(Grid):
         )
 
     def _scores(self, rows: Sequence[Any], **where: Any) -> dict[Any, float]:
-        own = rows_of(rows, experiment=self.name)
+        own = self._own(rows)
         return scores_by_seed(Table.of(own).where(self.metric, statistic=None, of=None, **where))
 
     def _trained(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
         """(dataset, model) of rows that trained, each once."""
-        own = [r for r in rows_of(rows, experiment=self.name) if r.params["part"] == TRAINED]
+        own = [r for r in self._own(rows) if r.params["part"] == TRAINED]
         return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in own))
 
 

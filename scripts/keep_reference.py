@@ -7,6 +7,10 @@ A run of several papers becomes several folders `results/reference/MACHINE/PAPER
 paper's rows (its A/A controls among them) and the machine's own. Paths and the suffix of a kernel's
 name say nothing about what was measured and are left out. Rows and facts carry checksums, as those
 of a run do. Each folder is replaced whole, and none of them if any part fails.
+
+Whole trainings (preset `quality`) take hours and are made apart from what is timed, so they have a
+life of their own beside it: keeping a run replaces the rows of its own kind, those of the preset
+`quality` or all others, and leaves those of the other kind as they were kept.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +39,8 @@ from dgbench.lab.compare import CONTROL, control_ratios
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
+WHOLE = "quality"
+"""Preset of whole trainings."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+[\w.+@-]*")
 _OUT = re.compile(r" --out[ =]\S+")
@@ -59,35 +66,72 @@ def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
         raise InvalidInputError(f"{run} has no rows of a paper")
     papers = [get_paper(name) for name in names]  # before anything is drawn
     targets = [root / machine / name for name in names]
+    trained = store.info.get("preset") == WHOLE
     for target in targets:
         if target.exists() and not (target / "run.json").is_file():
             raise StoreError(f"{target} is there and holds no run; move it away first")
     with ExitStack() as stack:
         made = [stack.enter_context(beside(target)) for target in targets]
-        for folder, paper in zip(made, papers, strict=True):
-            write_reference(store, rows, paper, folder)
+        for folder, paper, target in zip(made, papers, targets, strict=True):
+            write_reference(store, rows, paper, folder, kept_beside(target, trained=trained))
         for folder, target in zip(made, targets, strict=True):
             swap(folder, target)
     return targets
 
 
-def write_reference(store: Store, rows: Sequence[Row], paper: Any, folder: Path) -> None:
-    """Write one paper's part of a run into an empty folder."""
+class KeptRows(NamedTuple):
+    """Rows that a folder holds beside those that are replaced.
+
+    Attributes:
+        rows: in their order. provenance: facts by the key that rows carry.
+        info: of the run that they are of, where it is the one that tells of the folder.
+        trained: cells of whole trainings that were planned.
+    """
+
+    rows: Sequence[Row] = ()
+    provenance: Mapping[str, Any] = MappingProxyType({})
+    info: Mapping[str, Any] = MappingProxyType({})
+    trained: int = 0
+
+
+def kept_beside(folder: Path, *, trained: bool) -> KeptRows:
+    """Rows of a reference that stay when whole trainings (`trained`) or others are replaced."""
+    if not folder.exists():
+        return KeptRows()
+    store = Store.open(folder)
+    if not trained:
+        rows = [row for row in store.written() if row.preset == WHOLE and row.paper != "-"]
+        return KeptRows(rows, store.provenance(), trained=int(store.info.get("trained") or 0))
+    rows = [row for row in store.written() if row.preset != WHOLE]
+    return KeptRows(rows, store.provenance(), store.info if rows else {})
+
+
+def write_reference(
+    store: Store, rows: Sequence[Row], paper: Any, folder: Path, beside: KeptRows = KeptRows()
+) -> None:
+    """Write one paper's part of a run into an empty folder, with the rows that are kept beside."""
+    if beside.info:  # the run of what is timed tells of the folder, not that of whole trainings
+        rows = [row for row in rows if row.paper != "-"]
     mine = [without_paths(row) for row in rows if row.paper in (paper.name, "-")]
     if control_ratios(row for row in mine if row.paper == paper.name):
         # its own A/A pairs say more of its cells than those of the reference
         mine = [row for row in mine if row.experiment != "noise" or row.paper != "-"]
+    mine = sorted([*mine, *beside.rows], key=lambda row: row.preset == WHOLE)
     lines = b"".join(to_line(encode(row)) for row in mine)
-    info = clean(store.info) | {"papers": [paper.name]}
+    info = clean(beside.info or store.info) | {"papers": [paper.name]}
     if isinstance(info.get("command"), str):
-        info["command"] = _OUT.sub("", str(store.info["command"]))
+        info["command"] = _OUT.sub("", str(info["command"]))
     plan = store.read_plan() or {}
     cells = [c["cell"] for c in plan.get("cells", ()) if "cell" in c]
     planned = sum(c["paper"] == paper.name and CONTROL not in c.get("params", {}) for c in cells)
-    if planned:
-        info["planned"] = planned
+    if store.info.get("preset") == WHOLE:
+        info["trained"] = planned
+    else:
+        info |= {k: v for k, v in (("planned", planned), ("trained", beside.trained)) if v}
     used = {row.provenance for row in mine}
-    provenance = {k: clean(v) for k, v in store.provenance().items() if k in used}
+    facts_of = [beside.provenance, store.provenance()]  # those of the run in run.json come last
+    known = {k: v for part in facts_of[:: -1 if beside.info else 1] for k, v in part.items()}
+    provenance = {k: clean(v) for k, v in known.items() if k in used}
     for facts in provenance.values():
         if isinstance(system := facts.get("machine", {}).get("system"), str):
             facts["machine"]["system"] = _KERNEL.sub(r"\1", system)

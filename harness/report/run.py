@@ -191,7 +191,8 @@ def load_run(path: Path) -> RunData:
     pages = [ordered[i : i + ROWS_A_PAGE] for i in range(0, len(ordered), ROWS_A_PAGE)] or [[]]
     ran = len({r.cell_hash for r in rows})
     # A reference has no plan; how many cells were planned stands in its run.json.
-    planned = len(cells) or max(int(info.get("planned") or 0), ran)
+    kept_cells = int(info.get("planned") or 0) + int(info.get("trained") or 0)
+    planned = len(cells) or max(kept_cells, ran)
     return RunData(
         store=store,
         rows=rows,

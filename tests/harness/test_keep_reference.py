@@ -179,3 +179,55 @@ def test_mistakes_are_said(world, script, capsys):
         script.keep(world.run, "new", root)
     assert script.main([str(world.folder / "nowhere"), "m", "--root", str(root)]) == 2
     assert "error: " in capsys.readouterr().err
+
+
+def trained_run(world, folder, seconds: float) -> Path:
+    """A run of whole trainings: the timed run of one paper under the other preset."""
+    run = shutil.copytree(world.run, folder / f"trained-{seconds}")
+    for name in ("rows.jsonl", "copies"):
+        path = run / name
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    with Store.open(run, writable=True) as store:
+        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": seconds})
+        for row in [row for row in Store.open(world.run).rows() if row.paper in ("twin", "-")][:9]:
+            more = {"preset": "quality", "cell_hash": f"q{row.cell_hash}", "id": f"q{row.id}"}
+            plain = msgspec.to_builtins(row) | more | {"seconds": seconds, "provenance": key}
+            store.append(msgspec.convert(plain, Row))
+        store.update(preset="quality", run="trained")
+        store.write_plan({"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(11)]})
+    return run
+
+
+def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, script, tmp_path):
+    root, where = tmp_path / "reference", "some-machine"
+    script.keep(world.run, where, root)
+    timed = Store.open(root / where / "twin")
+    alone = {row.id for row in timed.rows()}
+    script.keep(trained_run(world, tmp_path, 7.0), where, root)
+    both = Store.open(root / where / "twin")
+    whole = [row for row in both.rows() if row.preset == "quality"]
+    assert {row.paper for row in whole} == {"twin"}
+    assert {row.id for row in both.rows()} == alone | {row.id for row in whole}
+    assert both.info["run"] == timed.info["run"]
+    assert both.info["trained"] == 11
+    assert list(both.provenance())[-1] == list(timed.provenance())[-1]
+    loaded = load_run(root / where / "twin")
+    assert loaded.planned == load_run(world.kept[1]).planned + 11
+    before = contents(root / where / "twin")
+    script.keep(world.run, where, root)  # the next timed run
+    assert contents(root / where / "twin") == before
+    script.keep(trained_run(world, tmp_path, 8.0), where, root)
+    again = [r for r in Store.open(root / where / "twin").rows() if r.preset == "quality"]
+    assert {row.seconds for row in again} == {8.0}
+    assert {row.id for row in again} == {row.id for row in whole}
+
+
+def test_whole_trainings_may_be_kept_first(world, script, tmp_path):
+    root, where = tmp_path / "reference", "some-machine"
+    script.keep(trained_run(world, tmp_path, 7.0), where, root)
+    assert {row.preset for row in Store.open(root / where / "twin").rows()} == {"quality"}
+    script.keep(world.run, where, root)
+    kept = Store.open(root / where / "twin")
+    assert {row.preset for row in kept.rows() if row.paper == "-"} != {"quality"}
+    assert {row.preset for row in kept.rows() if row.paper == "twin"} > {"quality"}
+    assert kept.info["preset"] != "quality"
