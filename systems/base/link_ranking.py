@@ -160,7 +160,8 @@ class RankingTask:
         events: the whole stream.
         windows: over the events that are scored.
         negatives: int64[n, K], other destinations for each scored event, -1 where there are fewer;
-            None: all destinations of the stream are candidates.
+            what is a true destination of the source at that time is left out. None: all
+            destinations of the stream are candidates.
         every: every so many-th window is ranked, the first one among them; the events of others
             are seen and not scored.
     """
@@ -220,6 +221,7 @@ class RankingTask:
             candidates = torch.cat([true.unsqueeze(1), drawn], dim=1)
             column = torch.zeros_like(events)
             absent = candidates < 0
+            absent[:, 1:] |= self._true(events, drawn)
             offsets = torch.zeros(events.numel() + 1, dtype=torch.int64)
             torch.cumsum(absent.sum(1), 0, out=offsets[1:])
             skip = absent.nonzero()[:, 1]
@@ -234,6 +236,14 @@ class RankingTask:
         lists = [self._other_columns.get(one, ()) for one in events.tolist()]
         offsets = torch.tensor([0, *map(len, lists)]).cumsum(0)
         return offsets, torch.tensor([c for one in lists for c in one], dtype=torch.int64)
+
+    def _true(self, events: Tensor, drawn: Tensor) -> Tensor:
+        """bool[b, K]: negatives that are a destination of the event's source at its time."""
+        found = drawn == self.events.dst[events].unsqueeze(1)
+        for row, event in enumerate(events.tolist()):
+            if others := self._other_columns.get(event):
+                found[row] |= torch.isin(drawn[row], self.destinations[others])
+        return found
 
     @cached_property
     def _other_columns(self) -> dict[int, list[int]]:

@@ -29,6 +29,7 @@ from dgbench.systems.base.link_ranking import (
     staleness,
     time_windows,
 )
+from dgbench.systems.base.scores import average_precision
 
 streams = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30
@@ -227,3 +228,52 @@ def test_a_destination_unseen_in_training_is_a_candidate():
     task = task_of([(0, 1, 0), (0, 1, 1), (0, 3, 2)], 0.7, 1.0)
     assert task.destinations.tolist() == [1, 3]
     assert rank_scores(task, EdgeBank(task.events)).mrr == pytest.approx(1 / 2)
+
+
+def test_a_negative_that_is_a_true_edge_is_left_out():
+    events = EventStream.build(
+        [0, 0, 0, 0], [1, 2, 3, 4], [0.0, 1.0, 5.0, 5.0], num_nodes=6, sort=False
+    )
+    windows = time_windows(events.t, 2, 4, 10.0)
+    drawn = torch.tensor([[3, 1, 2], [1, 3, 5]])  # its own, none, none; none, the other one's, none
+
+    def higher_first(block) -> torch.Tensor:  # true edges are ranked highest, so they would count
+        return block.candidates.double() + 100.0 * (block.candidates >= 3)
+
+    scores = rank_scores(RankingTask(events, windows, drawn), higher_first)
+    assert scores.mrr == pytest.approx((1 / 1 + 1 / 2) / 2)
+    whole = rank_scores(RankingTask(events, windows), higher_first)
+    assert whole.mrr == pytest.approx(1.0)
+
+
+def test_where_all_negatives_are_true_the_rank_is_the_first():
+    events = stream_of([(0, 1, 0), (0, 2, 1)])
+    windows = time_windows(events.t, 1, 2, 1.0)
+    task = RankingTask(events, windows, torch.tensor([[2, 2]]))
+    assert rank_scores(task, lambda one: torch.zeros(one.candidates.shape)).mrr == 1.0
+
+
+def test_only_every_so_many_th_window_is_ranked():
+    rows = [(0, 1 + number % 3, number) for number in range(20)]
+    events = stream_of(rows)
+    windows = time_windows(events.t, 4, 20, 2.0)
+    seen: list[int] = []
+
+    def scorer(block) -> torch.Tensor:
+        seen.extend(block.events.tolist())
+        return torch.zeros(block.candidates.shape)
+
+    assert rank_scores(RankingTask(events, windows, every=3), scorer).n == 6
+    assert seen == [4, 5, 10, 11, 16, 17]
+    with pytest.raises(InvalidInputError, match="every"):
+        RankingTask(events, windows, every=0)
+
+
+def test_scores_of_one_class_alone():
+    ones, zeros = torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    values = torch.tensor([0.1, 0.5, 0.5])
+    assert average_precision(values, ones) == 1.0
+    assert math.isnan(average_precision(values, zeros))
+    assert average_precision(torch.ones(4), torch.tensor([1, 0, 0, 0])) == 0.25  # one big tie
+    with pytest.raises(InvalidInputError, match="not finite"):
+        average_precision(torch.tensor([math.nan, 1.0]), ones[:2])
