@@ -43,8 +43,9 @@ class QualitySize:
     @property
     def trainings(self) -> list[tuple[str, str]]:
         """(model, dataset) of each training in its order: models in turn, `late` datasets last."""
+        place = {dataset: number for number, dataset in enumerate(self.late, 1)}
         pairs = [(m, d) for m in self.epochs for d in self.only.get(m, self.datasets)]
-        return sorted(pairs, key=lambda pair: pair[1] in self.late)
+        return sorted(pairs, key=lambda pair: place.get(pair[1], 0))
 
 
 class BestEpoch:
