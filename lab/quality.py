@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from dgbench.lab.table import Table
+from dgbench.lab.time_to_quality import MIN_SEEDS, TimeToQuality, curves_by_seed, time_to_quality
 from dgbench.runtime.statistics import t_quantile
 
 Word = Literal["same", "better", "worse", "below the dictionary"]
-MIN_SEEDS: Final = 5
-"""Pairs of seeds below which nothing is said about quality."""
 BELOW: Final = "below the dictionary"
 NOT_MEASURED: Final = "not measured"
 """Words in place of scores of a model of which no five seeds were scored."""
@@ -87,6 +86,7 @@ class Quality:
         reference: difference from the reference; None for a contender without one.
         dictionary: difference from the best predictor that trains nothing; None where none ran.
         method, method_score: that predictor.
+        time: seconds until it is as good as the reference; None where that was not measured.
     """
 
     metric: str
@@ -95,6 +95,7 @@ class Quality:
     dictionary: SeedDifference | None = None
     method: str = ""
     method_score: float = math.nan
+    time: TimeToQuality | None = None
 
     @property
     def below(self) -> bool:
@@ -202,6 +203,7 @@ def observed_quality(
     reference: Mapping[str, Any] | None = None,
     where: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda workload: dict(workload),
     experiment: str = "quality",
+    validation: str = "",
 ) -> QualityReader:
     """Reader of a quality from observations of a run.
 
@@ -212,6 +214,7 @@ def observed_quality(
         where: workload -> dimensions that its scores have; those of a predictor that trains
             nothing lack a model and have a `method`.
         experiment: that observes the scores.
+        validation: metric that is observed after each epoch; "" for `metric`.
     """
 
     def read(rows: Sequence[Any], workload: Mapping[str, str]) -> Quality | None:
@@ -221,9 +224,17 @@ def observed_quality(
         scored = mine.where(metric, method=None, **here)
         own = scores_by_seed(scored.where(metric, **contender))
         other = None if reference is None else scores_by_seed(scored.where(metric, **reference))
+        trained = Table.of(own_rows).where(None, **here)
+        curves = [
+            curves_by_seed(trained.where(None, **who), validation or metric, less=metric in ERRORS)
+            for who in (contender, reference or {})
+        ]
         untrained = {name: value for name, value in here.items() if name != "model"}
         by_method = mine.where(metric, method=tuple(TITLES), **untrained).by("method")
         dictionaries = {name: scores_by_seed(part) for name, part in by_method.items()}
-        return quality(metric, own, other or None, dictionaries) if own else None
+        found = quality(metric, own, other or None, dictionaries) if own else None
+        if found is None or reference is None:
+            return found
+        return replace(found, time=time_to_quality(*curves))
 
     return read

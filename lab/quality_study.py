@@ -93,6 +93,7 @@ class QualityStudy(Grid):
         heading: of the figure.
         sizes: by preset.
         references: model -> the one that it is compared with, for techniques that change results.
+        validation: metric that is observed after each epoch; "" for `metric`.
     """
 
     device = "cpu"
@@ -102,6 +103,7 @@ class QualityStudy(Grid):
     heading: ClassVar[str]
     sizes: ClassVar[Mapping[Preset, QualitySize]]
     references: ClassVar[Mapping[str, str]] = {}
+    validation: ClassVar[str] = ""
 
     def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
         size = self.sizes[preset]
@@ -159,6 +161,7 @@ class QualityStudy(Grid):
             if judged and judged.reference:
                 other = self.model_title(self.references[model])
                 words += f", {judged.against_reference} beside {other}"
+                words += f", and {judged.time}" if judged.time else ""
             parts.append(words + (": below the dictionary" if judged and judged.below else ""))
         if not parts:  # the preset `quick` trains nothing
             for dataset in dict.fromkeys(row.params["dataset"] for row in self._own(rows)):
@@ -186,6 +189,7 @@ class QualityStudy(Grid):
             contender={"model": model},
             reference={"model": other} if other else None,
             experiment=self.name,
+            validation=self.validation,
         )
         return read(rows, {"dataset": dataset})
 

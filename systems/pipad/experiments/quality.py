@@ -58,6 +58,7 @@ class SnapshotQuality(QualityStudy):
     name = "quality"
     title = "Quality beside predictors that train nothing"
     metric = "mean_squared_error"
+    validation = "loss"
     measure = "mean squared error"
     heading = "Mean squared error of trained models and of predictors that train nothing"
     own_data = "its trainings are sized for the graphs that it names"

@@ -1,0 +1,86 @@
+"""Time to the quality of a reference: band, order of epochs, trainings that never get there."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.harness.store import Row
+from dgbench.lab.quality import MIN_SEEDS
+from dgbench.lab.table import Table, observation
+from dgbench.lab.time_to_quality import Curve, curves_by_seed, target_of, time_to_quality
+
+SEEDS = range(1, MIN_SEEDS + 1)
+numbers = st.lists(st.tuples(st.floats(0.1, 10), st.floats(-1, 1)), min_size=1, max_size=8)
+
+
+def curves(*scores: float, second: float = 1.0, sign: int = 1) -> dict[int, Curve]:
+    """The same curve for all seeds, but for a small shift of its scores."""
+    seconds = (second,) * len(scores)
+    return {seed: Curve(seconds, tuple(s + 1e-4 * seed for s in scores), sign) for seed in SEEDS}
+
+
+@given(numbers, st.floats(-1, 1))
+def test_the_time_is_that_of_the_first_epoch_which_is_good_enough(epochs, target):
+    curve = Curve(*(tuple(column) for column in zip(*epochs, strict=True)))
+    found = curve.seconds_to(target)
+    total = 0.0
+    for seconds, score in epochs:
+        total += seconds
+        if score >= target:
+            assert found == pytest.approx(total)
+            return
+    assert found is None
+    mirrored = Curve(curve.seconds, tuple(-s for s in curve.scores), -1)
+    assert mirrored.seconds_to(-target) is None
+    assert mirrored.best == -curve.best
+
+
+def test_a_faster_epoch_is_no_gain_where_it_takes_more_of_them():
+    slow = curves(0.1, 0.5)
+    fast = curves(0.1, 0.1, 0.1, 0.1, 0.5, second=0.5)
+    found = time_to_quality(fast, slow)
+    assert (found.reached, found.seconds, found.reference) == (5, 2.5, 2.0)
+    assert found.gain == pytest.approx(0.8)
+    assert "in 2 s against 2 s (5 of 5 seeds)" in str(found)
+
+
+def test_a_contender_that_does_not_get_there_has_no_gain():
+    never = time_to_quality(curves(0.4, 0.4, second=1e-3), curves(0.1, 0.5))
+    assert (never.reached, never.gain, math.isinf(never.seconds)) == (0, None, True)
+    assert str(never).startswith("does not reach 0.50")
+    wrong_way = time_to_quality(curves(0.9, sign=-1), curves(0.5, sign=-1))
+    assert wrong_way.gain is None
+    assert time_to_quality(curves(0.4, sign=-1), curves(0.5, sign=-1)).gain == 1.0
+
+
+def test_the_target_is_the_worse_end_of_the_band():
+    spread = {seed: Curve((1.0,), (0.5 + 0.01 * seed,)) for seed in SEEDS}
+    assert target_of(spread) == 0.51
+    errors = {seed: Curve((1.0,), curve.scores, -1) for seed, curve in spread.items()}
+    assert target_of(errors) == 0.55
+    own = time_to_quality(spread, spread)
+    assert (own.reached, own.gain) == (5, 1.0)
+    few = dict(list(spread.items())[1:])
+    assert target_of(few) is None
+    assert time_to_quality(spread, few) is None
+    assert time_to_quality(few, spread) is None
+    broken = few | {1: Curve((1.0,), (math.nan,))}
+    assert target_of(broken) is None
+
+
+def test_curves_are_read_by_seed_and_epoch():
+    seen = [
+        observation("epoch_time", 2.0, epoch=1), observation("epoch_time", 1.0, epoch=0),
+        observation("mrr", 0.2, epoch=1, of="validation"), observation("mrr", 0.9),
+        observation("mrr", 0.1, epoch=0, of="validation"),
+    ]  # fmt: skip
+    row = Row(id="a", params={"seed": 3}, experiment="quality", paper="toy", observed=seen)
+    assert curves_by_seed(Table.of([row]), "mrr") == {3: Curve((1.0, 2.0), (0.1, 0.2))}
+    row = Row(
+        id="a", params={"seed": 3}, experiment="quality", observed=seen[:3]
+    )  # an epoch without a score
+    assert curves_by_seed(Table.of([row]), "mrr") == {}
