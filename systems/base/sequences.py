@@ -32,6 +32,7 @@ from dgbench.systems.base.training import check_device
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.csr import Csr
 
 TASKS: Final = ("active", "link")
 _ACTIVE_SEED, _TEST_SEED = 15_485_863, 32_452_843
@@ -283,17 +284,42 @@ def _with_zero(hidden: Tensor) -> Tensor:
     return torch.cat([hidden, hidden.new_zeros(1, hidden.shape[1])])
 
 
+def untrained_accuracy(
+    data: SnapshotSequence, task: SequenceTask, graph: Supergraph
+) -> dict[str, float]:
+    """Accuracy of predictors that train nothing, on what is held out of a task `active`.
+
+    A vertex is said to have an edge in the next snapshot where it has one now (`last_value`), or
+    had one in at least half of the snapshots so far, this one included (`historical_mean`). Empty
+    where nothing is held out, or the task is another.
+    """
+    if task.workload.task != "active" or not task.tested:
+        return {}
+    now = torch.stack([_with_edges(data.topology[t]) for t in range(len(data) - 1)])
+    share = now.double().cumsum(0) / torch.arange(1, len(now) + 1).unsqueeze(1)
+    places, label = task.scored.places[task.scored.test], task.scored.label[task.scored.test]
+    step = torch.empty(graph.num_vertices, dtype=torch.int64)
+    for number, ids in enumerate(by_step(graph)):
+        step[ids] = number
+    at = step[places], graph.entity[places].long()
+    said = {"last_value": now[at], "historical_mean": share[at] >= 0.5}
+    return {name: float((one == label.bool()).double().mean()) for name, one in said.items()}
+
+
+def _with_edges(csr: Csr) -> Tensor:
+    """bool[N]: vertices that have an edge in a snapshot, in either direction."""
+    seen = torch.zeros(csr.num_rows, dtype=torch.bool)
+    seen[csr.indices.long()] = True
+    return seen | (csr.indptr.diff() > 0)
+
+
 def _active(
     data: SnapshotSequence, workload: SequenceWorkload, graph: Supergraph
 ) -> tuple[Tensor, Tensor]:
     """Of each snapshot equally many vertex-steps with and without an edge in the next one."""
     places, labels = [], []
     for t, ids in enumerate(by_step(graph)):
-        csr = data.topology[t + 1]
-        seen = torch.zeros(csr.num_rows, dtype=torch.bool)
-        seen[csr.indices.long()] = True
-        seen |= csr.indptr.diff() > 0
-        label = seen[graph.entity[ids].long()]
+        label = _with_edges(data.topology[t + 1])[graph.entity[ids].long()]
         draw = torch.Generator().manual_seed(workload.seed * 1_000_003 + t + _ACTIVE_SEED)
         yes, no = ids[label], ids[~label]
         count = min(yes.numel(), no.numel())

@@ -18,6 +18,7 @@ from dgbench.systems.base.sequences import (
     ScoredOutputs,
     SequenceTask,
     find_vertex_steps,
+    untrained_accuracy,
     vertex_steps,
 )
 
@@ -184,3 +185,24 @@ def test_a_sequence_without_edges_has_nothing_to_score():
     assert trainer.train_epoch() == 0.0
     assert trainer.accuracy() == 0.0
     assert trainer.evaluate().shape == (0, 4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(3, 6), st.integers(1, 15), st.integers(0, 999))
+def test_predictors_that_train_nothing_look_at_the_past_alone(nodes, steps, most, seed):
+    data = random_sequence(nodes, steps, most, seed)
+    work = tiny_workload(held_out=0.5, seed=seed, presence="span")
+    graph = vertex_steps(data, work)
+    task = SequenceTask(data, work, graph)
+    found = untrained_accuracy(data, task, graph)
+    scored, hits = task.scored, {"last_value": [], "historical_mean": []}
+    for place, label, test in zip(scored.places, scored.label, scored.test, strict=True):
+        if test:
+            vertex, t = int(graph.entity[place]), int(graph.step[place])
+            past = [vertex in present(data, s) for s in range(t + 1)]
+            hits["last_value"].append(past[-1] == bool(label))
+            hits["historical_mean"].append((2 * sum(past) >= len(past)) == bool(label))
+    if not task.tested:
+        assert found == {}
+        return
+    assert found == {name: pytest.approx(sum(h) / len(h)) for name, h in hits.items()}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
-from dgbench.lab.table import Observation
+from dgbench.lab.table import Observation, observation
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.plain_sequences import PlainSequences
@@ -22,7 +22,7 @@ from dgbench.systems.base.sequences import (
     SequenceWorkload,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.stale_points import mean, points
+from dgbench.systems.dgc.experiments.stale_points import mean, points, qualities
 from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
@@ -205,3 +205,28 @@ def test_drops_and_savings_of_a_row():
     whole = mean(found)
     assert (whole.drop, whole.saved_rows, whole.runs) == (pytest.approx(0.5), 50.0, 2)
     assert mean([]).runs == 0
+
+
+def seeded_rows(shift: dict[str, float], dictionary: float) -> list[Row]:
+    """Five seeds of settings whose accuracy is 0.7 and `shift` more, beside a dictionary."""
+    rows = []
+    for seed in range(1, 6):
+        scores = {setting: 0.7 + more + 1e-3 * seed * (1 + more) for setting, more in shift.items()}
+        row = row_of_runs({("email-eu-core", "dysat", s): (v, 1.0) for s, v in scores.items()})
+        row.params["seed"] = seed
+        dims = {"dataset": "email-eu-core", "model": "dysat", "method": "last_value"}
+        row.observed.append(observation("accuracy", dictionary, **dims))
+        rows.append(row)
+    return rows
+
+
+def test_settings_are_judged_beside_fresh_rows_and_beside_dictionaries():
+    shift = {"without": 0.0, "0.1D": 0.0, "0.5D": -0.1, "0.9D": -0.2}
+    found = {key[2]: one for key, one in qualities(seeded_rows(shift, 0.55)).items()}
+    assert {name: one.word for name, one in found.items()} == {
+        "without": None, "0.1D": "same", "0.5D": "worse", "0.9D": "below the dictionary",
+    }  # fmt: skip
+    assert found["0.9D"].method == "last_value"
+    assert qualities(seeded_rows(shift, 0.55)[1:]) == {}  # four seeds say nothing
+    alone = {one.word for one in qualities(seeded_rows({"without": 0.0}, 0.9)).values()}
+    assert alone == {"below the dictionary"}

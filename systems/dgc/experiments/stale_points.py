@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgbench.lab.quality import TITLES, Quality, quality, scores_by_seed
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import t_quantile
 
@@ -170,3 +171,35 @@ def _joined(runs: tuple[StaleRunPoint, ...]) -> OverSeeds:
         accuracy=sum(run.accuracy for run in runs) / n,
         saved_rows=sum(run.saved_rows for run in runs) / n,
     )
+
+
+def qualities(
+    rows: Sequence[Any], *, where: Callable[[str, str], bool] = lambda dataset, model: True
+) -> dict[tuple[str, str, str], Quality]:
+    """Quality of each setting beside the run that sends every row, and beside dictionaries.
+
+    Args:
+        rows: of one experiment on stale aggregation, status ok.
+        where: (dataset, model) -> whether to judge them.
+
+    Returns:
+        (dataset, model, setting) -> quality, of those with five seeds.
+    """
+    scores = Table.of(rows).where("accuracy", of=None)
+    untrained = scores.where("accuracy", method=tuple(TITLES))
+    found: dict[tuple[str, str, str], Quality] = {}
+    for (dataset, model), mine in (
+        scores.where("accuracy", method=None).by("dataset", "model").items()
+    ):
+        if not where(dataset, model):
+            continue
+        by_method = untrained.where("accuracy", dataset=dataset, model=model).by("method")
+        dictionaries = {name: scores_by_seed(part) for name, part in by_method.items()}
+        settings = {name: scores_by_seed(part) for name, part in mine.by("setting").items()}
+        fresh = settings.get("without")
+        for setting, own in settings.items():
+            against = None if setting == "without" else fresh
+            judged = quality("accuracy", own, against, dictionaries)
+            if judged is not None and (against or setting == "without"):
+                found[dataset, model, setting] = judged
+    return found

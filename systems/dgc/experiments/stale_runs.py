@@ -28,6 +28,7 @@ from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,
     sequence_model,
+    untrained_accuracy,
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
@@ -188,6 +189,7 @@ class StaleJobResult:
         changes: epoch -> distances between outputs of that epoch and the one before, [V].
         data: the `data` field of a measurement.
         vertices, boundary: vertex-steps; rows that others read in a structure round.
+        untrained: accuracy on the same vertex-steps of predictors that train nothing, by name.
         gap: relative difference of the first loss from the oracle's.
         checks: of all runs.
     """
@@ -197,6 +199,7 @@ class StaleJobResult:
     data: dict[str, Any]
     vertices: int
     boundary: int
+    untrained: dict[str, float]
     gap: float
     checks: list[ResultCheck]
 
@@ -258,6 +261,7 @@ def run_job(job: StaleJob) -> StaleJobResult:
         data=describe(data),
         vertices=graph.num_vertices,
         boundary=workers.structure.rows.numel(),
+        untrained=untrained_accuracy(data, workers.task, graph),
         gap=gap,
         checks=summarised(checks),
     )
@@ -392,6 +396,8 @@ def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Me
         observe("vertex_steps", outcome.vertices)
         observe("boundary_rows", outcome.boundary)
         observe("epochs", job.length)
+        for method, share in outcome.untrained.items():
+            observe("accuracy", share, method=method)
         for name, run in outcome.learned.items():
             observe("accuracy", run.accuracy, setting=name)
             observe("accuracy", run.seen, setting=name, of="training")

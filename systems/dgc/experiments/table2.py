@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
+from dgbench.lab.quality import Quality
 from dgbench.systems.base import FigureSpec
+from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import (
     COMMON_READING,
     HELD_NAMES,
@@ -20,7 +22,7 @@ from dgbench.systems.dgc.experiments.stale_base import (
     of_held,
     title,
 )
-from dgbench.systems.dgc.experiments.stale_points import mean, over_seeds, points
+from dgbench.systems.dgc.experiments.stale_points import mean, over_seeds, points, qualities
 
 THETAS = ("0.1D", "0.3D", "0.5D", "0.7D", "0.9D")
 _ALL = ("without", *THETAS)
@@ -68,18 +70,26 @@ class Table2(StaleTable):
         found = select(rows, experiment=self.name)
         means = {t: mean(of_held(found, self.name, t)) for t in THETAS}
         words = [f"{t} {m.saved_rows:.0f} % for {m.drop:.2f}" for t, m in means.items() if m.runs]
-        return (
+        if not words:
+            return ""
+        text = (
             "Rows that DySAT saves on held graphs, and points of accuracy it loses, by threshold: "
             f"{', '.join(words)}."
-            if words
-            else ""
         )
+        judged = [
+            f"{BY_NAME[dataset].title} at {setting}: {one}"
+            for (dataset, _, setting), one in qualities(found).items()
+            if one.word
+        ]
+        return f"{text} Accuracy over five seeds: {'; '.join(judged)}." if judged else text
 
 
 def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: savings and losses by theta, a line for each graph."""
     found: list[dict[str, Any]] = []
-    runs = points(select(rows, experiment="table2"), where=lambda d, m, s: s in THETAS)
+    usable = select(rows, experiment="table2")
+    runs = points(usable, where=lambda d, m, s: s in THETAS)
+    judged = qualities(usable)
     for panel in (SAVED, LOST):
         for p in over_seeds(runs):
             found.append(
@@ -90,6 +100,12 @@ def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     "y": p.saved_rows if panel == SAVED else p.drop,
                     "counted": panel == SAVED,
                     "row_ids": [run.row.id for run in p.parts],
+                    **_below(judged.get((p.dataset, p.model, p.setting))),
                 }
             )
     return found + missing_points(rows, "table2", SAVED)
+
+
+def _below(judged: Quality | None) -> dict[str, str]:
+    """Key of a point that is drawn hollow: its model is worse than a dictionary."""
+    return {"below": judged.detail} if judged and judged.below else {}
