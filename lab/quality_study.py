@@ -94,6 +94,7 @@ class QualityStudy(Grid):
         sizes: by preset.
         references: model -> the one that it is compared with, for techniques that change results.
         validation: metric that is observed after each epoch; "" for `metric`.
+        work: what an epoch is counted in, a plural.
     """
 
     device = "cpu"
@@ -104,6 +105,7 @@ class QualityStudy(Grid):
     sizes: ClassVar[Mapping[Preset, QualitySize]]
     references: ClassVar[Mapping[str, str]] = {}
     validation: ClassVar[str] = ""
+    work: ClassVar[str] = "events"
 
     def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
         size = self.sizes[preset]
@@ -145,7 +147,12 @@ class QualityStudy(Grid):
             sweep(
                 self.name, self.heading, self.figure_points,
                 xlabel="predictor", ylabel=self.measure, ylog=False, sort=False,
-            )
+            ),
+            sweep(
+                f"{self.name}_rate", f"{self.measure.capitalize()} by rate of training",
+                self.rate_points, xlabel=f"{self.work} of an epoch per second of training",
+                ylabel=self.measure, xlog=True, ylog=False, names=False,
+            ),
         ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
@@ -221,6 +228,41 @@ class QualityStudy(Grid):
                 }
             )
         return found + [self._gap(row) for row in failures(rows, self.name)]
+
+    def rate_points(self, rows: Sequence[Any]) -> list[Point]:
+        """Points of `sweep`: score against rate of training, the best dictionary as a line."""
+        found: list[Point] = []
+        for dataset, model in self._trained(rows):
+            mine = Table.of(self._own(rows)).where(None, dataset=dataset, model=model)
+            times = mine.where("epoch_time").values
+            judged = self.quality_of(rows, dataset, model)
+            if times and sum(times) > 0:
+                found.append(
+                    {
+                        "panel": self.dataset_title(dataset),
+                        "series": self.model_title(model),
+                        "x": float(f"{self.epoch_work(dataset) * len(times) / sum(times):.2g}"),
+                        "y": _mean(self._scores(rows, dataset=dataset, model=model)),
+                        "row_ids": list(dict.fromkeys(row.id for row in mine.rows)),
+                        **({"below": judged.detail} if judged and judged.below else {}),
+                    }
+                )
+        for row in self._own(rows):
+            if row.params["part"] != UNTRAINED:
+                continue
+            dataset = row.params["dataset"]
+            panel = self.dataset_title(dataset)
+            rates = [point["x"] for point in found if point["panel"] == panel]
+            method, best = self.best_dictionary(rows, dataset)
+            if method and rates:
+                ends = dict.fromkeys((min(rates), max(rates)))
+                series = f"no training: {TITLES[method]}"
+                found += [mark(row, panel=panel, series=series, x=end, y=best) for end in ends]
+        return found
+
+    def epoch_work(self, dataset: str) -> int:
+        """Units of `work` that an epoch trains on."""
+        raise NotImplementedError
 
     def _own(self, rows: Sequence[Any]) -> list[Any]:
         """Rows of this experiment; whole trainings alone where there are any."""

@@ -138,3 +138,39 @@ def test_all_trainings_of_the_preset_fit_into_six_hours_of_two_cores():
 def test_an_experiment_without_the_preset_is_named():
     with pytest.raises(InvalidInputError, match="preset 'quality'"):
         Plan.build([get_paper("gnnflow")], ["gnnflow/fig10"], "quality", "cpu")
+
+
+def with_epochs(model: str, seconds: float, scores: list[float], mrr: float) -> list:
+    """Five seeds of a training whose epochs take so long and score so on validation."""
+    observed = [observation("mrr", mrr)]
+    for epoch, score in enumerate(scores):
+        observed += [
+            observation("epoch_time", seconds, epoch=epoch),
+            observation("mrr", score, epoch=epoch, of="validation"),
+        ]
+    params = {"dataset": "enron", "part": "trained", "model": model}
+    return [
+        row_of("quality", {**params, "seed": seed}, observed) for seed in range(1, MIN_SEEDS + 1)
+    ]
+
+
+def test_rate_and_time_to_quality_come_from_the_epochs():
+    study = experiment.StreamQuality()
+    whole = with_epochs("tgn", 20.0, [0.1, 0.3], 0.25)
+    large = with_epochs("tgn_1000", 5.0, [0.1, 0.1, 0.3, 0.2], 0.24)
+    never = with_epochs("tgn_10000", 1.0, [0.1, 0.1], 0.05)
+    rows = [*whole, *large, *never, scored(0.4, 0.36)[-1]]
+    assert study._scores(rows, dataset="enron", model="tgn") == dict.fromkeys(range(1, 6), 0.25)
+    answer = study.answer(rows)
+    assert "reaches 0.300 in 15 s against 40 s (5 of 5 seeds)" in answer
+    assert "does not reach 0.300 (0 of 5 seeds)" in answer
+    spec = study.figures()[1]
+    points = {point["series"]: point for point in spec.points(rows)}
+    events = study.epoch_work("enron")
+    assert points["TGN"]["x"] == pytest.approx(events / 20, rel=0.05)
+    assert points["TGN in batches of 1,000"]["x"] == pytest.approx(events / 5, rel=0.05)
+    assert all("below" in points[name] for name in ("TGN", "TGN in batches of 10,000"))
+    line = [p for p in spec.points(rows) if p["series"].startswith("no training")]
+    assert [p["y"] for p in line] == [0.36, 0.36]
+    assert {p["x"] for p in line} == {points["TGN"]["x"], points["TGN in batches of 10,000"]["x"]}
+    assert spec.points(rows[-1:]) == []  # nothing was trained

@@ -146,6 +146,9 @@ class StreamQuality(QualityStudy):
     def dataset_title(self, name: str) -> str:
         return graph_title(name)
 
+    def epoch_work(self, dataset: str) -> int:
+        return ends_of(STREAMS[dataset].events)[0]
+
     def model_title(self, name: str) -> str:
         return CONTENDERS[name].title
 

@@ -59,6 +59,7 @@ class SnapshotQuality(QualityStudy):
     title = "Quality beside predictors that train nothing"
     metric = "mean_squared_error"
     validation = "loss"
+    work = "frames"
     measure = "mean squared error"
     heading = "Mean squared error of trained models and of predictors that train nothing"
     own_data = "its trainings are sized for the graphs that it names"
@@ -84,6 +85,9 @@ class SnapshotQuality(QualityStudy):
 
     def dataset_title(self, name: str) -> str:
         return BY_NAME.title(name)
+
+    def epoch_work(self, dataset: str) -> int:
+        return _ends(FRAMES[dataset])[0]
 
     def model_title(self, name: str) -> str:
         return MODEL_TITLES[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
@@ -28,24 +28,55 @@ if TYPE_CHECKING:
 NAME: Final = "quality"
 LR: Final = 3e-3
 OURS, RELAXED, STRICT, JODIE = "tgcn", "tgcn_all", "dygnn", "jodie"
-TITLES: Final = {
-    OURS: "T-GCN",
-    RELAXED: "T-GCN on all edges",
-    STRICT: "DyGNN without propagation, in strict order",
-    JODIE: "JODIE",
-}
-CONTENDERS: Final[Mapping[str, tuple[str, dict[str, bool], dict[str, Any]]]] = {
-    OURS: ("tgcn", {}, {"scoring": "t-batches"}),
-    RELAXED: ("tgcn", {"sampling": False}, {"scoring": "t-batches"}),
-    STRICT: ("dygnn", {"padding": False, "propagation": False}, {}),
-    JODIE: ("jodie", {"padding": False}, {}),
-}
-"""System, switches and options of each; all but JODIE train the same network."""
-SECONDS_AN_EVENT: Final = {OURS: 1e-5, RELAXED: 1e-5, STRICT: 1.1e-3, JODIE: 7e-4}
-"""Processor seconds of a training event and epoch, measured on the first events of CollegeMsg."""
-SCORED_EVENT: Final = 7e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way of training that is scored.
+
+    Attributes:
+        system: that trains. title: the name shown.
+        seconds: of a processor, for a training event and epoch; measured on the first events of
+            CollegeMsg.
+        switches, options: of the system.
+        share: of the edges that a system that samples trains on.
+    """
+
+    system: str
+    title: str
+    seconds: float
+    switches: Mapping[str, bool] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    share: float = 0.5
+
+
+def _sampled(title: str, share: float = 0.5, **switches: bool) -> Contender:
+    return Contender("tgcn", title, 4e-4, switches, {"scoring": "t-batches"}, share)
+
+
+PERCENT: Final = (10, 25, 75)
+"""Edges that are trained on beside the half of the paper."""
+CONTENDERS: Final[Mapping[str, Contender]] = {
+    OURS: _sampled("T-GCN"),
+    RELAXED: _sampled("T-GCN on all edges", sampling=False),
+    STRICT: Contender(
+        "dygnn", "DyGNN without propagation, in strict order", 1e-3,
+        {"padding": False, "propagation": False},
+    ),
+    JODIE: Contender("jodie", "JODIE", 6e-4, {"padding": False}),
+    **{f"tgcn_{n}": _sampled(f"T-GCN on {n} % of the edges", n / 100) for n in PERCENT},
+}  # fmt: skip
+"""All but JODIE train the same network."""
+RATES: Final = tuple(f"tgcn_{n}" for n in PERCENT)
+SCORED_EVENT: Final = 6e-4
 """Processor seconds of an event that changes the state while it is scored."""
-WHOLE: Final = QualitySize(("college-msg", "enron"), dict.fromkeys(CONTENDERS, 3), width=64)
+WHOLE: Final = QualitySize(
+    ("college-msg", "enron"),
+    dict.fromkeys(CONTENDERS, 3),
+    width=64,
+    only=dict.fromkeys(RATES, ("college-msg",)),
+    late=("enron",),
+)
 SIZES: Final[Mapping[Preset, QualitySize]] = {
     "smoke": QualitySize(
         ("college-msg",), dict.fromkeys(CONTENDERS, 1), seeds=1, events=400, width=8
@@ -55,7 +86,7 @@ SIZES: Final[Mapping[Preset, QualitySize]] = {
     "paper": WHOLE,
     "quality": WHOLE,
 }
-"""A quarter of an hour in `full`, about two hours in `quality`, on one core."""
+"""A quarter of an hour in `full`, about three hours in `quality`, on one core."""
 
 
 class InteractionQuality(QualityStudy):
@@ -74,7 +105,7 @@ class InteractionQuality(QualityStudy):
         "from all events in strict order, so that only what was learned differs."
     )
     sizes = SIZES
-    references = dict.fromkeys((OURS, RELAXED), STRICT)
+    references = dict.fromkeys((OURS, RELAXED, *RATES), STRICT)
 
     def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float:
         size, dataset = SIZES[preset], params["dataset"]
@@ -83,14 +114,17 @@ class InteractionQuality(QualityStudy):
             return 10.0 + 2e-4 * events
         first, last = ends_of(events)
         model = params["model"]
-        epoch = SECONDS_AN_EVENT[model] * first + SCORED_EVENT * (last - first)
+        epoch = CONTENDERS[model].seconds * first + SCORED_EVENT * (last - first)
         return 10.0 + size.epochs[model] * epoch + SCORED_EVENT * 1.5 * events
 
     def dataset_title(self, name: str) -> str:
         return graph_title(name)
 
+    def epoch_work(self, dataset: str) -> int:
+        return ends_of(STREAMS[dataset].events)[0]
+
     def model_title(self, name: str) -> str:
-        return TITLES[name]
+        return CONTENDERS[name].title
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found, size = Measurement(), SIZES[context.preset]
@@ -118,6 +152,7 @@ def _data(
     task = workload(
         BY_NAME[dataset], "full", model="jodie" if model == JODIE else "dygnn", seed=seed,
         events=size.events, hidden_dim=size.width, batch=BATCH, lr=LR,
+        share=CONTENDERS[model].share,
     )  # fmt: skip
     data = load_interactions(task)
     first, last = ends_of(len(data.events))
@@ -139,9 +174,9 @@ def _train(
     from dgbench.systems.base.interaction_ranking import InteractionRanker, rank_interactions
     from dgbench.systems.base.link_ranking import rank_scores
 
-    system, switches, options = CONTENDERS[model]
-    trainer = get_system(system).open(
-        task, device=context.device, data=data, switches=switches, **options
+    one = CONTENDERS[model]
+    trainer = get_system(one.system).open(
+        task, device=context.device, data=data, switches=dict(one.switches), **one.options
     )
     trainer.prepare()
     validation = ranking_task(data.events, dataset, validation=True)
@@ -157,8 +192,8 @@ def _train(
         best.add(mrr)
         if best.over:
             break
-    name = "" if system == "tgcn" else system
-    found.checks += check_now(trainer, f"{TITLES[model]} after training", system=name, last=False)
+    name = "" if one.system == "tgcn" else one.system
+    found.checks += check_now(trainer, f"{one.title} after training", system=name, last=False)
     found.deviation["loss"] = max(one.gap for one in found.checks if one.of == "losses")
     best.restore()
     ranking = ranking_task(data.events, dataset)
