@@ -47,7 +47,8 @@ WORDS = (
      "reference with the same seed. Above 1e-5 an exact technique is wrong, not fast."),
     ("exact, approximate", "An exact technique leaves the mathematics as it is; an approximate "
      "one changes it, and its quality stands beside its gain."),
-    ("preset", "The size of a run: smoke, quick, full, or the paper's own."),
+    ("preset", "The size of a run: smoke, quick, full, the paper's own, or that of whole trainings "
+     "(quality)."),
 )  # fmt: skip
 
 ABBREVIATIONS = dict(WORDS)
