@@ -16,7 +16,7 @@ from dgbench.harness.plan.own_data import OwnData, on_dataset
 from dgbench.harness.plan.presets import PRESETS, RoundsRule, preset_info
 from dgbench.harness.store.row import Row
 from dgbench.lab.compare import CONTROL
-from dgbench.lab.experiment import Cell, Experiment
+from dgbench.lab.experiment import SPEED_PRESETS, Cell, Experiment
 from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnsupportedError, unknown_key
 
@@ -142,8 +142,11 @@ class Plan(msgspec.Struct, kw_only=True):
             raise InvalidInputError(f"'device' is '{device}', allowed: cpu, cuda")
         papers = list(papers)
         chosen = _choose(papers, experiments or ())
-        having = {name: [e for e in of if preset in e.presets] for name, of in chosen.items()}
-        if not any(having.values()):
+        having = {
+            name: [one for one in some if preset in getattr(one, "presets", SPEED_PRESETS)]
+            for name, some in chosen.items()
+        }
+        if any(chosen.values()) and not any(having.values()):
             raise InvalidInputError(
                 f"no experiment that was chosen has a preset '{preset}'",
                 hint="take another preset, or an experiment called 'quality'",
@@ -152,6 +155,13 @@ class Plan(msgspec.Struct, kw_only=True):
             preset=preset, device=device, cells=[], budget_s=info.budget_s, own_data=own_data,
             rounds=rounds,
         )  # fmt: skip
+        if experiments:  # those that were named; of whole papers the others are left out
+            plan.problems += [
+                f"{name}/{one.name} has no preset '{preset}'"
+                for name, some in chosen.items()
+                for one in some
+                if one not in having[name]
+            ]
         control = info.control if control is None else control
         if device == "cuda" and gpus is None:
             from dgbench.harness.machine.facts import gpu_count

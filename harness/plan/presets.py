@@ -77,7 +77,7 @@ PRESETS: dict[str, PresetInfo] = {
             "quality",
             "whole trainings over five seeds beside dictionaries, of experiments called 'quality' "
             "alone: hours, which the plan states; it may be interrupted and resumed",
-            0.1,
+            10.0,
             "none",
         ),
     )

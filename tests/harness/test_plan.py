@@ -172,7 +172,7 @@ def test_an_experiment_that_cannot_say_its_cells_does_not_stop_the_others():
 
 
 def test_every_preset_is_described():
-    assert list(PRESETS) == ["smoke", "quick", "full", "paper"]
+    assert list(PRESETS) == ["smoke", "quick", "full", "paper", "quality"]
     budgets = [p.budget_s for p in PRESETS.values()]
     assert budgets == sorted(budgets)
     assert all(p.about for p in PRESETS.values())

@@ -138,6 +138,9 @@ def test_all_trainings_of_the_preset_fit_into_six_hours_of_two_cores():
 def test_an_experiment_without_the_preset_is_named():
     with pytest.raises(InvalidInputError, match="preset 'quality'"):
         Plan.build([get_paper("gnnflow")], ["gnnflow/fig10"], "quality", "cpu")
+    plan = Plan.build([get_paper("gnnflow")], ["fig10", "gnnflow/quality"], "quality", "cpu")
+    assert plan.problems == ["gnnflow/fig10 has no preset 'quality'"]
+    assert {planned.cell.experiment for planned in plan.cells} == {"quality"}
 
 
 def with_epochs(model: str, seconds: float, scores: list[float], mrr: float) -> list:
