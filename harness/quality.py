@@ -68,7 +68,8 @@ def mark_quality(
 
     Returns:
         Points of main races with `quality`, scores in words or `NOT_MEASURED`; with `below` where a
-        predictor that trains nothing is better. Others as they are.
+        predictor that trains nothing is better; with the time to the reference's quality where one
+        was trained beside it. Others as they are.
     """
     by_id = {row.id: row for row in rows}
     marked = []
@@ -78,9 +79,14 @@ def mark_quality(
         if judged:
             known = [one for one in judged.values() if one is not None]
             whole = len(known) == len(judged)
-            words = "; ".join(one.scores for one in known) if whole else NOT_MEASURED
+            words = "; ".join(_in_words(one) for one in known) if whole else NOT_MEASURED
             point = {**point, "quality": words}
             if below := "; ".join(one.detail for one in known if one.below):
                 point["below"] = below
         marked.append(point)
     return marked
+
+
+def _in_words(quality: Quality) -> str:
+    """Scores, and the time until they are those of the reference where it was measured."""
+    return f"{quality.scores}, {quality.time}" if quality.time else quality.scores

@@ -226,3 +226,31 @@ def test_headings_count_speeds_below_the_dictionary(mean, said):
     points = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
     entry = _race(own, None, "d", points, SimpleNamespace(noise=None))
     assert PaperSection(own, verdicts, [], fastest=[entry]).headline.endswith(said)
+
+
+def trained_rows(model: str, seconds: float, scores: list[float]) -> list:
+    """Five seeds whose epochs take so long and score so on validation."""
+    observed = [observation("mrr", scores[-1])]
+    for epoch, score in enumerate(scores):
+        observed.append(observation("epoch_time", seconds, epoch=epoch))
+        observed.append(observation("mrr", score, epoch=epoch, of="validation"))
+    return [
+        row_of(f"{model}{seed}", {"dataset": "d", "model": model, "seed": seed}, *observed)
+        for seed in SEEDS
+    ]
+
+
+def test_a_race_tells_the_time_to_the_quality_of_the_reference():
+    read = observed_quality(
+        contender={"model": "fast"},
+        reference={"model": "slow"},
+        where=lambda workload: {"dataset": workload["dataset"]},
+    )
+    rows = [*trained_rows("fast", 2.0, [0.1, 0.2, 0.4]), *trained_rows("slow", 10.0, [0.1, 0.4])]
+    assert read(rows, {"dataset": "d"}).score == pytest.approx(0.4)  # validation plays no part
+    timed = row_of("t", WORKLOAD, experiment="speed")
+    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    (found,) = mark_quality([point], paper_with(read), [timed, *rows])
+    time = read(rows, {"dataset": "d"}).time
+    assert (time.seconds, time.reference) == (6.0, 20.0)
+    assert found["quality"].endswith(str(time))
