@@ -78,7 +78,7 @@ def _paper_facts(paper: Paper) -> dict[str, Any]:
 
 
 def _experiment_facts(experiment: Any) -> dict[str, Any]:
-    names = ("paper", "name", "title", "question", "claims", "reading", "device")
+    names = ("paper", "name", "title", "question", "claims", "reading", "device", "presets")
     found = {name: getattr(experiment, name) for name in names}
     return found | {"main_race": _race_facts(experiment.main_race)}
 

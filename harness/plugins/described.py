@@ -12,6 +12,7 @@ from dgbench.harness.plugins.process import PluginError, PluginProcess
 from dgbench.harness.runner.readable import message, readable
 from dgbench.lab.compare import Ratio
 from dgbench.lab.experiment import (
+    SPEED_PRESETS,
     Cell,
     Contender,
     Experiment,
@@ -78,6 +79,7 @@ class _ExperimentFacts(msgspec.Struct):
     claims: tuple[str, ...] = ()
     reading: str = ""
     device: Literal["", "cpu"] = ""
+    presets: tuple[Preset, ...] = SPEED_PRESETS
     main_race: _RaceDescription | None = None
 
 
@@ -109,7 +111,16 @@ class DescribedExperiment(Experiment):
 
     def __init__(self, facts: _ExperimentFacts, place: int, process: PluginProcess) -> None:
         """`place`: of the experiment in its paper."""
-        for name in ("paper", "name", "title", "question", "claims", "reading", "device"):
+        for name in (
+            "paper",
+            "name",
+            "title",
+            "question",
+            "claims",
+            "reading",
+            "device",
+            "presets",
+        ):
             setattr(self, name, getattr(facts, name))
         self.place, self.process = place, process
         race = _race(facts.main_race, self._ratio_reader) if facts.main_race else None
