@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import Point, failures, gap, mark, sweep
-from dgbench.lab.experiment import SPEED_PRESETS, Cell, FigureSpec, Preset
+from dgbench.lab.experiment import SPEED_PRESETS, Cell, FigureSpec, Measurement, Preset
 from dgbench.lab.grid import Grid
 from dgbench.lab.quality import ERRORS, TITLES, Quality, observed_quality, scores_by_seed
 from dgbench.lab.table import Table, rows_of
+from dgbench.lab.time_to_quality import PROCESSOR
 
 TRAINED: Final = "trained"
 UNTRAINED: Final = "untrained"
@@ -46,6 +48,21 @@ class QualitySize:
         place = {dataset: number for number, dataset in enumerate(self.late, 1)}
         pairs = [(m, d) for m in self.epochs for d in self.only.get(m, self.datasets)]
         return sorted(pairs, key=lambda pair: place.get(pair[1], 0))
+
+
+class EpochClock:
+    """Clocks of an epoch, from when it is made. What competes for a core changes the wall clock's
+    time of a training of an hour, and not the processor's, which rates are formed with."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.perf_counter(), time.process_time()
+
+    def observe(self, found: Measurement, share: float = 1.0, **dims: Any) -> None:
+        """Observe `epoch_time` by both clocks, times `share`."""
+        seconds = share * (time.perf_counter() - self._wall)
+        found.observe("epoch_time", seconds, **dims)
+        seconds = share * (time.process_time() - self._processor)
+        found.observe("epoch_time", seconds, clock=PROCESSOR, **dims)
 
 
 class BestEpoch:
@@ -150,7 +167,7 @@ class QualityStudy(Grid):
             ),
             sweep(
                 f"{self.name}_rate", f"{self.measure.capitalize()} by rate of training",
-                self.rate_points, xlabel=f"{self.work} of an epoch per second of training",
+                self.rate_points, xlabel=f"{self.work} of an epoch per processor second",
                 ylabel=self.measure, xlog=True, ylog=False, names=False,
             ),
         ]  # fmt: skip
@@ -234,7 +251,7 @@ class QualityStudy(Grid):
         found: list[Point] = []
         for dataset, model in self._trained(rows):
             mine = Table.of(self._own(rows)).where(None, dataset=dataset, model=model)
-            times = mine.where("epoch_time").values
+            times = mine.where("epoch_time", clock=PROCESSOR).values
             judged = self.quality_of(rows, dataset, model)
             if times and sum(times) > 0:
                 found.append(

@@ -17,6 +17,8 @@ from dgbench.lab.table import Table
 MIN_SEEDS: Final = 5
 """Seeds below which nothing is said about quality."""
 VALIDATION: Final = "validation"
+PROCESSOR: Final = "processor"
+"""Clock of the epochs: what else a machine does during hours of training leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Curve:
     """One training: seconds of each epoch, and the score on validation after it.
 
     Attributes:
-        seconds, scores: by epoch, equally long.
+        seconds, scores: by epoch, equally long; of the processor.
         sign: -1 for scores of which less is better.
     """
 
@@ -114,7 +116,7 @@ def curves_by_seed(found: Table, metric: str, *, less: bool = False) -> dict[Any
     sign = -1 if less else 1
     curves: dict[Any, Curve] = {}
     for seed, part in found.by("seed").items():
-        times = part.where("epoch_time").numbers("epoch")
+        times = part.where("epoch_time", clock=PROCESSOR).numbers("epoch")
         scores = part.where(metric, of=VALIDATION).numbers("epoch")
         epochs = [epoch for epoch in sorted(scores) if epoch in times]
         if epochs and len(epochs) == len(times):

@@ -21,6 +21,7 @@ from dgbench.lab.quality import (
     seed_difference,
 )
 from dgbench.lab.table import Table, observation
+from dgbench.lab.time_to_quality import PROCESSOR
 
 SEEDS = range(1, MIN_SEEDS + 1)
 WOBBLE = dict(zip(SEEDS, (-0.01, 0.01, 0.0, 0.01, -0.01), strict=True))
@@ -232,7 +233,7 @@ def trained_rows(model: str, seconds: float, scores: list[float]) -> list:
     """Five seeds whose epochs take so long and score so on validation."""
     observed = [observation("mrr", scores[-1])]
     for epoch, score in enumerate(scores):
-        observed.append(observation("epoch_time", seconds, epoch=epoch))
+        observed.append(observation("epoch_time", seconds, epoch=epoch, clock=PROCESSOR))
         observed.append(observation("mrr", score, epoch=epoch, of="validation"))
     return [
         row_of(f"{model}{seed}", {"dataset": "d", "model": model, "seed": seed}, *observed)

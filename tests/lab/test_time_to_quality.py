@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from dgbench.harness.store import Row
 from dgbench.lab.quality import MIN_SEEDS
 from dgbench.lab.table import Table, observation
-from dgbench.lab.time_to_quality import Curve, curves_by_seed, target_of, time_to_quality
+from dgbench.lab.time_to_quality import (
+    PROCESSOR,
+    Curve,
+    curves_by_seed,
+    target_of,
+    time_to_quality,
+)
 
 SEEDS = range(1, MIN_SEEDS + 1)
 numbers = st.lists(st.tuples(st.floats(0.1, 10), st.floats(-1, 1)), min_size=1, max_size=8)
@@ -73,7 +79,8 @@ def test_the_target_is_the_worse_end_of_the_band():
 
 def test_curves_are_read_by_seed_and_epoch():
     seen = [
-        observation("epoch_time", 2.0, epoch=1), observation("epoch_time", 1.0, epoch=0),
+        observation("epoch_time", 2.0, epoch=1, clock=PROCESSOR),
+        observation("epoch_time", 1.0, epoch=0, clock=PROCESSOR),
         observation("mrr", 0.2, epoch=1, of="validation"), observation("mrr", 0.9),
         observation("mrr", 0.1, epoch=0, of="validation"),
     ]  # fmt: skip

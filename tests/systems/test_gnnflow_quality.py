@@ -16,6 +16,7 @@ from dgbench.lab.paper import Paper
 from dgbench.lab.quality import MIN_SEEDS, TITLES
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
+from dgbench.lab.time_to_quality import PROCESSOR
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Measurement, RunContext, get_paper, link_baseline_checks
 from dgbench.systems.gnnflow.experiments import quality as experiment
@@ -149,7 +150,7 @@ def with_epochs(model: str, seconds: float, scores: list[float], mrr: float) -> 
     observed = [observation("mrr", mrr)]
     for epoch, score in enumerate(scores):
         observed += [
-            observation("epoch_time", seconds, epoch=epoch),
+            observation("epoch_time", seconds, epoch=epoch, clock=PROCESSOR),
             observation("mrr", score, epoch=epoch, of="validation"),
         ]
     params = {"dataset": "enron", "part": "trained", "model": model}

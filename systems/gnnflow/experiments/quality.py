@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, BestEpoch, EpochClock, QualitySize, QualityStudy
 from dgbench.lab.result_checks import equal
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
@@ -241,9 +240,9 @@ def _train_whole(
 
     for epoch in range(epochs):
         trainer.reset_memory()
-        began = time.perf_counter()
+        clock = EpochClock()
         loss = trainer.train(0, validation.first, epoch=epoch)
-        found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
+        clock.observe(found, epoch=epoch)
         found.observe("loss", loss, epoch=epoch)
         mrr = rank_stream(trainer, validation).mrr
         found.observe("mrr", mrr, epoch=epoch, of="validation")
@@ -264,9 +263,9 @@ def _train_released(params: Mapping[str, Any], size: QualitySize, found: Measure
     validation = ranking_task(data.events, dataset, validation=True)
     best, scores = BestEpoch(tgn.model, size.patience), []
     for epoch in range(size.epochs[str(params["model"])]):
-        began = time.perf_counter()
+        clock = EpochClock()
         loss = tgn.train_epoch(validation.first)
-        found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
+        clock.observe(found, epoch=epoch)
         found.observe("loss", loss, epoch=epoch)
         scores.append(tgn.rank(validation).mrr)
         found.observe("mrr", scores[-1], epoch=epoch, of="validation")
@@ -294,10 +293,10 @@ def _follow(trainer: Any, ratio: float, first: int, epochs: int, found: Measurem
     rounds = rounds_by_time(times, length, initial=INITIAL / SHARES[0])
     replay = Replay(ratio, task.seed) if ratio else None
     stream = trainer.follow(rounds, epochs=epochs, replay=replay, evaluate=False)
-    began = time.perf_counter()
+    clock = EpochClock()
     stream.begin(epochs)
     stream.play_all()
-    found.observe("epoch_time", (time.perf_counter() - began) / epochs)
+    clock.observe(found, 1 / epochs)
     found.observe("rounds", len(rounds))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, BestEpoch, EpochClock, QualitySize, QualityStudy
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, Workload
@@ -165,9 +164,9 @@ def _train(params: Mapping[str, Any], context: RunContext, found: Measurement) -
     first, last = _ends(trainer.num_frames)
     best = BestEpoch(trainer.model, SIZES[context.preset].patience, less=True)
     for epoch in range(_epochs(context.preset, params)):
-        began = time.perf_counter()
+        clock = EpochClock()
         losses = [trainer.step(frame) for frame in range(first)]
-        found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
+        clock.observe(found, epoch=epoch)
         found.observe("loss", sum(losses) / first, epoch=epoch)
         error = _errors(trainer, trainer.data, first, last).squared
         found.observe("loss", error, epoch=epoch, of="validation")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.quality_study import UNTRAINED, BestEpoch, QualitySize, QualityStudy
+from dgbench.lab.quality_study import UNTRAINED, BestEpoch, EpochClock, QualitySize, QualityStudy
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext, get_system
 from dgbench.systems.base.link_study import (
@@ -183,9 +182,9 @@ def _train(
     best = BestEpoch(trainer.model, SIZES[context.preset].patience)
     for epoch in range(epochs):
         trainer.reset_state()
-        began = time.perf_counter()
+        clock = EpochClock()
         loss = trainer.train(0, validation.first, epoch=epoch)
-        found.observe("epoch_time", time.perf_counter() - began, epoch=epoch)
+        clock.observe(found, epoch=epoch)
         found.observe("loss", loss, epoch=epoch)
         mrr = rank_scores(validation, InteractionRanker(trainer, validation)).mrr
         found.observe("mrr", mrr, epoch=epoch, of="validation")
