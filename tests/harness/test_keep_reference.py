@@ -194,7 +194,9 @@ def trained_run(world, folder, seconds: float) -> Path:
             plain = msgspec.to_builtins(row) | more | {"seconds": seconds, "provenance": key}
             store.append(msgspec.convert(plain, Row))
         store.update(preset="quality", run="trained")
-        store.write_plan({"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(11)]})
+        store.write_plan(
+            {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(11)]}
+        )
     return run
 
 
