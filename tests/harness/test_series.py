@@ -160,8 +160,22 @@ def row(**more):
 
 def test_a_row_without_a_series_has_the_bytes_it_always_had():
     old = msgspec.to_builtins(row())
-    for name in ("series", "touched", "checks", "observed", "metrics", "values", "units",
-                 "counters", "phases", "looks", "disturbed", "repeats", "replaced"):  # fmt: skip
+    for name in (
+        "series",
+        "touched",
+        "checks",
+        "observed",
+        "metrics",
+        "values",
+        "units",
+        "counters",
+        "phases",
+        "looks",
+        "disturbed",
+        "repeats",
+        "replaced",
+        "rests_on_cell",
+    ):
         assert not old.pop(name)
     payload = msgspec.json.encode(old)
     assert encode(row()) == payload
