@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dgbench.harness.bundle.scrub import Scrubber, clean_facts, clean_info
 from dgbench.harness.plugins import get_paper
 from dgbench.harness.report.build import build_report
 from dgbench.harness.report.folders import beside, put, swap
@@ -42,9 +43,7 @@ REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 WHOLE = "quality"
 """Preset of whole trainings."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-_PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+[\w.+@-]*")
-_OUT = re.compile(r" --out[ =]\S+")
-_KERNEL = re.compile(r"^(Linux \d+(?:\.\d+)*)\S*")
+_SCRUBBER = Scrubber()
 
 
 def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
@@ -118,9 +117,7 @@ def write_reference(
         mine = [row for row in mine if row.experiment != "noise" or row.paper != "-"]
     mine = sorted([*mine, *beside.rows], key=lambda row: row.preset == WHOLE)
     lines = b"".join(to_line(encode(row)) for row in mine)
-    info = clean(beside.info or store.info) | {"papers": [paper.name]}
-    if isinstance(info.get("command"), str):
-        info["command"] = _OUT.sub("", str(info["command"]))
+    info = clean_info(beside.info or store.info, _SCRUBBER) | {"papers": [paper.name]}
     plan = store.read_plan() or {}
     cells = [c["cell"] for c in plan.get("cells", ()) if "cell" in c]
     planned = sum(c["paper"] == paper.name and CONTROL not in c.get("params", {}) for c in cells)
@@ -131,10 +128,7 @@ def write_reference(
     used = {row.provenance for row in mine}
     facts_of = [beside.provenance, store.provenance()]  # those of the run in run.json come last
     known = {k: v for part in facts_of[:: -1 if beside.info else 1] for k, v in part.items()}
-    provenance = {k: clean(v) for k, v in known.items() if k in used}
-    for facts in provenance.values():
-        if isinstance(system := facts.get("machine", {}).get("system"), str):
-            facts["machine"]["system"] = _KERNEL.sub(r"\1", system)
+    provenance = {k: clean_facts(v, _SCRUBBER) for k, v in known.items() if k in used}
     put(folder, "rows.jsonl.gz", gzip.compress(lines, 9, mtime=0))
     put(folder, "run.json", to_checked(info))
     put(folder, "provenance.json", to_checked(provenance))
@@ -153,16 +147,7 @@ def write_reference(
 
 def without_paths(row: Row) -> Row:
     """A row whose words name no place on the machine it was measured on."""
-    return msgspec.convert(clean(msgspec.to_builtins(row), spare=("log",)), Row)
-
-
-def clean(value: Any, spare: Sequence[str] = ()) -> Any:
-    """The same value with absolute paths in its texts replaced by `<path>`."""
-    if isinstance(value, str):
-        return _PATH.sub("<path>", value)
-    if isinstance(value, dict):
-        return {k: v if k in spare else clean(v) for k, v in value.items()}
-    return [clean(v) for v in value] if isinstance(value, list) else value
+    return msgspec.convert(_SCRUBBER.clean(msgspec.to_builtins(row), spare=("log",)), Row)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

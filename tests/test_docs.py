@@ -318,6 +318,25 @@ def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) ->
     assert list((work / "results").rglob("papers/memo.html"))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_commands_that_share_results(
+    place: tuple[Path, dict[str, str]], warm_python: list[str]
+) -> None:
+    work, env = place
+    printed = []
+    for block in blocks(DOCS / "share-results.md"):
+        if "nox -s" not in block.text:  # an environment of its own, see noxfile.py
+            printed.append(execute(block, warm_python, work, env))
+    assert len(printed) == 4
+    assert "label: re-run" in printed[1]
+    assert "re-run" in (work / "site/index.html").read_text()
+    assert {p.name for p in (work / "appendix").iterdir()} == {
+        "artifact-pipad.md",
+        "artifact-pipad.tex",
+    }
+
+
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []

@@ -29,6 +29,7 @@ EXIT_CODES = (
     ("1", "`repeat`, `compare`", "not the same; slower, or a counter grew"),
     ("1", "`doctor`, `data verify`", "something that dgbench needs is missing; a file is not what "
      "its card says"),
+    ("1", "`verify`", "a counter or a result differs from the bundle's"),
     ("2", "all", "a mistake in what was asked for, or the standard output cannot be written"),
     ("130, 143, 129", "all", "stopped by Ctrl-C, SIGTERM, SIGHUP. The rows of a run are kept; "
      "`dgbench report` writes its report"),

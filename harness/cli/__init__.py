@@ -25,6 +25,7 @@ from dgbench.harness.cli import (
     repeating,
     reporting,
     running,
+    sharing,
 )
 from dgbench.harness.cli.help_pages import fit_help
 from dgbench.harness.signals import signals_unwind
@@ -40,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (listing, running, repeating, claiming, comparing, reporting, exporting):
+for module in (listing, running, repeating, claiming, comparing, reporting, exporting, sharing):
     module.register(app)
 
 

@@ -1,8 +1,9 @@
 """Merging runs: one verdict per claim and machine, and on top the strongest evidence.
 
 Evidence is ranked: strong, weak, none. Evidence against a claim has the rank of evidence for it; a
-run that decided nothing about a claim ranks as none. Within one rank the newest run counts. The
-order in which runs are given changes nothing.
+run that decided nothing about a claim ranks as none. Within one rank the newest run counts. Runs of
+others stand behind all of one's own, as machines apart. The order in which runs are given changes
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def merge_claims(sections: Sequence[tuple[RunData, PaperSection]]) -> list[Claim
     merged = []
     for place, claim in enumerate(sections[0][1].verdicts.claims):
         found = [(run, shown.verdicts.verdicts[place]) for run, shown in sections]
-        found.sort(key=lambda item: (strength(item[1]), newness(item[0])), reverse=True)
+        found.sort(
+            key=lambda item: (not item[0].label, strength(item[1]), newness(item[0])), reverse=True
+        )
         machines: dict[str, tuple[RunData, Verdict]] = {}
         for run, verdict in found:
             machines.setdefault(run.machine_slug, (run, verdict))
@@ -91,7 +94,7 @@ def assemble(
         by_paper.setdefault(section.name, []).append((run, section))
     papers = []
     for _, sections in sorted(by_paper.items()):
-        sections.sort(key=lambda item: _run_strength(item[1]), reverse=True)
+        sections.sort(key=lambda item: (not item[0].label, _run_strength(item[1])), reverse=True)
         papers.append(PaperOnSite(sections[0][1].paper, merge_claims(sections), sections))
     return SiteData(
         runs=runs,

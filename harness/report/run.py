@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from dgbench.harness.bundle.labels import label_of
 from dgbench.harness.figures.style import Context
 from dgbench.harness.plan.rounds import RoundsRecord
 from dgbench.harness.report.limits import limits_in
@@ -103,8 +104,14 @@ class RunData:
 
     @property
     def machine_name(self) -> str:
-        """The machine in a few words."""
-        return machine_name(self.machine, self.device)
+        """The machine in a few words, with the label of a run that others made."""
+        name = machine_name(self.machine, self.device)
+        return f"{name} ({self.label})" if self.label else name
+
+    @property
+    def label(self) -> str:
+        """Label of a run that others made, "" for a run of one's own."""
+        return label_of(self.info)
 
     @property
     def twins(self) -> list[str]:
@@ -187,6 +194,8 @@ def load_run(path: Path) -> RunData:
     machine, device = newest.get("machine", {}), str(info.get("device", "cpu"))
     kept = not store.rows_path.is_file() and path.name in (info.get("papers") or papers)
     where = slug(path.resolve().parent.name if kept else machine_name(machine, device))
+    if label := label_of(info):
+        where += f"-{slug(label)}"  # never merged with a machine's own runs
     ordered = sorted(everything, key=lambda r: (r.ok, r.paper, r.experiment))
     pages = [ordered[i : i + ROWS_A_PAGE] for i in range(0, len(ordered), ROWS_A_PAGE)] or [[]]
     ran = len({r.cell_hash for r in rows})

@@ -17,6 +17,7 @@ CODE = ("lab", "systems", "harness")
 FLOORS = (*CODE, "runtime", "models", "datasets", "kernels_cuda")
 
 PATTERNS = {
+    "harness/bundle/scrub.py": "private words of texts",
     "harness/doctor.py": "what programs print of their versions",
     "harness/figures/svg.py": "the text of an SVG file",
     "harness/machine/known.py": "what the system prints of its processors",
