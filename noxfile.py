@@ -232,6 +232,28 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def wheel(session: nox.Session) -> None:
+    """Build a wheel, and race two systems with it where neither compiler nor checkout is.
+
+    nox -s wheel -- WHEEL takes one that was built elsewhere, as CI does.
+    """
+    given = [str(Path(one).resolve()) for one in session.posargs]
+    if not given:
+        out = Path(session.create_tmp()) / "wheels"
+        shutil.rmtree(out, ignore_errors=True)
+        settings = ["cmake.define.DGBENCH_PORTABLE=ON", "cmake.define.DGBENCH_CUDA=off"]
+        options = [word for one in settings for word in ("-C", one)]
+        session.run(
+            "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(out), *options, ".",
+        )  # fmt: skip
+        given = [str(next(out.glob("dgbench-*.whl")))]
+    torch = os.environ.get("DGBENCH_TORCH", "torch")
+    session.install("--no-compile", "--force-reinstall", "--no-deps", *given)
+    session.install("--no-compile", torch, *given)
+    session.run("python", "scripts/race_wheel.py")
+
+
+@nox.session
 def audit(session: nox.Session) -> None:
     """Known vulnerabilities of all that dgbench installs; where no database answers, it says so.
 

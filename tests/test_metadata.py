@@ -1,0 +1,88 @@
+"""Metadata of the project: every file says the same of it, and names what exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dgbench
+
+ROOT = Path(__file__).resolve().parents[1]
+tomllib = pytest.importorskip("tomllib")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+CODEMETA = json.loads((ROOT / "codemeta.json").read_text())
+AUTHORS = "The dgbench authors"
+
+
+def test_name_and_version_agree() -> None:
+    version = PROJECT["project"]["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert {dgbench.__version__, CITATION["version"], CODEMETA["version"]} == {version}
+    assert CODEMETA["name"] == PROJECT["project"]["name"] == "dgbench"
+    assert CITATION["title"].startswith("dgbench:")
+
+
+def test_licence_authors_and_python_agree() -> None:
+    assert PROJECT["project"]["license"] == {"file": "LICENSE"}
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert CODEMETA["license"].rsplit("/", 1)[1] == CITATION["license"] == "Apache-2.0"
+    assert [a["name"] for a in CITATION["authors"]] == [AUTHORS]
+    assert [a["name"] for a in CODEMETA["author"]] == [AUTHORS]
+    asked = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert CODEMETA["softwareRequirements"] == f"Python >= {asked}"
+    oldest = PROJECT["tool"]["cibuildwheel"]["build"][0]
+    assert oldest.startswith(f"cp{asked.replace('.', '')}-")
+
+
+def test_the_slot_for_a_doi_is_empty_or_holds_one() -> None:
+    doi = CODEMETA["identifier"].removeprefix("https://doi.org/")
+    assert not doi or re.fullmatch(r"10\.\d{4,9}/\S+", doi)
+    assert CITATION.get("doi", "") == doi
+
+
+def test_wheels_are_portable_and_their_options_exist() -> None:
+    settings = PROJECT["tool"]["cibuildwheel"]["config-settings"]
+    assert settings["cmake.define.DGBENCH_PORTABLE"] == "ON"
+    files = ("CMakeLists.txt", "cuda.cmake")
+    cmake = "".join((ROOT / "kernels_cuda" / name).read_text() for name in files)
+    for name in settings:
+        if name.startswith("cmake.define."):
+            option = name.removeprefix("cmake.define.")
+            assert re.search(rf"\b(option|set)\({option}\b", cmake), option
+    # The stable ABI begins with a Python that has a wheel of its own; older ones have theirs.
+    newest = PROJECT["tool"]["cibuildwheel"]["build"][-1]
+    assert newest.startswith(f"{settings['wheel.py-api']}-")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=str)
+def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
+    steps = [s for job in yaml.safe_load(path.read_text())["jobs"].values() for s in job["steps"]]
+    said = "\n".join(str(step.get("run", "")) for step in steps)
+    for script in re.findall(r"(?:scripts|\.ci)/[\w./-]+", said):
+        assert (ROOT / script).is_file(), script
+    sessions = (ROOT / "noxfile.py").read_text()
+    for session in re.findall(r"nox -s (\w+)", said):
+        assert f"\ndef {session}(session" in sessions
+    commands = (ROOT / "docs/command-line.md").read_text()
+    for command in re.findall(r"\bdgbench (\w+)", said):
+        assert f"dgbench {command}" in commands
+
+
+def test_notes_of_a_release_are_its_part_of_the_changelog() -> None:
+    spec = importlib.util.spec_from_file_location("notes", ROOT / "scripts/release_notes.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = (
+        "# C\n\n## Unreleased\n\n- n\n\n## 1.2.0 (2027-01-02)\n\n- a\n\n### B\n- b\n\n## 1.2\n- c\n"
+    )
+    assert module.notes(text, "1.2.0") == "- a\n\n### B\n- b"
+    assert module.notes(text, "1.2") == "- c"
+    assert module.notes(text, "2.0") == ""
+    assert module.main(["99.0.0"]) == 2
+    assert module.main([]) == 2
