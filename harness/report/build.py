@@ -158,7 +158,11 @@ def _build(
         if merged:
             section.sketches.pop("board")  # the board of a site is HTML
         where = figure_folder(merged, run, section.name)
-        jobs += [FigureJob(sketch, where, run.context()) for sketch in sketches_of(section)]
+        of = {id(sketch): one.name for one in section.sections for sketch in one.sketches}
+        jobs += [
+            FigureJob(sketch, where, run.context(of.get(id(sketch), "")))
+            for sketch in sketches_of(section)
+        ]
     drawn = iter(draw_all(jobs, folder, "site" if merged else "paper"))
     for run, section in shown:
         put_figures(section, [next(drawn) for _ in sketches_of(section)], run)

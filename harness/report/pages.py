@@ -179,6 +179,9 @@ def banners(site: SiteData) -> list[str]:
 
 def partial_words(run: RunData) -> str:
     """`Partial: 188 of 312 cells; continue with dgbench run --resume 7f3a91c2`."""
+    if run.left and run.left == run.left_trained:
+        planned = int(run.info["trained"])
+        return f"{planned - run.left} of {planned} whole trainings are done."
     done = run.planned - run.left
     cells = f"{done} of {run.planned} cells" if run.left else f"{done} cells"
     if run.kept:

@@ -42,6 +42,8 @@ class RunData:
         store: its folder. rows: the last attempt of each process, without the machine's own rows
             and without A/A controls. everything: all of them.
         planned: cells of the plan; started: cells with a row; left: cells without.
+        trained: experiments of whole trainings that were kept beside what is timed; left_trained:
+            cells without a row that are theirs.
         torn: lines that were set aside. limits: what the machine can do, measured in this run.
         slug: names the run on a site: its id, or machine and paper of a reference run.
         machine_slug: names its machine. kept: whether its folder is a reference that was kept.
@@ -64,6 +66,8 @@ class RunData:
     kept: bool = False
     pages: list[list[Row]] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
+    trained: frozenset[str] = frozenset()
+    left_trained: int = 0
 
     @property
     def row_page(self) -> str:
@@ -141,12 +145,13 @@ class RunData:
         except (KeyError, TypeError, ValueError):  # also where only one of them has a zone
             return ""
 
-    def context(self) -> Context:
-        """Facts about this run that every figure shows."""
+    def context(self, experiment: str = "") -> Context:
+        """Facts about this run that every figure, or those of an experiment, show."""
         stamp = ""
+        lacks = self.left_trained if experiment in self.trained else self.left - self.left_trained
         if self.smoke:
             stamp = "SMOKE, not a measurement"
-        elif self.partial:
+        elif lacks > 0 or self.info.get("state") not in ("done", None):
             stamp = "PARTIAL"
         return Context(
             machine=self.machine_name,
@@ -202,6 +207,8 @@ def load_run(path: Path) -> RunData:
     # A reference has no plan; how many cells were planned stands in its run.json.
     kept_cells = int(info.get("planned") or 0) + int(info.get("trained") or 0)
     planned = len(cells) or max(kept_cells, ran)
+    whole = [r for r in rows if r.preset == "quality"] if info.get("trained") else []
+    lacking = int(info.get("trained") or 0) - len({r.cell_hash for r in whole})
     return RunData(
         store=store,
         rows=rows,
@@ -221,6 +228,8 @@ def load_run(path: Path) -> RunData:
         kept=kept,
         pages=pages,
         places={row.id: number for number, page in enumerate(pages) for row in page},
+        trained=frozenset(r.experiment for r in whole),
+        left_trained=0 if cells else max(0, lacking),
     )
 
 

@@ -7,6 +7,7 @@ import gzip
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,6 +216,14 @@ def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, sc
     assert list(both.provenance())[-1] == list(timed.provenance())[-1]
     loaded = load_run(root / where / "twin")
     assert loaded.planned == load_run(world.kept[1]).planned + 11
+    lacking = 11 - len({row.cell_hash for row in loaded.rows if row.preset == "quality"})
+    assert loaded.left_trained == lacking > 0
+    assert {loaded.context(name).stamp for name in loaded.trained} == {"PARTIAL"}
+    timed_alone = load_run(world.kept[1])
+    assert loaded.left - loaded.left_trained == timed_alone.left
+    assert loaded.context("another").stamp == timed_alone.context().stamp
+    done = replace(loaded, left=loaded.left_trained, info=loaded.info | {"state": "done"})
+    assert (done.context("another").stamp, done.context("fig1").stamp) == ("", "PARTIAL")
     before = contents(root / where / "twin")
     script.keep(world.run, where, root)  # the next timed run
     assert contents(root / where / "twin") == before
