@@ -86,6 +86,8 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "changed": (float, "entries that changed over entries of a snapshot"),
     "kernel": (str, "name of a kernel of a device"),
     "caches": (str, "cold or warm: whether a device's caches hold the inputs of a call"),
+    # arena
+    "definition": (str, "digest of the frozen definition of a task"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {

@@ -18,6 +18,7 @@ from dgbench.lab.table import Observation, observation
 from dgbench.runtime.meter import Meter
 
 if TYPE_CHECKING:
+    from dgbench.lab.arena import ArenaRace, ArenaTask
     from dgbench.lab.main_race import MainRace
     from dgbench.lab.metrics import Source
 
@@ -195,6 +196,7 @@ class Experiment(ABC):
     claims: ClassVar[tuple[str, ...]] = ()
     reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
     main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
+    arena_task: ClassVar[ArenaTask | None] = None  # the task of the arena that it runs
     device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
     sources: ClassVar[Mapping[str, Source]] = {}  # metric -> how it is obtained, see `lab.metrics`
     presets: ClassVar[tuple[Preset, ...]] = SPEED_PRESETS  # those that it has cells of
@@ -219,6 +221,10 @@ class Experiment(ABC):
 
     def figures(self) -> list[FigureSpec]:
         """Figures of this experiment. Default: none."""
+        return []
+
+    def races(self, rows: Sequence[Any]) -> list[ArenaRace]:
+        """Races of its task of the arena that have rows. Default: none."""
         return []
 
     def answer(self, rows: Sequence[Any]) -> str:

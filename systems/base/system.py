@@ -124,6 +124,9 @@ class System(ABC):
         provenance: what a baseline is: "released 0.56.2", "re-implemented (GE-SpMM style)".
         techniques: its switches.
         trains: class of its workloads and what it does with them; None takes any.
+        enters: tasks of the arena that it enters, as `snapshot-training@1`.
+        forms: settings of its switches by name that the arena races beside it, such as an engine
+            with all techniques off.
         colour, marker: how figures draw it (None takes the next free pair).
     """
 
@@ -134,6 +137,8 @@ class System(ABC):
     provenance: ClassVar[str] = ""
     techniques: ClassVar[tuple[Technique, ...]] = ()
     trains: ClassVar[tuple[type, str] | None] = None
+    enters: ClassVar[tuple[str, ...]] = ()
+    forms: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
     colour: ClassVar[str | None] = None
     marker: ClassVar[str | None] = None
 

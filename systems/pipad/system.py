@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from dgbench.systems.pipad.controller import Controller, TrainingPhase
 from dgbench.systems.pipad.device_engine import EXTRA_SLOTS, DeviceEngine
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.forward import FORWARD, Stages
+from dgbench.systems.pipad.ladders import BARE, PAPERS, stage
 from dgbench.systems.pipad.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ class PipadSystem(System):
         "frame to frame."
     )
     provenance = "re-implemented from the paper (PPoPP 2023)"
+    enters = ("snapshot-training@1",)
+    forms: ClassVar[Mapping[str, Mapping[str, bool]]] = {
+        name: stage(name) for name in (BARE, PAPERS)
+    }
     colour = "#3A8EF0"
     marker = "o"
     techniques = (

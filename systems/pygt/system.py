@@ -27,6 +27,7 @@ class PyGTSystem(System):
         "normalisation and aggregation in every call, synchronous copies."
     )
     provenance = origin()
+    enters = ("snapshot-training@1",)
     variant: ClassVar[Variant] = Variant()
     techniques = (
         Technique(

@@ -64,6 +64,8 @@ LEFT_OUT: Final = {"smoke": ("pyg-last", "dgl"), "quick": ("pyg-last",)}
 JUDGED: Final = 150
 """Roots that are held against the truth, of each batch."""
 MARKS: Final = ("recall", "leaks", "duplicates")
+PARTS: Final = ("sampling", "adding")
+"""What is raced: calls that sample, and taking in new edges."""
 
 Rows = Sequence[Any]
 
@@ -107,7 +109,8 @@ class Contenders(Experiment):
         events, data = open_stream(
             str(cell.params["dataset"]), *SIZES[PRESETS.index(context.preset)]
         )
-        return measure(events, data, context)
+        part = cell.params.get("part")
+        return measure(events, data, context, PARTS if part is None else (str(part),))
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -183,7 +186,12 @@ class Racers:
         return [f"{self.here[name].title} failed: {why}" for name, why in self.reasons.items()]
 
 
-def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) -> Measurement:
+def measure(
+    events: ContenderEvents,
+    data: dict[str, Any],
+    context: RunContext,
+    parts: Sequence[str] = PARTS,
+) -> Measurement:
     """Judge and time all contenders that are here, in turns; one that fails does so alone."""
     left_out = LEFT_OUT.get(context.preset, ())
     racers = Racers(
@@ -196,7 +204,7 @@ def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) 
     for name in racers.here:
         racers.ask(name, _open, racers, name, events, first, context.threads, notes)
     truth = ReferenceResult(events)
-    for batch in BATCHES:
+    for batch in BATCHES if "sampling" in parts else ():
         nodes, times = batch_roots(events, first, min(batch, len(events) - first))
         every = max(1, nodes.numel() // JUDGED)
         for name, one in list(racers.made.items()):
@@ -216,14 +224,15 @@ def measure(events: ContenderEvents, data: dict[str, Any], context: RunContext) 
             }
             calls = {n: _call(o, nodes, times, fanouts, policy) for n, o in racing.items()}
             which = {"policy": policy, "layers": hops, "batch": batch}
-            raced(told, racers, calls, TURNS[context.preset], **which)
+            raced(told, racers, calls, TURNS[context.preset], nodes.numel(), **which)
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
                 samples_check(task, events, nodes, times, one.draw, answer, most=6, part=name)
                 for name, one in racing.items()
                 if one.ours and (answer := calls[name]()) is not None
             ]
-    checks += growth(told, racers, events, context)
+    if "adding" in parts:
+        checks += growth(told, racers, events, context)
     told.observations = [  # of one that failed, half of its numbers say nothing
         one
         for one in told.observations
@@ -281,7 +290,12 @@ def _call(
 
 
 def raced(
-    told: Measurement, racers: Racers, calls: dict[str, Callable[[], Any]], turns: int, **which: Any
+    told: Measurement,
+    racers: Racers,
+    calls: dict[str, Callable[[], Any]],
+    turns: int,
+    roots: int,
+    **which: Any,
 ) -> None:
     """Add median seconds of each call, and how many times ours each takes, turn by turn."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -291,19 +305,22 @@ def raced(
             racers.ask(name, calls[name])
             if turn:  # the first warms up
                 seconds[name].append(time.perf_counter() - start)
-    _compare(told, racers, seconds, **which)
+    for name, typical in _compare(told, racers, seconds, **which).items():
+        told.observe("throughput", roots / typical, of="roots", setting=name, **which)
 
 
 def _compare(
     told: Measurement, racers: Racers, seconds: dict[str, list[float]], **which: Any
-) -> None:
-    """Add medians and speed-ups of those that did not fail."""
+) -> dict[str, float]:
+    """Add medians and speed-ups of those that did not fail; the medians by name."""
     seconds = {name: spent for name, spent in seconds.items() if name not in racers.reasons}
+    typical = {name: median(spent) for name, spent in seconds.items()}
     for name, spent in seconds.items():
-        told.observe("operation_time", median(spent), setting=name, **which)
+        told.observe("operation_time", typical[name], samples=spent, setting=name, **which)
     for name, spent in seconds.items():
         if name != OURS:
             observe_speedup(told, spent, seconds[OURS], setting=OURS, baseline=name, **which)
+    return typical
 
 
 def growth(
@@ -330,7 +347,8 @@ def growth(
         for name in seconds if turn % 2 else reversed(seconds):
             spent = racers.ask(name, grow, name)
             seconds[name].append(0.0 if spent is None else spent)
-    _compare(told, racers, seconds, phase="add")
+    for name, typical in _compare(told, racers, seconds, phase="add").items():
+        told.observe("edge_rate", (len(events) - old) / typical, setting=name, phase="add")
     return [
         records_check(one.records(), events, True, part=f"{name}, grown")
         for name, one in grown.items()

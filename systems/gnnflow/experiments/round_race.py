@@ -153,6 +153,9 @@ def race(
     told = Measurement(deviation=deviation, data=data.describe())
     for name, outcomes in timed.items():
         _observe(told, name, outcomes)
+        trained = epochs * sum(one.trained for one in outcomes)
+        seconds = sum(one.retrain_s for one in outcomes)
+        told.observe("throughput", trained / seconds, setting=name, of="events")
         observe_hits(told, name, streams[name].trainer.report())
     checks += trainer_checks({name: one.trainer for name, one in streams.items()}, task, data)
     for stream in streams.values():

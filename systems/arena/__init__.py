@@ -1,0 +1,30 @@
+"""The arena: tasks that no paper owns, and every system that can enter them."""
+
+from pathlib import Path
+
+from dgbench.lab.paper import Paper
+from dgbench.systems.arena.hosted import GraphUpdate, StreamTraining, TemporalSampling, WeightedDraw
+from dgbench.systems.arena.training import SnapshotTraining
+
+PAPER = Paper(
+    name="arena",
+    title="The arena",
+    venue="dgbench's own tasks",
+    about=(
+        "Frozen tasks that no paper owns. Every system that can enter one does, released peers "
+        "included, and every other one says why it does not."
+    ),
+    system="dgbench",
+    ledger=Path(__file__).with_name("claims.yaml"),
+    experiments=(
+        SnapshotTraining(),
+        StreamTraining(),
+        TemporalSampling(),
+        GraphUpdate(),
+        WeightedDraw(),
+    ),
+    checks={},
+    readings=("A definition is changed by a new version alone; its digest stands in every row.",),
+)
+
+__all__ = ["PAPER"]

@@ -1,0 +1,242 @@
+"""Definitions of the arena's tasks. A change needs a new version: a test pins the digests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant
+
+SHORT: Final = ("quick", "full", "paper")
+LONG: Final = ("full", "paper")
+ALL: Final = ("smoke", *SHORT)
+DGBENCH = "part of dgbench"
+
+MODELS: Final = {
+    "tgcn_model": "T-GCN model",
+    "mpnn_lstm": "MPNN-LSTM",
+    "evolvegcn": "EvolveGCN",
+}
+
+
+def _train(
+    dataset: str,
+    title: str,
+    edge_life: int,
+    presets: dict[str, tuple[str, ...]],
+    scale: float = 1.0,
+) -> list[ArenaCase]:
+    """Cases of all models on one graph, each with its presets."""
+    return [
+        ArenaCase(
+            f"{dataset}/{model}", f"{title}, {MODELS[model]}", on,
+            {
+                "dataset": dataset, "model": model, "edge_life": edge_life, "scale": scale,
+                # The weights of EvolveGCN evolve without looking at features: with a loss on the
+                # last snapshot alone the other fifteen would be dead work.
+                "loss_on": "every" if model == "evolvegcn" else "last",
+            },
+        )
+        for model, on in presets.items()
+    ]  # fmt: skip
+
+
+_QUICK_ONE: Final = {"tgcn_model": LONG, "mpnn_lstm": SHORT, "evolvegcn": LONG}
+_FULL: Final = dict.fromkeys(MODELS, LONG)
+
+SNAPSHOTS: Final = ArenaTask(
+    name="snapshot-training",
+    version=1,
+    title="Training on frames of 16 snapshots",
+    what=(
+        "One optimiser step (Adam) of node regression with mean squared error on a frame of 16 "
+        "snapshots, frames in time order at stride 1, in float32 and one process. Timed is the "
+        "median steady step; preparation stands beside it. The rate is vertices times snapshots of "
+        "a frame over that time."
+    ),
+    quality="losses, outputs and gradients of the trainer that was timed against float64",
+    unit="vertex-steps",
+    settings={
+        "frame": 16, "stride": 1, "feature_dim": 16, "hidden_dim": 32, "task": "node", "lr": 1e-3,
+        "seed": 1, "norm": "sym", "cell": "gru", "source": "auto",
+        "snapshots": {"smoke": 20, "quick": 24, "full": 64, "paper": None},
+    },
+    cases=(
+        *_train("covid19-england", "England-Covid", 8,
+                {"tgcn_model": ALL, "mpnn_lstm": SHORT, "evolvegcn": SHORT}),
+        *_train("pems08", "PEMS08", 1, _QUICK_ONE),
+        *_train("bitcoin-otc", "Bitcoin OTC", 10, _QUICK_ONE),
+        *_train("hepth", "HepTh", 7, _FULL, 0.25),
+        *_train("sx-mathoverflow", "sx-mathoverflow", 5, _FULL),
+    ),
+    entrants={
+        "pipad, all off": Entrant("PiPAD, all off", "its engine without any technique"),
+        "pipad, the paper's": Entrant("PiPAD, the paper's", "without our fused recurrence"),
+    },
+    rate=("throughput", {"of": "vertex_steps"}),
+    factors={
+        "re-implementation": ("pygt", "pipad, all off"),
+        "the paper's techniques": ("pipad, all off", "pipad, the paper's"),
+        "ours": ("pipad, the paper's", "pipad"),
+    },
+)  # fmt: skip
+
+
+def _rounds(dataset: str, title: str, presets: tuple[str, ...], model: str = "tgn") -> ArenaCase:
+    """Continuous training on a real stream."""
+    settings = {"race": "gnnflow/fig8", "dataset": dataset, "model": model}
+    return ArenaCase(f"{dataset}/{model}", f"{title}, {model.upper()}", presets, settings)
+
+
+STREAMS: Final = ArenaTask(
+    name="stream-training",
+    version=1,
+    title="Continuous training on a stream of events",
+    what=(
+        "A round is a day of new edges (an hour on Wikipedia), where 65 % of the stream is there: "
+        "the graph takes them in and the model is trained on them for three epochs. All contenders "
+        "train the same model on the same samples in the same batches. Timed is the round, in "
+        "turns in one process; the rate counts the events of all epochs."
+    ),
+    quality="losses of every epoch against one another and against the plain reference",
+    unit="events",
+    cases=(
+        _rounds("college-msg", "CollegeMsg", ("smoke", *LONG)),
+        _rounds("sx-mathoverflow", "sx-mathoverflow", SHORT),
+        _rounds("wikipedia", "Wikipedia", LONG),
+        _rounds("email-eu-core", "email-Eu", LONG),
+        _rounds("sx-mathoverflow", "sx-mathoverflow", LONG, "tgat"),
+        _rounds("wikipedia", "Wikipedia", LONG, "tgat"),
+    ),
+    entrants={
+        "gnnflow": Entrant("GNNFlow", "re-implemented from the paper (PVLDB 17)"),
+        "no cache": Entrant("GNNFlow, no cache", "its store without caches"),
+        "rebuilt": Entrant("GNNFlow, rebuilt", "its sampler on a graph that is built anew"),
+        "tgl": Entrant("TGL", "re-implemented (TGL, VLDB 2022)"),
+        "tgl with cache": Entrant("TGL with cache", "re-implemented (TGL), with GNNFlow's cache"),
+    },
+    contender="setting",
+    time="round_time",
+    rate=("throughput", {"of": "events"}),
+    factors={
+        "sampler": ("tgl", "rebuilt"),
+        "growing in place": ("rebuilt", "no cache"),
+        "caches": ("no cache", "gnnflow"),
+    },
+)
+
+STORES: Final = {
+    "blocks": Entrant("block store", DGBENCH),
+    "tcsr": Entrant("T-CSR", "re-implemented (TGL, VLDB 2022)"),
+    "tglite": Entrant("tglite", "released"),
+    "dgl": Entrant("DGL", "released"),
+    "pyg-last": Entrant("PyG LastNeighborLoader", "released"),
+    "cugraph": Entrant("pylibcugraph", "released"),
+    "cugraph-window": Entrant("pylibcugraph, window", "released"),
+}
+"""Contenders of `gnnflow/contenders` by their names there."""
+
+
+def _stream(name: str, title: str, presets: tuple[str, ...], part: str) -> ArenaCase:
+    """A case on a real stream of events."""
+    settings = {
+        "race": "gnnflow/contenders", "dataset": name, "part": part,
+        "contenders": "all that are here",
+    }  # fmt: skip
+    return ArenaCase(name, title, presets, settings)
+
+
+SAMPLING: Final = ArenaTask(
+    name="temporal-sampling",
+    version=1,
+    title="Sampling temporal neighbours",
+    what=(
+        "Ten neighbours of each root before the root's own time, recent or uniform, over one hop "
+        "of 4,000 edges' roots and two hops of 600; an edge has three roots: its ends and a vertex "
+        "at random. Timed is the call, arrays in and arrays out, in turns in one process."
+    ),
+    quality="recall, leaks and duplicates against a scan of all events",
+    unit="roots",
+    cases=(
+        _stream("college-msg", "CollegeMsg", ("smoke", *LONG), "sampling"),
+        _stream("wikipedia", "Wikipedia", SHORT, "sampling"),
+        _stream("sx-mathoverflow", "sx-mathoverflow", LONG, "sampling"),
+        ArenaCase(
+            "power-law", "power law, 10 M edges", LONG,
+            {**_stream("power law", "", (), "sampling").settings, "twin": True},
+        ),
+    ),
+    entrants=STORES,
+    contender="setting",
+    time="operation_time",
+    rate=("throughput", {"of": "roots"}),
+)  # fmt: skip
+
+UPDATE: Final = ArenaTask(
+    name="graph-update",
+    version=1,
+    title="Adding edges to a graph that is sampled",
+    what=(
+        "A graph that holds 99 % of a stream's edges takes in the last 1 %, until it can be "
+        "sampled again; what cannot grow is built anew from arrays at hand. Timed is the update, "
+        "in turns in one process, each into a graph made anew."
+    ),
+    quality="the edges that a grown graph holds against all that were added",
+    unit="edges",
+    cases=(
+        _stream("college-msg", "CollegeMsg", ("smoke", *LONG), "adding"),
+        _stream("wikipedia", "Wikipedia", SHORT, "adding"),
+        _stream("sx-mathoverflow", "sx-mathoverflow", LONG, "adding"),
+        ArenaCase(
+            "power-law", "power law, 100 k into 10 M edges", LONG,
+            {**_stream("power law", "", (), "adding").settings, "twin": True},
+        ),
+    ),
+    entrants=STORES,
+    contender="setting",
+    time="operation_time",
+    rate=("edge_rate", {}),
+)  # fmt: skip
+
+
+def _draw(exponent: int, presets: tuple[str, ...]) -> ArenaCase:
+    """Half of 10 ** exponent items, with weights by a power law."""
+    settings = {"race": "operators/weighted", "items": 10**exponent, "weights": "power"}
+    return ArenaCase(f"1e{exponent}", f"{10**exponent:,} items", presets, settings)
+
+
+WEIGHTED: Final = ArenaTask(
+    name="weighted-draw",
+    version=1,
+    title="Drawing half of n items by weight, without replacement",
+    what=(
+        "Half of n items in one call, weights by a power law as degrees have it (Pareto, shape "
+        "1.2). Timed is the call in processor time of one thread, in turns in one process; weights "
+        "are at hand in the type that a contender likes best."
+    ),
+    quality="k different items, and the share of heavy ones against draws by numpy in float64",
+    unit="items",
+    cases=(
+        _draw(4, ALL),
+        _draw(5, SHORT),
+        _draw(6, SHORT),
+        _draw(7, LONG),
+        _draw(8, ("paper",)),
+    ),
+    entrants={
+        "dgbench": Entrant("keys", DGBENCH),
+        "dgbench, float32": Entrant("keys, float32", DGBENCH),
+        "dgbench, sis": Entrant("SIS", "re-implemented from the paper of T-GCN"),
+        "dgbench, its_bitmap": Entrant("ITS with a bitmap", "re-implemented"),
+        "dgbench, alias": Entrant("alias", "re-implemented"),
+        "numpy choice": Entrant("numpy.random.choice", "released"),
+        "numpy keys": Entrant("keys in numpy", "numpy's own functions"),
+        "torch exponential, topk": Entrant(
+            "exponential and topk in torch", "torch's own functions"
+        ),
+        "torch log, topk": Entrant("log and topk in torch", "torch's own functions"),
+        "torch multinomial": Entrant("torch.multinomial", "released"),
+    },
+    contender="method",
+    time="operation_time",
+    rate=("throughput", {"of": "items"}),
+)

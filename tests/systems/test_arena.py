@@ -1,0 +1,194 @@
+"""The arena: frozen tasks, what enters them, and the table of their races."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dgbench.harness.terminal.arena import race_table
+from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, races, sentence, shown_rate
+from dgbench.lab.experiment import Measurement, RunContext
+from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
+from dgbench.systems.arena import PAPER
+from dgbench.systems.arena import training as training_module
+from dgbench.systems.base.registry import get_system, system_names
+
+DIGESTS = {
+    "snapshot-training@1": "f88380b2402141c8",
+    "stream-training@1": "e644a5916e555907",
+    "temporal-sampling@1": "16c5691bbccf8d83",
+    "graph-update@1": "500fc72b368d7faa",
+    "weighted-draw@1": "1dfe90ccb4aad71f",
+}
+"""Of each version. A definition that changed needs a new version, and its digest a new line."""
+
+TASK = ArenaTask(
+    name="toy", version=1, title="Toying", what="a toy", quality="none", unit="toys",
+    cases=(ArenaCase("one", "Graph", ("smoke",), {}),),
+    entrants={"a": Entrant("A", "released"), "b": Entrant("B"), "c": Entrant("C")},
+    contender="setting", time="operation_time", rate=("throughput", {"of": "items"}),
+    factors={"first": ("b", "c"), "second": ("c", "a")},
+)  # fmt: skip
+
+
+def experiment(name: str) -> Any:
+    return next(one for one in PAPER.experiments if one.name == name)
+
+
+def row(number: int, seconds: dict[str, float], **fields: Any) -> Any:
+    """A process of the toy task: seconds of a call by contender."""
+    found = Measurement()
+    for name, taken in seconds.items():
+        found.observe("operation_time", taken, samples=[taken] * 3, setting=name)
+        found.observe("throughput", 100 / taken, setting=name, of="items")
+    params = {"task": TASK.label, "definition": TASK.digest, "case": "one"}
+    plain: dict[str, Any] = {
+        "id": f"r{number}", "paper": "arena", "experiment": "toy", "params": params,
+        "group": "toy/one", "round": number, "device": "cpu", "preset": "smoke", "status": "ok",
+        "reason": "", "instrumented": False, "replaced": False, "looks": 0, "deviation": {},
+        "notes": [], "checks": [], "data": {}, "observations": found.observations,
+    }  # fmt: skip
+    return SimpleNamespace(**{**plain, **fields})
+
+
+def rounds(*seconds: dict[str, float]) -> list[Any]:
+    return [row(number, one) for number, one in enumerate(seconds, 1)]
+
+
+def test_definitions_are_frozen() -> None:
+    found = {one.arena_task.label: one.arena_task.digest for one in PAPER.experiments}
+    assert found == DIGESTS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"what": "another toy"}, {"unit": "dolls"}, {"cases": ()}, {"quality": "some"}, {"version": 2},
+     {"settings": {"frame": 8}}, {"time": "step_time"}],
+)  # fmt: skip
+def test_what_defines_a_task_changes_its_digest(changed: dict[str, Any]) -> None:
+    assert replace(TASK, **changed).digest != TASK.digest
+
+
+def test_titles_do_not_change_the_digest() -> None:
+    assert replace(TASK, entrants={}, factors={}).digest == TASK.digest
+
+
+def test_rows_of_another_definition_are_left_out() -> None:
+    rows = rounds({"a": 1.0, "b": 2.0})
+    assert races(TASK, rows)
+    assert not races(replace(TASK, what="another"), rows)
+
+
+def test_ratios_are_to_the_fastest_round_by_round() -> None:
+    """A drift that all contenders share leaves no trace in the ratios."""
+    drift = [1.0, 1.7, 0.6, 1.2]
+    made = rounds(*({"a": d, "b": 2 * d, "c": 2 * d * (1 + 0.01 * k)} for k, d in enumerate(drift)))
+    (race,) = races(TASK, made)
+    assert [one.name for one in race.timed] == ["a", "b", "c"]
+    first, second, third = race.timed
+    assert first.ratio is None
+    assert first.rate == pytest.approx((100 + 100 / 1.2) / 2)  # of 100, 58.8, 166.7 and 83.3
+    assert second.ratio is not None
+    assert second.ratio.value == pytest.approx(2.0)
+    assert third.ratio is not None
+    mean = math.exp(sum(math.log(2 * (1 + 0.01 * k)) for k in range(4)) / 4)
+    assert third.ratio.value == pytest.approx(mean)
+    assert second.behind
+    assert race.leaders == (first,)
+
+
+def test_factors_multiply_to_the_gain() -> None:
+    made = rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9)))
+    (race,) = races(TASK, made)
+    product = math.prod(one.value for one in race.factors.values())
+    gain = next(one.ratio.value for one in race.timed if one.name == "b" and one.ratio)
+    assert product == pytest.approx(gain) == pytest.approx(6.0)
+    assert list(race.factors) == ["first", "second"]
+
+
+def test_contenders_that_are_not_told_apart_share_the_lead() -> None:
+    made = rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02})
+    (race,) = races(TASK, made)
+    assert {one.name for one in race.leaders} == {"a", "b"}
+    assert "fastest at" not in sentence(race)
+
+
+def test_absent_contenders_give_their_reason() -> None:
+    gone = row(9, {}, status="skipped", reason="C is not installed")
+    gone.params = {**gone.params, "setting": "c"}
+    (race,) = races(TASK, [*rounds({"a": 1.0, "b": 2.0}), gone])
+    (entry,) = (one for one in race.entries if one.name == "c")
+    assert entry.rate is None
+    assert entry.failed == "skipped: C is not installed"
+    assert "C is not installed" in race_table([race])
+
+
+def test_a_race_without_times_says_why() -> None:
+    (race,) = races(TASK, [row(1, {}, status="crash", reason="it fell")])
+    assert not race.timed
+    assert "it fell" in race_table([race])
+
+
+def test_lines_fit_the_terminal() -> None:
+    made = rounds(*({"a": d, "b": 600.123 * d, "c": 2.345 * d} for d in (1.0, 1.1, 0.9)))
+    assert max(map(len, race_table(races(TASK, made)).splitlines())) <= 80
+
+
+def test_rates_are_shown_with_three_digits() -> None:
+    shown = [shown_rate(value) for value in (12.345, 999.4, 1234.0, 999_900.0, 5.678e9)]
+    assert shown == ["12.3", "999", "1.23 k", "1 M", "5.68 G"]
+
+
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+def test_every_case_of_a_preset_has_cells(preset: Any) -> None:
+    for one in PAPER.experiments:
+        cells = one.cells(preset, "cpu")
+        wanted = {case.name for case in one.arena_task.cases if preset in case.presets}
+        assert {cell.params["case"] for cell in cells if not cell.unavailable} == wanted
+        assert all(cell.params["definition"] == one.arena_task.digest for cell in cells)
+
+
+def test_every_system_runs_or_says_why() -> None:
+    cells = experiment("snapshot-training").cells("smoke", "cpu")
+    assert {cell.params["system"] for cell in cells} >= set(system_names())
+    reasons = {cell.params["system"]: cell.unavailable for cell in cells}
+    assert not reasons["pipad"]
+    assert "TimelineWorkload" in reasons["esdg"]
+
+
+def test_a_system_without_the_declaration_does_not_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin, which is imported in its cell's process alone, is asked there."""
+    task = experiment("snapshot-training")
+    plugin = type("Plugin", (type(get_system("reference")),), {"name": "plugin", "enters": ()})
+    monkeypatch.setattr(training_module, "system_names", lambda: ["plugin", "reference"])
+    monkeypatch.setattr(training_module, "third_party", lambda _: {"plugin": None})
+    monkeypatch.setattr(training_module, "get_system", lambda _: plugin())
+    (cell,) = (one for one in task.cells("smoke", "cpu") if one.params["system"] == "plugin")
+    assert not cell.unavailable
+    context = RunContext("cpu", "smoke", 1)
+    with pytest.raises(UnsupportedError, match="does not enter snapshot-training@1"):
+        task.run(cell, context)
+    asked: list[Any] = []
+    plugin.enters = ("snapshot-training@1",)
+    monkeypatch.setattr(training_module, "timed", lambda *given, **named: _timed(asked, *given))
+    found = task.run(cell, context)
+    assert asked[0][0] == "plugin"
+    (rate,) = (one for one in found.observations if one.metric == "throughput")
+    assert rate.value == 129 * 16 / 0.5  # regions of England, snapshots of a frame
+
+
+def _timed(asked: list[Any], *given: Any) -> Measurement:
+    asked.append(given)
+    found = Measurement()
+    found.observe("step_time", 0.5)
+    return found
+
+
+def test_an_unknown_case_names_those_there_are() -> None:
+    with pytest.raises(UnknownKeyError, match="toy@1") as error:
+        TASK.case("on")
+    assert "one" in str(error.value.hint)
