@@ -125,6 +125,13 @@ def reproduce(session: nox.Session) -> None:
 
 
 @in_environment
+def arena(session: nox.Session) -> None:
+    """Race all systems on frozen tasks, end with the race table: nox -s arena -- [TASK] [...]."""
+    _install(session)
+    _run(session, "dgbench", "arena", *session.posargs)
+
+
+@in_environment
 def peers(session: nox.Session) -> None:
     """Compile the contenders without binary releases (tglite), once; other sessions use them."""
     _install(session, "setuptools", "wheel")

@@ -140,7 +140,7 @@ class Paper:
         name, title, venue: `pipad`, "PiPAD", "PPoPP 2023".
         about: two sentences for a reader who has not read the paper.
         system: name of its system in the registry.
-        ledger: path of `claims.yaml`.
+        ledger: path of `claims.yaml`; None where it makes no claims.
         experiments: its experiments, in the order of the paper.
         checks: claim id -> check. Every id of the ledger must be there.
         readings: sentences on how our reading differs from the paper.
@@ -154,7 +154,7 @@ class Paper:
     venue: str
     about: str
     system: str
-    ledger: Path
+    ledger: Path | None
     experiments: tuple[Experiment, ...]
     checks: Mapping[str, Check]
     readings: tuple[str, ...] = ()

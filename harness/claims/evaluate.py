@@ -75,7 +75,7 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     warnings: list[str] = []
     known = {claim.id for claim in claims}
     for extra in sorted(set(paper.checks) - known):
-        warnings.append(f"check '{extra}' of {paper.name} has no claim in {paper.ledger.name}")
+        warnings.append(f"check '{extra}' of {paper.name} has no claim in its ledger")
     if own and not every:
         said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
         found = Finding(reason=said)

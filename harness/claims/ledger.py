@@ -26,14 +26,16 @@ class _Needs(msgspec.Struct):
 _NEEDS = _Needs.__struct_fields__
 
 
-def load_ledger(path: Path) -> list[Claim]:
-    """Read `claims.yaml`: a list of claims, in the order of the paper.
+def load_ledger(path: Path | None) -> list[Claim]:
+    """Read `claims.yaml`: a list of claims, in the order of the paper; none without a path.
 
     Raises:
         InvalidInputError: the file cannot be read, is not YAML, is not a list of claims, holds an
             unknown or mistyped key, or names an id twice. The message has path and id.
         UnknownKeyError: a key of a claim is misspelt; the nearest names are suggested.
     """
+    if path is None:
+        return []
     try:
         text = path.read_bytes()
     except OSError as error:

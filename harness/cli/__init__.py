@@ -22,6 +22,7 @@ from dgbench.harness.cli import (
     comparing,
     exporting,
     listing,
+    racing,
     repeating,
     reporting,
     running,
@@ -41,7 +42,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (listing, running, repeating, claiming, comparing, reporting, exporting, sharing):
+for module in (
+    listing, running, racing, repeating, claiming, comparing, reporting, exporting, sharing,
+):  # fmt: skip
     module.register(app)
 
 

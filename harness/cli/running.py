@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,13 @@ BUDGET = typer.Option(
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
 
 
+Keep = Callable[[dict[str, Any]], bool]
+"""Says of the params of a cell whether it is planned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options that both commands take."""
+    """Options that all commands that run take."""
 
     preset: str
     device: str
@@ -62,6 +66,7 @@ class Options:
     file_options: Any = None
     rounds: str = "fixed"
     budget: float | None = None
+    keep: Keep | None = None
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -141,7 +146,7 @@ def run(
         rounds=rounds,
         budget=budget,
     )
-    _go(_papers_of(experiments or []), experiments or [], options)
+    go(_papers_of(experiments or []), experiments or [], options)
 
 
 def reproduce(
@@ -164,7 +169,7 @@ def reproduce(
     options = Options(
         *(preset, device, resume, retry, out, seed, limit, offline), rounds=rounds, budget=budget
     )
-    _go(chosen_papers(papers or []), [], options, asked=papers or [])
+    go(chosen_papers(papers or []), [], options, asked=papers or [])
 
 
 def chosen_papers(names: list[str]) -> list[Any]:
@@ -237,7 +242,7 @@ def _papers_of(experiments: list[str]) -> list[Any]:
     ]
 
 
-def _go(
+def go(
     papers: list[Any], experiments: list[str], options: Options, asked: Sequence[str] = ()
 ) -> None:
     """Run, report and end the command; `asked`: papers that were named."""
@@ -296,6 +301,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     from dgbench.harness.report.run import gpu_name
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
+    from dgbench.harness.terminal.arena import arena_races, race_table
     from dgbench.harness.terminal.left_out import failed_text, skipped_text, wrong_text
     from dgbench.harness.terminal.text import columns, say_all, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
@@ -303,16 +309,17 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     rows = store.rows()
     width = columns()
     sentences = answers(papers, rows, RunFacts.of(store))
-    verdicts = [evaluate(paper, rows) for paper in papers]
+    verdicts = [evaluate(paper, rows) for paper in papers if paper.checks]
     failed = unexpected(rows, verdicts)
     code = exit_code(summary, failed)
     parts = [
         wrong_text(rows, verdicts, width),
         answer_text(sentences, width) if sentences else "",
-        verdict_table(verdicts, width),
+        verdict_table(verdicts, width) if verdicts else "",
         contradictions(verdicts, width),
         failed_text(rows, store.run, width),
         skipped_text(rows, verdicts, width),
+        race_table(arena_races(papers, rows), width),
     ]
     lost = say_all("\n" + part for part in parts if part)
     if summary.trouble:
@@ -367,6 +374,10 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
         )
         if options.limit:
             _keep_groups(plan, options.limit)
+        if options.keep is not None:
+            plan.cells = [one for one in plan.cells if options.keep(one.cell.params)]
+            if not plan.cells:
+                raise DgbenchError("no workload of these tasks has that dataset and system")
         if options.seed is not None:
             _set_seed(plan, options.seed)
         return plan

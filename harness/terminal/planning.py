@@ -57,6 +57,8 @@ def plan_head(
 def claims_line(paper: Any, device: str) -> str:
     """Number of a paper's claims that a device can check, from the ledger's needs."""
     claims = load_ledger(paper.ledger)
+    if not claims:
+        return f"{paper.title} makes no claims: it ranks"
     gpu = [c for c in claims if c.needs.get("gpus") and not c.needs.get("cpu_only_ok", False)]
     if device == "cuda":
         many = sum(int(c.needs.get("gpus") or 0) > 1 for c in claims)

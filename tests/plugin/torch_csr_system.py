@@ -37,6 +37,7 @@ class CsrTrainer(FrameTrainer):
 class TorchCsrSystem(System):
     name, title, kind = "torch-csr", "Torch CSR", "baseline"
     provenance = "an example of a plugin"
+    enters = ("snapshot-training@1",)
     techniques = (Technique("keep", "keep each snapshot's normalised matrix", True, "example"),)
 
     def unsupported(self, workload, device):

@@ -133,9 +133,10 @@ def test_a_race_without_times_says_why() -> None:
     assert "it fell" in race_table([race])
 
 
-def test_lines_fit_the_terminal() -> None:
+@pytest.mark.parametrize("width", [24, 40, 63, 64, 80])
+def test_lines_fit_any_terminal(width: int) -> None:
     made = rounds(*({"a": d, "b": 600.123 * d, "c": 2.345 * d} for d in (1.0, 1.1, 0.9)))
-    assert max(map(len, race_table(races(TASK, made)).splitlines())) <= 80
+    assert max(map(len, race_table(races(TASK, made), width).splitlines())) <= width
 
 
 def test_rates_are_shown_with_three_digits() -> None:

@@ -1,0 +1,75 @@
+"""`dgbench arena`: race every system on frozen tasks, and print who is fastest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from dgbench.harness.cli import running
+from dgbench.harness.cli.running import BUDGET, DEVICE, OFFLINE, OUT, PRESET, RESUME, RETRY, Options
+
+PAPER = "arena"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("arena", short_help="Race all systems on frozen tasks.")(arena)
+
+
+def arena(
+    tasks: list[str] = typer.Argument(
+        None, metavar="[TASK]...", help="As snapshot-training or snapshot-training@1; all without."
+    ),
+    dataset: str = typer.Option("", "--dataset", help="Only workloads on this dataset."),
+    system: list[str] = typer.Option(
+        None, "--system", help="Only this system, beside those that race in one process."
+    ),
+    preset: str = PRESET,
+    device: str = DEVICE,
+    resume: str = RESUME,
+    retry: str = RETRY,
+    out: Path = OUT,
+    offline: bool = OFFLINE,
+    budget: int = BUDGET,
+) -> None:
+    """Race every system that can enter on frozen tasks; print the race table and write its pages.
+
+    Example: dgbench arena snapshot-training --preset smoke
+    """
+    from dgbench.harness.plugins import get_paper
+
+    paper = get_paper(PAPER)
+    names = [_experiment(task, paper) for task in tasks or ()]
+    options = Options(
+        *(preset, device, resume, retry, out, None, 0, offline),
+        budget=budget,
+        keep=_filter(dataset, tuple(system or ())),
+    )
+    running.go([paper], names, options, asked=() if names else [PAPER])
+
+
+def _experiment(task: str, paper: object) -> str:
+    """The experiment of a task by its name, with or without a version."""
+    from dgbench.runtime.errors import unknown_key
+
+    found = {}
+    for one in paper.experiments:  # type: ignore[attr-defined]
+        if one.arena_task is not None:
+            found[one.arena_task.name] = found[one.arena_task.label] = f"{PAPER}/{one.name}"
+    if task not in found:
+        raise unknown_key("task", task, found, of="the arena")
+    return found[task]
+
+
+def _filter(dataset: str, systems: tuple[str, ...]) -> running.Keep | None:
+    """What keeps the cells of a dataset and of systems; None keeps all."""
+    if not dataset and not systems:
+        return None
+
+    def keep(params: dict) -> bool:
+        if dataset and params.get("dataset") != dataset:
+            return False
+        return not systems or params.get("system") in (None, *systems)
+
+    return keep

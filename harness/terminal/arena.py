@@ -1,0 +1,105 @@
+"""The race table of the arena as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dgbench.harness.terminal.text import NARROW, WIDTH, wrapped
+from dgbench.lab.arena import ArenaRace, RaceEntry, factor_text, sentence, shown_rate
+
+FASTEST, TIED = "fastest", "same"
+NAME_WIDTH = 30
+"""Columns of a contender's name."""
+
+
+def arena_races(papers: Iterable[Any], rows: Sequence[Any]) -> list[ArenaRace]:
+    """Every race of the arena's tasks that rows have."""
+    return [
+        race
+        for paper in papers
+        for experiment in paper.experiments
+        if experiment.arena_task is not None
+        for race in experiment.races(rows)
+    ]
+
+
+def race_table(races: Sequence[ArenaRace], width: int = WIDTH) -> str:
+    """A block for each task, in it one for each dataset: contenders by speed, then a sentence."""
+    blocks: list[str] = []
+    by_task: dict[str, list[ArenaRace]] = {}
+    for race in races:
+        by_task.setdefault(race.task.label, []).append(race)
+    for label, mine in by_task.items():
+        head = f"{label}: {mine[0].task.unit}/s, and time over that of the fastest"
+        lines = [wrapped(head, "", width)]
+        for race in mine:
+            lines += [wrapped(race.title, "  ", width), *(_line(one, width) for one in race.timed)]
+        lines += _absent(mine, width)
+        lines += _provenance(mine, width)
+        lines += [wrapped(_quoted(mine), "  ", width)]
+        lines += [wrapped(_factors(race), "  ", width) for race in mine if _factors(race)]
+        blocks.append("\n".join(line for line in lines if line))
+    return "\n\n".join(blocks)
+
+
+def _line(one: RaceEntry, width: int) -> str:
+    """A contender: its name, rate, and how many times the fastest one's time it takes."""
+    name, rate = one.entrant.title, shown_rate(one.rate or 0.0)
+    if width < NARROW:
+        return wrapped(f"{name}: {rate}, {ratio_text(one)}", "    ", width)
+    return f"    {_cut(name, NAME_WIDTH):{NAME_WIDTH}}  {rate:>7}  {ratio_text(one)}"
+
+
+def ratio_text(one: RaceEntry) -> str:
+    """`fastest`, a factor with its interval, or `same` where it is not told from the fastest."""
+    if one.ratio is None:
+        return FASTEST
+    text = factor_text(one.ratio)
+    if one.ratio.low is None:
+        return f"{text}, no interval"
+    return text if one.behind else f"{TIED} ({text})"
+
+
+def _cut(text: str, width: int) -> str:
+    """A name that fits its column."""
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _absent(races: Sequence[ArenaRace], width: int) -> list[str]:
+    """Contenders without a time in any race of a task, with the reason."""
+    timed = {one.name for race in races for one in race.timed}
+    reasons: dict[str, list[str]] = {}
+    for race in races:
+        for one in race.entries:
+            if one.name not in timed:
+                names = reasons.setdefault(one.failed, [])
+                if one.entrant.title not in names:
+                    names.append(one.entrant.title)
+    return [wrapped(f"{', '.join(names)}: {why}", "    ", width) for why, names in reasons.items()]
+
+
+def _provenance(races: Sequence[ArenaRace], width: int) -> list[str]:
+    """What each timed contender of a task is: a release, or what it was re-implemented from."""
+    titles: dict[str, list[str]] = {}
+    for one in {one.name: one for race in races for one in race.timed}.values():
+        if one.entrant.provenance:
+            titles.setdefault(one.entrant.provenance, []).append(one.entrant.title)
+    return [wrapped(f"{', '.join(names)}: {what}", "    ", width) for what, names in titles.items()]
+
+
+def _quoted(races: Sequence[ArenaRace]) -> str:
+    """Sentence of the first race with one leader, else of the first race."""
+    told = [race for race in races if len(race.leaders) == 1 and len(race.timed) > 1]
+    return sentence((told or list(races))[0])
+
+
+def _factors(race: ArenaRace) -> str:
+    """The factors of a race whose product is the gain of the system that the task takes apart."""
+    if len(race.factors) != len(race.task.factors) or not race.factors:
+        return ""
+    parts = " x ".join(f"{factor_text(one)} {name}" for name, one in race.factors.items())
+    slow = next(iter(race.task.factors.values()))[0]
+    fast = list(race.task.factors.values())[-1][1]
+    titles = {one.name: one.entrant.title for one in race.entries}
+    return f"{race.title}: {titles[fast]} over {titles[slow]} is {parts}"
