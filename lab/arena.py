@@ -352,6 +352,13 @@ def sentence(race: ArenaRace) -> str:
     )
 
 
+def quotable(found: Sequence[ArenaRace]) -> str:
+    """The sentence of the first race with one leader, else of the first one; "" without races."""
+    told = [race for race in found if len(race.leaders) == 1 and len(race.timed) > 1]
+    chosen = told or list(found)
+    return sentence(chosen[0]) if chosen else ""
+
+
 def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
     """Points of `speedup`: every contender's time over that of the fastest; gaps with reasons."""
     points: list[dict[str, Any]] = []
@@ -370,6 +377,16 @@ def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
                 point |= speedup(one.ratio)
             points.append(point)
     return points
+
+
+def gain_text(race: ArenaRace) -> str:
+    """The gain that a task takes apart as a product of factors; "" where one of them is missing."""
+    if not race.factors or len(race.factors) != len(race.task.factors):
+        return ""
+    sides = list(race.task.factors.values())
+    titles = {one.name: one.entrant.title for one in race.entries}
+    parts = " x ".join(f"{factor_text(one)} {name}" for name, one in race.factors.items())
+    return f"{titles[sides[-1][1]]} over {titles[sides[0][0]]} is {parts}"
 
 
 def factor_text(found: Ratio) -> str:

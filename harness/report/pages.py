@@ -42,6 +42,14 @@ from dgbench.harness.report.words import (
 )
 from dgbench.harness.store.row import VOID
 from dgbench.harness.terminal.progress import describe
+from dgbench.lab.arena import (
+    ArenaRace,
+    Entrant,
+    factor_text,
+    gain_text,
+    quotable,
+    shown_rate,
+)
 from dgbench.lab.charts import marked
 
 
@@ -275,9 +283,15 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
     for claim in paper.claims:
         if claim.verdict.verdict == "not run here":
             reasons.setdefault(claim.verdict.reason, []).append(claim)
-    return env.get_template("paper.html.j2").render(
+    tasks = any(one.arena_task is not None for one in paper.paper.experiments)
+    return env.get_template("arena.html.j2" if tasks else "paper.html.j2").render(
         **common(site, "../", "papers"),
         paper=paper,
+        columns=race_columns,
+        factor_text=factor_text,
+        gain_text=gain_text,
+        quotable=quotable,
+        rate=shown_rate,
         counts=paper.counts,
         total=paper.total,
         points=ranked(merged_points(paper)),
@@ -289,6 +303,16 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
         versus=[(run, s.versus) for run, s in paper.sections if s.versus is not None],
         over_time=[(run, s.over_time) for run, s in paper.sections if s.over_time is not None],
     )
+
+
+def race_columns(races: Sequence[ArenaRace]) -> list[tuple[str, Entrant]]:
+    """Contenders that have a time in any of the races, by name, those that lead first."""
+    ranks: dict[str, tuple[int, Entrant]] = {}
+    for race in races:
+        for place, one in enumerate(race.timed):
+            best = ranks.get(one.name, (place, one.entrant))[0]
+            ranks[one.name] = min(place, best), one.entrant
+    return [(name, ranks[name][1]) for name in sorted(ranks, key=lambda name: ranks[name][0])]
 
 
 def _experiments(paper: PaperOnSite) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
+from dgbench.lab.arena import ArenaRace, quotable
 from dgbench.lab.quality import BELOW
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Section:
-    """One experiment on a page; its sketches become its figures, in their order."""
+    """One experiment on a page; its sketches become its figures, in their order, and its races of
+    a task of the arena a table."""
 
     name: str
     title: str
@@ -46,6 +48,7 @@ class Section:
     failed: list[dict[str, str]]
     rows: int
     note: str = ""
+    races: list[ArenaRace] = field(default_factory=list)
     sketches: list[Sketch] = field(default_factory=list)
 
     def sketch(self, name: str) -> Sketch | None:
@@ -104,6 +107,11 @@ class PaperSection:
         return next(iter(races or drawn), None)
 
     @property
+    def arena(self) -> list[ArenaRace]:
+        """Races of tasks of the arena in which anything was timed."""
+        return [race for one in self.sections for race in one.races if race.timed]
+
+    @property
     def headline(self) -> str:
         """A heading that could be false; models below the dictionary and an idle GPU are named."""
         below = sum(bool(f["own"].get("below")) for f in self.fastest)
@@ -115,6 +123,8 @@ class PaperSection:
         """On how many workloads the paper's system is faster, and by how much."""
         title, counts = self.paper.title, self.verdicts.counts
         total = len(self.verdicts.verdicts)
+        if self.arena:
+            return f"{title}: {quotable(self.arena)}".rstrip(".")
         races = [f for f in self.fastest if f["own"]]
         if not races:
             return f"{title}: {counts['R']} of {total} claims reproduced"
@@ -231,6 +241,7 @@ def _section(
             if spec.kind == "speedup":
                 sketches += device_sketches(spec, points, mine, paper)
     ran = any(r.ok for r in mine)
+    races = experiment.races(mine) if experiment.arena_task is not None else []
     return Section(
         name=experiment.name,
         title=experiment.title,
@@ -244,6 +255,7 @@ def _section(
         failed=without_result(mine),
         rows=len(mine),
         note="; ".join(notes),
+        races=races,
         sketches=sketches,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dgbench.harness.terminal.text import NARROW, WIDTH, wrapped
-from dgbench.lab.arena import ArenaRace, RaceEntry, factor_text, sentence, shown_rate
+from dgbench.lab.arena import ArenaRace, RaceEntry, factor_text, gain_text, quotable, shown_rate
 
 FASTEST, TIED = "fastest", "same"
 NAME_WIDTH = 30
@@ -37,8 +37,12 @@ def race_table(races: Sequence[ArenaRace], width: int = WIDTH) -> str:
             lines += [wrapped(race.title, "  ", width), *(_line(one, width) for one in race.timed)]
         lines += _absent(mine, width)
         lines += _provenance(mine, width)
-        lines += [wrapped(_quoted(mine), "  ", width)]
-        lines += [wrapped(_factors(race), "  ", width) for race in mine if _factors(race)]
+        lines += [wrapped(quotable(mine), "  ", width)]
+        lines += [
+            wrapped(f"{race.title}: {gain_text(race)}", "  ", width)
+            for race in mine
+            if gain_text(race)
+        ]
         blocks.append("\n".join(line for line in lines if line))
     return "\n\n".join(blocks)
 
@@ -86,20 +90,3 @@ def _provenance(races: Sequence[ArenaRace], width: int) -> list[str]:
         if one.entrant.provenance:
             titles.setdefault(one.entrant.provenance, []).append(one.entrant.title)
     return [wrapped(f"{', '.join(names)}: {what}", "    ", width) for what, names in titles.items()]
-
-
-def _quoted(races: Sequence[ArenaRace]) -> str:
-    """Sentence of the first race with one leader, else of the first race."""
-    told = [race for race in races if len(race.leaders) == 1 and len(race.timed) > 1]
-    return sentence((told or list(races))[0])
-
-
-def _factors(race: ArenaRace) -> str:
-    """The factors of a race whose product is the gain of the system that the task takes apart."""
-    if len(race.factors) != len(race.task.factors) or not race.factors:
-        return ""
-    parts = " x ".join(f"{factor_text(one)} {name}" for name, one in race.factors.items())
-    slow = next(iter(race.task.factors.values()))[0]
-    fast = list(race.task.factors.values())[-1][1]
-    titles = {one.name: one.entrant.title for one in race.entries}
-    return f"{race.title}: {titles[fast]} over {titles[slow]} is {parts}"

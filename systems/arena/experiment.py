@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from dgbench.lab.arena import ArenaRace, ArenaTask, race_points, races, sentence
+from dgbench.lab.arena import ArenaRace, ArenaTask, quotable, race_points, races
 from dgbench.lab.charts import chart
 from dgbench.lab.experiment import Experiment, FigureSpec
 
@@ -37,4 +37,4 @@ class TaskExperiment(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        return next((sentence(one) for one in self.races(rows) if one.timed), "")
+        return quotable([one for one in self.races(rows) if one.timed])

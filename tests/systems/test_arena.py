@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from dgbench.harness.terminal.arena import race_table
-from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, races, sentence, shown_rate
+from dgbench.lab.arena import (
+    ArenaCase,
+    ArenaTask,
+    Entrant,
+    gain_text,
+    quotable,
+    race_points,
+    races,
+    sentence,
+    shown_rate,
+)
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
 from dgbench.systems.arena import PAPER
@@ -193,3 +203,26 @@ def test_an_unknown_case_names_those_there_are() -> None:
     with pytest.raises(UnknownKeyError, match="toy@1") as error:
         TASK.case("on")
     assert "one" in str(error.value.hint)
+
+
+def test_the_quoted_race_is_one_that_has_a_leader() -> None:
+    tied = races(TASK, rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02}))
+    told = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
+    assert quotable([*tied, *told]) == sentence(told[0])
+    assert quotable(tied) == sentence(tied[0])
+    assert quotable([]) == ""
+
+
+def test_a_gain_is_told_where_all_its_factors_are_there() -> None:
+    (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
+    assert gain_text(race).startswith("A over B is 3x")
+    (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d} for d in (1.0, 1.1, 0.9))))
+    assert gain_text(race) == ""
+
+
+def test_figures_have_a_point_for_every_rival() -> None:
+    found = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
+    points = race_points(found)
+    assert [(p["system"], p["baseline"]) for p in points] == [("a", "b"), ("a", "c")]
+    assert points[0]["value"] == pytest.approx(2.0)
+    assert points[1]["failed"]
