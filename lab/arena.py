@@ -19,7 +19,11 @@ from dgbench.runtime.statistics import median
 Rows = Sequence[Any]
 MIN_ROUNDS = 3
 """Rounds from which an interval is that over processes; below it is that over turns."""
-LEFT_OUT = "skipped: it did not take part; the notes of the row say why"
+NOT_ENTERED = ("skipped", "no-gpu", "not-supported", "not-built")
+"""Status of rows of contenders that cannot enter, or are not here."""
+_Reason = tuple[str, str]
+"""Status and reason of a row."""
+LEFT_OUT: _Reason = ("skipped", "it did not take part; the notes of the row say why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,7 @@ class RaceEntry:
         rate: items a second, the median over processes; None where it has none.
         ratio: its time over that of the fastest; None for the fastest and where it has none.
         failed: status and reason where it has no time.
+        status: of its row.
         rows: ids that it rests on.
     """
 
@@ -139,7 +144,13 @@ class RaceEntry:
     rate: float | None = None
     ratio: Ratio | None = None
     failed: str = ""
+    status: str = "ok"
     rows: tuple[str, ...] = ()
+
+    @property
+    def entered(self) -> bool:
+        """True if it was to run, False where it cannot enter or is not here."""
+        return self.status not in NOT_ENTERED
 
     @property
     def behind(self) -> bool:
@@ -210,13 +221,14 @@ def _races_of(
     for one in times:
         if one[task.contender] is not None:
             apart.setdefault(_setting(one, task), []).append(one)
-    failed: dict[str, str] = {}
+    failed: dict[str, _Reason] = {}
     for row in rows:
         name = row.params.get(task.contender)
         if row.status != "ok" and isinstance(name, str):
-            failed.setdefault(name, f"{row.status}: {row.reason}")
+            failed.setdefault(name, (row.status, row.reason))
     if not apart:
-        why = next((f"{row.status}: {row.reason}" for row in rows if row.status != "ok"), LEFT_OUT)
+        bad = ((row.status, row.reason) for row in rows if row.status != "ok")
+        why = next(bad, LEFT_OUT)
         names = failed or {"": why}
         entries = tuple(_gap(name, entrants, said) for name, said in names.items())
         return [_race(task, case, (), rows, entries, {})]
@@ -273,7 +285,7 @@ def _entries(
     rows: Rows,
     setting: tuple,
     entrants: Mapping[str, Entrant],
-    failed: Mapping[str, str],
+    failed: Mapping[str, _Reason],
 ) -> tuple[tuple[RaceEntry, ...], dict[str, Ratio]]:
     by_name = times.by(task.contender)
     fastest = min(by_name, key=lambda name: median([float(x) for x in by_name[name].values]))
@@ -306,8 +318,9 @@ def _entries(
     return (*found, *gaps), factors
 
 
-def _gap(name: str, entrants: Mapping[str, Entrant], why: str) -> RaceEntry:
-    return RaceEntry(name=name, entrant=entrants.get(name, Entrant(name or "all")), failed=why)
+def _gap(name: str, entrants: Mapping[str, Entrant], why: _Reason) -> RaceEntry:
+    entrant, (status, reason) = entrants.get(name, Entrant(name or "all")), why
+    return RaceEntry(name=name, entrant=entrant, failed=f"{status}: {reason}", status=status)
 
 
 def time_ratio(slow: Table, fast: Table) -> Ratio | None:
@@ -366,13 +379,13 @@ def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
         if not race.timed:
             continue
         best = race.timed[0]
-        for one in race.entries[1:]:
+        for one in (other for other in race.entries[1:] if other.entered):
             point: dict[str, Any] = {
                 "panel": race.title, "row": f"{best.entrant.title} over {one.entrant.title}",
                 "system": best.name, "baseline": one.name,
             }  # fmt: skip
             if one.ratio is None:
-                point["failed"] = one.failed or LEFT_OUT
+                point["failed"] = one.failed or "skipped: no pair of processes"
             else:
                 point |= speedup(one.ratio)
             points.append(point)
@@ -380,8 +393,10 @@ def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
 
 
 def gain_text(race: ArenaRace) -> str:
-    """The gain that a task takes apart as a product of factors; "" where one of them is missing."""
-    if not race.factors or len(race.factors) != len(race.task.factors):
+    """The gain that a task takes apart as a product of factors; "" where one of them is missing
+    or has no interval."""
+    told = [one for one in race.factors.values() if one.low is not None]
+    if not told or len(told) != len(race.task.factors):
         return ""
     sides = list(race.task.factors.values())
     titles = {one.name: one.entrant.title for one in race.entries}

@@ -63,7 +63,7 @@ def _experiment(task: str, paper: object) -> str:
 
 
 def _filter(dataset: str, systems: tuple[str, ...]) -> running.Keep | None:
-    """What keeps the cells of a dataset and of systems; None keeps all."""
+    """Filter of cells by dataset and systems; None keeps all."""
     if not dataset and not systems:
         return None
 

@@ -33,14 +33,15 @@ def race_table(races: Sequence[ArenaRace], width: int = WIDTH) -> str:
     for label, mine in by_task.items():
         head = f"{label}: {mine[0].task.unit}/s, and time over that of the fastest"
         lines = [wrapped(head, "", width)]
-        for race in mine:
+        timed = [race for race in mine if race.timed]
+        for race in timed:
             lines += [wrapped(race.title, "  ", width), *(_line(one, width) for one in race.timed)]
         lines += _absent(mine, width)
         lines += _provenance(mine, width)
-        lines += [wrapped(quotable(mine), "  ", width)]
+        lines += [wrapped(quotable(timed or mine), "  ", width)]
         lines += [
             wrapped(f"{race.title}: {gain_text(race)}", "  ", width)
-            for race in mine
+            for race in timed
             if gain_text(race)
         ]
         blocks.append("\n".join(line for line in lines if line))
@@ -84,7 +85,7 @@ def _absent(races: Sequence[ArenaRace], width: int) -> list[str]:
 
 
 def _provenance(races: Sequence[ArenaRace], width: int) -> list[str]:
-    """What each timed contender of a task is: a release, or what it was re-implemented from."""
+    """Provenance of each timed contender: a release, or what it was re-implemented from."""
     titles: dict[str, list[str]] = {}
     for one in {one.name: one for race in races for one in race.timed}.values():
         if one.entrant.provenance:

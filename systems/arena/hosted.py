@@ -35,7 +35,7 @@ class HostedTask(TaskExperiment):
             there with this reason. None where no system trains.
     """
 
-    repeats: ClassVar[Any] = {"smoke": 1, "quick": 3, None: 5}
+    repeats: ClassVar[Any] = {"smoke": 1, None: 5}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, None: 1800}
     workload: ClassVar[type | None] = None
     device = "cpu"

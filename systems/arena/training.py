@@ -37,7 +37,7 @@ class SnapshotTraining(TaskExperiment):
     title = "Training on frames of snapshots"
     question = "Which system takes a training step on a frame of snapshots fastest?"
     arena_task = SNAPSHOTS
-    repeats: ClassVar[Any] = {"smoke": 1, "quick": 3, None: 5}
+    repeats: ClassVar[Any] = {"smoke": 1, None: 5}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, None: 600}
 
     def workload(self, case: str, preset: Preset) -> Workload:
@@ -107,7 +107,7 @@ class SnapshotTraining(TaskExperiment):
 def _reason(
     system: System | Broken, name: str, label: str, task: Workload, preset: Preset, device: str
 ) -> str:
-    """Why a system of ours cannot enter a task, or ""."""
+    """Reason why a system of ours cannot enter a task, or ""."""
     if isinstance(system, Broken):
         return f"it does not load: {system.reason}"
     if label not in system.enters:

@@ -128,13 +128,13 @@ def test_contenders_that_are_not_told_apart_share_the_lead() -> None:
 
 
 def test_absent_contenders_give_their_reason() -> None:
-    gone = row(9, {}, status="skipped", reason="C is not installed")
+    gone = row(9, {}, status="skipped", reason="not installed")
     gone.params = {**gone.params, "setting": "c"}
     (race,) = races(TASK, [*rounds({"a": 1.0, "b": 2.0}), gone])
     (entry,) = (one for one in race.entries if one.name == "c")
     assert entry.rate is None
-    assert entry.failed == "skipped: C is not installed"
-    assert "C is not installed" in race_table([race])
+    assert entry.failed.endswith("not installed")
+    assert "not installed" in race_table([race])
 
 
 def test_a_race_without_times_says_why() -> None:
@@ -215,14 +215,19 @@ def test_the_quoted_race_is_one_that_has_a_leader() -> None:
 
 def test_a_gain_is_told_where_all_its_factors_are_there() -> None:
     (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
-    assert gain_text(race).startswith("A over B is 3x")
+    assert "3x" in gain_text(race)
     (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d} for d in (1.0, 1.1, 0.9))))
     assert gain_text(race) == ""
+    (race,) = races(TASK, rounds({"a": 1.0, "b": 6.0, "c": 2.0}))
+    assert gain_text(race) == "", "one process has no interval"
 
 
-def test_figures_have_a_point_for_every_rival() -> None:
-    found = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
+def test_figures_have_a_point_for_every_rival_that_was_to_run() -> None:
+    gone = [row(8, {}, status="skipped", reason="absent"), row(9, {}, status="oom", reason="full")]
+    for one, name in zip(gone, ("c", "d"), strict=True):
+        one.params = {**one.params, "setting": name}
+    found = races(TASK, [*rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))), *gone])
     points = race_points(found)
-    assert [(p["system"], p["baseline"]) for p in points] == [("a", "b"), ("a", "c")]
+    assert [(p["system"], p["baseline"]) for p in points] == [("a", "b"), ("a", "d")]
     assert points[0]["value"] == pytest.approx(2.0)
-    assert points[1]["failed"]
+    assert points[1]["failed"] == "oom: full"

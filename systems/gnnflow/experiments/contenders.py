@@ -65,7 +65,7 @@ JUDGED: Final = 150
 """Roots that are held against the truth, of each batch."""
 MARKS: Final = ("recall", "leaks", "duplicates")
 PARTS: Final = ("sampling", "adding")
-"""What is raced: calls that sample, and taking in new edges."""
+"""Parts of the race: calls that sample, and taking in new edges."""
 
 Rows = Sequence[Any]
 
