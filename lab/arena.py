@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dgbench.lab.charts import speedup
@@ -197,12 +197,16 @@ class ArenaRace:
 
 
 def races(
-    task: ArenaTask, rows: Rows, entrant: Mapping[str, Entrant] | None = None
+    task: ArenaTask,
+    rows: Rows,
+    entrant: Mapping[str, Entrant] | None = None,
+    floor: float = 0.0,
 ) -> list[ArenaRace]:
     """Every race of a task that has rows, in the order of its cases.
 
     Args:
         entrant: titles of systems by name, beside those of the task.
+        floor: relative noise floor; a difference inside it is none.
     """
     mine = task.of(rows)
     found: list[ArenaRace] = []
@@ -210,7 +214,16 @@ def races(
         here = [row for row in mine if row.params["case"] == case.name]
         if here:
             found += _races_of(task, case, here, {**(entrant or {}), **task.entrants})
-    return found
+    return [_with_floor(race, floor) for race in found]
+
+
+def _with_floor(race: ArenaRace, floor: float) -> ArenaRace:
+    """The race with a noise floor in all of its ratios."""
+    entries = tuple(
+        one if one.ratio is None else replace(one, ratio=replace(one.ratio, floor=floor))
+        for one in race.entries
+    )
+    return replace(race, entries=entries)
 
 
 def _races_of(
@@ -413,7 +426,9 @@ def factor_text(found: Ratio) -> str:
 
 
 def _digits(value: float) -> str:
-    """Two digits below 10, three above."""
+    """Two decimals below 2, two digits below 10, three above."""
+    if value < 2:
+        return f"{value:.2f}"
     return f"{value:.2g}" if value < 9.95 else f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
 
 

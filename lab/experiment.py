@@ -223,8 +223,8 @@ class Experiment(ABC):
         """Figures of this experiment. Default: none."""
         return []
 
-    def races(self, rows: Sequence[Any]) -> list[ArenaRace]:
-        """Races of its task of the arena that have rows. Default: none."""
+    def races(self, rows: Sequence[Any], floor: float = 0.0) -> list[ArenaRace]:
+        """Races of its task of the arena that have rows, with this noise floor. Default: none."""
         return []
 
     def answer(self, rows: Sequence[Any]) -> str:

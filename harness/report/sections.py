@@ -26,6 +26,7 @@ from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
 from dgbench.lab.arena import ArenaRace, quotable
+from dgbench.lab.noise import NoisePairs
 from dgbench.lab.quality import BELOW
 
 log = logging.getLogger(__name__)
@@ -241,7 +242,11 @@ def _section(
             if spec.kind == "speedup":
                 sketches += device_sketches(spec, points, mine, paper)
     ran = any(r.ok for r in mine)
-    races = experiment.races(mine) if experiment.arena_task is not None else []
+    races = []
+    if experiment.arena_task is not None:
+        floor = NoisePairs.of(run.everything).floor(paper, [experiment.name])
+        races = experiment.races(mine, floor or 0.0)
+        answer = quotable([race for race in races if race.timed])
     return Section(
         name=experiment.name,
         title=experiment.title,

@@ -7,6 +7,7 @@ from typing import Any
 
 from dgbench.harness.terminal.text import NARROW, WIDTH, wrapped
 from dgbench.lab.arena import ArenaRace, RaceEntry, factor_text, gain_text, quotable, shown_rate
+from dgbench.lab.noise import NoisePairs
 
 FASTEST, TIED = "fastest", "same"
 NAME_WIDTH = 30
@@ -14,13 +15,14 @@ NAME_WIDTH = 30
 
 
 def arena_races(papers: Iterable[Any], rows: Sequence[Any]) -> list[ArenaRace]:
-    """Every race of the arena's tasks that rows have."""
+    """Every race of the arena's tasks that rows have, with the noise floor of the run."""
+    pairs = NoisePairs.of(rows)
     return [
         race
         for paper in papers
         for experiment in paper.experiments
         if experiment.arena_task is not None
-        for race in experiment.races(rows)
+        for race in experiment.races(rows, pairs.floor(paper, [experiment.name]) or 0.0)
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from dgbench.lab.arena import ArenaRace, ArenaTask, quotable, race_points, races
 from dgbench.lab.charts import chart
 from dgbench.lab.experiment import Experiment, FigureSpec
+from dgbench.systems.arena.entrants import registered
 
 
 class TaskExperiment(Experiment):
@@ -21,8 +22,8 @@ class TaskExperiment(Experiment):
         """Params that every cell of a case has."""
         return {"task": self.arena_task.label, "definition": self.arena_task.digest, "case": case}
 
-    def races(self, rows: Sequence[Any]) -> list[ArenaRace]:
-        return races(self.arena_task, rows)
+    def races(self, rows: Sequence[Any], floor: float = 0.0) -> list[ArenaRace]:
+        return races(self.arena_task, rows, registered(), floor)
 
     def figures(self) -> list[FigureSpec]:
         return [

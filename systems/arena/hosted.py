@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from dgbench.lab.arena import ArenaRace, races
 from dgbench.lab.experiment import Cell, Experiment, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
-from dgbench.systems.arena.entrants import own_systems, registered
+from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.arena.experiment import TaskExperiment
 from dgbench.systems.arena.tasks import SAMPLING, STREAMS, UPDATE, WEIGHTED
 from dgbench.systems.base.registry import get_paper
@@ -80,9 +79,6 @@ class HostedTask(TaskExperiment):
         ]  # fmt: skip
         unique = {str(one.params[self.arena_task.contender]): one for one in absent}
         return [cell, *unique.values()]
-
-    def races(self, rows: Sequence[Any]) -> list[ArenaRace]:
-        return races(self.arena_task, rows, registered())
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         settings = self.arena_task.case(str(cell.params["case"])).settings

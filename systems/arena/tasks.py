@@ -64,7 +64,7 @@ SNAPSHOTS: Final = ArenaTask(
         *_train("covid19-england", "England-Covid", 8,
                 {"tgcn_model": ALL, "mpnn_lstm": SHORT, "evolvegcn": SHORT}),
         *_train("pems08", "PEMS08", 1, _QUICK_ONE),
-        *_train("bitcoin-otc", "Bitcoin OTC", 10, _QUICK_ONE),
+        *_train("bitcoin-otc", "Bitcoin OTC", 10, _FULL),
         *_train("hepth", "HepTh", 7, _FULL, 0.25),
         *_train("sx-mathoverflow", "sx-mathoverflow", 5, _FULL),
     ),

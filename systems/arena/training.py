@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dgbench.lab.arena import ArenaRace, races
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.arena.entrants import own_systems, registered
+from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.arena.experiment import TaskExperiment
 from dgbench.systems.arena.tasks import SNAPSHOTS
 from dgbench.systems.base import data as workload_data
@@ -99,9 +98,6 @@ class SnapshotTraining(TaskExperiment):
             if form in system.forms:
                 return name, system.forms[form]
         raise UnsupportedError(f"no system has a form '{form}'")
-
-    def races(self, rows: Sequence[Any]) -> list[ArenaRace]:
-        return races(self.arena_task, rows, registered())
 
 
 def _reason(

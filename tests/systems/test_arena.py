@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.harness.terminal.arena import race_table
+from dgbench.harness.terminal.arena import arena_races, race_table
 from dgbench.lab.arena import (
     ArenaCase,
     ArenaTask,
@@ -28,7 +28,7 @@ from dgbench.systems.arena import training as training_module
 from dgbench.systems.base.registry import get_system, system_names
 
 DIGESTS = {
-    "snapshot-training@1": "f88380b2402141c8",
+    "snapshot-training@1": "f837503b3e79805d",
     "stream-training@1": "e644a5916e555907",
     "temporal-sampling@1": "16c5691bbccf8d83",
     "graph-update@1": "500fc72b368d7faa",
@@ -59,7 +59,7 @@ def row(number: int, seconds: dict[str, float], **fields: Any) -> Any:
     plain: dict[str, Any] = {
         "id": f"r{number}", "paper": "arena", "experiment": "toy", "params": params,
         "group": "toy/one", "round": number, "device": "cpu", "preset": "smoke", "status": "ok",
-        "reason": "", "instrumented": False, "replaced": False, "looks": 0, "deviation": {},
+        "reason": "", "time": None, "instrumented": False, "replaced": False, "looks": 0, "deviation": {},
         "notes": [], "checks": [], "data": {}, "observations": found.observations,
     }  # fmt: skip
     return SimpleNamespace(**{**plain, **fields})
@@ -109,6 +109,32 @@ def test_ratios_are_to_the_fastest_round_by_round() -> None:
     assert third.ratio.value == pytest.approx(mean)
     assert second.behind
     assert race.leaders == (first,)
+
+
+def test_a_difference_inside_the_noise_floor_is_none() -> None:
+    made = rounds(*({"a": d, "b": 1.05 * d} for d in (1.0, 1.1, 0.9)))
+    (race,) = races(TASK, made)
+    assert [one.name for one in race.leaders] == ["a"]
+    (race,) = races(TASK, made, floor=0.06)
+    assert {one.name for one in race.leaders} == {"a", "b"}
+
+
+def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
+    """Five pairs of one thing with itself that lie 20 % apart hide a difference of 5 %."""
+    made = rounds(*({"a": d, "b": 1.05 * d} for d in (1.0, 1.1, 0.9)))
+    for number, ratio in enumerate((1.2, 1 / 1.2, 1.2, 1 / 1.2, 1.2)):
+        noise = Measurement()
+        noise.observe("control_ratio", ratio)
+        made.append(row(20 + number, {}, observations=noise.observations, params={}))
+    toy = SimpleNamespace(
+        name="toy", arena_task=TASK, main_race=None,
+        races=lambda rows, floor: races(TASK, rows, floor=floor),
+    )  # fmt: skip
+    paper = SimpleNamespace(name="arena", experiments=(toy,))
+    (race,) = arena_races([paper], made)
+    assert {one.name for one in race.leaders} == {"a", "b"}
+    (race,) = arena_races([paper], made[:3])
+    assert [one.name for one in race.leaders] == ["a"]
 
 
 def test_factors_multiply_to_the_gain() -> None:
