@@ -59,7 +59,8 @@ def row(number: int, seconds: dict[str, float], **fields: Any) -> Any:
     plain: dict[str, Any] = {
         "id": f"r{number}", "paper": "arena", "experiment": "toy", "params": params,
         "group": "toy/one", "round": number, "device": "cpu", "preset": "smoke", "status": "ok",
-        "reason": "", "time": None, "instrumented": False, "replaced": False, "looks": 0, "deviation": {},
+        "reason": "", "time": None, "instrumented": False, "replaced": False, "looks": 0,
+        "deviation": {},
         "notes": [], "checks": [], "data": {}, "observations": found.observations,
     }  # fmt: skip
     return SimpleNamespace(**{**plain, **fields})
