@@ -173,7 +173,7 @@ def reproduce(
 
 
 def chosen_papers(names: list[str]) -> list[Any]:
-    """The papers of these names, or all that load. Raises UnknownKeyError."""
+    """The papers of these names, or all that load and have claims. Raises UnknownKeyError."""
     from dgbench.harness.plugins import (
         Broken,
         describe_ahead,
@@ -190,7 +190,7 @@ def chosen_papers(names: list[str]) -> list[Any]:
         found = find_paper(name)
         if isinstance(found, Broken):
             print(f"warning: paper '{name}' is left out: {found.reason}", file=sys.stderr)
-        else:
+        elif found.ledger is not None:  # the arena has no claims, and a command of its own
             chosen.append(found)
     return chosen
 
