@@ -19,6 +19,7 @@ from dgbench.harness.report.words import here_value, paper_value, row_command
 from dgbench.harness.store.files import cannot_write, write_whole
 from dgbench.harness.store.store import Store
 from dgbench.harness.terminal.verdicts import clock, marks
+from dgbench.lab.probes import probe
 from dgbench.runtime.errors import InvalidInputError
 
 GIB: Final = 1 << 30
@@ -261,13 +262,13 @@ def _claim(claim: Any, verdict: Any, experiments: Sequence[str]) -> tuple[str, .
     )
 
 
-def _numbers(rows: Iterable[Any], probe: str) -> list[float]:
-    found = (row.probes.get(probe) for row in rows)
+def _numbers(rows: Iterable[Any], name: str) -> list[float]:
+    found = (probe(name).read(row) for row in rows)
     return [v for v in found if isinstance(v, int | float) and not isinstance(v, bool)]
 
 
-def _peak(rows: Iterable[Any], probe: str) -> float:
-    return max(_numbers(rows, probe), default=0)
+def _peak(rows: Iterable[Any], name: str) -> float:
+    return max(_numbers(rows, name), default=0)
 
 
 def _wall(info: Mapping[str, Any]) -> float:

@@ -198,6 +198,15 @@ def ratio_of(found: Table) -> Ratio | None:
     return _resting_on(found.rows, pooled, len(found.rows))
 
 
+def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[Any]) -> Ratio:
+    """The median ratio of paired turns of one process, bounded by order statistics.
+
+    Args:
+        slow, fast: seconds of each turn. rows: rows that they stand in.
+    """
+    return _resting_on(rows, paired_ratio(slow, fast, method="sign"), 1)
+
+
 def ratio_of_values(
     values: Sequence[float], rows: Sequence[Any], processes: int, *, median: bool = False
 ) -> Ratio:

@@ -51,6 +51,7 @@ def run_named(slug, machine, started):
     return SimpleNamespace(
         slug=slug, machine_slug=machine, machine_name=f"the {machine}", device="cpu", limits={},
         machine={}, info={"started": started}, store=SimpleNamespace(run=slug), partial=False,
+        label="",
     )  # fmt: skip
 
 
