@@ -257,6 +257,9 @@ class Oracle:
             lambda: self._rounding_of_losses([frame], before),
             released,
             about,
+            by_output=lambda: largest(
+                {"": self._by_torch().output(frame)}, {"": self._known.output(frame)}
+            ),
         )
         after = trainer.state()
         due = _moved_by(wanted.gradients, self.trainer)
@@ -314,9 +317,11 @@ class Oracle:
         rounded: Callable[[], float],
         released: bool,
         about: Mapping[str, str],
+        by_output: Callable[[], float] = lambda: 0.0,
     ) -> ResultCheck:
         """A check of losses; where they are not close, `by_torch` gives those of torch's own
-        float32 operators, and `rounded` what rounding may do to them."""
+        float32 operators, `by_output` how far off their output is, and `rounded` what rounding may
+        do to losses."""
         check = close("losses", found, wanted, MIN_TOLERANCE, **about)
         if check.passed:
             return check
@@ -325,8 +330,9 @@ class Oracle:
         most = math.inf if released else MAX_PLAIN_DEVIATION
         allowed = max(MIN_TOLERANCE, min(most, PLAIN_SHARE * gap))
         check = close("losses", found, wanted, allowed, plain=plain, **about)
-        for ask in (
-            lambda: self.allowed()[OUTPUT],  # a loss is a mean over what the output holds
+        for ask in (  # a loss is a mean over what the output holds
+            lambda: min(most, PLAIN_SHARE * by_output()),
+            lambda: self.allowed()[OUTPUT],
             rounded,
         ):
             if check.passed:
