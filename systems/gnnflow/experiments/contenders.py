@@ -348,7 +348,8 @@ def growth(
             spent = racers.ask(name, grow, name)
             seconds[name].append(0.0 if spent is None else spent)
     for name, typical in _compare(told, racers, seconds, phase="add").items():
-        told.observe("edge_rate", (len(events) - old) / typical, setting=name, phase="add")
+        rate = (len(events) - old) / typical
+        told.observe("throughput", rate, of="edges", setting=name, phase="add")
     return [
         records_check(one.records(), events, True, part=f"{name}, grown")
         for name, one in grown.items()
