@@ -11,7 +11,14 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import Point, failures, gap, mark, sweep
 from dgbench.lab.experiment import SPEED_PRESETS, Cell, FigureSpec, Measurement, Preset
 from dgbench.lab.grid import Grid
-from dgbench.lab.quality import ERRORS, TITLES, Quality, observed_quality, scores_by_seed
+from dgbench.lab.quality import (
+    ERRORS,
+    TITLES,
+    Quality,
+    observed_quality,
+    scores_by_seed,
+    seed_difference,
+)
 from dgbench.lab.table import Table, rows_of
 from dgbench.lab.time_to_quality import PROCESSOR
 
@@ -239,7 +246,7 @@ class QualityStudy(Grid):
                     "panel": self.dataset_title(dataset),
                     "series": "trained",
                     "x": self.model_title(model),
-                    "y": _mean(self._scores(rows, dataset=dataset, model=model)),
+                    **_over_seeds(self._scores(rows, dataset=dataset, model=model)),
                     "row_ids": [row.id for row in mine.rows],
                     **({"below": judged.detail} if judged and judged.below else {}),
                 }
@@ -259,7 +266,7 @@ class QualityStudy(Grid):
                         "panel": self.dataset_title(dataset),
                         "series": self.model_title(model),
                         "x": float(f"{self.epoch_work(dataset) * len(times) / sum(times):.2g}"),
-                        "y": _mean(self._scores(rows, dataset=dataset, model=model)),
+                        **_over_seeds(self._scores(rows, dataset=dataset, model=model)),
                         "row_ids": list(dict.fromkeys(row.id for row in mine.rows)),
                         **({"below": judged.detail} if judged and judged.below else {}),
                     }
@@ -303,6 +310,13 @@ class QualityStudy(Grid):
         """(dataset, model) of rows that trained, each once."""
         own = [r for r in self._own(rows) if r.params["part"] == TRAINED]
         return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in own))
+
+
+def _over_seeds(scores: Mapping[Any, float]) -> Point:
+    """The mean of scores as a mark of `sweep`, with its interval where there are enough seeds."""
+    spread = seed_difference(scores, dict.fromkeys(scores, 0.0))
+    ends = {"low": spread.low, "high": spread.high} if spread else {}
+    return {"y": _mean(scores), **ends}
 
 
 def _mean(scores: Mapping[Any, float]) -> float:

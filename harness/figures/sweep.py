@@ -13,6 +13,7 @@ from dgbench.harness.figures.palette import SECONDARY, looks, series_looks
 from dgbench.harness.figures.panels import PanelGrid, order, row_label
 from dgbench.harness.figures.sweep_dots import draw_dots
 from dgbench.harness.figures.sweep_lines import draw_lines, is_paper
+from dgbench.lab.quality import BELOW
 
 REQUIRED = ("series", "x")
 ONCE = ("panel", "series", "x", "paper")
@@ -118,6 +119,13 @@ def _special(points: Sequence[dict], together: bool) -> list[str]:
         items.append("bar: 95 % interval")
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)
+    below = [
+        f"{p['x'] if isinstance(p['x'], str) else p['series']} ({p.get('panel')})"
+        for p in points
+        if p.get("below")
+    ]
+    if below:
+        items.append(f"{BELOW}: {', '.join(below)}")
     if points and all(p.get("twin") for p in points):
         items.append("data: all twins")
     return items

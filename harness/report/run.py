@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,7 +153,7 @@ class RunData:
             stamp = "SMOKE, not a measurement"
         elif lacks > 0 or self.info.get("state") not in ("done", None):
             stamp = "PARTIAL"
-        return Context(
+        context = Context(
             machine=self.machine_name,
             device=self.device,
             date=str(self.info.get("started", ""))[:10],
@@ -161,6 +161,15 @@ class RunData:
             preset=str(self.info.get("preset", "")),
             noise=self.noise,
             stamp=stamp,
+        )
+        if experiment not in self.trained:
+            return context
+        first = min(
+            (r for r in self.rows if r.experiment == experiment and r.preset == "quality"),
+            key=lambda r: r.started,
+        )
+        return replace(
+            context, run=first.run, date=first.started[:10], preset=first.preset, noise=None
         )
 
     def tally(self) -> dict[str, int]:

@@ -224,6 +224,9 @@ def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, sc
     assert loaded.context("another").stamp == timed_alone.context().stamp
     done = replace(loaded, left=loaded.left_trained, info=loaded.info | {"state": "done"})
     assert (done.context("another").stamp, done.context("fig1").stamp) == ("", "PARTIAL")
+    assert done.context("another").run == timed.info["run"]
+    told = done.context("fig1")  # of the run that trained
+    assert (told.preset, told.run, told.noise) == ("quality", whole[0].run, None)
     before = contents(root / where / "twin")
     script.keep(world.run, where, root)  # the next timed run
     assert contents(root / where / "twin") == before

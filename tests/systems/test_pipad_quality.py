@@ -95,6 +95,8 @@ def test_the_race_reads_the_errors_of_whole_trainings(mean, below):
     assert judged(rows, {**WHERE, "model": "mpnn_lstm"}) is None
     drawn = [point for point in study.figures()[0].points(rows) if point["series"] == "trained"]
     assert ["below" in point for point in drawn] == [below]
+    (point,) = drawn  # five seeds
+    assert point["low"] <= point["y"] <= point["high"]
     assert ("below the dictionary" in study.answer(rows)) == below
 
 
