@@ -132,12 +132,8 @@ class Entry(msgspec.Struct, frozen=True):
 
         None where it has none of that name.
         """
-        if name in self.of.dims:
-            return self.of.dims[name]
-        params = getattr(self.row, "params", {})  # a measurement has none yet
-        if name in params:
-            return params[name]
-        return getattr(self.row, name, None) if name in OF_ROW else None
+        dims = self.of.dims
+        return dims[name] if name in dims else _of_row(self.row, name)
 
     def matches(self, wanted: Mapping[str, Any]) -> bool:
         """Return True if its dimensions have these values; a tuple allows several, a function
@@ -218,7 +214,26 @@ class Table(Sequence[Entry]):
         names = (metric,) if isinstance(metric, str) else metric
         for name in names or ():
             metrics.metric(name)
+        if not dims:
+            return Table(self._of_metrics(names))
+        if self._made is None:
+            return Table(self._matching(names, dims))
         return Table(one for one in self._of_metrics(names) if one.matches(dims))
+
+    def _matching(
+        self, names: Collection[str] | None, wanted: Mapping[str, Any]
+    ) -> Iterator[Entry]:
+        """Entries of these metrics with these values; none is made of an observation without."""
+        for row in self._rows:
+            for one in row.observations:
+                if names is None or one.metric in names:
+                    dims = one.dims
+                    for name, value in wanted.items():
+                        found = dims[name] if name in dims else _of_row(row, name)
+                        if not _allows(value, found):
+                            break
+                    else:
+                        yield Entry(row, one)
 
     def by(self, *dims: str) -> dict[Any, Table]:
         """Tables by the values of one dimension, or by tuples of several; first seen, first."""
@@ -282,11 +297,19 @@ def _row_matches(row: Any, where: Mapping[str, Any]) -> bool:
     return True
 
 
+def _of_row(row: Any, name: str) -> Any:
+    """A param of the row's cell, else a column of the row, else None."""
+    params = getattr(row, "params", {})  # a measurement has none yet
+    if name in params:
+        return params[name]
+    return getattr(row, name, None) if name in OF_ROW else None
+
+
 _SEVERAL: Final = (tuple, set, frozenset)
 
 
 def _allows(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, str):
+    if wanted is None or isinstance(wanted, str):
         return bool(found == wanted)
     if isinstance(wanted, _SEVERAL):
         return found in wanted
