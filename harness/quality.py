@@ -25,36 +25,50 @@ def quality_of(
         return None
 
 
-def race_quality(paper: Any, used: Iterable[Any], rows: Sequence[Any]) -> dict[str, Quality | None]:
+Judged = dict[tuple[str, str], Quality | None]
+"""Quality by experiment and workload in words."""
+
+
+def race_quality(
+    paper: Any, used: Iterable[Any], rows: Sequence[Any], known: Judged | None = None
+) -> dict[str, Quality | None]:
     """Quality of the subject's model on workloads of main races, None where it was not measured.
 
     Args:
         paper: says which races have a reader of quality. used: rows that a speed rests on.
         rows: all rows of the paper, among which scores are.
+        known: what calls with the same `paper` and `rows` have judged; this one adds to it.
 
     Returns:
         Workload in words -> quality; empty where no row is one of a main race.
     """
     found: dict[str, Quality | None] = {}
     used = list(used)
+    known = {} if known is None else known
     for experiment in paper.experiments:
         race = experiment.main_race
         params = [row.params for row in used if race and row.experiment == experiment.name]
         for workload in (one for each in params for one in race.workloads(each)):
             words = " ".join(workload.values())
-            if words not in found:
+            if words in found:
+                continue
+            key = experiment.name, words
+            if key not in known:
                 judged = (quality_of(one, rows, workload) for one in race.comparisons)
-                found[words] = next((one for one in judged if one is not None), None)
+                known[key] = next((one for one in judged if one is not None), None)
+            found[words] = known[key]
     return found
 
 
-def below_dictionary(paper: Any, used: Iterable[Any], rows: Sequence[Any]) -> dict[str, str]:
+def below_dictionary(
+    paper: Any, used: Iterable[Any], rows: Sequence[Any], known: Judged | None = None
+) -> dict[str, str]:
     """Scores in words by workload of main races whose model predicts worse than a dictionary.
 
     Args:
-        paper, used, rows: see `race_quality`.
+        paper, used, rows, known: see `race_quality`.
     """
-    judged = race_quality(paper, used, rows)
+    judged = race_quality(paper, used, rows, known)
     return {words: one.detail for words, one in judged.items() if one is not None and one.below}
 
 
@@ -73,9 +87,10 @@ def mark_quality(
     """
     by_id = {row.id: row for row in rows}
     marked = []
+    known: Judged = {}
     for point in points:
         used = [by_id[name] for name in point.get("row_ids") or [] if name in by_id]
-        judged = {} if point.get("failed") else race_quality(paper, used, rows)
+        judged = {} if point.get("failed") else race_quality(paper, used, rows, known)
         if judged:
             known = [one for one in judged.values() if one is not None]
             whole = len(known) == len(judged)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
-from dgbench.harness.quality import below_dictionary
+from dgbench.harness.quality import Judged, below_dictionary
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
@@ -80,8 +80,9 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
         said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
         found = Finding(reason=said)
         return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
+    quality: Judged = {}
     verdicts = [
-        _decide_one(paper, claim, mine, noise.floor_of_claim(claim, paper), void, warnings)
+        _decide_one(paper, claim, mine, noise.floor_of_claim(claim, paper), void, quality, warnings)
         for claim in claims
     ]
     for warning in warnings:
@@ -137,6 +138,7 @@ def _decide_one(
     rows: list[Any],
     floor: float | None,
     void: dict[str, str],
+    quality: Judged,
     warnings: list[str],
 ) -> Verdict:
     check = paper.checks.get(claim.id)
@@ -160,7 +162,7 @@ def _decide_one(
         )
         if claim.id in void and not claim.definition:
             verdict = _voided(verdict, void[claim.id])
-        return stamp_quality(paper, claim, stamp_idle_gpu(claim, verdict, rows), rows)
+        return stamp_quality(paper, claim, stamp_idle_gpu(claim, verdict, rows), rows, quality)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
@@ -212,16 +214,18 @@ def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
     return Verdict(**{**_fields(verdict), "reason": reason, "gpu_idle": idle.words})
 
 
-def stamp_quality(paper: Paper, claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
+def stamp_quality(
+    paper: Paper, claim: Claim, verdict: Verdict, rows: list[Any], known: Judged | None = None
+) -> Verdict:
     """The verdict, and in its reason that the model whose speed it is about learned too little.
 
     A model that predicts worse than a predictor that trains nothing has no speed worth a claim.
-    Where quality was not measured, nothing is said.
+    Where quality was not measured, nothing is said. `known` is what other claims have judged.
     """
     if claim.kind not in TIMED_KINDS or verdict.source != "timed":
         return verdict
     names = set(verdict.rows)
-    found = below_dictionary(paper, [row for row in rows if row.id in names], rows)
+    found = below_dictionary(paper, [row for row in rows if row.id in names], rows, known)
     if not found:
         return verdict
     where = "; ".join(f"{workload}: {scores}" for workload, scores in found.items())
