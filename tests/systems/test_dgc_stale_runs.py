@@ -11,6 +11,7 @@ from dgc_ranks import as_ranks
 from dgc_rows import row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
@@ -172,9 +173,13 @@ def stale_row(
     return row_of(experiment, {"graphs": graphs}, observed, data=data)
 
 
-def row_of_runs(runs: dict[tuple[str, str, str], tuple[float, float]], **fields) -> Row:
+def row_of_runs(
+    runs: dict[tuple[str, str, str], tuple[float, float]], epochs: int | None = None, **fields
+) -> Row:
     """(graph, model, setting) -> (accuracy, share of rows saved)."""
     found = Measurement()
+    for graph, model in {run[:2] for run in runs} if epochs else ():
+        found.observe("epochs", epochs, dataset=graph, model=model)
     for (graph, model, setting), (accuracy, saved) in runs.items():
         observe = partial(found.observe, dataset=graph, model=model, setting=setting)
         observe("accuracy", accuracy)
@@ -205,6 +210,22 @@ def test_drops_and_savings_of_a_row():
     whole = mean(found)
     assert (whole.drop, whole.saved_rows, whole.runs) == (pytest.approx(0.5), 50.0, 2)
     assert mean([]).runs == 0
+
+
+def test_whole_trainings_stand_for_shorter_ones():
+    def seeds(accuracy: float, epochs: int, graph: str = "wikipedia") -> list[Row]:
+        runs = {(graph, "dysat", "without"): (0.8, 0.0), (graph, "dysat", "0.5D"): (accuracy, 0.5)}
+        return [
+            structs.replace(row_of_runs(runs, epochs), id=f"{graph}-{epochs}-r{seed}")
+            for seed in range(1, 6)
+        ]
+
+    short, whole, other = seeds(0.7, 20), seeds(0.79, 100), seeds(0.6, 20, "email-eu-core")
+    every = [*short, *whole, *other]
+    assert [p.row.id for p in points(every)] == [row.id for row in (*whole, *other)]
+    assert points(short) == [p for p in points(short) if p.drop > 9]
+    assert len(points(short)) == 5  # alone they count
+    assert str(qualities(every)) == str(qualities([*whole, *other]))
 
 
 def seeded_rows(shift: dict[str, float], dictionary: float) -> list[Row]:

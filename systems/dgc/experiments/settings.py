@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 PRESETS: Final = ("smoke", "quick", "full", "paper")
+TRAINED_LIKE: Final = "full"
+"""Preset whose sizes whole trainings (`quality`) have."""
+
+
+def place_of(preset: Preset) -> int:
+    """Index into sizes by preset."""
+    return PRESETS.index(TRAINED_LIKE if preset == "quality" else preset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class ChunkedGraph:
         return self.printed.get("snapshots")
 
     def scale(self, preset: Preset) -> float:
-        return self.scales[PRESETS.index(preset)]
+        return self.scales[place_of(preset)]
 
 
 GRAPHS: Final = (
@@ -131,7 +138,7 @@ NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- dgc --device cuda"
 
 def snapshots(preset: Preset) -> int | None:
     """Snapshots that a timed cell keeps, the last ones and the target; all in full and paper."""
-    return {"smoke": 9, "quick": 65, "full": None, "paper": None}[preset]
+    return (9, 65, None, None)[place_of(preset)]
 
 
 def model_title(row: Any) -> str:

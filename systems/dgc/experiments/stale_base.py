@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import failed, failures
@@ -12,6 +12,7 @@ from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunConte
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_points import StaleRunPoint, mean, points
 from dgbench.systems.dgc.experiments.stale_runs import (
+    EPOCHS,
     WORKERS,
     StaleJob,
     StaleJobResult,
@@ -27,6 +28,8 @@ SEEDS: Final = (1, 2, 3, 4, 5)
 """Of parameters and of what is held out; what a model learned is told by several."""
 SEEDED: Final = ("email-eu-core", "wikipedia")
 """Graphs that are small enough for five seeds in quick."""
+WHOLE: Final = tuple((name,) for name in QUICK_HELD)
+"""Graphs of each cell of whole trainings."""
 SAVED, LOST = "traffic saved (%)", "accuracy lost (points)"
 
 COMMON_READING: Final = (
@@ -57,12 +60,22 @@ class StaleTable(Experiment):
     seeded: ClassVar[dict[str, tuple[tuple[str, ...], ...]]] = {}
     """By preset, the graphs of seeds beyond the first, where they are fewer."""
 
+    epoch_s: ClassVar[Mapping[str, float]] = {}
+    """By graph, processor seconds of an epoch of all models and settings in whole trainings, for
+    estimates only."""
+
+    def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float | None:
+        if preset != "quality":
+            return None
+        names = str(params["graphs"]).split()
+        return 10.0 + EPOCHS[preset] * sum(self.epoch_s[name] for name in names)
+
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             self.cell_of(
                 {"graphs": " ".join(names), "seed": seed},
                 "-".join((*names, str(seed))),
-                timeout_s={"smoke": 60, "quick": 240, "full": 3600, "paper": 36000}[preset],
+                timeout_s={"smoke": 60, "quick": 240, "full": 3600}.get(preset, 36000),
             )
             for number, seed in enumerate(by_preset(self.seeds, preset))
             for names in (self.seeded.get(preset) if number else None) or self.graphs[preset]

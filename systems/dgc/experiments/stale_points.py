@@ -41,18 +41,18 @@ class StaleRunPoint:
 def points(
     rows: Sequence[Any], *, where: Callable[[str, str, str], bool] | None = None
 ) -> list[StaleRunPoint]:
-    """All runs of rows that have one without stale aggregation beside them.
+    """All runs of rows that have one without stale aggregation beside them, the longest only.
 
     Args:
         rows: of the experiments on stale aggregation, status ok.
         where: (dataset, model, setting) -> whether to take it; None: all but `without`.
     """
-    found = []
+    found, shorter = [], _shorter(rows)
     for row in rows:
         runs = Table.of([row]).where(("accuracy", "scored", "rows_sent", "exchanged"), method=None)
         for (dataset, model), mine in runs.by("dataset", "model").items():
             settings = mine.by("setting")
-            if "without" not in settings:
+            if "without" not in settings or (row.id, dataset, model) in shorter:
                 continue
             (base,) = settings.pop("without").where("accuracy", of=None).values
             found += [
@@ -61,6 +61,18 @@ def points(
                 if where is None or where(dataset, model, setting)
             ]
     return found
+
+
+def _shorter(rows: Sequence[Any]) -> set[tuple[str, str, str]]:
+    """(row's id, dataset, model) of runs of fewer epochs than another: where there are whole
+    trainings, what a short preset trained says nothing more."""
+    epochs = Table.of(rows).where("epochs").by("dataset", "model")
+    return {
+        (one.row.id, *names)
+        for names, runs in epochs.items()
+        for one in runs
+        if one.value < max(runs.values)
+    }
 
 
 def _point(
@@ -185,7 +197,12 @@ def qualities(
     Returns:
         (dataset, model, setting) -> quality, of those with five seeds.
     """
-    scores = Table.of(rows).where("accuracy", of=None)
+    shorter = _shorter(rows)
+    scores = Table(
+        one
+        for one in Table.of(rows).where("accuracy", of=None)
+        if (one.row.id, one["dataset"], one["model"]) not in shorter
+    )
     untrained = scores.where("accuracy", method=tuple(TITLES))
     found: dict[tuple[str, str, str], Quality] = {}
     for (dataset, model), mine in (

@@ -31,7 +31,7 @@ from dgbench.systems.base.sequences import (
     untrained_accuracy,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, place_of, workload
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.recount import EdgeRecount, counted, drawn
@@ -81,7 +81,7 @@ TITLES: Final = {
     "ten whole epochs": "adaptive, ten epochs first",
 }
 
-EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100}
+EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100, "quality": 100}
 STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
     # Smoke, quick, full, paper. Eight of the last nine windows of email-Eu are empty.
     "email-eu-core": (14, 20, None, None),
@@ -100,7 +100,7 @@ STEPS_OF_OTHERS: Final = (2, 4, 16, None)
 
 def steps(name: str, preset: Preset) -> int | None:
     """Snapshots of a graph at a preset; None: all."""
-    return STEPS.get(name, STEPS_OF_OTHERS)[PRESETS.index(preset)]
+    return STEPS.get(name, STEPS_OF_OTHERS)[place_of(preset)]
 
 
 @dataclass(frozen=True, slots=True)

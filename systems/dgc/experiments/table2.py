@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
+from dgbench.lab.experiment import SPEED_PRESETS
 from dgbench.lab.quality import Quality
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.dgc.experiments.settings import BY_NAME
@@ -17,6 +18,7 @@ from dgbench.systems.dgc.experiments.stale_base import (
     SAVED,
     SEEDED,
     TWIN_NAMES,
+    WHOLE,
     StaleTable,
     missing_points,
     of_held,
@@ -30,6 +32,7 @@ _ALL = ("without", *THETAS)
 
 class Table2(StaleTable):
     name = "table2"
+    presets = (*SPEED_PRESETS, "quality")
     title = "Table 2: fixed stale thresholds"
     claims = (
         "dgc-tab2-acc-amazon",
@@ -50,12 +53,19 @@ class Table2(StaleTable):
         "here. theta = 0 is the run that sends every row."
     )
     models: ClassVar = ("dysat",)
-    settings: ClassVar = {"smoke": ("without", "0.5D"), "quick": _ALL, "full": _ALL, "paper": _ALL}
+    settings: ClassVar = {
+        "smoke": ("without", "0.5D"),
+        "quick": _ALL,
+        "full": _ALL,
+        "paper": _ALL,
+        "quality": _ALL,
+    }
     graphs: ClassVar = {
         "smoke": (("wikipedia",),),
         "quick": (SEEDED, ("sx-mathoverflow", "amazon-magazine")),
         "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
         "paper": (*((name,) for name in HELD_NAMES), *((name,) for name in TWIN_NAMES)),
+        "quality": WHOLE,
     }
 
     seeded: ClassVar = {"quick": (SEEDED,)}

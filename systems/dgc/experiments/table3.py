@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from dgbench.lab.charts import sweep
 from dgbench.lab.compare import select
+from dgbench.lab.experiment import SPEED_PRESETS
 from dgbench.lab.table import Table
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
@@ -18,6 +19,7 @@ from dgbench.systems.dgc.experiments.stale_base import (
     SAVED,
     SEEDS,
     TWIN_NAMES,
+    WHOLE,
     StaleTable,
     missing_points,
     of_held,
@@ -40,6 +42,7 @@ _ASKED = {
 
 class Table3(StaleTable):
     name = "table3"
+    presets = (*SPEED_PRESETS, "quality")
     title = "Table 3: stale aggregation on every model"
     claims = (
         "dgc-tab3-acc-amazon-t-gcn",
@@ -87,12 +90,14 @@ class Table3(StaleTable):
         "quick": _ALL[:-1],
         "full": _ALL,
         "paper": _ALL,
+        "quality": _ALL,
     }
     graphs: ClassVar = {
         "smoke": (("wikipedia",),),
         "quick": (QUICK_HELD,),
         "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
         "paper": (*((name,) for name in HELD_NAMES), *((name,) for name in TWIN_NAMES)),
+        "quality": WHOLE,
     }
 
     def figures(self) -> list[FigureSpec]:
