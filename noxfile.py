@@ -21,7 +21,7 @@ if sys.version_info < (3, 10):  # noqa: UP036  (nox itself still runs there)
 import nox
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
-from environment import requirements
+from environment import TORCH, requirements
 
 nox.needs_version = ">=2024.4"
 nox.options.sessions = ["lint", "tests"]
@@ -255,9 +255,8 @@ def wheel(session: nox.Session) -> None:
             "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(out), *options, ".",
         )  # fmt: skip
         given = [str(next(out.glob("dgbench-*.whl")))]
-    torch = os.environ.get("DGBENCH_TORCH", "torch")
     session.install("--no-compile", "--force-reinstall", "--no-deps", *given)
-    session.install("--no-compile", torch, *given)
+    session.install("--no-compile", TORCH, *given)
     session.run("python", "scripts/race_wheel.py")
 
 
