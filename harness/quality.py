@@ -92,11 +92,11 @@ def mark_quality(
         used = [by_id[name] for name in point.get("row_ids") or [] if name in by_id]
         judged = {} if point.get("failed") else race_quality(paper, used, rows, known)
         if judged:
-            known = [one for one in judged.values() if one is not None]
-            whole = len(known) == len(judged)
-            words = "; ".join(_in_words(one) for one in known) if whole else NOT_MEASURED
+            measured = [one for one in judged.values() if one is not None]
+            whole = len(measured) == len(judged)
+            words = "; ".join(_in_words(one) for one in measured) if whole else NOT_MEASURED
             point = {**point, "quality": words}
-            if below := "; ".join(one.detail for one in known if one.below):
+            if below := "; ".join(one.detail for one in measured if one.below):
                 point["below"] = below
         marked.append(point)
     return marked
