@@ -1,7 +1,9 @@
 """Two states side by side: clocks with an interval, counters exactly.
 
-Runs were not interleaved, so observations cannot be paired; the interval is Welch's on log times,
-and the noise floor of the noisier side decides what is *same*.
+Runs that were not interleaved have nothing to pair: the interval is Welch's on log times, the noise
+floor of the noisier side decides what is *same*, and drift of the machine is in every ratio. The
+sides of one interleaved race (`harness.track`) are paired round by round, and the floor of each
+quantity is how far its A/A control may lie from 1.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from dgbench.harness.quantities import (
     ONE_PROCESS,
     cell_words,
     counters_that_differ,
+    exact,
+    paired_ratios,
     quantities,
     ratio_of,
     welch_ratio,
@@ -60,6 +64,7 @@ class Change:
             different lengths, so that their counters say nothing.
         status: of the cell in A and in B. gain: whether it is a ratio to a peer.
         values: medians in A and B (seconds, or a gain). rows: (run, row id) of each side.
+        floor: noise floor that decided the word.
     """
 
     cell: str
@@ -77,6 +82,7 @@ class Change:
     rows: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ((), ())  # type: ignore[assignment]
     twin: bool = False
     label: str = ""
+    floor: float | None = None
 
     @property
     def grew(self) -> bool:
@@ -107,7 +113,9 @@ class Comparison:
         changes: SLOW first, then FAST, AMBG and SAME; in each the largest change first.
         only_a, only_b: names of cells without a counterpart.
         identity: sentences about what is not the same but time; differs: the same in words.
-        floor: noise floor, None where neither side measured one (then `ASSUMED` is taken).
+        floor: noise floor, None where neither side measured one (then `ASSUMED` is taken); the
+            largest where each quantity has its own. interleaved: True for sides of one race.
+        counters: names of exact counters that both sides have.
     """
 
     a: str
@@ -119,6 +127,8 @@ class Comparison:
     floor: float | None = None
     differs: list[str] = field(default_factory=list)
     preset: str = ""
+    interleaved: bool = False
+    counters: list[str] = field(default_factory=list)
 
     def count(self, word: str) -> int:
         """Number of quantities with this word."""
@@ -166,6 +176,7 @@ class Comparison:
         return {
             "a": self.a,
             "b": self.b,
+            "interleaved": self.interleaved,
             "noise_floor": self.floor,
             "counts": {word: self.count(word) for word in WORDS},
             "differs": self.differs,
@@ -182,6 +193,7 @@ class Comparison:
                     "ratio": c.ratio.value if c.ratio else None,
                     "low": c.ratio.low if c.ratio else None,
                     "high": c.ratio.high if c.ratio else None,
+                    "floor": c.floor,
                     "n": c.ratio.n if c.ratio else 0,
                     "values": list(c.values) if c.values else None,
                     "counters": {k: list(v) for k, v in c.counters.items()},
@@ -198,24 +210,31 @@ def compare_runs(a: Any, b: Any) -> Comparison:
     return compare_states(State.of([a]), State.of([b]))
 
 
-def compare_states(a: State, b: State) -> Comparison:
+def compare_states(a: State, b: State, control: State | None = None) -> Comparison:
     """Compare two states quantity by quantity, the largest change first.
 
     Cells belong together by paper, experiment, group, params and preset; by the device too,
     unless each side has one device of its own: then machines are compared.
+
+    Args:
+        control: A again, of the same interleaved race; noise floors are those of its pairs.
     """
     device = not (len(a.devices) == len(b.devices) == 1 and a.devices != b.devices)
     first, second = _cells(a, device), _cells(b, device)
     measured = [noise_floor(state.controls) for state in (a, b)]
     floor = max((f for f in measured if f is not None), default=None)
     allowed = ASSUMED if floor is None else floor
+    interleaved = bool(a.race) and a.race == b.race
+    again = _cells(control, device) if control is not None and interleaved else {}
     changes = [
         change
         for key, old in first.items()
         if key in second
-        for change in _changes(old, second[key], allowed)
+        for change in _changes(old, second[key], allowed, interleaved, again.get(key, []))
     ]
     changes.sort(key=_size)
+    if again:
+        floor = max((c.floor for c in changes if c.floor is not None), default=floor)
     notes, differs = identity(a, b)
     if moved := _other_data(first, second):
         notes.insert(0, moved)
@@ -230,6 +249,8 @@ def compare_states(a: State, b: State) -> Comparison:
         floor=floor,
         differs=differs,
         preset=_and({row.preset for state in (a, b) for row in state.rows}),
+        interleaved=interleaved,
+        counters=sorted(_counted(first) & _counted(second)),
     )
 
 
@@ -271,6 +292,10 @@ def _cells(state: State, device: bool) -> dict[tuple, Cell]:
     return found
 
 
+def _counted(cells: dict[tuple, Cell]) -> set[str]:
+    return {name for cell in cells.values() for _, row in cell for name in exact(row)}
+
+
 def _other_data(first: dict[tuple, Cell], second: dict[tuple, Cell]) -> str:
     """A sentence where cells of both sides read data of another size or kind, or ""."""
     names = set()
@@ -289,7 +314,9 @@ def _data(row: Any) -> tuple | None:
     return (str(row.data["dataset"]), bool(row.data.get("twin")), str(row.data.get("scale")))
 
 
-def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
+def _changes(
+    first: Cell, second: Cell, floor: float, interleaved: bool = False, again: Cell = ()
+) -> list[Change]:
     old, new = [row for _, row in first], [row for _, row in second]
     status = _status(old), _status(new)
     differ, paced = counters_that_differ(old, new)
@@ -304,13 +331,17 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
     }
     name, label = cell_words(old[0]), cell_words(old[0], paper=False)
     one, two = quantities(old), quantities(new)
+    pairs = paired_ratios(new, old) if interleaved else {}
+    controls = paired_ratios([row for _, row in again], old)
     found = []
     for quantity in one:
         if quantity not in two:
             continue
-        ratio = ratio_of(two[quantity], one[quantity])
+        ratio = pairs.get(quantity) or ratio_of(two[quantity], one[quantity])
         single = min(len(side[quantity].found) for side in (one, two)) == 1
-        edge = max(floor, ONE_PROCESS) if one[quantity].gain and single else floor
+        reach = _reach(controls.get(quantity))
+        edge = floor if reach is None else reach
+        edge = max(edge, ONE_PROCESS) if one[quantity].gain and single else edge
         found.append(
             Change(
                 name=f"{name}: {quantity}" if quantity else name,
@@ -321,6 +352,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
                 quantity=quantity,
                 gain=one[quantity].gain,
                 values=(_middle(one[quantity].found), _middle(two[quantity].found)),
+                floor=edge,
                 **here,
             )
         )
@@ -328,6 +360,13 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         word = "SAME" if status[0] == status[1] else "AMBG"
         found.append(Change(name=name, label=label, word=word, ratio=None, counters=differ, **here))
     return found
+
+
+def _reach(control: ConfidenceInterval | None) -> float | None:
+    """Distance from 1 to the further end of an A/A interval; None where it has none."""
+    if control is None or control.low is None or control.high is None:
+        return None
+    return math.expm1(max(abs(math.log(control.low)), abs(math.log(control.high))))
 
 
 def _middle(values: Sequence[float]) -> float:

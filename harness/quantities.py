@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dgbench.lab.compare import ratio_of_values
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Observation
 from dgbench.runtime.statistics import ConfidenceInterval, bounded_exp, measurable, t_quantile
@@ -154,6 +155,26 @@ def ratio_of(new: Quantity, old: Quantity) -> ConfidenceInterval:
     return ConfidenceInterval(
         value, value * math.exp(-below), value * math.exp(above), _turns(old, new)
     )
+
+
+def paired_ratios(new: Sequence[Any], old: Sequence[Any]) -> dict[str, ConfidenceInterval]:
+    """Time new over old of every quantity of a cell, formed round by round of an interleaved race.
+
+    Args:
+        new, old: un-instrumented processes of one cell.
+    """
+    found: dict[str, list[float]] = {}
+    used: dict[str, list[Any]] = {}
+    first = {row.round: row for row in old}
+    for row in new:
+        if row.round not in first:
+            continue
+        sides = quantities([row]), quantities([first[row.round]])
+        for name in sides[0].keys() & sides[1].keys():
+            found.setdefault(name, []).append(ratio_of(sides[0][name], sides[1][name]).value)
+            used.setdefault(name, []).extend((row, first[row.round]))
+    pooled = {n: ratio_of_values(v, used[n], len(v)) for n, v in found.items()}
+    return {n: ConfidenceInterval(r.value, r.low, r.high, r.n) for n, r in pooled.items()}
 
 
 def welch_ratio(new: Sequence[float], old: Sequence[float]) -> ConfidenceInterval:

@@ -26,7 +26,7 @@ class State:
         name: how it is called in texts. runs: their ids.
         rows: un-instrumented rows without controls. where: the run of each row, by its place.
         controls: A/A ratios of all runs. facts: flat provenance of the newest run.
-        paths: folders of the runs.
+        paths: folders of the runs. race: id of the interleaved race that all are sides of, or "".
     """
 
     name: str
@@ -36,6 +36,7 @@ class State:
     controls: list[float] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     paths: tuple[Path, ...] = ()
+    race: str = ""
 
     @classmethod
     def of(cls, stores: Sequence[Any], name: str = "") -> State:
@@ -52,7 +53,9 @@ class State:
                 facts = flat(list(provenance.values())[-1])
         runs = tuple(store.run for store in stores)
         paths = tuple(Path(store.path) for store in stores)
-        return cls(name or " + ".join(runs), runs, rows, where, controls, facts, paths)
+        races = {str(getattr(store, "info", {}).get("race", "")) for store in stores}
+        race = races.pop() if len(races) == 1 else ""
+        return cls(name or " + ".join(runs), runs, rows, where, controls, facts, paths, race)
 
     @property
     def devices(self) -> set[str]:

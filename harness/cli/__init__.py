@@ -27,6 +27,7 @@ from dgbench.harness.cli import (
     reporting,
     running,
     sharing,
+    tracking,
 )
 from dgbench.harness.cli.help_pages import fit_help
 from dgbench.harness.signals import signals_unwind
@@ -43,7 +44,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
-    listing, running, racing, repeating, claiming, comparing, reporting, exporting, sharing,
+    listing, running, racing, repeating, claiming, comparing, tracking, reporting, exporting,
+    sharing,
 ):  # fmt: skip
     module.register(app)
 

@@ -8,6 +8,10 @@ from dgbench.harness.quantities import percent, spread
 from dgbench.harness.terminal.text import WIDTH, fitted, wrapped
 
 MAX_NOTES = 12
+APART = (
+    "These runs were not interleaved, so drift of the machine is in every ratio and its interval; "
+    "`dgbench ab` races two commits in one run."
+)
 MAX_UNDECIDED = 20
 """Lines of undecided cells; what is slower or faster is always listed."""
 
@@ -22,6 +26,8 @@ def comparison_text(found: Comparison, *, every: bool = False, width: int = WIDT
     head = f"{found.a} -> {found.b}: {counts}"
     assumed = f"no noise floor was measured, ±{100 * ASSUMED:.0f} % is assumed"
     lines = [f"{head}; {floor or assumed}"]
+    if not found.interleaved:
+        lines.append(wrapped(APART, "", width))
     if found.differs:
         what = ", ".join(found.differs)
         lines.append(f"warning: the two sides differ in more than time: {what}")

@@ -1,0 +1,1 @@
+"""Races between commits: builds of revisions, interleaved runs of both, and a search by halves."""
