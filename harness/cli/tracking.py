@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,13 @@ def ab(
     build = Builder(repository, note=_say)
     choice = Choice(tuple(cells or ()), rounds, preset, _device(preset, device))
     folder = _root(out) / new_folder_name(a, b)
-    with _told_when_stopped(f"The rows so far are in {folder}."):
+    with _told_when_stopped(
+        lambda: (
+            f"The rows so far are in {folder}."
+            if folder.is_dir()
+            else "It was stopped before anything was raced."
+        )
+    ):
         race = run_race(build(a), build(b), choice, folder, _say)
     if as_json:
         say_json(race.comparison.as_plain() | {"folder": str(folder), "lone": race.lone})
@@ -97,7 +103,7 @@ def bisect(
         place = folder / f"{new_folder_name(one, two)}-{times}"
         return run_race(build(one), build(two), choice, place, _say).comparison
 
-    with _told_when_stopped("The same command goes on where it was."):
+    with _told_when_stopped(lambda: "The same command goes on where it was."):
         found = find_commit(a, commits, race, journal, metric, _say)
     say(search_text(found, a, b, cell, columns()))
     raise typer.Exit(found.exit_code)
@@ -135,11 +141,11 @@ def _say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told_when_stopped(text: str) -> Iterator[None]:
+def _told_when_stopped(text: Callable[[], str]) -> Iterator[None]:
     from dgbench.runtime.errors import SignalExit
 
     try:
         yield
     except (KeyboardInterrupt, SignalExit):
-        _say(text)
+        _say(text())
         raise

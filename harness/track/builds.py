@@ -131,8 +131,8 @@ def _pip(revision: Revision, tree: Path, target: Path, *, compiled: bool) -> Non
     if process.returncode or not target.is_dir():
         lines = output.decode(errors="replace").splitlines()
         said = [line.strip() for line in lines if line.strip()] or ["pip said nothing"]
-        # pip's last lines are about pip; a compiler's first error is about the commit.
-        wrong = [line for line in said if "error" in line.casefold()] or said
+        # Lines that begin with the word are pip's own; a compiler's names a file first.
+        wrong = [line for line in said if line.casefold().find("error") > 0] or said
         raise BuildFailed(revision, f"does not build: {wrong[0][:300]}")
 
 

@@ -8,6 +8,7 @@ noise floor.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fnmatch
 import hashlib
 import json
@@ -29,7 +30,7 @@ from dgbench.harness.states import State
 from dgbench.harness.store import Store
 from dgbench.harness.track import side
 from dgbench.harness.track.builds import Build, BuildFailed
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 A: Final = "a"
 B: Final = "b"
@@ -90,6 +91,9 @@ def run_race(
         for one in sides.values():  # all of them import at once
             one.tell(preset=choice.preset, device=choice.device)
         told = {name: one.hear() for name, one in sides.items()}
+        for name in (A, B):
+            for problem in told[name]["broken"]:
+                progress(f"warning: {builds[name].revision.short}: {problem}")
         planned = {name: {_key(c): (i, c) for i, c in enumerate(t["cells"])}
                    for name, t in told.items()}  # fmt: skip
         chosen = choose(planned, choice)
@@ -146,7 +150,11 @@ def choose(planned: dict[str, dict[str, tuple[int, dict]]], choice: Choice) -> l
     if choice.cells:
         for pattern in choice.cells:
             if not any(_matches(pattern, key, names, first) for key in names):
-                raise unknown_key("cell", pattern, set(names.values()))
+                near = difflib.get_close_matches(pattern, set(names.values()), n=5, cutoff=0.4)
+                raise UnknownKeyError(
+                    f"no cell of preset '{choice.preset}' is called '{pattern}'",
+                    hint="near it: " + "; ".join(near) if near else "list them: dgbench list",
+                )
         asked = [k for k in names if any(_matches(p, k, names, first) for p in choice.cells)]
     else:
         asked = [key for key, (_, cell) in first.items() if cell["main"]]
@@ -201,6 +209,7 @@ class _Side:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "side.log"
         paths = [str(build.path), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"DGBENCH_COMMIT": build.revision.sha} if (build.path / "dgbench").is_dir() else {}
         self.process = subprocess.Popen(
             [sys.executable, "-c", Path(side.__file__).read_text(encoding="utf-8")],
             stdin=subprocess.PIPE,
@@ -210,8 +219,9 @@ class _Side:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(paths),
                 "PYTHONSAFEPATH": "1",
-                "DGBENCH_COMMIT": build.revision.sha,
                 "DGBENCH_OFFLINE": "1",
+                "GIT_CEILING_DIRECTORIES": str(build.path.parent),  # the cache may lie in a clone
+                **own,
             },
             start_new_session=True,  # Ctrl-C is ours to pass on, in order
         )

@@ -124,17 +124,17 @@ class Repository:
                 yield tree
             finally:
                 self._drop(place)
-        Path(f"{place}.lock").unlink(missing_ok=True)
 
     def _sweep(self, scratch: Path) -> None:
         for place in scratch.glob(f"{_SCRATCH}*"):
             if place.is_dir():
                 with contextlib.suppress(Timeout, OSError), FileLock(f"{place}.lock", timeout=0):
                     self._drop(place)
-                    Path(f"{place}.lock").unlink(missing_ok=True)
 
     def _drop(self, place: Path) -> None:
+        """Remove a checkout that this process has the lock of."""
         shutil.rmtree(place, ignore_errors=True)
+        Path(f"{place}.lock").unlink(missing_ok=True)
         self._git("worktree", "prune", check=False)
 
     def _git(self, *arguments: str, check: bool = True) -> str:

@@ -1,0 +1,536 @@
+"""Races between commits: what is built, who runs when, and which commit is found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_repository import SmallRepository
+
+from dgbench.harness.cli import main
+from dgbench.harness.compare import compare_states
+from dgbench.harness.states import State
+from dgbench.harness.store import Row, Store
+from dgbench.harness.terminal.comparison import APART, comparison_text
+from dgbench.harness.terminal.tracking import race_text, search_text
+from dgbench.harness.track.bisect import Journal, find_commit, judge
+from dgbench.harness.track.builds import Builder, BuildFailed
+from dgbench.harness.track.race import CannotRace, Choice, choose, take_turns
+from dgbench.harness.track.revisions import Repository, Revision
+from dgbench.lab.table import observation
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError
+
+
+class Memory:
+    """A run in memory: one side of an interleaved race, or of none."""
+
+    def __init__(self, times, counts, *, race="r", status="ok"):
+        self.run, self.path, self.info = "0a1b2c3d", "/nowhere", {"race": race}
+        self._rows = [
+            Row(id=f"c-r{i}", cell_hash="c", paper="toy", experiment="fig1", params={"k": "one"},
+                group="g", round=i, status=status,
+                observed=[observation("step_time", t, samples=[t]),
+                          *(observation(name, value) for name, value in counts.items())])
+            for i, t in enumerate(times, 1)
+        ]  # fmt: skip
+
+    def rows(self):
+        return self._rows
+
+    def provenance(self):
+        return {}
+
+
+def side(times, counts=(), **more):
+    return State.of([Memory(times, dict(counts), **more)])
+
+
+def clock(mean, seed, rounds, spread=0.01, drift=0.0):
+    """Seconds of each round by a stand-in clock, of a machine that gets slower."""
+    draw = random.Random(seed)
+    return [mean * math.exp(drift * k) * draw.lognormvariate(0, spread) for k in range(rounds)]
+
+
+def word(found):
+    (change,) = found.changes
+    return change.word
+
+
+# --- comparison of both sides ---------------------------------------------------------------
+
+
+def test_pairs_see_through_drift_and_runs_of_their_own_do_not():
+    rounds = 8
+    draws = [clock(mean, seed, rounds, drift=0.2) for mean, seed in ((1, 1), (1.05, 2), (1, 3))]
+    a, b, again = (side(times) for times in draws)
+    paired = compare_states(a, b, control=again)
+    assert paired.interleaved
+    assert word(paired) == "SLOW"
+    (change,) = paired.changes
+    assert change.ratio.low < 1.05 < change.ratio.high
+    assert change.ratio.n == rounds
+    apart = compare_states(side(draws[0], race=""), side(draws[1], race=""))
+    assert not apart.interleaved
+    assert word(apart) == "AMBG"
+    assert apart.changes[0].ratio.high - apart.changes[0].ratio.low > 0.5
+
+
+def test_runs_of_two_races_are_not_interleaved_and_the_text_says_so():
+    one, two = [1.0, 1.1, 1.2], [1.0, 1.1, 1.2]
+    apart = compare_states(side(one, race="r"), side(two, race="s"))
+    assert APART in " ".join(comparison_text(apart).split())
+    assert apart.as_plain()["interleaved"] is False
+    together = compare_states(side(one), side(two))
+    assert APART not in " ".join(comparison_text(together).split())
+    assert together.as_plain()["interleaved"] is True
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(*[st.floats(1e-3, 1e3)] * 3), min_size=2, max_size=12))
+def test_ratio_and_floor_are_those_of_the_rounds(rounds):
+    first, second, again = (list(times) for times in zip(*rounds, strict=True))
+    found = compare_states(side(first), side(second), control=side(again))
+    (change,) = found.changes
+    logs = [math.log(b / a) for a, b in zip(first, second, strict=True)]
+    assert math.log(change.ratio.value) == pytest.approx(sum(logs) / len(logs), abs=1e-9)
+    swapped = compare_states(side(first), side(again)).changes[0].ratio
+    reach = max(abs(math.log(swapped.low)), abs(math.log(swapped.high)))
+    assert change.floor == pytest.approx(math.expm1(reach), rel=1e-6)
+
+
+def test_a_difference_inside_the_floor_of_its_own_race_is_none():
+    a, b = clock(1, 1, 6, spread=0.001), clock(1.05, 2, 6, spread=0.001)
+    assert word(compare_states(side(a), side(b), control=side(a))) == "SLOW"
+    shaky = side([t * (1.3 if k % 2 else 1.0) for k, t in enumerate(a)])
+    assert word(compare_states(side(a), side(b), control=shaky)) == "SAME"
+
+
+def test_one_byte_is_named_with_its_cell_before_any_clock():
+    a, b = ([1.0] * 3, {"exchanged": 4096}), ([1.0] * 3, {"exchanged": 4097})
+    found = compare_states(side(*a), side(*b), control=side(*a))
+    assert found.exit_code == 1
+
+    class Race:
+        comparison, lone, folder = found, {"a": [], "b": ["toy/new"]}, Path("runs/ab")
+
+    one, two = (Revision(c * 40, "t", "subject") for c in "12")
+    lines = race_text(Race, one, two).splitlines()
+    named = next(k for k, line in enumerate(lines) if "exchanged 4096 -> 4097 (+1)" in line)
+    timed = next(k for k, line in enumerate(lines) if "the same" in line)
+    assert named < timed
+    assert any("1 cell" in line and "only in B" in line for line in lines)
+
+
+# --- who runs when --------------------------------------------------------------------------
+
+
+class Waiting:
+    """A side that waits with its turns one after the other, and notes when it ran."""
+
+    def __init__(self, name, turns, log):
+        self.name, self.turns, self.log, self.place = name, turns, log, -1
+
+    def turn(self):
+        self.place += 1
+        return self.turns[self.place] if self.place < len(self.turns) else None
+
+    def tell(self, go):
+        self.log.append((self.name, self.turns[self.place]))
+
+
+def test_sides_take_turns_process_by_process_and_even_rounds_run_backwards():
+    steps = [(0, 1), (1, 1), (1, 2), (0, 2)]
+    log = []
+    sides = {name: Waiting(name, steps, log) for name in ("a", "b", "control")}
+    take_turns(sides, {step: k for k, step in enumerate(steps)}, lambda text: None)
+    order = "".join(name[0] for name, _ in log)
+    assert order == "abc" * 2 + "cba" * 2
+    assert [turn for _, turn in log] == [step for step in steps for _ in range(3)]
+
+
+@given(st.lists(st.sets(st.integers(0, 7)), min_size=2, max_size=3))
+def test_a_side_that_leaves_turns_out_stops_no_other(left_out):
+    steps = [(cell, number) for number in (1, 2) for cell in range(4)]
+    log = []
+    sides = {
+        str(k): Waiting(str(k), [s for i, s in enumerate(steps) if i not in gone], log)
+        for k, gone in enumerate(left_out)
+    }
+    take_turns(sides, {step: k for k, step in enumerate(steps)}, lambda text: None)
+    places = [steps.index(turn) for _, turn in log]
+    assert places == sorted(places)
+    assert len(log) == sum(len(one.turns) for one in sides.values())
+
+
+def cells(*names, reason="", main=False):
+    return {
+        json.dumps(["toy", name, "g", {}]): (
+            k,
+            {"main": main, "hash": f"{k:016}", "reason": reason},
+        )
+        for k, name in enumerate(names)
+    }
+
+
+def test_cells_are_chosen_by_pattern_hash_or_main_race():
+    both = {"a": cells("one", "two"), "b": cells("two", "one")}
+    (key,) = choose(both, Choice(("toy/tw?",)))
+    assert json.loads(key)[1] == "two"
+    assert len(choose(both, Choice(("toy/*",)))) == 2
+    (key,) = choose(both, Choice((f"{1:016}"[:10] + "0" * 5 + "1",)))
+    assert json.loads(key)[1] == "two"
+    main = {"a": cells("one", main=True) | {}, "b": cells("one", "two")}
+    assert len(choose(main, Choice())) == 1
+
+
+def test_cells_that_cannot_be_chosen_are_said():
+    both = {"a": cells("one", "two"), "b": cells("one", "two")}
+    with pytest.raises(UnknownKeyError, match="'toy/ome'"):
+        choose(both, Choice(("toy/ome",)))
+    with pytest.raises(InvalidInputError, match="2 cells are called"):
+        choose(both, Choice(("toy/*",), one=True))
+    with pytest.raises(CannotRace, match="toy/two is in one only"):
+        choose({"a": cells("one", "two"), "b": cells("one")}, Choice(("toy/two",)))
+    with pytest.raises(CannotRace, match="no device"):
+        choose({"a": cells("one"), "b": cells("one", reason="no device")}, Choice(("toy/one",)))
+
+
+# --- the search -----------------------------------------------------------------------------
+
+
+def chain(count):
+    """GOOD and the commits after it."""
+    every = [Revision(f"{k:040x}", f"t{k}", f"commit {k}") for k in range(count + 1)]
+    return every[0], every[1:]
+
+
+class Builds:
+    """A stand-in for builds and races: a counter, and a clock that needs no time.
+
+    `built` holds each commit that was built, and `races` counts races.
+    """
+
+    def __init__(self, culprit, *, counter=0, slower=1.0, broken=(), spread=0.005):
+        self.culprit, self.counter, self.slower = culprit, counter, slower
+        self.broken, self.spread = set(broken), spread
+        self.built, self.races, self.stop_at = set(), 0, None
+
+    def __call__(self, one, two, times):
+        self.races += 1
+        if self.races == self.stop_at:
+            raise KeyboardInterrupt
+        return compare_states(self.state(one, times), self.state(two, times),
+                              control=self.state(one, times, again=1))  # fmt: skip
+
+    def state(self, revision, times, again=0):
+        place = int(revision.sha, 16)
+        if place in self.broken:
+            raise BuildFailed(revision, "does not build: error")
+        self.built.add(place)
+        bad = place >= self.culprit
+        mean = self.slower if bad else 1.0
+        times = clock(mean, (self.races, place, again).__hash__(), 5 * times, self.spread)
+        return side(times, {"exchanged": 4096 + self.counter * bad, "edges": 7})
+
+
+@pytest.mark.parametrize("planted", [{"counter": 1}, {"slower": 1.05}], ids=["byte", "5 %"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 13, 16])
+def test_every_planted_commit_is_found_in_log2_builds(tmp_path, count, planted):
+    for culprit in range(1, count + 1):
+        good, commits = chain(count)
+        builds = Builds(culprit, **planted)
+        found = find_commit(good, commits, builds, Journal(tmp_path / f"{culprit}.json"))
+        assert found.culprit == commits[culprit - 1]
+        assert found.before == ([good, *commits])[culprit - 1]
+        assert found.confirmed.word == "bad"
+        assert found.exit_code == 0
+        assert len(builds.built) <= math.ceil(math.log2(count + 1)) + 1
+        assert commits[culprit - 1].short in search_text(found, good, commits[-1], "toy")
+
+
+def test_a_counter_decides_before_the_clock_does(tmp_path):
+    class Both(Builds):
+        def state(self, revision, times, again=0):
+            found = super().state(revision, times, again)
+            if int(revision.sha, 16) >= 3:  # later than the counter, and slower
+                for row in found.rows:
+                    row.observed[0] = observation("step_time", 3 * row.time, samples=[3 * row.time])
+            return found
+
+    good, commits = chain(6)
+    found = find_commit(good, commits, Both(2, counter=1), Journal(tmp_path / "a.json"))
+    assert found.culprit == commits[1]
+    assert "exchanged 4096 -> 4097" in found.judged[commits[1].sha].why
+    found = find_commit(
+        good, commits, Both(2, counter=1), Journal(tmp_path / "b.json"), metric="time"
+    )
+    assert found.culprit == commits[2]
+    found = find_commit(
+        good, commits, Both(2, counter=1), Journal(tmp_path / "c.json"), metric="edges"
+    )
+    assert found.culprit is None
+    assert "no worse" in search_text(found, good, commits[-1], "toy")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_commits_that_do_not_build_are_left_out_with_a_reason(tmp_path_factory, data):
+    count = data.draw(st.integers(2, 14))
+    culprit = data.draw(st.integers(1, count))
+    broken = data.draw(st.sets(st.integers(1, count - 1)))
+    good, commits = chain(count)
+    builds = Builds(culprit, counter=1, broken=broken)
+    journal = Journal(tmp_path_factory.mktemp("s") / "journal.json")
+    found = find_commit(good, commits, builds, journal)
+    first = min(k for k in range(culprit, count + 1) if k not in broken)
+    last = max([0, *(k for k in range(1, culprit) if k not in broken)])
+    assert found.culprit == commits[first - 1]
+    assert found.before == ([good, *commits])[last]
+    assert [int(one.sha, 16) for one in found.suspects] == list(range(last + 1, first))
+    assert found.exit_code == int(bool(found.suspects))
+    assert all("does not build" in found.judged[one.sha].why for one in found.suspects)
+    assert len(builds.built) <= math.ceil(math.log2(count + 1)) + 1 + len(broken)
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 4])
+def test_a_search_that_was_stopped_goes_on(tmp_path, stop_at):
+    good, commits = chain(16)
+    whole = Builds(11, counter=1)
+    expected = find_commit(good, commits, whole, Journal(tmp_path / "whole.json"))
+    builds, path = Builds(11, counter=1), tmp_path / "journal.json"
+    builds.stop_at = stop_at
+    with pytest.raises(KeyboardInterrupt):
+        find_commit(good, commits, builds, Journal(path))
+    found = find_commit(good, commits, builds, Journal(path))
+    assert found.culprit == expected.culprit
+    assert builds.races == whole.races + 1  # the one that was stopped
+    path.write_text("[1]")
+    with pytest.raises(InvalidInputError, match="no journal"):
+        Journal(path)
+
+
+def test_rounds_are_doubled_until_clocks_tell_and_what_they_never_tell_is_said(tmp_path):
+    good, commits = chain(1)
+    asked = []
+
+    def race(one, two, times):
+        asked.append(times)
+        swing = 1.5 if times < 4 else 1.001
+        slow = 1.1 if two is commits[0] else 1.0
+        a = [1.0] * 5 * times
+        b = [slow * (swing if k % 2 else 1 / swing) for k in range(5 * times)]
+        return compare_states(side(a), side(b), control=side(a))
+
+    assert word(race(good, commits[0], 1)) == "AMBG"
+    asked.clear()
+    assert find_commit(good, commits, race, Journal(tmp_path / "a.json")).culprit == commits[0]
+    assert asked[:3] == [1, 2, 4]
+    with pytest.raises(BuildFailed, match="clocks cannot tell"):
+        find_commit(good, commits, lambda a, b, n: race(a, b, 1), Journal(tmp_path / "b.json"))
+
+
+def test_metrics_and_cells_that_say_nothing_are_said(tmp_path):
+    a = side([1.0] * 3, {"exchanged": 7})
+    with pytest.raises(InvalidInputError, match="no metric 'bytes'"):
+        judge(compare_states(a, a), "bytes")
+    crashed = side([1.0] * 3, {"exchanged": 7}, status="crash")
+    assert judge(compare_states(a, crashed)).word == "skipped"
+    with pytest.raises(InvalidInputError, match="'crash' in the good commit"):
+        judge(compare_states(crashed, a))
+    good, commits = chain(4)
+    with pytest.raises(BuildFailed, match="commit 0"):
+        find_commit(good, commits, Builds(2, broken={0}), Journal(tmp_path / "a.json"))
+    with pytest.raises(BuildFailed, match="commit 4"):
+        find_commit(good, commits, Builds(9, broken={4}), Journal(tmp_path / "b.json"))
+
+
+# --- git and builds -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A small repository that is the current folder, with a cache and runs of its own."""
+    repository = SmallRepository(tmp_path / "small")
+    monkeypatch.chdir(repository.top)
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
+    return repository
+
+
+def ended(*arguments) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([*map(str, arguments)])
+    return end.value.code
+
+
+def test_commits_are_read_along_first_parents(small):
+    shas = [small.commit(bytes_=k, subject=f"number {k}") for k in range(4)]
+    small.git("checkout", "--quiet", "-b", "side", shas[1])
+    aside = small.commit(bytes_=9)
+    small.git("checkout", "--quiet", "main")
+    repository = Repository()
+    good, bad = repository.two(shas[0], "main")
+    assert [one.sha for one in repository.between(good, bad)] == shas[1:]
+    assert bad.subject == "number 3"
+    with pytest.raises(InvalidInputError, match="does not lead to"):
+        repository.between(*repository.two(aside, "main"))
+    assert not repository.dirty
+    (small.top / "plug_small.py").write_text("")
+    assert repository.dirty
+
+
+@pytest.mark.parametrize("command", ["ab", "bisect"])
+def test_mistakes_are_one_sentence(small, tmp_path, monkeypatch, capsys, command):
+    first = small.commit()
+    small.commit(subject="nothing")
+    more = ["--cell", "x"] if command == "bisect" else []
+
+    def said(*sides):
+        assert ended(command, *sides, *more) == 2
+        error, *_ = capsys.readouterr().err.splitlines()
+        return error
+
+    assert "'nowhere' is not known" in said("HEAD", "nowhere")
+    assert "'--all' is not known" in said("HEAD", "--", "--all") if command == "ab" else True
+    assert "are the same commit" in said("HEAD", "HEAD")
+    assert "are commits of the same files" in said(first, "HEAD")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert "is in no git repository" in said("HEAD", "HEAD~1")
+    monkeypatch.setenv("PATH", "")
+    assert "git is not installed" in said("HEAD", "HEAD~1")
+
+
+def test_a_checkout_leaves_nothing_even_where_its_process_was_killed(small, tmp_path):
+    small.commit()
+    repository, scratch = Repository(), tmp_path / "scratch"
+    revision = repository.revision("HEAD")
+    with repository.checkout(revision, scratch) as tree:
+        assert (tree / "plug_small.py").is_file()
+    with pytest.raises(ZeroDivisionError), repository.checkout(revision, scratch):
+        raise ZeroDivisionError
+    assert not list(scratch.iterdir())
+    assert len(small.git("worktree", "list").splitlines()) == 1
+    killed = (
+        "import os, sys; from pathlib import Path\n"
+        "from dgbench.harness.track.revisions import Repository\n"
+        "repository = Repository()\n"
+        "with repository.checkout(repository.revision('HEAD'), Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, str(scratch)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(scratch.iterdir())
+    # One that is in use is left alone.
+    with repository.checkout(revision, scratch), repository.checkout(revision, scratch) as tree:
+        assert len([p for p in scratch.iterdir() if p.is_dir()]) == 2
+        assert (tree / "plug_small.py").is_file()
+    assert not list(scratch.iterdir())
+    assert len(small.git("worktree", "list").splitlines()) == 1
+
+
+def test_kernels_compile_once_for_all_commits_that_share_their_sources(small, tmp_path):
+    shas = [
+        small.commit(bytes_=1, kernel__cpp="int one;"),
+        small.commit(bytes_=2),
+        small.commit(bytes_=3, kernel__cpp="int two;"),
+        small.commit(bytes_=4, kernel__cpp="int one;"),
+        small.commit(bytes_=5, kernel__cpp="broken"),
+    ]
+    repository = Repository()
+    build = Builder(repository)
+    one, two, three, four, broken = (repository.revision(sha) for sha in shas)
+    for revision, source, compiled in (
+        (one, "int one;", 1), (two, "int one;", 1), (three, "int two;", 2), (four, "int one;", 2),
+    ):  # fmt: skip
+        path = build(revision).path
+        assert (path / "plug_small_native.so").read_text() == source
+        assert build.compiled == compiled
+    assert build.installed == 4
+    again = Builder(repository)
+    assert again(three).path.is_dir()
+    assert again.installed == 0
+    with pytest.raises(BuildFailed, match=r"does not build: .*kernel\.cpp:1: error"):
+        build(broken)
+    assert not list((tmp_path / "cache" / "track" / "checkouts").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_planted_byte_is_told_by_the_command_and_rows_say_their_commit(small, capsys):
+    first = small.commit(bytes_=100, subject="before")
+    second = small.commit(bytes_=101, seconds=1.05e-4, subject="after")
+    (small.top / "plug_small_numbers.py").write_text("BYTES, SECONDS = 5, 1e-4\n")
+    assert ended("ab", first, second, "--cells", "small/work ?*", "--rounds", "2") == 1
+    told = capsys.readouterr()
+    assert "changes of the working tree are in no commit" in told.err
+    assert "small/work one   bytes_sent" not in told.out
+    (race,) = Path(os.environ["DGBENCH_RESULTS"]).glob("ab-*")
+    stores = {p.parent.parent.name: Store.open(p.parent) for p in race.glob("*/*/run.json")}
+    assert set(stores) == {"a", "b", "control"}
+    for name, sha in (("a", first), ("b", second), ("control", first)):
+        assert stores[name].info["revision"] == sha
+        assert [row.status for row in stores[name].rows()] == ["ok"] * 4
+    assert "topology_sent 100 -> 101 (+1)" in told.out
+    assert "topology_sent 200 -> 202 (+2)" in told.out
+    assert told.out.count("slower") == 2
+    everything = [(row.started, name) for name, store in stores.items() for row in store.rows()]
+    order = "".join(name[0] for _, name in sorted(everything))
+    assert order == "abcabc" + "cbacba"
+    with pytest.raises(SystemExit):
+        main(["compare", str(stores["a"].path), str(stores["b"].path), "--json"])
+    assert json.loads(capsys.readouterr().out)["interleaved"] is True
+    assert ended("ab", first, second, "--cells", "small/wrok one") == 2
+    assert "small/work one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_that_is_stopped_leaves_no_process_and_no_checkout(small, tmp_path, number):
+    backend = (small.top / "backend.py").read_text()
+    waiting = backend + (
+        "\nimport os, time\n"
+        "def build_wheel(*more, **options):\n"
+        "    pathlib.Path(os.environ['TOLD']).write_text(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+    )
+    small.commit()
+    small.commit(bytes_=2, backend__py=waiting)
+    told = tmp_path / "pid"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dgbench", "ab", "HEAD", "HEAD~1", "--cells", "x"],
+        env={**os.environ, "TOLD": str(told)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for line in process.stderr:
+            if "installing" in line:
+                break
+        while not (told.is_file() and told.read_text()):
+            time.sleep(0.02)
+            assert process.poll() is None
+        process.send_signal(number)
+        _, error = process.communicate()
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "stopped before anything was raced" in error
+    assert not list((tmp_path / "cache" / "track" / "checkouts").iterdir())
+    assert len(small.git("worktree", "list").splitlines()) == 1
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int(told.read_text())).wait(10) is None
+
+
+def test_git_that_fails_says_why(small):
+    with pytest.raises(DgbenchError, match="git show failed"):
+        Repository().read(Revision("0" * 40, "", ""), "nothing")
