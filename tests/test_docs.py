@@ -17,6 +17,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+from tests.small_repository import SmallRepository
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md"))
@@ -377,3 +379,27 @@ def test_blocks_name_their_language() -> None:
         for block in blocks(page):
             known = ("", "python", "sh", "text", "toml", "yaml")
             assert block.language in known, f"{page.name}:{block.line}: '{block.language}'"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_commands_that_race_commits(
+    place: tuple[Path, dict[str, str]], warm_python: list[str]
+) -> None:
+    """In a small repository, whose cells stand for those of a paper."""
+    work, env = place
+    small = SmallRepository(work / "clone")
+    small.commit(subject="first")
+    small.git("tag", "v0.1")
+    small.commit(bytes_=101, subject="one byte more")
+    small.commit(bytes_=101, note__txt="nothing", subject="a note")
+    first, second = (
+        re.sub(r"'pipad/\S+( \S+)*'", "'small/work one'", re.sub(r"--rounds \d+", "", block.text))
+        for block in blocks(DOCS / "track.md")
+    )
+    said = []
+    for line, text in enumerate((first, second)):
+        block = Block("bash", f"{text.rstrip()} --rounds 2\n", "", "", line)
+        said.append(execute(block, warm_python, small.top, env))
+    assert "the same" in said[0]
+    assert "one byte more" in said[1]

@@ -26,7 +26,8 @@ EXIT_CODES = (
     ("0", "all others", "done; also where nobody reads on (`dgbench list \\| head -1`)"),
     ("1", "`run`, `reproduce`", "a cell failed (a wrong result is said first; crash, time, "
      "memory), none ran, or rows cannot be kept"),
-    ("1", "`repeat`, `compare`", "not the same; slower, or a counter grew"),
+    ("1", "`repeat`, `compare`, `ab`", "not the same; slower, or a counter grew"),
+    ("1", "`bisect`", "no single commit was found and confirmed"),
     ("1", "`doctor`, `data verify`", "something that dgbench needs is missing; a file is not what "
      "its card says"),
     ("1", "`verify`", "a counter or a result differs from the bundle's"),

@@ -62,6 +62,13 @@ class Choice:
     device: str = "cpu"
     one: bool = False
 
+    @property
+    def papers(self) -> list[str]:
+        """Papers of the cells; none where a pattern leaves that open."""
+        heads = [pattern.partition("/") for pattern in self.cells]
+        closed = all(slash and not set(head) & set("*?[") for head, slash, _ in heads)
+        return [head for head, _, _ in heads] if closed else []
+
 
 @dataclass(frozen=True, slots=True)
 class Race:
@@ -89,7 +96,7 @@ def run_race(
     with contextlib.ExitStack() as stack:
         sides = {name: stack.enter_context(_Side(builds[name], folder / name)) for name in builds}
         for one in sides.values():  # all of them import at once
-            one.tell(preset=choice.preset, device=choice.device)
+            one.tell(preset=choice.preset, device=choice.device, papers=choice.papers)
         told = {name: one.hear() for name, one in sides.items()}
         for name in (A, B):
             for problem in told[name]["broken"]:

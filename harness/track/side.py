@@ -51,7 +51,8 @@ def run(ask: Any, tell: Any) -> None:
     from dgbench.harness.store import Store
 
     asked = ask()
-    found = [find_paper(name) for name in paper_names()]
+    wanted = asked["papers"]  # none means all
+    found = [find_paper(name) for name in paper_names() if not wanted or name in wanted]
     papers = [one for one in found if not isinstance(one, Broken)]
 
     def build() -> Any:

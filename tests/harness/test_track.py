@@ -17,7 +17,6 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_repository import SmallRepository
 
 from dgbench.harness.cli import main
 from dgbench.harness.compare import compare_states
@@ -31,6 +30,7 @@ from dgbench.harness.track.race import CannotRace, Choice, choose, take_turns
 from dgbench.harness.track.revisions import Repository, Revision
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError
+from tests.small_repository import SmallRepository
 
 
 class Memory:
