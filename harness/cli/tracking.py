@@ -43,11 +43,11 @@ def ab(
     from dgbench.harness.terminal.text import columns, say, say_json
     from dgbench.harness.terminal.tracking import race_text
     from dgbench.harness.track.builds import Builder
-    from dgbench.harness.track.race import Choice, new_folder_name, run_race
+    from dgbench.harness.track.race import RaceRequest, new_folder_name, run_race
 
     repository, a, b = _two(first, second)
     build = Builder(repository, note=_say)
-    choice = Choice(tuple(cells or ()), rounds, preset, _device(preset, device))
+    choice = RaceRequest(tuple(cells or ()), rounds, preset, _device(preset, device))
     folder = _root(out) / new_folder_name(a, b)
     with _told_when_stopped(
         lambda: (
@@ -86,7 +86,7 @@ def bisect(
     from dgbench.harness.terminal.tracking import search_text
     from dgbench.harness.track.bisect import Journal, find_commit
     from dgbench.harness.track.builds import Builder
-    from dgbench.harness.track.race import Choice, new_folder_name, run_race, search_name
+    from dgbench.harness.track.race import RaceRequest, new_folder_name, run_race, search_name
 
     repository, a, b = _two(good, bad)
     commits = repository.between(a, b)
@@ -99,7 +99,7 @@ def bisect(
         _say(f"going on after {len(journal.judged)} outcomes in {journal.path}")
 
     def race(one: Any, two: Any, times: int) -> Any:
-        choice = Choice((cell,), rounds * times, preset, device, one=True)
+        choice = RaceRequest((cell,), rounds * times, preset, device, one=True)
         place = folder / f"{new_folder_name(one, two)}-{times}"
         return run_race(build(one), build(two), choice, place, _say).comparison
 

@@ -48,8 +48,8 @@ Progress = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a race runs.
+class RaceRequest:
+    """Cells of a race, and how often they run.
 
     Attributes:
         cells: patterns, as `pipad/fig10 * pipad`; the main races without any.
@@ -71,7 +71,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class CommitRace:
     """An interleaved race that was run: its folder, its rows side by side, and lone cells."""
 
     folder: Path
@@ -80,8 +80,8 @@ class Race:
 
 
 def run_race(
-    a: Build, b: Build, choice: Choice, folder: Path, progress: Progress = lambda text: None
-) -> Race:
+    a: Build, b: Build, choice: RaceRequest, folder: Path, progress: Progress = lambda text: None
+) -> CommitRace:
     """Race two builds and compare them.
 
     Args:
@@ -127,7 +127,7 @@ def run_race(
         for name, other in ((A, B), (B, A))
     }
     found = compare_states(states[A], states[B], control=states[CONTROL])
-    return Race(folder, found, lone)
+    return CommitRace(folder, found, lone)
 
 
 def take_turns(sides: Any, places: dict[tuple[int, int], int], progress: Progress) -> None:
@@ -146,7 +146,7 @@ def take_turns(sides: Any, places: dict[tuple[int, int], int], progress: Progres
             waiting[name] = sides[name].turn()
 
 
-def choose(planned: dict[str, dict[str, tuple[int, dict]]], choice: Choice) -> list[str]:
+def choose(planned: dict[str, dict[str, tuple[int, dict]]], choice: RaceRequest) -> list[str]:
     """Keys of the cells of a race, in the order of A's plan.
 
     Args:

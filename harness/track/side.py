@@ -81,7 +81,7 @@ def run(ask: Any, tell: Any) -> None:
         planned.cell = msgspec.structs.replace(planned.cell, repeats=asked["rounds"], phases=False)
     cells = [planned.cell for planned in plan.cells]
 
-    class Turns(Listener):
+    class TurnWaiter(Listener):
         def on_start(self, cell: Any, round: int) -> None:
             if cell in cells:
                 tell(waits=[cells.index(cell), round])
@@ -89,7 +89,7 @@ def run(ask: Any, tell: Any) -> None:
 
     with Store.create(asked["root"], asked["settings"], plan) as store:
         tell(path=str(store.path), steps=[[step.index, step.round] for step in plan.steps])
-        summary = run_plan(plan, store, listener=Turns(), limits=False)
+        summary = run_plan(plan, store, listener=TurnWaiter(), limits=False)
     tell(done=True, trouble=summary.trouble)
 
 

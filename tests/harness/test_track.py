@@ -26,7 +26,7 @@ from dgbench.harness.terminal.comparison import APART, comparison_text
 from dgbench.harness.terminal.tracking import race_text, search_text
 from dgbench.harness.track.bisect import Journal, find_commit, judge
 from dgbench.harness.track.builds import Builder, BuildFailed
-from dgbench.harness.track.race import CannotRace, Choice, choose, take_turns
+from dgbench.harness.track.race import CannotRace, RaceRequest, choose, take_turns
 from dgbench.harness.track.revisions import Repository, Revision
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError
@@ -186,25 +186,27 @@ def cells(*names, reason="", main=False):
 
 def test_cells_are_chosen_by_pattern_hash_or_main_race():
     both = {"a": cells("one", "two"), "b": cells("two", "one")}
-    (key,) = choose(both, Choice(("toy/tw?",)))
+    (key,) = choose(both, RaceRequest(("toy/tw?",)))
     assert json.loads(key)[1] == "two"
-    assert len(choose(both, Choice(("toy/*",)))) == 2
-    (key,) = choose(both, Choice((f"{1:016}"[:10] + "0" * 5 + "1",)))
+    assert len(choose(both, RaceRequest(("toy/*",)))) == 2
+    (key,) = choose(both, RaceRequest((f"{1:016}"[:10] + "0" * 5 + "1",)))
     assert json.loads(key)[1] == "two"
     main = {"a": cells("one", main=True) | {}, "b": cells("one", "two")}
-    assert len(choose(main, Choice())) == 1
+    assert len(choose(main, RaceRequest())) == 1
 
 
 def test_cells_that_cannot_be_chosen_are_said():
     both = {"a": cells("one", "two"), "b": cells("one", "two")}
     with pytest.raises(UnknownKeyError, match="'toy/ome'"):
-        choose(both, Choice(("toy/ome",)))
+        choose(both, RaceRequest(("toy/ome",)))
     with pytest.raises(InvalidInputError, match="2 cells are called"):
-        choose(both, Choice(("toy/*",), one=True))
+        choose(both, RaceRequest(("toy/*",), one=True))
     with pytest.raises(CannotRace, match="toy/two is in one only"):
-        choose({"a": cells("one", "two"), "b": cells("one")}, Choice(("toy/two",)))
+        choose({"a": cells("one", "two"), "b": cells("one")}, RaceRequest(("toy/two",)))
     with pytest.raises(CannotRace, match="no device"):
-        choose({"a": cells("one"), "b": cells("one", reason="no device")}, Choice(("toy/one",)))
+        choose(
+            {"a": cells("one"), "b": cells("one", reason="no device")}, RaceRequest(("toy/one",))
+        )
 
 
 # --- the search -----------------------------------------------------------------------------
