@@ -70,7 +70,7 @@ def newest_samples(top: Path | None = None) -> dict[str, Samples]:
     found: dict[str, Samples] = {}
     for stores in _pools(_stores(Path(top) if top is not None else Path())).values():
         for store in stores:
-            for name, kind, value in _series(without_control(store.rows())):
+            for name, kind, value in series_of(without_control(store.rows())):
                 series = found.setdefault(name, Samples(kind))
                 series.values = [*series.values, value][-MAX_SAMPLES:]
                 if store.run not in series.runs:
@@ -126,7 +126,8 @@ def _identity(store: Store) -> tuple | None:
     return (code["commit"], cpu.get("model"), cpu.get("usable"), gpus, *info)
 
 
-def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
+def series_of(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
+    """Name, kind and value of each sample among rows without controls."""
     good = [row for row in rows if in_ratios(row)]
     for _, name, value in raced(good):
         yield name, RATIO, value

@@ -17,6 +17,7 @@ from dgbench.harness.compare import ASSUMED, Change, Comparison, compare_states
 from dgbench.harness.figures.compared import compare_context, draw_changes, draw_races
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.quantities import percent, spread
+from dgbench.harness.report.history import history_page
 from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import SiteData
@@ -76,11 +77,10 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
         path relative to the front page -> text.
     """
     found = pairs(site)
-    made = {
-        "compare/index.html": env.get_template("compares.html.j2").render(
-            **common(site, "../", "compare"), pairs=found, lonely=_lonely(site)
-        )
-    }
+    made = history_page(site, env)
+    made["compare/index.html"] = env.get_template("compares.html.j2").render(
+        **common(site, "../", "compare"), pairs=found, lonely=_lonely(site), history=bool(made)
+    )
     for pair in found:
         made[pair.href] = compare_page(common(site, "../", "compare"), env, pair)
         made |= pair.files

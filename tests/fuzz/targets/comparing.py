@@ -10,7 +10,7 @@ import msgspec
 from dgbench.harness.compare import compare_states
 from dgbench.harness.export import observations_table, rows_table, write_table
 from dgbench.harness.history import compare_histories, read_state
-from dgbench.harness.samples import _series
+from dgbench.harness.samples import series_of
 from dgbench.harness.states import State
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import to_line
@@ -45,7 +45,7 @@ def compare(data: bytes) -> None:
     sane(comparison_text(found, every=True).endswith(found.why), "the exit code is not last")
     alike = compare_states(states[0], states[0])
     sane(alike.exit_code == 0, f"a run against itself: {alike.why}")
-    for name, _, value in _series(states[0].rows):
+    for name, _, value in series_of(states[0].rows):
         sane(math.isfinite(value) and value > 0, f"{name} is {value}")
 
 
