@@ -212,26 +212,27 @@ class _Side:
     """A process that runs the cells of a build, one message at a time."""
 
     def __init__(self, build: Build, folder: Path) -> None:
-        self.build = build
+        self.build, self.done = build, False
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "side.log"
         paths = [str(build.path), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"DGBENCH_COMMIT": build.revision.sha} if (build.path / "dgbench").is_dir() else {}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", Path(side.__file__).read_text(encoding="utf-8")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("wb"),
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                "PYTHONSAFEPATH": "1",
-                "DGBENCH_OFFLINE": "1",
-                "GIT_CEILING_DIRECTORIES": str(build.path.parent),  # the cache may lie in a clone
-                **own,
-            },
-            start_new_session=True,  # Ctrl-C is ours to pass on, in order
-        )
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", Path(side.__file__).read_text(encoding="utf-8")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(paths),
+                    "PYTHONSAFEPATH": "1",
+                    "DGBENCH_OFFLINE": "1",
+                    "GIT_CEILING_DIRECTORIES": str(build.path.parent),  # may lie in a clone
+                    **own,
+                },
+                start_new_session=True,  # Ctrl-C is ours to pass on, in order
+            )
 
     def __enter__(self) -> _Side:
         return self
@@ -260,7 +261,9 @@ class _Side:
 
     def turn(self) -> tuple[int, int] | None:
         """The cell and round that the side waits with, None when it is done."""
-        waits = self.hear().get("waits")
+        message = self.hear()
+        self.done = bool(message.get("done"))
+        waits = message.get("waits")
         return (waits[0], waits[1]) if waits else None
 
     def _last_words(self) -> str:
@@ -272,7 +275,7 @@ class _Side:
             self.process.stdin.close()  # type: ignore[union-attr]
         if self.process.poll() is None:
             # A process that runs is stopped as by Ctrl-C; one that waits for a turn sees the end.
-            with contextlib.suppress(OSError):
+            if not self.done:
                 self.process.send_signal(signal.SIGINT)
             try:
                 self.process.wait(PATIENCE_S)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import traceback
 from typing import Any
 
 
@@ -30,13 +32,20 @@ def main() -> None:
             raise KeyboardInterrupt
         return json.loads(line)
 
+    code = 0
     try:
         run(ask, tell)
     except KeyboardInterrupt:
-        os._exit(130)
+        code = 130
     except BaseException as error:
+        traceback.print_exc()
         tell(error=f"{type(error).__name__}: {error}")
-        raise
+        code = 1
+    plugins = sys.modules.get("dgbench.harness.plugins.process")
+    if hasattr(plugins, "close_all"):
+        plugins.close_all()
+    sys.stderr.flush()
+    os._exit(code)  # nobody waits for torch to be unloaded
 
 
 def run(ask: Any, tell: Any) -> None:
