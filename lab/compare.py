@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dgbench.lab.judging import current_floor, note_ratio, note_read
 from dgbench.lab.metrics import metric
@@ -18,10 +18,14 @@ from dgbench.lab.table import Entry, Table, in_ratios
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio
 
+T = TypeVar("T")
+
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
 CONTROL_RATIO = "control_ratio"
 """Metric of an A/A pair that took turns inside one process."""
+AGAIN = "again"
+"""Name of the second side of an A/A pair whose first side is a contender of a race in turns."""
 OWN_DATA = "content"
 """Parameter of a cell that runs on a dataset of the user's: the hash of what that holds. No claim
 of a paper rests on such a row."""
@@ -254,6 +258,37 @@ def observe_control(
 ) -> None:
     """Observe an A/A pair: the times of one setting in paired turns of two trainers of it."""
     observe_ratio(found, CONTROL_RATIO, first, second, mean=True, **dims)
+
+
+def with_control(
+    contenders: Mapping[str, T], *, on: bool = True, pair: str | None = None
+) -> dict[str, T]:
+    """The contenders, and one of them once more as `AGAIN`, which takes its turns last.
+
+    Args:
+        contenders: what takes turns, by name.
+        on: False leaves them as they are.
+        pair: name of the one; None: the first.
+    """
+    again = {AGAIN: contenders[next(iter(contenders)) if pair is None else pair]} if on else {}
+    return {**contenders, **again}
+
+
+def take_control(
+    found: Any, seconds: dict[str, list[float]], *, pair: str | None = None, **dims: Any
+) -> None:
+    """Observe the A/A pair of a race and take its second side out of `seconds`: it is no contender.
+
+    Args:
+        found: `Measurement` that the ratio is added to.
+        seconds: of each turn by contender; without `AGAIN` nothing happens.
+        pair: name of the first side, as `with_control` was told; None: the first contender.
+        dims: of the ratio, besides `setting`.
+    """
+    second = seconds.pop(AGAIN, None)
+    if second is not None:
+        first = next(iter(seconds)) if pair is None else pair
+        observe_control(found, seconds[first], second, setting=first, **dims)
 
 
 def observe_speedup(found: Any, slow: Sequence[float], fast: Sequence[float], **dims: Any) -> None:

@@ -200,6 +200,7 @@ class Experiment(ABC):
     device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
     sources: ClassVar[Mapping[str, Source]] = {}  # metric -> how it is obtained, see `lab.metrics`
     presets: ClassVar[tuple[Preset, ...]] = SPEED_PRESETS  # those that it has cells of
+    control: ClassVar[Mapping[str, Scalar] | None] = None  # params of cells that race themselves
     own_data: ClassVar[str] = ""  # why it cannot run on a dataset of the user's; "" if it can
 
     @abstractmethod
@@ -213,6 +214,14 @@ class Experiment(ABC):
     def expected_seconds(self, cell: Cell, preset: Preset) -> float:
         """Seconds that a process of a cell takes where no earlier run says so; 0: not known."""
         return 0.0
+
+    def controls(self, cell: Cell) -> bool:
+        """Return True if the first contender of an interleaved cell takes turns with itself, too:
+        an A/A pair of this very race (`lab.noise`). One cheap cell of a race is enough.
+        """
+        if self.control is None:
+            return False
+        return all(cell.params.get(name) == value for name, value in self.control.items())
 
     def cell_of(self, params: Mapping[str, Scalar], group: str, **fields: Any) -> Cell:
         """A cell of this experiment; `fields` are those of `Cell`."""
