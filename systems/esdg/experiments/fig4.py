@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
 from dgbench.lab.charts import chart, sweep
-from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
+from dgbench.lab.compare import AGAIN, TURN_INTERVAL, observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.threads import one_thread
@@ -101,6 +101,7 @@ class Fig4(Experiment):
     )
     question = "How much sooner are snapshots on the device by difference, and an epoch done?"
     main_race = DIFFERENCES
+    control: ClassVar = {"dataset": "flickr", "model": "tm_gcn", "part": "timed"}
     reading = (
         "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "
         "plain, and every input is brought twice an epoch. Times are of one rank: Base and "
@@ -145,10 +146,11 @@ class Fig4(Experiment):
             return count_bytes(graph, context.preset)
         kept = TIMED_SNAPSHOTS.get(context.preset, snapshots(context.preset))
         task = workload(graph, str(cell.params["model"]), context.preset, snapshots=kept)
+        control = self.controls(cell)
         if context.device != "cpu":
-            return _time(task, context)
+            return _time(task, context, control=control)
         with one_thread():  # so that the copying thread has a core of its own
-            return _time(task, context)
+            return _time(task, context, control=control)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -312,7 +314,7 @@ def _by_ranks(
     return matrices, {"plain": busiest(plain), "sent": busiest(sent["sent"])}
 
 
-def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
+def _time(task: TimelineWorkload, context: RunContext, *, control: bool) -> Measurement:
     """Epochs of Base and of the difference in turns, both compared with the plain trainer."""
     from dgbench.systems.base.registry import get_system
     from dgbench.systems.esdg.system import EsdgTrainer
@@ -323,8 +325,9 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
     system = get_system("esdg")
     with ExitStack() as stack:
         trainers = {}
-        for name in (BASE, GD):
-            switches = {**PAPER, "difference": name == GD, "arena": context.device == "cpu"}
+        sides = with_control({BASE: False, GD: True}, on=control)
+        for name, difference in sides.items():
+            switches = {**PAPER, "difference": difference, "arena": context.device == "cpu"}
             trainers[name] = EsdgTrainer(
                 task,
                 data,
@@ -343,6 +346,9 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             most=10 * TURNS[context.preset],
         )
         timed = Measurement(data=describe(data))
+        take_control(timed, found.seconds)
+        if control:
+            del trainers[AGAIN]
         for name, trainer in trainers.items():
             count, epochs = trainer.meter.counters, len(found.seconds[name])
             _observe_traffic(

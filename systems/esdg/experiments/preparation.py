@@ -6,13 +6,13 @@ import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.lab.charts import sweep
-from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
+from dgbench.lab.compare import Ratio, observe_control, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -56,6 +56,7 @@ class Preparation(Experiment):
         "gives to PaToH, METIS a graph in place of it, and ranges search for nothing."
     )
     claims = ("esdg-s41-preprocessing",)
+    control: ClassVar = {"dataset": SAMPLES[0], "method": "ranges"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         found = []
@@ -103,16 +104,20 @@ class Preparation(Experiment):
             return taken
 
         torch.set_num_threads(1)
-        slow, fast, search = [], [], []
+        slow, fast, search, again = [], [], [], []
         for _ in range(KAHYPAR_TURNS if method == "kahypar" else TURNS[context.preset]):
             fast.append(_seconds(by_snapshots))
             start = time.perf_counter()
             search.append(by_vertices())
             slow.append(time.perf_counter() - start)
+            if self.controls(cell):
+                again.append(_seconds(by_vertices, times=1))
         found = _sizes(len(steps), data.num_nodes, ranks, received[0])
         for setting, seconds in (("snapshots", fast), ("vertices", slow), ("parts", search)):
             found.observe("preparation_time", median(seconds), setting=setting)
         observe_speedup(found, slow, fast, setting="snapshots", baseline="vertices")
+        if again:
+            observe_control(found, slow, again, setting="vertices")
         found.data = describe(data)
         found.checks = _checks(steps, shares[0], made[-1], found)
         found.deviation = {"output": 0.0}  # nothing is computed
@@ -166,7 +171,7 @@ def _checks(
     ]
 
 
-def _seconds(function: Callable[[], None], times: int = 20) -> float:
+def _seconds(function: Callable[[], object], times: int = 20) -> float:
     """Mean seconds of a call, of several since it takes microseconds."""
     start = time.perf_counter()
     for _ in range(times):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dgbench.lab.compare import AGAIN
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import TRAINING, launch
@@ -73,6 +74,16 @@ class SnapshotRaceResult:
             found.observe("epoch_time", median(seconds), **where)
             for phase, spent in self.phases[name].items():
                 found.observe("phase_time", spent, phase=phase, **where)
+
+    def take_control(self) -> dict[str, list[float]]:
+        """Seconds of both sides of the A/A pair, empty without one. Only checks know the second
+        side afterwards: it is no contender."""
+        first, pair = next(iter(self.seconds)), {}
+        if AGAIN in self.seconds:
+            pair = {name: self.seconds[name] for name in (first, AGAIN)}
+        for found in (self.seconds, self.phases, self.traffic, self.prepare_s):
+            found.pop(AGAIN, None)
+        return pair
 
     def checks(self, oracle: TimelineOracle) -> list[ResultCheck]:
         """Comparisons of all contenders with the oracle."""

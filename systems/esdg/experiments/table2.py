@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, joined, sweep
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
@@ -47,6 +47,12 @@ class Table2(Experiment):
     title = "Table 2: volume and time of both partitions"
     question = "What do snapshot and vertex partition send, and which of them is faster?"
     main_race = PARTITIONS
+    control: ClassVar = {
+        "part": "time",
+        "cut": "dense",
+        "model": MODELS[0],
+        "transport": "gloo",
+    }
     reading = (
         "Volumes of the snapshot partition are counted at the paper's size, message by message and "
         "without data, as three passes: forward, its re-run and backward. For the vertex partition "
@@ -171,6 +177,7 @@ class Table2(Experiment):
             {} if silent else EXTRAS[str(params["cut"])],
             transport=params["transport"],  # type: ignore[arg-type]
             lean=silent,
+            control=self.controls(cell),
         )
 
     def figures(self) -> list[FigureSpec]:

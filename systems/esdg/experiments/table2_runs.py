@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.lab.compare import observe_speedup
+from dgbench.lab.compare import observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import close, summarised
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -292,6 +292,7 @@ def race(
     *,
     transport: Transport = "auto",
     lean: bool = False,
+    control: bool = False,
 ) -> Measurement:
     """Both partitions in turns on the same processes, and further ways of the snapshot partition.
 
@@ -302,6 +303,7 @@ def race(
         more: name -> arguments of `SnapshotRankTrainer` for the snapshot partition.
         transport: what carries rows between the ranks.
         lean: also race the snapshot partition against `LEAN`.
+        control: also race the snapshot partition with itself.
     """
     data = load_timeline(task)
     steps = range(len(data) - 1)
@@ -318,14 +320,16 @@ def race(
         task,
         data,
         ranks,
-        contenders,
+        with_control(contenders, on=control),
         least=ROUNDS[context.preset],
         budget_s=BUDGETS_S[context.preset],
         device=context.device,
         transport=transport,
         request=None if oracle is None else oracle.request,
     )
+    pair = turns.take_control()
     found = _traffic(task, data, parts, turns)
+    take_control(found, pair)
     if oracle is None:
         checks = kept.checks(turns.losses)
     else:
