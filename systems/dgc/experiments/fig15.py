@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from statistics import mean, median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 
 from dgbench.lab.charts import failed, failures, sweep
-from dgbench.lab.compare import Ratio, rounds_of, select
+from dgbench.lab.compare import Ratio, rounds_of, select, take_control, with_control
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, summarised
 from dgbench.lab.table import number
@@ -74,6 +74,7 @@ class Fig15(Experiment):
         "loads, nor whether its second figure is the share of time in which a GPU works or of its "
         "memory in use; both need a CUDA device. Twins are scaled down, and so are their chunks."
     )
+    control: ClassVar = {"dataset": "amazon", "kind": LOADING}
     claims = ("dgc-fig15a-loading", "dgc-fig15a-stack-highest", "dgc-fig15b-gpu-util")
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -102,7 +103,7 @@ class Fig15(Experiment):
             data = load_sequences(task)
             if cell.params["kind"] == USE:
                 return _use(task, data, context)
-            return _loading(task, data, context)
+            return _loading(task, data, context, control=self.controls(cell))
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -131,7 +132,7 @@ class Fig15(Experiment):
         return words
 
 
-def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
+def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Measurement:
     from dgbench.systems.base.sequences import sequence_model
     from dgbench.systems.dgc.volumes import shape_of
 
@@ -146,7 +147,9 @@ def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
         found.observe("chunks", loads.runs, of="time", setting=name)
         _observe(found, name, loads.groups, loads.rows, loads.zeros, loads.bytes)
     loaders = {name: Loader(plan, shape, context.device) for name, plan in plans.items()}
-    seconds = in_turns(loaders, TURNS[context.preset], SECONDS[context.preset])
+    sides = with_control(loaders, on=control)
+    seconds = in_turns(sides, TURNS[context.preset], SECONDS[context.preset])
+    take_control(found, seconds)
     found.observe("turns", len(seconds[OFF]))
     for name, times in seconds.items():
         found.observe("phase_time", median(times), phase="loading", setting=name)

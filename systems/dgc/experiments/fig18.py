@@ -7,12 +7,12 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap
-from dgbench.lab.compare import Ratio
+from dgbench.lab.compare import AGAIN, Ratio, observe_control
 from dgbench.lab.result_checks import summarised
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
@@ -91,6 +91,7 @@ class Fig18(RankGrid):
     )
     claims = ("dgc-fig18-convergence", "dgc-s5-disable-same")
 
+    control: ClassVar = {"model": MODELS[0]}
     axes: ClassVar = {
         "dataset": GRAPHS,
         "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
@@ -112,6 +113,8 @@ class Fig18(RankGrid):
         names = [n for n in SYSTEMS if n != PLAIN or preset == "paper"]
         chosen = {name: replace(every[name], transport="backend") for name in names}
         dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
+        if self.controls(cell):
+            chosen, dealt = ({**one, AGAIN: one[DGC]} for one in (chosen, dealt))
         plain = PlainSequences(task, data, device=context.device)
         start = {ONE: plain.evaluate()}
         gradients, curve = _curve(plain, EPOCHS[preset])
@@ -147,6 +150,11 @@ class Fig18(RankGrid):
             notes=[f"{ranks} processes of one machine over Gloo"],
             checks=summarised(checks),
         )
+        if AGAIN in curves:
+            sides = (curves[name]["epoch_time"] for name in (DGC, AGAIN))
+            for pair in zip(*map(_fifths, sides), strict=True):
+                observe_control(out, *([seconds] for seconds in pair), setting=DGC)
+            del curves[AGAIN]
         for name, curve in curves.items():
             for metric, line in curve.items():
                 for epoch, value in enumerate(line):
@@ -178,6 +186,12 @@ class Fig18(RankGrid):
                 f"{one.epochs} epochs; stale rows end {100 * drop:+.1f} points less accurate"
             )
         return "; ".join(words) + "." if words else ""
+
+
+def _fifths(seconds: Sequence[float]) -> list[float]:
+    """Medians of five runs of epochs: trainings follow each other, so that turns do not pair."""
+    bounds = [len(seconds) * k // 5 for k in range(6)]
+    return [median(seconds[a:b]) for a, b in pairwise(bounds) if b > a]
 
 
 Curves = dict[str, dict[str, list[float]]]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from msgspec.structs import replace as changed
 
-from dgbench.lab.compare import observe_control
+from dgbench.lab.compare import take_control, with_control
 from dgbench.lab.result_checks import ResultCheck, equal, summarised
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
@@ -71,8 +71,6 @@ difference is the partition's and the stale rows'."""
 LABELS_ONCE: Final = {name: f"{name}, labels once" for name in (PLAIN, DGC)}
 """DGC as the paper prints it: labels propagated once, and without our refinement of workers."""
 
-AGAIN: Final = "again"
-"""Name of the first contender where it races itself."""
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWINS: Final = tuple(graph.name for graph in GRAPHS)
 FAIR: Final = tuple(FUSED.values())
@@ -262,12 +260,11 @@ def race(
         oracle = None
         if compare:
             oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
-        again = {AGAIN: next(iter(job.contenders.values()))} if control else {}
         turns = take_rank_turns(
             job.task,
             job.data,
             ranks,
-            {**job.contenders, **again},
+            with_control(job.contenders, on=control),
             least=least,
             budget_s=max(budget_s, TURNING * (share - (time.perf_counter() - start))),
             timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
@@ -314,10 +311,7 @@ def _keep(
         checks = summarised(_checks(job, turns, oracle))
         kept.keep(turns.losses, checks)
         found.checks += checks
-    if AGAIN in turns.seconds:
-        first = next(iter(job.contenders))
-        sides = turns.seconds[first], turns.seconds[AGAIN]
-        observe_control(found, *sides, **job.dims, setting=first)
+    take_control(found, turns.seconds, **job.dims)
     for name in job.contenders:
         seconds = turns.seconds[name]
         observe = partial(found.observe, **job.dims, setting=name)
