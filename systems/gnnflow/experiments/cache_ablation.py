@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.lab.charts import failed, failures, mark, ratio_mark
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of
+from dgbench.lab.compare import (
+    AGAIN,
+    ROUND_INTERVAL,
+    Ratio,
+    observe_speedup,
+    ratio_of,
+    take_control,
+)
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
@@ -112,6 +119,8 @@ class CacheAblation(Experiment):
         "gnnflow-fig14cd-rr-gain",
     )
 
+    control: ClassVar[Any] = {"part": "speed"}
+
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         parts = [("hits", *one) for one in WORKLOADS[preset]]
         parts += [("speed", *SPEED), ("device", *SPEED)]
@@ -121,7 +130,7 @@ class CacheAblation(Experiment):
                 {"part": part, "dataset": dataset, "model": model},
                 f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
-                repeats=turn_rounds(preset) if part == "speed" and preset != "quick" else 1,
+                repeats=turn_rounds(preset) if part == "speed" else 1,
                 interleaved=part == "speed",
                 unavailable=lacking if part == "device" else "",
             )
@@ -132,8 +141,10 @@ class CacheAblation(Experiment):
         graph = BY_NAME[str(cell.params["dataset"])]
         model, preset = str(cell.params["model"]), context.preset
         if cell.params["part"] != "hits":
-            race = race_on_device if cell.params["part"] == "device" else race_on_host
-            return race(Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1), context)
+            accesses = Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1)
+            if cell.params["part"] == "device":
+                return race_on_device(accesses, context)
+            return race_on_host(accesses, context, control=self.controls(cell))
         found = Measurement()
         for gpus in GPUS:
             played = play.record(
@@ -225,7 +236,7 @@ def speedup(rows: Sequence[Any], way: str) -> Ratio:
     return ratio_of(Table.of(rows).where("speedup", baseline=way))
 
 
-def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
+def race_on_host(accesses: Accesses, context: RunContext, *, control: bool) -> Measurement:
     """Seconds of a fetch in each way to keep a cache in host memory."""
     table = random_rows(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
@@ -234,7 +245,8 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
         "list": ListedCache(table, slots, threads=torch.get_num_threads()),
         "torch": TorchCache(table, slots),
     }
-    found, asked = race(accesses, context, table, ways)
+    again = {AGAIN: FeatureCache(FeatureTable(table), slots)} if control else {}
+    found, asked = race(accesses, context, table, {**ways, **again})
     ids = list(accesses.last.edges.split(IDS)[:BATCHES])
     found.checks += [
         listed_check(lambda slots: ListedCache(table, slots), table, ids),
@@ -288,7 +300,8 @@ def race(
     apart = max(check.gap for check in checks)
     found = Measurement(data=accesses.describe(), deviation={"output": apart}, warmup=3)
     found.checks = [*by_subject(checks), *accesses.checks()]
-    for name in ways:
+    take_control(found, seconds)
+    for name in seconds:
         if name != "batched":
             which = {"setting": "batched", "baseline": name}
             observe_speedup(found, seconds[name], seconds["batched"], **which)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import observe_speedup
+from dgbench.lab.compare import observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, RunContext
@@ -40,7 +40,9 @@ BATCH: Final = {
 }
 
 
-def time_rounds(graph: StreamGraph, model: str, context: RunContext) -> Measurement:
+def time_rounds(
+    graph: StreamGraph, model: str, context: RunContext, *, control: bool = False
+) -> Measurement:
     """Seconds of fetching and of choosing by round, for all contenders in turns.
 
     Every contender serves the same batches. For a static cache the time to sample two epochs
@@ -54,14 +56,15 @@ def time_rounds(graph: StreamGraph, model: str, context: RunContext) -> Measurem
     rounds = [Round(i, last - (count - i) * size, last - (count - i - 1) * size)
               for i in range(count)]  # fmt: skip
     tables = {kind: FeatureTable(random_rows(accesses, kind)) for kind in KINDS}
-    caches = {name: caches_of(accesses, tables, name) for name in CONTENDERS}
-    init: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    fetch: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    contenders = with_control(CONTENDERS, on=control)
+    caches = {name: caches_of(accesses, tables, name) for name in contenders}
+    init: dict[str, list[float]] = {name: [] for name in contenders}
+    fetch: dict[str, list[float]] = {name: [] for name in contenders}
     unique = dict.fromkeys(KINDS, 0)
     for one in (rounds[0], *rounds):  # the first one twice: it warms up
         epochs = [list(accesses.epoch(one, e)) for e in range(EPOCHS)]
-        for name in CONTENDERS if one.number % 2 == 0 else reversed(CONTENDERS):
-            every = CONTENDERS[name]
+        for name in contenders if one.number % 2 == 0 else reversed(contenders):
+            every = contenders[name]
             began = time.perf_counter()
             if every and one.number % every == 0:
                 choose(accesses, one, caches[name])
@@ -103,6 +106,7 @@ def time_rounds(graph: StreamGraph, model: str, context: RunContext) -> Measurem
             size = tables[kind].table[:1].nbytes
             found.observe("features_sent", rows * size, setting=name, of=kind)
     totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
+    take_control(found, totals)
     ours = totals["dynamic"]
     for baseline in ("static", "static with reuse"):
         observe_speedup(found, totals[baseline], ours, setting="dynamic", baseline=baseline)
@@ -124,7 +128,7 @@ def caches_of(
     accesses: Accesses, tables: dict[str, FeatureTable], name: str
 ) -> dict[str, FeatureCache]:
     """Empty caches of the paper's size for one of `CONTENDERS`."""
-    policy = "static" if CONTENDERS[name] else "lru"
+    policy = "static" if CONTENDERS.get(name) else "lru"  # `AGAIN` is a dynamic one
     return {
         kind: FeatureCache(
             tables[kind], accesses.capacity(kind), policy=policy, admission=LAMBDA

@@ -14,7 +14,14 @@ from torch import Tensor
 from dgbench.kernels_cuda.temporal_sample import Sample, count_walk, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.charts import failures, gap, sweep
-from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
+from dgbench.lab.compare import (
+    Ratio,
+    observe_speedup,
+    ratio_of,
+    rounds_of,
+    take_control,
+    with_control,
+)
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
@@ -87,6 +94,7 @@ class Fig12(Grid):
         "gnnflow-fig12-adaptive-best-dynamic",
     )
 
+    control: ClassVar[Any] = {"dataset": "netflix"}
     repeats: ClassVar[Any] = {preset: turn_rounds(preset) for preset in PRESETS}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
 
@@ -101,7 +109,8 @@ class Fig12(Grid):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
-        return measure(graph, float(cell.params["scale"] or 1.0), context)
+        scale = float(cell.params["scale"] or 1.0)
+        return measure(graph, scale, context, control=self.controls(cell))
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -176,7 +185,9 @@ def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
     return by_edge[:kept].flatten(), events.t[-count:][:kept].repeat_interleave(3)
 
 
-def measure(graph: StreamGraph, scale: float, context: RunContext) -> Measurement:
+def measure(
+    graph: StreamGraph, scale: float, context: RunContext, *, control: bool = False
+) -> Measurement:
     """Sample the same roots from all layouts in turns."""
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
@@ -191,8 +202,10 @@ def measure(graph: StreamGraph, scale: float, context: RunContext) -> Measuremen
             {name: call() for name, call in calls.items()}, events, nodes, times, policy,
             undirected=graph.undirected,
         )  # fmt: skip
-        seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
+        sides = with_control(calls, on=control and (walk, policy) == PAPERS)
+        seconds = in_turns(sides, TURNS[context.preset], BUDGET_S[context.preset])
         how = {"method": walk, "policy": policy}
+        take_control(found, seconds, **how)
         for name, spent in seconds.items():
             found.observe("operation_time", median(spent), setting=name, **how)
         for fast, slow in (*((name, STATIC) for name in LAYOUTS[:-1]), *PAIRS):

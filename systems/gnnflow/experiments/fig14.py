@@ -84,6 +84,7 @@ class Fig14(Grid):
         "gnnflow-s22-cache-init-share",
     )
 
+    control: ClassVar[Any] = {"part": "times", "dataset": NETFLIX[0], "model": NETFLIX[1]}
     group = "{part} {dataset} {model}"
     timeout_s: ClassVar[Any] = {"paper": 3600, None: 600}
 
@@ -101,7 +102,7 @@ class Fig14(Grid):
         graph = BY_NAME[str(cell.params["dataset"])]
         model = str(cell.params["model"])
         if cell.params["part"] == "times":
-            return time_rounds(graph, model, context)
+            return time_rounds(graph, model, context, control=self.controls(cell))
         preset = context.preset
         played = play.record(graph, model, preset, ROUNDS[preset], MAX_ROUND_EVENTS[preset])
         found = Measurement(data=played.accesses.describe())
