@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import AGAIN, observe_control, with_control
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.tgcn.common import open_graph, synthetic_data
@@ -146,7 +147,7 @@ def zipf_data(vertices: int, edges: int) -> dict[str, Any]:
     return synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law")
 
 
-def measure_sort(vertices: int, edges: int) -> Measurement:
+def measure_sort(vertices: int, edges: int, *, control: bool) -> Measurement:
     """The same sizes with other degrees: edges a second of the sort, and that it orders edges."""
     from dgbench.kernels_cuda.grids import sort_grids
     from dgbench.systems.tgcn.grids import Grids, cut_vertices
@@ -155,9 +156,12 @@ def measure_sort(vertices: int, edges: int) -> Measurement:
     bounds = cut_vertices(vertices, 8).bounds
     found = Measurement(data=zipf_data(vertices, edges))
     streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
-    seconds = _timed(
-        {skew: lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
-    )
+    calls: dict[Any, Any] = {
+        skew: lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS
+    }
+    seconds = _timed(with_control(calls, on=control))
+    if control:
+        observe_control(found, [seconds[SKEWS[0]]], [seconds.pop(AGAIN)], skew=SKEWS[0])
     for skew, spent in seconds.items():
         found.observe("throughput", edges / spent, skew=skew)
     t = torch.arange(edges, dtype=torch.float64)

@@ -16,7 +16,7 @@ from dgbench.kernels_cuda.weighted import (
     draw_many,
     draw_without_replacement,
 )
-from dgbench.lab.compare import observe_ratio
+from dgbench.lab.compare import AGAIN, observe_control, observe_ratio
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
@@ -130,8 +130,8 @@ def calls_for(kind: str, size: int, preset: Preset) -> dict[tuple[str, str], Cal
     return calls
 
 
-def measure(kind: str, preset: Preset) -> Measurement:
-    """Every method at every size, in turns."""
+def measure(kind: str, preset: Preset, *, control: bool) -> Measurement:
+    """Every method at every size, in turns; as an A/A pair SIS twice at the smallest size."""
     found = Measurement(
         data=synthetic_data(f"{kind} weights"),
         deviation={"repeats": 0.0},
@@ -139,7 +139,11 @@ def measure(kind: str, preset: Preset) -> Measurement:
     )
     found.observe("turns", TURNS[preset])
     sizes = SIZES[preset]
+    smallest = sizes[0]
     calls = {n: calls_for(kind, n, preset) | frontier_part(kind, n, preset) for n in sizes}
+    if control:
+        base = {call: calls[smallest][BASE, call] for call in (ONE, FEW, HALF)}
+        calls[smallest] |= {(AGAIN, call): run for call, run in base.items()}
     for n in sizes:
         count(found, kind, n, preset)
         for part, nodes in levels(n).items():
@@ -153,6 +157,12 @@ def measure(kind: str, preset: Preset) -> Measurement:
     found.checks += checked(found, kind, sizes)
     ring_of.cache_clear()
     draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
+    if control:
+        own = {(BASE, way): s for (name, way), s in spent[smallest].items() if name == AGAIN}
+        again = per_draw(kind, smallest, {**spent[smallest], **own})
+        for setting in (READY, HALF):
+            sides = draws[smallest][BASE, setting], again[BASE, setting]
+            observe_control(found, *sides, method=BASE, setting=setting, size=smallest)
     for n, by_name in draws.items():
         for way in [way for way, seconds in by_name.items() if median(seconds) <= MIN_SECONDS]:
             del by_name[way]

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import chart, failures, gap, mark
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_ratio
+from dgbench.lab.compare import (
+    AGAIN,
+    ROUND_INTERVAL,
+    Ratio,
+    observe_ratio,
+    take_control,
+    with_control,
+)
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
@@ -63,6 +70,7 @@ class Ablation(Grid):
         "trains an epoch. The paper announces this ablation and prints no number of it."
     )
     claims = ("tgcn-s65-ablation-order",)
+    control: ClassVar = {"dataset": "wikipedia"}
     axes: ClassVar = {"dataset": SHOWN}
     repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
@@ -71,7 +79,7 @@ class Ablation(Grid):
         return [self.cell(one, preset, interleaved=True) for one in self.points(preset, device)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        return measure(str(cell.params["dataset"]), context)
+        return measure(str(cell.params["dataset"]), context, control=self.controls(cell))
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -105,7 +113,7 @@ def switches(step: str) -> dict[str, bool]:
     return {name: k + 1 <= on for k, name in enumerate(STEPS[1:])}
 
 
-def measure(name: str, context: RunContext) -> Measurement:
+def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
     """Every step of the ladder, in turns."""
     from dgbench.systems.base.interactions import load_interactions
 
@@ -117,9 +125,13 @@ def measure(name: str, context: RunContext) -> Measurement:
         step: {"contender": TGCN, "switches": switches(step), "devices": DEVICES} for step in STEPS
     }
     turns = TURNS[context.preset]
-    with opened(names, task, data, context.device) as runners:
+    sides = with_control(names, on=control, pair=STEPS[-1])
+    sides = {name: dict(options) for name, options in sides.items()}
+    with opened(sides, task, data, context.device) as runners:
         found = Measurement(data=data.describe())
         seconds = take_turns(runners, turns, context.device)
+        take_control(found, seconds, pair=STEPS[-1])
+        runners.pop(AGAIN, None)
         for step, runner in runners.items():
             found.observe(
                 "edge_time", median(seconds[step]), samples=seconds[step], setting=step

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.lab.charts import chart, failed, failures
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_ratio
+from dgbench.lab.compare import (
+    AGAIN,
+    ROUND_INTERVAL,
+    Ratio,
+    observe_ratio,
+    take_control,
+    with_control,
+)
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
@@ -102,6 +109,7 @@ class Fig7(Grid):
         "tgcn-fig7-cost-order",
         "tgcn-fig7-3layer-exponential",
     )
+    control: ClassVar = {"dataset": "wikipedia"}
     axes: ClassVar = {"dataset": SHOWN}
     repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
@@ -111,7 +119,8 @@ class Fig7(Grid):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
-            return measure(BY_NAME[str(cell.params["dataset"])], context)
+            graph = BY_NAME[str(cell.params["dataset"])]
+            return measure(graph, context, control=self.controls(cell))
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -143,7 +152,7 @@ class Fig7(Grid):
         return f"SIS against {'; '.join(said)}."
 
 
-def measure(graph: GridGraph, context: RunContext) -> Measurement:
+def measure(graph: GridGraph, context: RunContext, *, control: bool) -> Measurement:
     """All kinds of sampling on one graph, every way to draw in turns."""
     preset, first = context.preset, context.round == 1
     scale = SCALES.get(graph.name, (1.0,) * 4)[PRESETS.index(preset)]
@@ -164,8 +173,10 @@ def measure(graph: GridGraph, context: RunContext) -> Measurement:
         for name, task in tasks.items():
             last = turn == TURNS[preset] - 1
             results: dict[str, Any] | None = {} if last else None
-            timed(task.calls, spent[name], turn, results)
+            sides = with_control(task.calls, on=control, pair=BASE)
+            timed(sides, spent[name], turn, results)
             if results is not None:
+                results.pop(AGAIN, None)
                 if not first:  # of each task one way that is drawn
                     way = _LUCK.choice([way for way in results if way != NOTHING])
                     results = {way: results[way]}
@@ -181,6 +192,7 @@ def measure(graph: GridGraph, context: RunContext) -> Measurement:
             way: [max(1e-9, s - n) for s, n in zip(seconds, nothing, strict=True)]
             for way, seconds in spent[name].items()
         }
+        take_control(found, net, pair=BASE, task=name)
         for way, seconds in net.items():
             middle = median(seconds)
             found.observe("sampling_time", middle, samples=seconds, setting=name, method=way)

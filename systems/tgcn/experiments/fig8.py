@@ -65,6 +65,7 @@ class Fig8(Grid):
         "tgcn-s3-sis-no-repeats",
         "tgcn-s3-tree-height-example",
     )
+    control: ClassVar = {"weights": "equal"}
     axes: ClassVar = {"weights": WEIGHTS}
     repeats: ClassVar = PROCESSES
     group = "{weights}"
@@ -75,7 +76,8 @@ class Fig8(Grid):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():
-            return measure(str(cell.params["weights"]), context.preset)
+            kind = str(cell.params["weights"])
+            return measure(kind, context.preset, control=self.controls(cell))
 
     def figures(self) -> list[FigureSpec]:
         return [

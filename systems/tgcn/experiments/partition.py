@@ -50,6 +50,7 @@ class Partition(Grid):
     )
     claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
     sources: ClassVar = {"portion": "counted"}
+    control: ClassVar = {"kind": SORT}
     group = ""
     repeats: ClassVar = PROCESSES
     timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
@@ -78,7 +79,9 @@ class Partition(Grid):
         with one_thread():
             if kind in (DEGREES, SORT):
                 size = SYNTHETIC.get(context.preset, SYNTHETIC["full"])
-                return (measure_degrees if kind == DEGREES else measure_sort)(*size)
+                if kind == DEGREES:
+                    return measure_degrees(*size)
+                return measure_sort(*size, control=self.controls(cell))
             work = {FILL: measure_fill, SHARE: measure_share}[kind]
             return work(str(cell.params["dataset"]), context)
 
