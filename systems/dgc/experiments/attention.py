@@ -36,7 +36,7 @@ DRAWN: Final = 16
 CONTROL_S: Final = 0.6
 """Seconds of passes of ours at least. The A/A control is one of its cells, and a run's noise floor
 is taken from it; a tenth of a second of passes told two processes of one thing 35 % apart."""
-ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
+ROUNDS: Final = {"smoke": 2, "full": 7, "paper": 7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,15 +321,13 @@ class Attention(Grid):
     )
 
     axes: ClassVar = {
-        "case": {"smoke": (CASES[0].name,), "quick": (CASES[0].name,), None: tuple(BY_NAME)},
-        "contender": {
-            "quick": tuple(n for n in CONTENDERS if n != NESTED),
-            None: tuple(CONTENDERS),
-        },
+        "case": {"smoke": (CASES[0].name,), None: tuple(BY_NAME)},
+        "contender": {None: tuple(CONTENDERS)},
     }
+    presets: ClassVar = ("smoke", "full", "paper")  # it decides no claim, quick has no time
     group = "{case}"
     repeats: ClassVar = ROUNDS
-    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 120}
+    timeout_s: ClassVar = {"smoke": 60, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         packed = draw_steps(BY_NAME[str(cell.params["case"])], context.device)
