@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from dgbench.systems.base import Paper
+from dgbench.systems.base import Contender, Paper
 from dgbench.systems.tgcn.claims import CHECKS
 from dgbench.systems.tgcn.experiments import EXPERIMENTS
+from dgbench.systems.tgcn.races import SETTING_TITLES
 from dgbench.systems.tgcn.settings import PAPERS_GRAPHS
 from dgbench.systems.tgcn.system import TgcnSystem
 from dgbench.systems.tgcn.trainer import TgcnTrainer
@@ -24,6 +25,7 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     checks=CHECKS,
     graphs=PAPERS_GRAPHS,
+    contenders={name: Contender("tgcn", title) for name, title in SETTING_TITLES.items()},
     readings=(
         "Inverse transform sampling may have been any of four forms, which differ in what a draw "
         "reads: all are raced, beside a selection by exponential keys.",

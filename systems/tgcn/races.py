@@ -43,6 +43,15 @@ TITLES: Final = {
     DYGNN: "DyGNN",
     JODIE: "JODIE",
 }
+STREAMED: Final = "tgcn, streamed"
+ALL_OFF: Final = "all off"
+SETTING_TITLES: Final = {
+    WHOLE: TITLES[WHOLE],
+    PARTS: TITLES[PARTS],
+    STREAMED: "T-GCN, streamed",
+    ALL_OFF: "T-GCN, all techniques off",
+}
+"""Settings of T-GCN that rows and points name like a system."""
 SAME_ORDER: Final = {DYGNN: RELAXED, JODIE: JODIE_RELAXED}
 """Baseline -> the same network on T-GCN's engine, in the order that T-GCN relaxes."""
 PROCESSES: Final = {"smoke": 1, None: 5}

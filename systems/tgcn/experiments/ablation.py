@@ -20,6 +20,7 @@ from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.common import cells_of, last_rows, mean_ratio
 from dgbench.systems.tgcn.races import (
+    ALL_OFF,
     PROCESSES,
     TGCN,
     compare_first,
@@ -31,7 +32,7 @@ from dgbench.systems.tgcn.races import (
 from dgbench.systems.tgcn.settings import panel
 
 NAME: Final = "ablation"
-STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap")
+STEPS: Final = (ALL_OFF, "sampling", "sis", "partition", "schedule", "overlap")
 """Each adds its switch to those before it."""
 SHOWN: Final = {
     "smoke": ("wikipedia",),

@@ -16,6 +16,8 @@ from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     MEMORY,
+    SETTING_TITLES,
+    STREAMED,
     TGCN,
     TITLES,
     checks_of,
@@ -29,7 +31,6 @@ from dgbench.systems.tgcn.recounts import check_bytes
 from dgbench.systems.tgcn.settings import SMALL_NAMES, graph_title, panel
 
 NAME: Final = "table3"
-STREAMED: Final = "tgcn, streamed"
 SYSTEMS: Final = (DYGNN, JODIE, TGCN, STREAMED)
 SHOWN: Final = {
     "smoke": ("wikipedia",),
@@ -158,7 +159,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 row,
                 panel=panel(row),
                 series="measured" if row.device == "cuda" else "counted",
-                x=TITLES.get(system, "T-GCN, streamed"),
+                x=TITLES.get(system) or SETTING_TITLES[STREAMED],
                 y=memory(row) / MB,
                 counted=row.device != "cuda",
             )
@@ -179,7 +180,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
             row,
             panel=graph_title(row.params["dataset"]),
             series="measured",
-            x=TITLES.get(row.params["system"], "T-GCN, streamed"),
+            x=TITLES.get(row.params["system"]) or SETTING_TITLES[STREAMED],
         )
         for row in failures(rows, NAME)
     ]
