@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from dgbench.systems.base import Paper
+from dgbench.systems.base import Contender, Paper
 from dgbench.systems.gnnflow.claims import CHECKS
 from dgbench.systems.gnnflow.experiments import EXPERIMENTS
+from dgbench.systems.gnnflow.experiments.fig13 import PLACEMENT_TITLES
 from dgbench.systems.gnnflow.experiments.settings import PAPERS_GRAPHS
 from dgbench.systems.gnnflow.system import GnnflowSystem, GnnflowTrainer
 
@@ -22,6 +23,7 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     checks=CHECKS,
     graphs=PAPERS_GRAPHS,
+    contenders={name: Contender("gnnflow", title) for name, title in PLACEMENT_TITLES.items()},
     readings=(
         "A window is half open, so that a root never finds the edge that it is asked about; the "
         "paper's closed one can be chosen.",

@@ -39,6 +39,11 @@ TITLES: Final = {
     "guided": "hybrid with a guide (ours)",
 }
 """The paper's placements, and ours: every eighth record's time is on the GPU, too."""
+PLACEMENT_TITLES: Final = {
+    CPU: "GNNFlow's sampler on the CPU",
+    **{name: f"GNNFlow, {title}" for name, title in TITLES.items()},
+}
+"""Titles of placements where rows name them like a system."""
 GRAPHS: Final = ("reddit", "gdelt", "netflix")
 """The captions say Reddit and Netflix, the text Reddit and GDELT."""
 LIMIT: Final = 4 << 30
