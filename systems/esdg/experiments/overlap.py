@@ -46,6 +46,8 @@ QUICK_SNAPSHOTS: Final = {"tm_gcn": 13, "cd_gcn": 9}
 
 HALF: Final = 0.5
 """Share of what can be hidden that is to be hidden."""
+ONE_PIECE: Final = "one piece"
+"""Baseline whose exchanges are not cut."""
 
 
 class Overlap(Experiment):
@@ -263,7 +265,7 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "panel": f"{_panel(gain)}, P = {gain['ranks']}",
             "row": f"{gain['pieces']} pieces",
             "system": "esdg",
-            "baseline": "one piece",
+            "baseline": ONE_PIECE,
             "value": gain.value,
             "low": gain.of.low,
             "high": gain.of.high,
