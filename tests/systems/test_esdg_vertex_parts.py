@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from test_esdg_spread import data
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.esdg import vertex_propagation
+from dgbench.systems.esdg import vertex_parts, vertex_propagation
 from dgbench.systems.esdg.vertex_parts import IMBALANCE, nets, split_vertices
 from dgbench.systems.esdg.vertex_plan import remote_reads
 
@@ -110,6 +111,27 @@ def test_labels_propagate_as_far_as_parts_have_room():
         remote_reads(topology, split_vertices(topology, 4, m)) for m in ("propagation", "ranges")
     )
     assert found < 0.6 * ranges
+
+
+@pytest.mark.skipif(importlib.util.find_spec("kahypar") is None, reason="needs kahypar")
+def test_large_graphs_are_searched_shortly_and_still_well(monkeypatch):
+    topology = communities()
+    written = []
+    write = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda p, text: written.append(text) or write(p, text))
+    limits = []
+    for large in (10**9, 0):
+        monkeypatch.setattr(vertex_parts, "LARGE", large)
+        parts = split_vertices(topology, 4, "kahypar")
+        limits.append(dict(line.split("=") for line in written[-1].splitlines())["r-fm-stop-i"])
+        assert remote_reads(topology, parts) < remote_reads(
+            topology, split_vertices(topology, 4, "ranges")
+        )
+        weight = sum(csr.indptr.diff() for csr in topology) + len(topology)
+        loads = torch.bincount(parts.owner, weights=weight.double(), minlength=4)
+        heaviest = float(weight.max())
+        assert float(loads.max()) <= (1 + IMBALANCE) * float(weight.sum()) / 4 + heaviest
+    assert int(limits[1]) < int(limits[0])
 
 
 def test_vertices_are_scanned_in_slices(monkeypatch):
