@@ -56,12 +56,6 @@ class Section:
         """The sketch of a figure; None where it has none of that name."""
         return next((sketch for sketch in self.sketches if sketch.name == name), None)
 
-    @property
-    def holds(self) -> str:
-        """`3 of 7 hold`: claims of this experiment that are reproduced or right in direction."""
-        good = sum(v.verdict in ("reproduced", "direction only") for _, v in self.claims)
-        return f"{good} of {len(self.claims)} hold" if self.claims else "no claim"
-
 
 @dataclass(slots=True)
 class PaperSection:
