@@ -36,7 +36,7 @@ DRAWN: Final = 16
 CONTROL_S: Final = 0.6
 """Seconds of passes of ours at least. The A/A control is one of its cells, and a run's noise floor
 is taken from it; a tenth of a second of passes told two processes of one thing 35 % apart."""
-ROUNDS: Final = {"smoke": 2, "full": 7, "paper": 7}
+ROUNDS: Final = {"smoke": 2, None: 7}
 
 
 @dataclass(frozen=True, slots=True)

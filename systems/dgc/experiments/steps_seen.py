@@ -47,7 +47,7 @@ class StepsSeen(Grid):
     }
     presets: ClassVar = ("smoke", "full", "paper")  # it decides no claim, quick has no time
     group = "{dataset}/{seed}"
-    timeout_s: ClassVar = {"smoke": 60, "full": 1800, "paper": 18000}
+    timeout_s: ClassVar = {"smoke": 60, "paper": 18000, None: 1800}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         job = StaleJob(
