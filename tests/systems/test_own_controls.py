@@ -73,3 +73,15 @@ def test_pair_is_taken_out_of_the_contenders() -> None:
     assert (one.metric, one.value, one.dims) == (CONTROL_RATIO, 2.0, {"setting": "fast"})
     take_control(found, seconds)
     assert len(found.observations) == 1, "without a second side there is no pair"
+
+
+def test_what_quick_leaves_out_decides_no_claim() -> None:
+    left = [
+        one
+        for paper in map(get_paper, (*TURNED, "pipad"))
+        for one in paper.experiments
+        if "quick" not in one.presets
+    ]
+    speed = [one for one in left if "full" in one.presets]
+    assert speed
+    assert not [one.name for one in speed if one.claims]
