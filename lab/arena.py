@@ -33,10 +33,17 @@ class Entrant:
     Attributes:
         title: its name.
         provenance: what it is: a release, or what it was re-implemented from.
+        exact: whether its mathematics is that of the task; False where it approximates.
     """
 
     title: str
     provenance: str = ""
+    exact: bool = True
+
+    @property
+    def released(self) -> bool:
+        """True if it is code that others released, or functions of a library."""
+        return self.provenance.startswith("released") or self.provenance.endswith("own functions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from dgbench.lab.paper import Paper
 from dgbench.systems.arena.hosted import GraphUpdate, StreamTraining, TemporalSampling, WeightedDraw
+from dgbench.systems.arena.timeline import TimelineTraining
 from dgbench.systems.arena.training import SnapshotTraining
 
 PAPER = Paper(
@@ -16,6 +17,7 @@ PAPER = Paper(
     ledger=None,
     experiments=(
         SnapshotTraining(),
+        TimelineTraining(),
         StreamTraining(),
         TemporalSampling(),
         GraphUpdate(),

@@ -81,6 +81,97 @@ SNAPSHOTS: Final = ArenaTask(
 )  # fmt: skip
 
 
+TIMELINE_MODELS: Final = {
+    "cd_gcn": ("CD-GCN", {"smoothing": "none"}),
+    "tm_gcn": ("TM-GCN", {"smoothing": "m_transform", "window": 10}),
+    "evolvegcn_o": ("EvolveGCN", {"smoothing": "edge_life", "edge_life": 10}),
+}
+SEQUENCE_MODELS: Final = {"mpnn_lstm_bare": "MPNN-LSTM", "dysat": "DySAT"}
+
+
+def _timeline(
+    host: str, dataset: str, title: str, model: str, ranks: int, presets: tuple[str, ...]
+) -> ArenaCase:
+    """A model over a whole timeline on ranks of one machine, as one system deals it out."""
+    said, fields = TIMELINE_MODELS.get(model) or (SEQUENCE_MODELS[model], {"hidden_dim": 32})
+    words = f"{title}, {said}, {ranks} rank{'s' * (ranks > 1)}"
+    settings = {"host": host, "dataset": dataset, "model": model, "ranks": ranks, "fields": fields}
+    return ArenaCase(f"{dataset}/{model}/{ranks}", words, presets, settings)
+
+
+TIMELINES: Final = ArenaTask(
+    name="timeline-training",
+    version=1,
+    title="Training on a whole timeline",
+    what=(
+        "One optimiser step (Adam) on the last snapshots of a graph at once, in float32, dealt out "
+        "over processes of one machine with one thread each. CD-GCN, TM-GCN and EvolveGCN predict "
+        "links; MPNN-LSTM and DySAT, which run over vertices while they exist, predict whether a "
+        "vertex is active next. Timed is the slowest rank's epoch, in turns on one group of ranks. "
+        "The rate is vertices in a snapshot, summed over snapshots, over that time. Bytes that "
+        "ranks send in an epoch, and the fullest rank's memory, stand beside it."
+    ),
+    quality="losses, outputs and gradients of every contender against float64",
+    unit="vertex-steps",
+    settings={
+        "feature_dim": 2, "norm": "sym", "lr": 1e-3, "seed": 1, "source": "auto",
+        "snapshots": {"smoke": 4, "quick": 9, "full": 24, "paper": None},
+    },
+    cases=(
+        _timeline("esdg", "wikipedia", "Wikipedia", "cd_gcn", 2, ("smoke", *LONG)),
+        _timeline("dgc", "wikipedia", "Wikipedia", "mpnn_lstm_bare", 2, ("smoke", *LONG)),
+        *(
+            _timeline("esdg", "sx-mathoverflow", "sx-mathoverflow", model, ranks,
+                      SHORT if ranks == 2 or (model, ranks) == ("cd_gcn", 1) else LONG)
+            for model in TIMELINE_MODELS for ranks in (1, 2, 4)
+        ),
+        *(
+            _timeline("dgc", "sx-mathoverflow", "sx-mathoverflow", model, ranks,
+                      SHORT if (model, ranks) == ("mpnn_lstm_bare", 2) else LONG)
+            for model in SEQUENCE_MODELS for ranks in (2, 4)
+        ),
+        *(
+            _timeline("esdg", dataset, title, model, 2, LONG)
+            for dataset, title in (
+                ("epinions-2011-ratings", "Epinions 2011"), ("email-eu-core", "email-Eu"),
+            ) for model in TIMELINE_MODELS
+        ),
+        *(
+            _timeline("dgc", dataset, title, "mpnn_lstm_bare", 2, LONG)
+            for dataset, title in (
+                ("epinions-2011-ratings", "Epinions 2011"), ("email-eu-core", "email-Eu"),
+            )
+        ),
+    ),
+    entrants={
+        "plain": Entrant("plain", "snapshots dealt out, no technique"),
+        "vertex": Entrant("vertices dealt out", "re-implemented (ESDG's baseline)"),
+        "esdg, the paper's": Entrant(
+            "ESDG, the paper's", "re-implemented from the paper (SC 2021)"
+        ),
+        "esdg": Entrant("ESDG", "with our compiled scans and spared exchanges"),
+        "pss": Entrant("PSS", "snapshots dealt out, re-implemented (DGC's baseline)"),
+        "pts": Entrant("PTS", "sequences dealt out, re-implemented (DGC's baseline)"),
+        "pss-ts": Entrant("PSS-TS", "both dealt out, re-implemented (DGC's baseline)"),
+        "chunks": Entrant("DGC, chunks", "its partition alone"),
+        "dgc, exact": Entrant("DGC, exact", "chunks and fusion, every row sent"),
+        "dgc": Entrant(
+            "DGC", "re-implemented from the paper (PACMMOD 2023)", exact=False
+        ),
+    },
+    contender="setting",
+    time="epoch_time",
+    rate=("throughput", {"of": "vertex_steps"}),
+    factors={
+        "the paper's techniques": ("plain", "esdg, the paper's"),
+        "ours": ("esdg, the paper's", "esdg"),
+        "chunks": ("pss", "chunks"),
+        "fusion": ("chunks", "dgc, exact"),
+        "stale rows": ("dgc, exact", "dgc"),
+    },
+)  # fmt: skip
+
+
 def _rounds(dataset: str, title: str, presets: tuple[str, ...], model: str = "tgn") -> ArenaCase:
     """Continuous training on a real stream."""
     settings = {"race": "gnnflow/fig8", "dataset": dataset, "model": model}

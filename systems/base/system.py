@@ -7,13 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
 from dgbench.systems.base.workload import Workload
+
+if TYPE_CHECKING:
+    from dgbench.lab.experiment import Measurement, RunContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,28 @@ class System(ABC):
         meter: Meter | None = None,
     ) -> Trainer:
         """Load the data, build the model from the workload's seed and return a trainer."""
+
+    def race_ranks(
+        self, workload: Any, ranks: int, context: RunContext, *, least: int, timeout_s: float
+    ) -> Measurement:
+        """Race this system's ways to deal a workload out over ranks, in turns on one group.
+
+        A task of the arena calls it. Observed for each way, as dimension `setting`, are
+        `epoch_time` with the seconds of every turn, `throughput` of `vertex_steps`, `exchanged`
+        bytes of an epoch, and in a cell's first process the `memory` of the fullest `rank`.
+        Default: the system trains on one process.
+
+        Args:
+            workload: one that the system trains. ranks: processes, at least 1.
+            context: of the cell. least: turns that count, at least.
+            timeout_s: of the whole group.
+
+        Raises:
+            UnsupportedError: the system has no ranks.
+        """
+        from dgbench.runtime.errors import UnsupportedError
+
+        raise UnsupportedError(f"{self.title} does not train on ranks")
 
     def calibrate(
         self,

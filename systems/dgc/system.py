@@ -26,6 +26,7 @@ from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.lab.experiment import Measurement, RunContext
     from dgbench.systems.dgc.stale_workers import StaleWorkers
 
 STALE_WORKERS = 4
@@ -177,6 +178,14 @@ class DgcSystem(System):
     provenance = "re-implemented from the paper (PACMMOD 2023), which names no code"
     techniques = TECHNIQUES
     trains = (SequenceWorkload, "trains vertex-steps of all snapshots")
+    enters = ("timeline-training@1",)
+
+    def race_ranks(
+        self, workload: Any, ranks: int, context: RunContext, *, least: int, timeout_s: float
+    ) -> Measurement:
+        from dgbench.systems.dgc.rank_race import race_ranks
+
+        return race_ranks(workload, ranks, context, least=least, timeout_s=timeout_s)
 
     def open(
         self,

@@ -42,6 +42,7 @@ from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.lab.experiment import Measurement, RunContext
 
 MEMORY_SHARE: Final = 0.8
 """Of the device's free memory, what blocks may take where no budget is given."""
@@ -374,6 +375,14 @@ class EsdgSystem(System):
     provenance = "re-implemented from the paper (SC 2021); no code was released"
     techniques = TECHNIQUES
     trains = (TimelineWorkload, "trains a whole timeline, not frames")
+    enters = ("timeline-training@1",)
+
+    def race_ranks(
+        self, workload: Any, ranks: int, context: RunContext, *, least: int, timeout_s: float
+    ) -> Measurement:
+        from dgbench.systems.esdg.rank_race import race_ranks
+
+        return race_ranks(workload, ranks, context, least=least, timeout_s=timeout_s)
 
     def open(
         self,

@@ -24,11 +24,13 @@ from dgbench.lab.arena import (
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
 from dgbench.systems.arena import PAPER
+from dgbench.systems.arena import timeline as timeline_module
 from dgbench.systems.arena import training as training_module
 from dgbench.systems.base.registry import get_system, system_names
 
 DIGESTS = {
     "snapshot-training@1": "f837503b3e79805d",
+    "timeline-training@1": "a529eef6cf1ef087",
     "stream-training@1": "e644a5916e555907",
     "temporal-sampling@1": "16c5691bbccf8d83",
     "graph-update@1": "71dc2f53ece94630",
@@ -186,7 +188,10 @@ def test_every_case_of_a_preset_has_cells(preset: Any) -> None:
     for one in PAPER.experiments:
         cells = one.cells(preset, "cpu")
         wanted = {case.name for case in one.arena_task.cases if preset in case.presets}
-        assert {cell.params["case"] for cell in cells if not cell.unavailable} == wanted
+        assert {cell.params["case"] for cell in cells if "cores" not in cell.unavailable} >= {
+            case for case in wanted if not case.endswith("/4")
+        }
+        assert {cell.params["case"] for cell in cells} == wanted
         assert all(cell.params["definition"] == one.arena_task.digest for cell in cells)
 
 
@@ -196,6 +201,50 @@ def test_every_system_runs_or_says_why() -> None:
     reasons = {cell.params["system"]: cell.unavailable for cell in cells}
     assert not reasons["pipad"]
     assert "TimelineWorkload" in reasons["esdg"]
+
+
+def test_every_system_enters_a_timeline_or_says_why() -> None:
+    cells = experiment("timeline-training").cells("quick", "cpu")
+    for case in {cell.params["case"] for cell in cells}:
+        mine = [cell for cell in cells if cell.params["case"] == case]
+        raced = [cell for cell in mine if "setting" not in cell.params]
+        host = experiment("timeline-training").arena_task.case(case).settings["host"]
+        assert len(raced) == 1
+        reasons = {cell.params["setting"]: cell.unavailable for cell in mine if cell not in raced}
+        assert host not in reasons
+        assert ({"esdg", "dgc"} - {host}) <= set(reasons)
+        assert all(reasons.values())
+
+
+def test_more_ranks_than_cores_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_module, "cores", lambda: 2)
+    cells = experiment("timeline-training").cells("full", "cpu")
+    raced = [cell for cell in cells if "setting" not in cell.params]
+    assert {bool(cell.unavailable) for cell in raced if cell.params["ranks"] == 4} == {True}
+    assert {bool(cell.unavailable) for cell in raced if cell.params["ranks"] < 4} == {False}
+
+
+@pytest.mark.parametrize("host", ["esdg", "dgc"])
+def test_a_timeline_race_observes_bytes_and_memory_of_every_contender(host: str) -> None:
+    """All contenders train the same losses; two ranks send something, and each holds something."""
+    task = experiment("timeline-training")
+    case = next(one for one in task.arena_task.cases
+                if "smoke" in one.presets and one.settings["host"] == host)  # fmt: skip
+    (cell, *_) = (c for c in task.cells("smoke", "cpu") if c.params["case"] == case.name)
+    found = task.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.1))
+    assert found.checks
+    assert all(check.passed for check in found.checks)
+    named = {metric: {one.dims["setting"]: one for one in found.observations
+                      if one.metric == metric}
+             for metric in ("epoch_time", "throughput", "exchanged", "memory")}  # fmt: skip
+    contenders = set(named["epoch_time"])
+    assert contenders <= set(task.arena_task.entrants)
+    for metric, by_name in named.items():
+        assert set(by_name) == contenders, metric
+        assert all(one.value > 0 for one in by_name.values()), metric
+    work = {name: one.value * named["epoch_time"][name].value
+            for name, one in named["throughput"].items()}  # fmt: skip
+    assert max(work.values()) == pytest.approx(min(work.values()))
 
 
 def test_a_system_without_the_declaration_does_not_enter(monkeypatch: pytest.MonkeyPatch) -> None:
