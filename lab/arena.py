@@ -1,6 +1,7 @@
-"""Tasks of the arena: frozen definitions that no paper owns, and the table of their races.
+"""Tasks of the arena: frozen definitions that no paper owns, and the numbers of their races.
 
-A definition is changed by a new version alone: its digest stands in every row of the task.
+A definition is changed by a new version alone: its digest stands in every row of the task. Words
+are put to races at the edge (`harness.figures.race_words`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dgbench.lab.charts import speedup
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of_turns
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median
@@ -21,9 +21,9 @@ MIN_ROUNDS = 3
 """Rounds from which an interval is that over processes; below it is that over turns."""
 NOT_ENTERED = ("skipped", "no-gpu", "not-supported", "not-built")
 """Status of rows of contenders that cannot enter, or are not here."""
+LEFT_OUT = ("skipped", "it did not take part; the notes of the row say why")
+"""Status and reason of a contender that no row names."""
 _Reason = tuple[str, str]
-"""Status and reason of a row."""
-LEFT_OUT: _Reason = ("skipped", "it did not take part; the notes of the row say why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,23 @@ class Entrant:
     def released(self) -> bool:
         """True if it is code that others released, or functions of a library."""
         return self.provenance.startswith("released") or self.provenance.endswith("own functions")
+
+
+@dataclass(frozen=True, slots=True)
+class QualitySource:
+    """Experiment whose whole trainings say how well a task's models predict.
+
+    Attributes:
+        paper, experiment: `pipad`, `quality`.
+        metric: of the scores. validation: metric observed after each epoch; "" for `metric`.
+        floor: whether a rate must never be shown without it.
+    """
+
+    paper: str
+    experiment: str
+    metric: str
+    validation: str = ""
+    floor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +95,10 @@ class ArenaTask:
         entrants: contenders by their name in rows; systems of the registry need none.
         contender: dimension that tells contenders apart.
         time: metric that is compared. rate: metric that is shown, and its dimensions.
-        factors: name of a factor -> (slower, faster) contender; they multiply.
+        factors: name of a factor -> (slower, faster) contender; those that share a contender
+            multiply.
+        words: dimension of a setting inside a case -> how its value is written; `{}` without.
+        trained: where whole trainings of its models are kept; None where nothing is trained.
     """
 
     name: str
@@ -94,6 +114,19 @@ class ArenaTask:
     time: str = "step_time"
     rate: tuple[str, Mapping[str, Any]] = ("throughput", {})
     factors: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    trained: QualitySource | None = None
+
+    @property
+    def chains(self) -> list[tuple[str, ...]]:
+        """Names of factors that multiply, each beginning with the contender where one ended."""
+        found: list[list[str]] = []
+        for name, (slow, _) in self.factors.items():
+            if found and self.factors[found[-1][-1]][1] == slow:
+                found[-1].append(name)
+            else:
+                found.append([name])
+        return [tuple(chain) for chain in found]
 
     @property
     def label(self) -> str:
@@ -140,18 +173,19 @@ class RaceEntry:
     Attributes:
         name: in rows. entrant: as people read of it.
         rate: items a second, the median over processes; None where it has none.
+        time: seconds of what is timed, the median over processes; None where it has none.
         ratio: its time over that of the fastest; None for the fastest and where it has none.
-        failed: status and reason where it has no time.
-        status: of its row.
+        status: of its row. reason: why it has no time.
         rows: ids that it rests on.
     """
 
     name: str
     entrant: Entrant
     rate: float | None = None
+    time: float | None = None
     ratio: Ratio | None = None
-    failed: str = ""
     status: str = "ok"
+    reason: str = ""
     rows: tuple[str, ...] = ()
 
     @property
@@ -170,16 +204,16 @@ class ArenaRace:
     """All contenders of a task on one workload, the fastest first.
 
     Attributes:
-        task, case: what is raced. detail: settings inside the case, in words.
+        task, case: what is raced. setting: dimensions inside the case that tell races apart.
         twin: whether its data are synthetic.
         entries: contenders by speed, those without a time last.
         factors: of the system that the task takes apart: name -> ratio.
-        processes: of the fastest.
+        processes: of the fastest. device: `cpu` or `cuda`.
     """
 
     task: ArenaTask
     case: ArenaCase
-    detail: str
+    setting: tuple[tuple[str, Any], ...]
     twin: bool
     entries: tuple[RaceEntry, ...]
     factors: Mapping[str, Ratio]
@@ -187,15 +221,36 @@ class ArenaRace:
     device: str
 
     @property
-    def title(self) -> str:
-        """Dataset and settings in words."""
-        place = f"{self.case.title} (twin)" if self.twin else self.case.title
-        return f"{place}, {self.detail}" if self.detail else place
-
-    @property
     def timed(self) -> tuple[RaceEntry, ...]:
         """Entries that have a time."""
         return tuple(one for one in self.entries if one.rate is not None)
+
+    @property
+    def first(self) -> RaceEntry | None:
+        """The fastest; None where nothing was timed."""
+        return self.timed[0] if self.timed else None
+
+    @property
+    def lead(self) -> Ratio | None:
+        """Time of the next over that of the fastest; None where there is none with an interval."""
+        if len(self.timed) < 2:
+            return None
+        found = self.timed[1].ratio
+        return found if found is not None and found.low is not None else None
+
+    @property
+    def decided(self) -> bool:
+        """True if one contender alone is ahead of all others."""
+        return self.lead is not None and len(self.leaders) == 1
+
+    @property
+    def chain(self) -> dict[str, Ratio]:
+        """Factors of one chain of the task that were all measured with an interval; else none."""
+        for names in self.task.chains:
+            parts = {name: self.factors[name] for name in names if name in self.factors}
+            if len(parts) == len(names) and all(one.low is not None for one in parts.values()):
+                return parts
+        return {}
 
     @property
     def leaders(self) -> tuple[RaceEntry, ...]:
@@ -281,22 +336,13 @@ def _race(
     return ArenaRace(
         task=task,
         case=case,
-        detail=", ".join(_said(*one) for one in setting),
+        setting=setting,
         twin=any(one.get("twin") for one in data) or bool(case.settings.get("twin")),
         entries=entries,
         factors=factors,
         processes=max((len(one.rows) for one in entries), default=0),
         device=rows[0].device,
     )
-
-
-def _said(name: str, value: Any) -> str:
-    """A setting in words."""
-    forms = {
-        "layers": "{} hops" if value != 1 else "{} hop", "batch": "{:,} events", "phase": "{}",
-        "policy": "{}",
-    }  # fmt: skip
-    return forms.get(name, name + " {}").format(value)
 
 
 def _entries(
@@ -319,6 +365,7 @@ def _entries(
                 name=name,
                 entrant=entrants.get(name, Entrant(name)),
                 rate=median(shown) if shown else None,
+                time=median([float(x) for x in table.values]),
                 ratio=None if name == fastest else time_ratio(table, by_name[fastest]),
                 rows=tuple(row.id for row in table.rows),
             )
@@ -340,7 +387,7 @@ def _entries(
 
 def _gap(name: str, entrants: Mapping[str, Entrant], why: _Reason) -> RaceEntry:
     entrant, (status, reason) = entrants.get(name, Entrant(name or "all")), why
-    return RaceEntry(name=name, entrant=entrant, failed=f"{status}: {reason}", status=status)
+    return RaceEntry(name=name, entrant=entrant, status=status, reason=reason)
 
 
 def time_ratio(slow: Table, fast: Table) -> Ratio | None:
@@ -355,93 +402,3 @@ def time_ratio(slow: Table, fast: Table) -> Ratio | None:
         if len(one.samples) == len(other.samples) > 1:
             return ratio_of_turns(one.samples, other.samples, [one.row])
     return found
-
-
-def sentence(race: ArenaRace) -> str:
-    """A sentence on a race that can be quoted: who is fastest, by how much, over what, where."""
-    timed = race.timed
-    where = f"{race.task.title} on {race.title}"
-    if not timed:
-        return f"{where}: nothing was timed."
-    first = timed[0]
-    rate = f"{shown_rate(first.rate or 0.0)} {race.task.unit}/s"
-    conditions = f"{race.device.upper()}, {race.processes} process{'es' * (race.processes != 1)}"
-    if len(timed) == 1:
-        return f"{where}: {first.entrant.title} alone was timed, at {rate}."
-    if timed[1].ratio is None or timed[1].ratio.low is None:
-        return (
-            f"{where}: {first.entrant.title} was first at {rate}, before {timed[1].entrant.title}; "
-            f"{conditions}: no interval, so that nothing is decided."
-        )
-    ties = [one for one in timed[1:] if not one.behind]
-    if ties:
-        names = " and ".join([first.entrant.title, *(one.entrant.title for one in ties)])
-        return f"{where}: {names} are not told apart, at {rate} ({conditions})."
-    next_one = timed[1]
-    assert next_one.ratio is not None
-    return (
-        f"{where}: {first.entrant.title} is fastest at {rate}, {factor_text(next_one.ratio)} as "
-        f"fast as {next_one.entrant.title}, the next ({conditions})."
-    )
-
-
-def quotable(found: Sequence[ArenaRace]) -> str:
-    """The sentence of the first race with one leader, else of the first one; "" without races."""
-    told = [race for race in found if len(race.leaders) == 1 and len(race.timed) > 1]
-    chosen = told or list(found)
-    return sentence(chosen[0]) if chosen else ""
-
-
-def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
-    """Points of `speedup`: every contender's time over that of the fastest; gaps with reasons."""
-    points: list[dict[str, Any]] = []
-    for race in found:
-        if not race.timed:
-            continue
-        best = race.timed[0]
-        for one in (other for other in race.entries[1:] if other.entered):
-            point: dict[str, Any] = {
-                "panel": race.title, "row": f"{best.entrant.title} over {one.entrant.title}",
-                "system": best.name, "baseline": one.name,
-            }  # fmt: skip
-            if one.ratio is None:
-                point["failed"] = one.failed or "skipped: no pair of processes"
-            else:
-                point |= speedup(one.ratio)
-            points.append(point)
-    return points
-
-
-def gain_text(race: ArenaRace) -> str:
-    """The gain that a task takes apart as a product of factors; "" where one of them is missing
-    or has no interval."""
-    told = [one for one in race.factors.values() if one.low is not None]
-    if not told or len(told) != len(race.task.factors):
-        return ""
-    sides = list(race.task.factors.values())
-    titles = {one.name: one.entrant.title for one in race.entries}
-    parts = " x ".join(f"{factor_text(one)} {name}" for name, one in race.factors.items())
-    return f"{titles[sides[-1][1]]} over {titles[sides[0][0]]} is {parts}"
-
-
-def factor_text(found: Ratio) -> str:
-    """A factor with its interval: `2.1x [1.9, 2.3]`."""
-    text = f"{_digits(found.value)}x"
-    if found.low is None or found.high is None:
-        return text
-    return f"{text} [{_digits(found.low)}, {_digits(found.high)}]"
-
-
-def _digits(value: float) -> str:
-    """Two decimals below 2, two digits below 10, three above."""
-    if value < 2:
-        return f"{value:.2f}"
-    return f"{value:.2g}" if value < 9.95 else f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"
-
-
-def shown_rate(value: float) -> str:
-    """A rate with three digits and an SI prefix: `1.23 M`."""
-    for limit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit * 0.9995:
-            return f"{value / limit:.3g} {prefix}"
-    return f"{value:.3g}"

@@ -98,6 +98,11 @@ class Quality:
     time: TimeToQuality | None = None
 
     @property
+    def less(self) -> bool:
+        """True if less of the metric is better."""
+        return self.metric in ERRORS
+
+    @property
     def below(self) -> bool:
         """True if a predictor that trains nothing is better by its whole interval."""
         return self.dictionary is not None and self.dictionary.side < 0

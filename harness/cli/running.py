@@ -295,10 +295,11 @@ def go(
 
 def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     """Print the outcome of a run, build its report and return the exit code."""
+    from dgbench.harness.arena_quality import kept_trainings, whole_trainings
     from dgbench.harness.claims import evaluate
     from dgbench.harness.cli.outcome import exit_code, unexpected
     from dgbench.harness.report.build import build_report
-    from dgbench.harness.report.run import gpu_name
+    from dgbench.harness.report.run import gpu_name, machine_of
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
     from dgbench.harness.terminal.arena import arena_races, race_table
@@ -309,6 +310,9 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     rows = store.rows()
     width = columns()
     sentences = answers(papers, rows, RunFacts.of(store))
+    races = arena_races(papers, rows)
+    trained = [*kept_trainings(), *whole_trainings(rows)] if races else []
+    where = machine_of(store) if races else ""
     verdicts = [evaluate(paper, rows) for paper in papers if paper.checks]
     failed = unexpected(rows, verdicts)
     code = exit_code(summary, failed)
@@ -319,7 +323,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
         contradictions(verdicts, width),
         failed_text(rows, store.run, width),
         skipped_text(rows, verdicts, width),
-        race_table(arena_races(papers, rows), width),
+        race_table(races, width, trained, where) if races else "",
     ]
     lost = say_all("\n" + part for part in parts if part)
     if summary.trouble:

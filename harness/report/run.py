@@ -262,6 +262,13 @@ def machine_name(machine: dict[str, Any], device: str) -> str:
     return name
 
 
+def machine_of(store: Store) -> str:
+    """`machine_name` of the machine of a run's newest row."""
+    newest = list(store.provenance().values())[-1:]
+    machine = newest[0].get("machine", {}) if newest else {}
+    return machine_name(machine, str(store.info.get("device", "cpu")))
+
+
 def gpu_name(store: Store) -> str:
     """Name of the first GPU of a run's machine, or ""."""
     provenance = list(store.provenance().values())

@@ -13,6 +13,7 @@ from dgbench.harness.claims.shown import digits
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.over_time import summary
+from dgbench.harness.figures.race_words import quotable
 from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.boards import board_points, ratio_points
 from dgbench.harness.report.devices import device_sketches, main_race_rows
@@ -25,7 +26,7 @@ from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
-from dgbench.lab.arena import ArenaRace, quotable
+from dgbench.lab.arena import ArenaRace
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.quality import BELOW
 

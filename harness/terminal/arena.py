@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dgbench.harness.arena_quality import quality_text
+from dgbench.harness.figures.race_words import (
+    gain_text,
+    headline,
+    quotable,
+    race_title,
+    ratio_text,
+    reason_text,
+    shown_rate,
+)
 from dgbench.harness.terminal.text import NARROW, WIDTH, wrapped
-from dgbench.lab.arena import ArenaRace, RaceEntry, factor_text, gain_text, quotable, shown_rate
+from dgbench.lab.arena import ArenaRace, RaceEntry
+from dgbench.lab.arena_quality import trained_quality
 from dgbench.lab.noise import NoisePairs
 
-FASTEST, TIED = "fastest", "same"
 NAME_WIDTH = 30
 """Columns of a contender's name."""
 
@@ -26,8 +36,16 @@ def arena_races(papers: Iterable[Any], rows: Sequence[Any]) -> list[ArenaRace]:
     ]
 
 
-def race_table(races: Sequence[ArenaRace], width: int = WIDTH) -> str:
-    """A block for each task, in it one for each dataset: contenders by speed, then a sentence."""
+def race_table(
+    races: Sequence[ArenaRace], width: int = WIDTH, trained: Sequence[Any] = (), where: str = ""
+) -> str:
+    """A block for each task, in it one for each dataset: contenders by speed, then a sentence.
+
+    Args:
+        races: to show. width: of the terminal.
+        trained: rows of whole trainings, which say how well the models predict.
+        where: machine in words, for the sentence on all races in the end; "" leaves it out.
+    """
     blocks: list[str] = []
     by_task: dict[str, list[ArenaRace]] = {}
     for race in races:
@@ -37,16 +55,24 @@ def race_table(races: Sequence[ArenaRace], width: int = WIDTH) -> str:
         lines = [wrapped(head, "", width)]
         timed = [race for race in mine if race.timed]
         for race in timed:
-            lines += [wrapped(race.title, "  ", width), *(_line(one, width) for one in race.timed)]
+            lines += [
+                wrapped(race_title(race), "  ", width),
+                *(_line(one, width) for one in race.timed),
+            ]
+            if race.task.trained is not None:
+                judged = trained_quality(race, trained)
+                lines += [wrapped(quality_text(race, judged), "    ", width)]
         lines += _absent(mine, width)
         lines += _provenance(mine, width)
         lines += [wrapped(quotable(timed or mine), "  ", width)]
         lines += [
-            wrapped(f"{race.title}: {gain_text(race)}", "  ", width)
+            wrapped(f"{race_title(race)}: {gain_text(race)}", "  ", width)
             for race in timed
             if gain_text(race)
         ]
         blocks.append("\n".join(line for line in lines if line))
+    if where and len(races) > 1:
+        blocks.append(wrapped(f"{headline(races, where)}.", "", width))
     return "\n\n".join(blocks)
 
 
@@ -56,16 +82,6 @@ def _line(one: RaceEntry, width: int) -> str:
     if width < NARROW:
         return wrapped(f"{name}: {rate}, {ratio_text(one)}", "    ", width)
     return f"    {_cut(name, NAME_WIDTH):{NAME_WIDTH}}  {rate:>7}  {ratio_text(one)}"
-
-
-def ratio_text(one: RaceEntry) -> str:
-    """`fastest`, a factor with its interval, or `same` where it is not told from the fastest."""
-    if one.ratio is None:
-        return FASTEST
-    text = factor_text(one.ratio)
-    if one.ratio.low is None:
-        return f"{text}, no interval"
-    return text if one.behind else f"{TIED} ({text})"
 
 
 def _cut(text: str, width: int) -> str:
@@ -80,7 +96,7 @@ def _absent(races: Sequence[ArenaRace], width: int) -> list[str]:
     for race in races:
         for one in race.entries:
             if one.name not in timed:
-                names = reasons.setdefault(one.failed, [])
+                names = reasons.setdefault(reason_text(one), [])
                 if one.entrant.title not in names:
                     names.append(one.entrant.title)
     return [wrapped(f"{', '.join(names)}: {why}", "    ", width) for why, names in reasons.items()]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from dgbench.lab.arena import ArenaRace, ArenaTask, quotable, race_points, races
-from dgbench.lab.charts import chart
+from dgbench.lab.arena import ArenaRace, ArenaTask, races
+from dgbench.lab.charts import chart, speedup
 from dgbench.lab.experiment import Experiment, FigureSpec
 from dgbench.systems.arena.entrants import registered
 
@@ -37,5 +37,24 @@ class TaskExperiment(Experiment):
             )
         ]
 
-    def answer(self, rows: Sequence[Any]) -> str:
-        return quotable([one for one in self.races(rows) if one.timed])
+
+def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
+    """Points of `speedup`: every contender's time over that of the fastest; gaps with reasons."""
+    points: list[dict[str, Any]] = []
+    for race in found:
+        if not race.timed:
+            continue
+        best = race.timed[0]
+        panel = ", ".join([race.case.title, *(str(value) for _, value in race.setting)])
+        for one in (other for other in race.entries[1:] if other.entered):
+            point: dict[str, Any] = {
+                "panel": panel, "row": f"{best.entrant.title} over {one.entrant.title}",
+                "system": best.name, "baseline": one.name, "twin": race.twin,
+            }  # fmt: skip
+            if one.ratio is None:
+                reason = one.reason or "no pair of processes"
+                point["failed"] = f"{'skipped' if one.status == 'ok' else one.status}: {reason}"
+            else:
+                point |= speedup(one.ratio)
+            points.append(point)
+    return points

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant
+from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource
 
 SHORT: Final = ("quick", "full", "paper")
 LONG: Final = ("full", "paper")
@@ -78,6 +78,7 @@ SNAPSHOTS: Final = ArenaTask(
         "the paper's techniques": ("pipad, all off", "pipad, the paper's"),
         "ours": ("pipad, the paper's", "pipad"),
     },
+    trained=QualitySource("pipad", "quality", "mean_squared_error", "loss"),
 )  # fmt: skip
 
 
@@ -213,6 +214,7 @@ STREAMS: Final = ArenaTask(
         "growing in place": ("rebuilt", "no cache"),
         "caches": ("no cache", "gnnflow"),
     },
+    trained=QualitySource("gnnflow", "quality", "mrr", floor=True),
 )
 
 STORES: Final = {
@@ -260,6 +262,7 @@ SAMPLING: Final = ArenaTask(
     contender="setting",
     time="operation_time",
     rate=("throughput", {"of": "roots"}),
+    words={"layers": "{} hops", "batch": "{:,} events"},
 )  # fmt: skip
 
 UPDATE: Final = ArenaTask(

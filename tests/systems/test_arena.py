@@ -9,23 +9,22 @@ from typing import Any
 
 import pytest
 
-from dgbench.harness.terminal.arena import arena_races, race_table
-from dgbench.lab.arena import (
-    ArenaCase,
-    ArenaTask,
-    Entrant,
+from dgbench.harness.figures.race_words import (
     gain_text,
+    headline,
     quotable,
-    race_points,
-    races,
     sentence,
     shown_rate,
 )
+from dgbench.harness.terminal.arena import arena_races, race_table
+from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
+from dgbench.lab.arena_quality import trained_quality
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
 from dgbench.systems.arena import PAPER
 from dgbench.systems.arena import timeline as timeline_module
 from dgbench.systems.arena import training as training_module
+from dgbench.systems.arena.experiment import race_points
 from dgbench.systems.base.registry import get_system, system_names
 
 DIGESTS = {
@@ -162,7 +161,7 @@ def test_absent_contenders_give_their_reason() -> None:
     (race,) = races(TASK, [*rounds({"a": 1.0, "b": 2.0}), gone])
     (entry,) = (one for one in race.entries if one.name == "c")
     assert entry.rate is None
-    assert entry.failed.endswith("not installed")
+    assert entry.reason == "not installed"
     assert "not installed" in race_table([race])
 
 
@@ -291,7 +290,7 @@ def test_the_quoted_race_is_one_that_has_a_leader() -> None:
 
 def test_a_gain_is_told_where_all_its_factors_are_there() -> None:
     (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
-    assert "3x" in gain_text(race)
+    assert "3.0x" in gain_text(race)
     (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d} for d in (1.0, 1.1, 0.9))))
     assert gain_text(race) == ""
     (race,) = races(TASK, rounds({"a": 1.0, "b": 6.0, "c": 2.0}))
@@ -307,3 +306,95 @@ def test_figures_have_a_point_for_every_rival_that_was_to_run() -> None:
     assert [(p["system"], p["baseline"]) for p in points] == [("a", "b"), ("a", "d")]
     assert points[0]["value"] == pytest.approx(2.0)
     assert points[1]["failed"] == "oom: full"
+
+
+def test_the_headline_counts_races_with_one_leader_and_names_the_widest() -> None:
+    told = races(TASK, rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9))))
+    wide = races(TASK, rounds(*({"b": d, "a": 7 * d} for d in (1.0, 1.1, 0.9))))
+    tied = races(TASK, rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02}))
+    text = headline([*told, *wide, *tied], "a machine")
+    assert "2 of 3 races" in text
+    assert "B: 7" in text
+    assert "0 of" not in headline(tied, "a machine")
+    assert "a machine" in headline([], "a machine")
+
+
+def test_a_chain_ends_where_a_factor_is_missing() -> None:
+    """Factors of two chains never multiply: each is of contenders that the other does not have."""
+    task = replace(TASK, factors={"x": ("b", "c"), "y": ("c", "a"), "z": ("d", "e")})
+    assert task.chains == [("x", "y"), ("z",)]
+    (race,) = races(task, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
+    assert list(race.chain) == ["x", "y"]
+    (race,) = races(task, rounds(*({"d": 3 * d, "e": d, "a": d} for d in (1.0, 1.1, 0.9))))
+    assert list(race.chain) == ["z"]
+
+
+def training(seed: int | None, scores: list[float], method: str = "", **fields: Any) -> Any:
+    """A whole training of the toy's model, or scores of a predictor that trains nothing."""
+    found = Measurement()
+    if method:
+        found.observe("mrr", scores[-1], method=method)
+    else:
+        for epoch, score in enumerate(scores):
+            found.observe("mrr", score, epoch=epoch, of="validation")
+            found.observe("epoch_time", 1.0, epoch=epoch, clock="processor")
+        found.observe("mrr", scores[-1])
+    params = {"dataset": "graph", "part": "untrained" if method else "trained"}
+    params |= {} if method else {"model": "net", "seed": seed}
+    made = row(100 + (seed or 0), {}, paper="other", experiment="quality", preset="quality",
+               params=params, observations=found.observations, run="kept1")  # fmt: skip
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def quality_race() -> Any:
+    case = ArenaCase("one", "Graph", ("smoke",), {"dataset": "graph", "model": "net"})
+    task = replace(TASK, cases=(case,), trained=QualitySource("other", "quality", "mrr"))
+    made = rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9)))
+    for one in made:
+        one.params["definition"] = task.digest
+    return races(task, made)[0]
+
+
+def test_quality_comes_from_whole_trainings_on_the_same_dataset_and_model() -> None:
+    race = quality_race()
+    rows = [training(seed, [0.1, 0.2, 0.3 + 0.001 * seed, 0.25]) for seed in range(1, 6)]
+    rows.append(training(None, [0.2], method="edgebank"))
+    judged = trained_quality(race, rows)
+    assert judged is not None
+    assert judged.quality is not None
+    assert judged.run == "kept1"
+    assert judged.epochs == 3
+    assert not judged.below
+    better = [*rows[:-1], training(None, [0.9], method="edgebank")]
+    judged = trained_quality(race, better)
+    assert judged is not None
+    assert judged.below
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [([], "no whole training"), ([training(1, [0.1])], "fewer than five"),
+     ([training(s, [0.1], preset="quick") for s in range(5)], "no whole training"),
+     ([training(s, [0.1], params={"dataset": "other", "model": "net"}) for s in range(5)],
+      "no whole training")],
+)  # fmt: skip
+def test_without_enough_trainings_a_race_says_why(rows: list[Any], why: str) -> None:
+    judged = trained_quality(quality_race(), rows)
+    assert judged is not None
+    assert judged.quality is None
+    assert why in judged.reason
+
+
+def test_a_task_that_trains_nothing_has_no_quality() -> None:
+    (race,) = races(TASK, rounds({"a": 1.0, "b": 2.0}))
+    assert trained_quality(race, []) is None
+
+
+def test_a_rate_of_training_is_never_printed_without_the_quality() -> None:
+    race = quality_race()
+    assert "model not trained" in race_table([race])
+    rows = [training(seed, [0.1 + 0.001 * seed]) for seed in range(1, 6)]
+    rows.append(training(None, [0.9], method="edgebank"))
+    assert "below the dictionary" in race_table([race], trained=rows)

@@ -1,0 +1,73 @@
+"""Whole trainings beside the arena's rates: where their rows are kept, and quality in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from dgbench.harness.plugins import Broken, find_paper
+from dgbench.harness.states import REFERENCE
+from dgbench.harness.store.store import Store
+from dgbench.lab.arena import ArenaRace, RaceEntry
+from dgbench.lab.arena_quality import WHOLE, TrainedQuality
+from dgbench.runtime.errors import DgbenchError, StoreError
+
+log = logging.getLogger(__name__)
+
+QUALITY_PAPERS: Final = ("pipad", "gnnflow", "tgcn")
+"""Papers with an experiment of whole trainings."""
+
+
+def whole_trainings(rows: Iterable[Any]) -> list[Any]:
+    """Rows of whole trainings among rows."""
+    return [row for row in rows if row.preset == WHOLE and row.experiment == WHOLE]
+
+
+@cache
+def kept_trainings(root: Path = REFERENCE) -> tuple[Any, ...]:
+    """Rows of whole trainings in kept runs below a folder; none where there is no such folder."""
+    found: list[Any] = []
+    for info in sorted(Path(root).glob("*/*/run.json")):
+        if info.parent.name in QUALITY_PAPERS:
+            try:
+                found += whole_trainings(Store.open(info.parent).rows())
+            except StoreError as error:
+                log.warning("kept run %s: %s", info.parent, error)
+    return tuple(found)
+
+
+def quality_text(race: ArenaRace, judged: TrainedQuality | None) -> str:
+    """Quality of a race's model in words: its scores beside the dictionary's, or why there are
+    none; "" for a task that trains nothing."""
+    if judged is None:
+        return ""
+    if judged.quality is None:
+        return f"model not trained: {judged.reason}"
+    said = f"model: {judged.quality.scores}"
+    words = f", {judged.quality.word}" if judged.below else ""
+    return f"{said}{words} (run {judged.run})"
+
+
+def steps_to_quality(race: ArenaRace, judged: TrainedQuality | None) -> int | None:
+    """Steps of training until a model is as good as it becomes; None where nothing says so."""
+    source = race.task.trained
+    if judged is None or judged.epochs is None or source is None or race.task.time != "step_time":
+        return None
+    try:
+        paper = find_paper(source.paper)
+    except DgbenchError:
+        return None
+    if isinstance(paper, Broken):
+        return None
+    studies = [one for one in paper.experiments if one.name == source.experiment]
+    return judged.epochs * studies[0].epoch_work(race.case.settings["dataset"]) if studies else None
+
+
+def seconds_to_quality(race: ArenaRace, one: RaceEntry, steps: int | None) -> float | None:
+    """Seconds of so many steps at a contender's rate; None without either."""
+    if steps is None or one.time is None:
+        return None
+    return steps * one.time

@@ -1,0 +1,132 @@
+"""Words of the arena's races: sentences, rates and factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dgbench.harness.figures.words import with_interval
+
+if TYPE_CHECKING:
+    from dgbench.lab.arena import ArenaRace, RaceEntry
+    from dgbench.lab.compare import Ratio
+
+FASTEST, TIED = "fastest", "same"
+
+
+def race_title(race: ArenaRace) -> str:
+    """Workload of a race with the settings inside it: "Wikipedia, 2 hops, recent"."""
+    place = f"{race.case.title} (twin)" if race.twin else race.case.title
+    return ", ".join([place, *(_setting(race, *one) for one in race.setting)])
+
+
+def _setting(race: ArenaRace, name: str, value: object) -> str:
+    text = race.task.words.get(name, "{}").format(value)
+    return text.removesuffix("s") if text.startswith("1 ") else text
+
+
+def reason_text(one: RaceEntry) -> str:
+    """Why a contender has no time: "skipped: not installed"."""
+    return f"{one.status}: {one.reason}"
+
+
+def factor_text(found: Ratio) -> str:
+    """A factor with its interval: `2.1x [1.9, 2.3]`."""
+    return with_interval(found.value, found.low, found.high)
+
+
+def ratio_text(one: RaceEntry) -> str:
+    """`fastest`, a factor with its interval, or `same` where it is not told from the fastest."""
+    if one.ratio is None:
+        return FASTEST
+    text = factor_text(one.ratio)
+    if one.ratio.low is None:
+        return f"{text}, no interval"
+    return text if one.behind else f"{TIED} ({text})"
+
+
+def shown_rate(value: float) -> str:
+    """A rate with three digits and an SI prefix: `1.23 M`."""
+    for limit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit * 0.9995:
+            return f"{value / limit:.3g} {prefix}"
+    return f"{value:.3g}"
+
+
+def conditions(race: ArenaRace) -> str:
+    """Device and number of processes of a race."""
+    return f"{race.device.upper()}, {race.processes} process{'es' * (race.processes != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def lower_first(text: str) -> str:
+    """A title inside a sentence."""
+    return text[:1].lower() + text[1:]
+
+
+def sentence(race: ArenaRace) -> str:
+    """A sentence on a race that can be quoted: who is fastest, by how much, over what, where."""
+    timed = race.timed
+    where = f"{race.task.title}, {race_title(race)}"
+    if not timed:
+        return f"{where}: nothing was timed."
+    first = timed[0]
+    rate = f"{shown_rate(first.rate or 0.0)} {race.task.unit}/s"
+    if len(timed) == 1:
+        return f"{where}: {first.entrant.title} alone was timed, at {rate}."
+    if race.lead is None:
+        return (
+            f"{where}: {first.entrant.title} was first at {rate}, before {timed[1].entrant.title}; "
+            f"{conditions(race)}: no interval, so that nothing is decided."
+        )
+    if not race.decided:
+        names = listed([one.entrant.title for one in race.leaders])
+        return f"{where}: {names} are not told apart, at {rate} ({conditions(race)})."
+    return (
+        f"{where}: {first.entrant.title} is fastest at {rate}, {factor_text(race.lead)} as fast as "
+        f"{timed[1].entrant.title}, the next ({conditions(race)})."
+    )
+
+
+def quotable(found: Sequence[ArenaRace]) -> str:
+    """The sentence of the first race with one leader, else of the first one; "" without races."""
+    chosen = [race for race in found if race.decided] or list(found)
+    return sentence(chosen[0]) if chosen else ""
+
+
+def headline(found: Sequence[ArenaRace], where: str) -> str:
+    """The sentence above all races: in how many one contender leads, and the widest lead."""
+    raced = [race for race in found if len(race.timed) > 1]
+    told = [race for race in raced if race.decided]
+    if not raced:
+        return f"Nothing was raced on {where}"
+    if not told:
+        return f"In {_races(len(raced))} on {where} no contender is told apart from the next"
+    best = max(told, key=lambda race: race.lead.low)  # type: ignore[union-attr]
+    assert best.lead is not None
+    return (
+        f"On {where} one contender leads {len(told)} of {_races(len(raced))}, most clearly "
+        f"{best.timed[0].entrant.title}: {factor_text(best.lead)} as fast as "
+        f"{best.timed[1].entrant.title}, the next, at {lower_first(best.task.title)} "
+        f"({race_title(best)}; {conditions(best)})"
+    )
+
+
+def _races(count: int) -> str:
+    return "1 race" if count == 1 else f"{count} races"
+
+
+def gain_text(race: ArenaRace) -> str:
+    """The gain that a task takes apart as a product of factors; "" where one of them is missing
+    or has no interval."""
+    parts = race.chain
+    if not parts:
+        return ""
+    sides = [race.task.factors[name] for name in parts]
+    titles = {one.name: one.entrant.title for one in race.entries}
+    words = " x ".join(f"{factor_text(one)} {name}" for name, one in parts.items())
+    return f"{titles[sides[-1][1]]} over {titles[sides[0][0]]} is {words}"
