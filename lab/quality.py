@@ -32,6 +32,8 @@ TITLES: Final[Mapping[str, str]] = {
     "historical_mean": "historical mean",
 }
 """Predictors that train nothing, by the dimension `method` of their scores."""
+SHORT: Final[Mapping[str, str]] = {"mean_squared_error": "MSE", "mean_absolute_error": "MAE"}
+"""Metrics by the initials that everybody knows."""
 ERRORS: Final = ("mean_squared_error", "mean_absolute_error")
 """Metrics of which less is better."""
 
@@ -125,6 +127,14 @@ class Quality:
             return own
         title = TITLES.get(self.method, self.method)
         return f"{own} against {self.method_score:.3f} of {title}"
+
+    @property
+    def scores_short(self) -> str:
+        """The same in fewer words: "MRR 0.042 (most recent partners 0.366)"."""
+        own = f"{SHORT.get(self.metric, self.metric.upper())} {self.score:.3f}"
+        if self.dictionary is None:
+            return own
+        return f"{own} ({TITLES.get(self.method, self.method)} {self.method_score:.3f})"
 
     @property
     def against_reference(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dgbench.harness.figures.words import with_interval
+from dgbench.harness.figures.words import WIDE, factor, with_interval
 
 if TYPE_CHECKING:
     from dgbench.lab.arena import ArenaRace, RaceEntry
@@ -53,6 +53,17 @@ def shown_rate(value: float) -> str:
     return f"{value:.3g}"
 
 
+def lead_text(race: ArenaRace) -> str:
+    """By how much the first is ahead of the next: `2.1x [1.9, 2.3]`, or `more than 3.1x` where
+    its interval is so wide that the middle says nothing."""
+    lead = race.lead
+    if lead is None or lead.low is None or lead.high is None:
+        return ""
+    if lead.low > 0 and lead.high / lead.low > WIDE:
+        return f"more than {factor(lead.low)}"
+    return factor_text(lead)
+
+
 def conditions(race: ArenaRace) -> str:
     """Device and number of processes of a race."""
     return f"{race.device.upper()}, {race.processes} process{'es' * (race.processes != 1)}"
@@ -87,7 +98,7 @@ def sentence(race: ArenaRace) -> str:
         names = listed([one.entrant.title for one in race.leaders])
         return f"{where}: {names} are not told apart, at {rate} ({conditions(race)})."
     return (
-        f"{where}: {first.entrant.title} is fastest at {rate}, {factor_text(race.lead)} as fast as "
+        f"{where}: {first.entrant.title} is fastest at {rate}, {lead_text(race)} as fast as "
         f"{timed[1].entrant.title}, the next ({conditions(race)})."
     )
 
@@ -105,12 +116,11 @@ def headline(found: Sequence[ArenaRace], where: str) -> str:
     if not raced:
         return f"Nothing was raced on {where}"
     if not told:
-        return f"In {_races(len(raced))} on {where} no contender is told apart from the next"
+        return f"On {where}, no contender is told apart from the next in {_races(len(raced))}"
     best = max(told, key=lambda race: race.lead.low)  # type: ignore[union-attr]
-    assert best.lead is not None
     return (
-        f"On {where} one contender leads {len(told)} of {_races(len(raced))}, most clearly "
-        f"{best.timed[0].entrant.title}: {factor_text(best.lead)} as fast as "
+        f"On {where}, one contender leads {len(told)} of {_races(len(raced))}, most clearly "
+        f"{best.timed[0].entrant.title}: {lead_text(best)} as fast as "
         f"{best.timed[1].entrant.title}, the next, at {lower_first(best.task.title)} "
         f"({race_title(best)}; {conditions(best)})"
     )

@@ -204,7 +204,9 @@ def _pages(site: SiteData, folder: Path) -> dict[str, str]:
     """Address -> text of every page."""
     env = pages.environment(site, folder)
     made = {
-        site.front: pages.overview(env, site),
+        site.front: pages.overview(
+            env, site, "index.html.j2" if site.merged else "overview.html.j2"
+        ),
         "papers/index.html": pages.papers_page(env, site),
         "runs/index.html": pages.runs_page(env, site),
         "how-to-read.html": pages.reading(env, site),
@@ -218,6 +220,7 @@ def _pages(site: SiteData, folder: Path) -> dict[str, str]:
         made |= module.pages(site, env)
     if site.merged:
         made |= pages.assets(env)
+        made["claims.html"] = pages.overview(env, site, "claims.html.j2", "claims")
         made["changed-verdicts.html"] = pages.changed_page(env, site)
     else:
         made["report.md"] = pages.overview(env, site, "report.md.j2")

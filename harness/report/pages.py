@@ -17,16 +17,26 @@ from jinja2 import (
 )
 from markupsafe import Markup
 
+from dgbench.harness.arena_quality import quality_text
 from dgbench.harness.claims.changes import changes, first_edition
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.shown import digits, unit_rest
 from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
+from dgbench.harness.figures.race_words import (
+    gain_text,
+    quotable,
+    race_title,
+    ratio_text,
+    reason_text,
+    shown_rate,
+)
 from dgbench.harness.figures.style import seconds_text
 from dgbench.harness.report.boards import merged_points
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.pictures import picture
+from dgbench.harness.report.race_screen import race_screen, site_trainings
 from dgbench.harness.report.races import workloads
 from dgbench.harness.report.reuse import IN_TABLE
 from dgbench.harness.report.run import STATUS_MEANING, RunData
@@ -42,14 +52,8 @@ from dgbench.harness.report.words import (
 )
 from dgbench.harness.store.row import VOID
 from dgbench.harness.terminal.progress import describe
-from dgbench.lab.arena import (
-    ArenaRace,
-    Entrant,
-    factor_text,
-    gain_text,
-    quotable,
-    shown_rate,
-)
+from dgbench.lab.arena import ArenaRace, Entrant
+from dgbench.lab.arena_quality import trained_quality
 from dgbench.lab.charts import marked
 
 
@@ -150,6 +154,7 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
     """Key, word and address of the pages there are."""
     every = [
         ("overview", "Overview", site.front),
+        ("claims", "Claims", "claims.html"),
         ("papers", "Papers", "papers/index.html"),
         ("systems", "Systems", "systems/index.html"),
         ("datasets", "Datasets", "datasets/index.html"),
@@ -158,7 +163,7 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
         ("compare", "Compare", "compare/index.html"),
         ("how", "How to read", "how-to-read.html"),
     ]
-    always = ("overview", "papers", "runs", "how")
+    always = ("overview", *(("claims",) if site.merged else ()), "papers", "runs", "how")
     return [entry for entry in every if entry[0] in (*always, *site.parts)]
 
 
@@ -206,8 +211,11 @@ def assets(env: Environment) -> dict[str, str]:
     }
 
 
-def overview(env: Environment, site: SiteData, template: str = "overview.html.j2") -> str:
-    """The first page, as HTML or (another template) Markdown."""
+def overview(
+    env: Environment, site: SiteData, template: str = "overview.html.j2", page: str = "overview"
+) -> str:
+    """The first page: of a run, as HTML or (another template) Markdown; of a site, which has
+    its claims on a page of their own."""
     claims = site.claims
     datasets = {name for run in site.runs for name in run.datasets}
     twins = sorted({name for run in site.runs for name in run.twins})
@@ -217,7 +225,9 @@ def overview(env: Environment, site: SiteData, template: str = "overview.html.j2
     main = max(mains, key=lambda m: (m[3].kind == "speedup", workloads(m[3])), default=None)
     tallies = [run.tally() for run in site.runs]
     return env.get_template(template).render(
-        **common(site, "", "overview"),
+        **common(site, "", page),
+        screen=race_screen(site) if page == "overview" else None,
+        found=_found(site) if site.merged else [],
         headline=site.headline,
         counts=site.counts,
         total=len(claims),
@@ -234,6 +244,16 @@ def overview(env: Environment, site: SiteData, template: str = "overview.html.j2
         failed=[] if site.merged else [c for run in site.runs for c in without_result(run.rows)],
         tally={word: sum(t[word] for t in tallies) for word in ("ok", "missing", "failed")},
     )
+
+
+def _found(site: SiteData) -> list[tuple[PaperOnSite, str]]:
+    """Papers with what was found first of each, else with its heading."""
+    found = []
+    for paper in site.papers:
+        if paper.total:
+            said = [sentence for _, section in paper.sections for sentence in section.found]
+            found.append((paper, said[0] if said else paper.headline))
+    return found
 
 
 def _facts(site: SiteData, run: RunData) -> dict[str, Any]:
@@ -283,14 +303,18 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
     for claim in paper.claims:
         if claim.verdict.verdict == "not run here":
             reasons.setdefault(claim.verdict.reason, []).append(claim)
+    trained = site_trainings(site)
     tasks = any(one.arena_task is not None for one in paper.paper.experiments)
     return env.get_template("arena.html.j2" if tasks else "paper.html.j2").render(
         **common(site, "../", "papers"),
         paper=paper,
         columns=race_columns,
-        factor_text=factor_text,
         gain_text=gain_text,
         quotable=quotable,
+        race_title=race_title,
+        ratio_text=ratio_text,
+        reason_text=reason_text,
+        quality=lambda race: quality_text(race, trained_quality(race, trained)),
         rate=shown_rate,
         counts=paper.counts,
         total=paper.total,

@@ -1,0 +1,303 @@
+"""The race table as a picture: a line for each race, contenders as dots on one shared log axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dgbench.harness.arena_quality import (
+    kept_trainings,
+    quality_text,
+    seconds_to_quality,
+    steps_to_quality,
+    whole_trainings,
+)
+from dgbench.harness.figures.palette import BASELINES, SYSTEMS
+from dgbench.harness.figures.race_words import (
+    headline,
+    lead_text,
+    race_title,
+    ratio_text,
+    shown_rate,
+)
+from dgbench.harness.figures.words import factor, seconds_text
+from dgbench.harness.report.run import RunData
+from dgbench.harness.report.site import PaperOnSite, SiteData
+from dgbench.harness.utilisation import gpu_idle
+from dgbench.lab.arena import ArenaRace, RaceEntry
+from dgbench.lab.arena_quality import TrainedQuality, trained_quality
+
+LINES: Final = 18
+"""Races on the first screen; what does not fit stands on the arena's page."""
+TICKS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+EDGE: Final = 1.5
+"""Percent of the axis that stays free at either end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A contender on the axis.
+
+    Attributes:
+        label: all that its place says, in words. href: its row.
+        at, low, high: percent of the axis; low and high are equal without an interval.
+        colour: of its system. kind: `released`, `approximate` or "" for one that was
+            re-implemented or is a part of dgbench.
+    """
+
+    label: str
+    href: str
+    at: float
+    low: float
+    high: float
+    colour: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A word on how far a line can be trusted, with what it means."""
+
+    word: str
+    meaning: str
+    warns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A race.
+
+    Attributes:
+        title: its workload. task: title of its task, where that begins; else "".
+        unit: what rates count. anchor: of its task on the arena's page.
+        winner: who leads, in words. rate: its rate. lead: over whom and by how much.
+        parts: (factor, name) of a gain that is taken apart.
+        quality: of the model, in a few words. judged: in full; "" where nothing is trained.
+    """
+
+    title: str
+    task: str
+    unit: str
+    anchor: str
+    dots: list[Dot]
+    winner: str
+    rate: str
+    lead: str
+    parts: list[tuple[str, str]]
+    badges: list[Badge]
+    quality: str
+    judged: str
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The race table of a run.
+
+    Attributes:
+        sentence: above it. alt: what is seen. lines: its races. ticks: (percent, word) of the axis.
+        run: whose rows. left: races that are not here. others: runs of other machines.
+        smoke: whether the run is no measurement.
+    """
+
+    sentence: str
+    alt: str
+    lines: list[Line]
+    ticks: list[tuple[float, str]]
+    run: RunData
+    left: int
+    others: list[RunData]
+    smoke: bool
+
+
+def race_screen(site: SiteData) -> Screen | None:
+    """The race table of the run that raced most, of the newest of equal ones; None without races.
+
+    Ratios are never formed over runs: other machines have their own table.
+    """
+    ran = [
+        (len(section.arena), -place, run, paper, section)
+        for paper in site.papers
+        for place, (run, section) in enumerate(paper.sections)
+        if section.arena
+    ]
+    if not ran:
+        return None
+    _, _, run, paper, section = max(ran, key=lambda one: one[:2])
+    return _screen(site, run, paper, section.arena, [one[2] for one in ran if one[2] is not run])
+
+
+def _screen(
+    site: SiteData,
+    run: RunData,
+    paper: PaperOnSite,
+    races: Sequence[ArenaRace],
+    others: list[RunData],
+) -> Screen:
+    shown = _chosen([race for race in races if len(race.timed) > 1])
+    trained = site_trainings(site)
+    most = max((_reach(race) for race in shown), default=2.0)
+    top = next((tick for tick in TICKS if tick >= most), most)
+    rows = {row.id: row for row in run.everything}
+    lines, before = [], ""
+    for race in shown:
+        task = race.task.title if race.task.label != before else ""
+        before = race.task.label
+        judged = trained_quality(race, trained)
+        lines.append(_line(race, task, paper.name, run, top, rows, judged))
+    words = headline(races, run.machine_name)
+    return Screen(
+        sentence=words,
+        alt=f"Time of {sum(len(line.dots) for line in lines)} contenders in {len(lines)} races "
+        f"over that of the fastest, on one log axis from 1x to {factor(top)}. {_leaders(shown)}",
+        lines=lines,
+        ticks=[(_place(tick, top), f"{tick}x") for tick in TICKS if tick <= top],
+        run=run,
+        left=len(races) - len(shown),
+        others=others,
+        smoke=run.smoke,
+    )
+
+
+def site_trainings(site: SiteData) -> list[Any]:
+    """Rows of whole trainings of a site's runs; a run's report takes those that are kept here."""
+    found = [row for run in site.runs for row in whole_trainings(run.everything)]
+    return found if site.merged else [*kept_trainings(), *found]
+
+
+def _chosen(races: Sequence[ArenaRace]) -> list[ArenaRace]:
+    """At most `LINES` races, the first ones of each task in turns, in the order they came in."""
+    by_task: dict[str, list[ArenaRace]] = {}
+    for race in races:
+        by_task.setdefault(race.task.label, []).append(race)
+    kept: set[int] = set()
+    for number in range(len(races)):
+        for mine in by_task.values():
+            if number < len(mine) and len(kept) < LINES:
+                kept.add(id(mine[number]))
+    return [race for race in races if id(race) in kept]
+
+
+def _reach(race: ArenaRace) -> float:
+    """The largest ratio of a race, or the end of its interval."""
+    return max(max(one.ratio.value, one.ratio.high or 0.0) for one in race.timed if one.ratio)
+
+
+def _place(ratio: float, top: float) -> float:
+    """Percent of the axis."""
+    share = math.log(min(max(ratio, 1.0), top)) / math.log(top)
+    return round(EDGE + (100 - 2 * EDGE) * share, 2)
+
+
+def _leaders(races: Iterable[ArenaRace]) -> str:
+    names: dict[str, int] = {}
+    for race in races:
+        if race.decided:
+            names[race.timed[0].entrant.title] = names.get(race.timed[0].entrant.title, 0) + 1
+    said = [f"{name} leads {n}" for name, n in sorted(names.items(), key=lambda one: -one[1])]
+    return (
+        f"{', '.join(said)}; in the rest the first ones are not told apart."
+        if said
+        else ("In none of them are the first ones told apart.")
+    )
+
+
+def _line(
+    race: ArenaRace,
+    task: str,
+    paper: str,
+    run: RunData,
+    top: float,
+    rows: dict[str, Any],
+    judged: TrainedQuality | None,
+) -> Line:
+    first, next_one = race.timed[0], race.timed[1]
+    steps = steps_to_quality(race, judged)
+    if race.lead is None:
+        lead = f"before {next_one.entrant.title}, no interval"
+    elif race.decided:
+        lead = f"{lead_text(race)} {next_one.entrant.title}"
+    else:
+        others = race.leaders[1:]
+        lead = f"same: {others[0].entrant.title if len(others) == 1 else f'{len(others)} others'}"
+    words = quality_text(race, judged)
+    seconds = seconds_to_quality(race, first, steps)
+    if seconds is not None:
+        words += f"; as good after {steps:,} steps, {seconds_text(seconds)} at this rate"
+    return Line(
+        title=race_title(race),
+        task=task,
+        unit=f"{race.task.unit}/s",
+        anchor=f"papers/{paper}.html#exp-{race.task.name}",
+        dots=[_dot(race, one, run, top, steps) for one in reversed(race.timed)],
+        winner=first.entrant.title,
+        rate=shown_rate(first.rate or 0.0),
+        lead=lead,
+        parts=[(factor(one.value), name) for name, one in race.chain.items()],
+        badges=_badges(race, first, judged, [rows[one] for one in first.rows if one in rows]),
+        quality=short_quality(judged, seconds),
+        judged=words,
+    )
+
+
+def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:
+    """Quality in as few words as a line has room for."""
+    if judged is None:
+        return ""
+    if judged.quality is None:
+        return f"not trained: {judged.reason}"
+    after = f" after {seconds_text(seconds)}" if seconds is not None else ""
+    return f"{judged.quality.scores_short}{after}"
+
+
+def _dot(race: ArenaRace, one: RaceEntry, run: RunData, top: float, steps: int | None) -> Dot:
+    ratio = one.ratio
+    at = 1.0 if ratio is None else ratio.value
+    low, high = (at, at) if ratio is None or ratio.low is None else (ratio.low, ratio.high or at)
+    seconds = seconds_to_quality(race, one, steps)
+    words = [
+        f"{one.entrant.title}: {shown_rate(one.rate or 0.0)} {race.task.unit}/s, {ratio_text(one)}",
+        "same mathematics" if one.entrant.exact else "approximate",
+        one.entrant.provenance,
+        f"{seconds_text(seconds)} to its model's quality" if seconds is not None else "",
+    ]
+    mark = SYSTEMS.get(one.name, BASELINES[1])
+    released = "released" if one.entrant.released else ""
+    return Dot(
+        label="; ".join(word for word in words if word),
+        href=run.row_href(one.rows[0]) if one.rows else "",
+        at=_place(at, top),
+        low=_place(low, top),
+        high=_place(high, top),
+        colour=mark.colour,
+        kind=released if one.entrant.exact else "approximate",
+    )
+
+
+def _badges(
+    race: ArenaRace, first: RaceEntry, judged: TrainedQuality | None, rows: Sequence[Any]
+) -> list[Badge]:
+    """Badges of the leader: mathematics or quality, data, code, and what the device did."""
+    idle = gpu_idle(rows)
+    below = judged is not None and judged.below
+    if below:
+        mathematics = Badge("below dictionary", quality_text(race, judged), warns=True)
+    elif first.entrant.exact:
+        mathematics = Badge("same maths", f"compared: {race.task.quality}")
+    else:
+        mathematics = Badge("approximate", "its results are not those of the others", warns=True)
+    own = first.entrant.provenance == "part of dgbench"
+    code = "released" if first.entrant.released else "dgbench" if own else "re-impl."
+    if race.device != "cuda":
+        device = Badge("CPU", "no device was used")
+    elif idle is not None:
+        device = Badge("GPU idle", idle.words, warns=True)
+    else:
+        device = Badge("GPU", "the device was not idle, or told nothing of its use")
+    return [
+        mathematics,
+        Badge("twin", "synthetic data", warns=True) if race.twin else Badge("real", "real data"),
+        Badge(code, first.entrant.provenance or "no origin is stated"),
+        device,
+    ]
