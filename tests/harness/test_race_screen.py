@@ -1,0 +1,148 @@
+"""The race table as a picture: what is drawn of which race, and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dgbench.harness.report import pages
+from dgbench.harness.report.race_screen import LINES, Screen, race_screen
+from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
+from dgbench.lab.experiment import Measurement
+
+CASES = tuple(ArenaCase(f"c{n}", f"Graph {n}", ("quick",), {"dataset": "d", "model": "m"})
+              for n in range(30))  # fmt: skip
+TASK = ArenaTask(
+    name="toy", version=1, title="Toying", what="a toy", quality="all", unit="toys", cases=CASES,
+    entrants={"a": Entrant("A <b>", "released 1.0"), "b": Entrant("B", "re-implemented"),
+              "c": Entrant("C", "an approximation", exact=False)},
+    contender="setting", time="operation_time", rate=("throughput", {"of": "items"}),
+    factors={"first": ("b", "c"), "second": ("c", "a")},
+)  # fmt: skip
+OTHER = replace(TASK, name="other", title="Playing")
+
+
+def rows_of(task: ArenaTask, case: str, *turns: dict[str, float]) -> list[Any]:
+    made = []
+    for number, seconds in enumerate(turns, 1):
+        found = Measurement()
+        for name, taken in seconds.items():
+            found.observe("operation_time", taken, samples=[taken] * 3, setting=name)
+            found.observe("throughput", 100 / taken, setting=name, of="items")
+        made.append(SimpleNamespace(
+            id=f"{task.name}-{case}-r{number}", paper="arena", experiment=task.name,
+            params={"task": task.label, "definition": task.digest, "case": case}, group=case,
+            round=number, device="cpu", preset="quick", status="ok", reason="", time=None,
+            instrumented=False, replaced=False, looks=0, deviation={}, notes=[], checks=[],
+            data={}, observations=found.observations, run="r",
+        ))  # fmt: skip
+    return made
+
+
+def race(task: ArenaTask = TASK, case: str = "c0", **times: float) -> Any:
+    turns = [{name: d * t for name, t in times.items()} for d in (1.0, 1.1, 0.9)]
+    return races(task, rows_of(task, case, *turns))[0]
+
+
+def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Screen | None:
+    run = SimpleNamespace(
+        machine_name="2 cores", slug="run1", everything=rows or [], smoke=False, noise=0.02,
+        row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}", **fields,
+    )  # fmt: skip
+    section = SimpleNamespace(arena=found)
+    paper = SimpleNamespace(name="arena", sections=[(run, section)])
+    return race_screen(SimpleNamespace(papers=[paper], runs=[run], merged=True))  # type: ignore[arg-type]
+
+
+def picture(screen: Screen) -> str:
+    """HTML of the picture."""
+    env = pages.environment()
+    macro = env.get_template("races.html.j2").make_module({"root": ""})
+    return str(macro.race_picture(screen))
+
+
+def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
+    screen = screen_of([race(a=1.0, b=4.0, c=2.0), race(case="c1", a=9.0, b=1.0)])
+    assert screen is not None
+    first, second = screen.lines
+    by_title = {dot.label.split(":")[0]: dot for dot in first.dots}
+    assert by_title["A <b>"].at < by_title["C"].at < by_title["B"].at
+    assert len(second.dots) == 2
+    # One axis: twice the ratio is the same step everywhere.
+    step = by_title["B"].at - by_title["C"].at
+    assert step == pytest.approx(by_title["C"].at - by_title["A <b>"].at, abs=0.02)
+    every = [x for line in screen.lines for d in line.dots for x in (d.low, d.at, d.high)]
+    assert all(0 <= x <= 100 for x in every)
+    assert all(d.low <= d.at <= d.high for line in screen.lines for d in line.dots)
+
+
+def test_a_gain_stands_in_parts_and_kinds_of_code_have_their_marks() -> None:
+    screen = screen_of([race(a=1.0, b=6.0, c=2.0)])
+    assert screen is not None
+    (line,) = screen.lines
+    assert [name for _, name in line.parts] == ["first", "second"]
+    kinds = {dot.label.split(":")[0]: dot.kind for dot in line.dots}
+    assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
+    assert [badge.word for badge in line.badges] == ["same maths", "real", "released", "CPU"]
+
+
+def test_an_approximation_that_leads_is_named_one() -> None:
+    screen = screen_of([race(a=3.0, c=1.0)])
+    assert screen is not None
+    assert screen.lines[0].badges[0].word == "approximate"
+    assert screen.lines[0].badges[0].warns
+
+
+def test_many_races_leave_room_for_every_task() -> None:
+    found = [race(TASK, f"c{n}", a=1.0, b=2.0) for n in range(25)]
+    found += [race(OTHER, f"c{n}", a=1.0, b=2.0) for n in range(3)]
+    screen = screen_of(found)
+    assert screen is not None
+    assert len(screen.lines) == LINES
+    assert screen.left == len(found) - LINES
+    assert [line.task for line in screen.lines if line.task] == ["Toying", "Playing"]
+    assert sum(line.anchor.endswith("#exp-other") for line in screen.lines) == 3
+
+
+def test_a_training_is_never_shown_without_its_quality() -> None:
+    task = replace(TASK, trained=QualitySource("p", "quality", "mrr", floor=True))
+    found = [race(task, a=1.0, b=2.0)]
+    screen = screen_of(found)
+    assert screen is not None
+    assert screen.lines[0].quality.startswith("not trained")
+    scored = []
+    for seed in range(1, 7):
+        made = Measurement()
+        made.observe("mrr", 0.1 + 0.001 * seed, **({"method": "edgebank"} if seed == 6 else {}))
+        scored.append(SimpleNamespace(
+            id=f"q{seed}", paper="p", experiment="quality", preset="quality", status="ok",
+            params={"dataset": "d", **({} if seed == 6 else {"model": "m", "seed": seed})},
+            observations=made.observations, run="kept", instrumented=False, deviation={}, notes=[],
+            round=1, group="q", device="cpu", reason="", time=None, checks=[], data={}, looks=0,
+            replaced=False,
+        ))  # fmt: skip
+    screen = screen_of(found, scored)
+    assert screen is not None
+    assert "EdgeBank" in screen.lines[0].quality
+    assert screen.lines[0].badges[0].word == "below dictionary"
+
+
+def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
+    screen = screen_of([race(a=1.0, b=4.0, c=2.0)])
+    assert screen is not None
+    html = picture(screen)
+    dots = re.findall(r'<a class="dot[^>]*>', html)
+    assert len(dots) == 3
+    assert all(re.search(r'aria-label="[^"]{20,}"', dot) for dot in dots)
+    assert all('href="runs/run1.html#' in dot for dot in dots)
+    assert "A <b>" not in html
+    assert "A <b> leads 1" in screen.alt
+    assert "500x" not in html, "the axis ends where the slowest is"
+
+
+def test_without_races_there_is_no_screen() -> None:
+    assert screen_of([]) is None
