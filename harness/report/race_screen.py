@@ -16,6 +16,7 @@ from dgbench.harness.arena_quality import (
 )
 from dgbench.harness.figures.palette import BASELINES, SYSTEMS
 from dgbench.harness.figures.race_words import (
+    gain_text,
     headline,
     lead_text,
     race_title,
@@ -73,7 +74,7 @@ class Line:
         title: its workload. task: title of its task, where that begins; else "".
         unit: what rates count. anchor: of its task on the arena's page.
         winner: who leads, in words. rate: its rate. lead: over whom and by how much.
-        parts: (factor, name) of a gain that is taken apart.
+        parts: (factor, name) of a gain that is taken apart. gain: of whom over whom, in full.
         quality: of the model, in a few words. judged: in full; "" where nothing is trained.
     """
 
@@ -86,6 +87,7 @@ class Line:
     rate: str
     lead: str
     parts: list[tuple[str, str]]
+    gain: str
     badges: list[Badge]
     quality: str
     judged: str
@@ -235,6 +237,7 @@ def _line(
         rate=shown_rate(first.rate or 0.0),
         lead=lead,
         parts=[(factor(one.value), name) for name, one in race.chain.items()],
+        gain=gain_text(race),
         badges=_badges(race, first, judged, [rows[one] for one in first.rows if one in rows]),
         quality=short_quality(judged, seconds),
         judged=words,
