@@ -18,7 +18,7 @@ WHOLE = "quality"
 
 @dataclass(frozen=True, slots=True)
 class TrainedQuality:
-    """How well the model of a race predicts.
+    """Quality of the model of a race, and the run that trained it.
 
     Attributes:
         quality: of its trainings; None where there are too few.
