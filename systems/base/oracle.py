@@ -41,9 +41,10 @@ PLAIN_SHARE: Final = 2.0
 """Times the deviation of torch's own float32 operators, tensor by tensor, that a released baseline
 may deviate, which is made of them. Its row shows both."""
 
-MAX_PLAIN_DEVIATION: Final = 1e-3
+MAX_PLAIN_DEVIATION: Final = 4e-3
 """Largest deviation that a system which is not released may share with torch's own operators: the
-head and the loss are torch's in all systems, and sums over many alike rows lose digits there."""
+head and the loss are torch's in all systems, and sums over many alike rows lose digits there. The
+gradient of a bias before a norm is nothing but rounding, and was seen 1.6e-3 off in both."""
 
 FEW_NUMBERS: Final = 1 << 15
 """Numbers of a snapshot's hidden outputs below which an oracle works in one thread: torch splits an
