@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import failed, failures
@@ -12,7 +12,6 @@ from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunConte
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_points import StaleRunPoint, mean, points
 from dgbench.systems.dgc.experiments.stale_runs import (
-    EPOCHS,
     WORKERS,
     StaleJob,
     StaleJobResult,
@@ -59,16 +58,6 @@ class StaleTable(Experiment):
 
     seeded: ClassVar[dict[str, tuple[tuple[str, ...], ...]]] = {}
     """By preset, the graphs of seeds beyond the first, where they are fewer."""
-
-    epoch_s: ClassVar[Mapping[str, float]] = {}
-    """By graph, processor seconds of an epoch of all models and settings in whole trainings, for
-    estimates only."""
-
-    def seconds(self, preset: Preset, params: Mapping[str, Any]) -> float | None:
-        if preset != "quality":
-            return None
-        names = str(params["graphs"]).split()
-        return 10.0 + EPOCHS[preset] * sum(self.epoch_s[name] for name in names)
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
