@@ -9,7 +9,7 @@ from dgbench.systems.base.registry import get_system
 
 LADDERS = {
     "plain": ("reuse", "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
-              "tuner"),
+              "compiled_step", "tuner"),
     "arena": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
               "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates", "tuner"),
     "device": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
@@ -36,9 +36,9 @@ REASONS = {
 
 PAPER_ORDER = ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
                "parallel_aggregation", "dimension_aware", "slice_coalescing", "vector_loads",
-               "weight_reuse", "fused_gates", "cuda_graphs", "tuner")  # fmt: skip
+               "weight_reuse", "fused_gates", "compiled_step", "cuda_graphs", "tuner")  # fmt: skip
 
-DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads"}
+DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads", "compiled_step"}
 """Techniques that change how another one works, and so nothing alone."""
 
 KINDS = ("ladder", "alone", "removed")
@@ -50,7 +50,7 @@ BARE = "pipad, all off"
 REUSED = "pipad, reuse alone"
 """The same with what PyGT-R and PyGT-G have too: kept aggregations and asynchronous copies."""
 PAPERS = "pipad, the paper's"
-"""PiPAD with the paper's techniques alone: without the fused recurrence, which is ours."""
+"""PiPAD with the paper's techniques alone: without fused recurrence and compiled steps, ours."""
 STAGES = (BARE, REUSED, PAPERS)
 """Contenders of the main race between the released baseline and PiPAD as it is."""
 STAGE_TITLES = {
@@ -58,7 +58,7 @@ STAGE_TITLES = {
     REUSED: "PiPAD's engine, reuse alone",
     PAPERS: "PiPAD, the paper's techniques",
 }
-OURS = ("fused_gates",)
+OURS = ("fused_gates", "compiled_step")
 """Techniques that are on by default and not the paper's."""
 
 
@@ -95,7 +95,7 @@ def everything(link: str) -> dict[str, bool]:
     if link == "arena":
         on["arena"] = True
     if link == "paper":
-        on |= {"slice_coalescing": True, "fused_gates": False}
+        on |= {"slice_coalescing": True} | dict.fromkeys(OURS, False)
     return on
 
 
@@ -108,6 +108,8 @@ def left_out(link: str) -> list[str]:
     nothing = {"cuda_graphs", "vector_loads"} if link in ("plain", "arena") else set()
     if link == "device":
         nothing = {"vector_loads"}  # works on the paper's kernel only
+    if link != "plain":
+        nothing.add("compiled_step")  # only where nothing is copied
     return [t for t in PAPER_ORDER if on[t] and t not in nothing]
 
 

@@ -16,7 +16,9 @@ from dgbench.runtime.readback import Readback
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
+from dgbench.systems.base.system import FrameResult
 from dgbench.systems.base.training import FrameTrainer
+from dgbench.systems.pipad.compiled import CompiledStep, compiled_step, reason_against
 from dgbench.systems.pipad.controller import Controller, TrainingPhase
 from dgbench.systems.pipad.device_engine import EXTRA_SLOTS, DeviceEngine
 from dgbench.systems.pipad.engine import Engine
@@ -104,11 +106,18 @@ class PipadTrainer(FrameTrainer):
             stride=workload.stride,
             widths=widths + ((workload.hidden_dim,) if layers else ()),
             sends_topology=layers or not switches["reuse"],
-            probe=self.gradients,
+            probe=super().gradients,  # operator by operator: what it keeps is counted, too
             tune=switches["tuner"] and switches["parallel_aggregation"] and s_per is None,
             buffer_bytes=buffer_bytes,
         )
         self._remarks = self._about(switches)
+        self.compiled: CompiledStep | None = None
+        if switches["compiled_step"]:
+            reason = reason_against(workload, self.model, self.engine, switches)
+            if reason:
+                self._remarks.append(f"Steps are not one compiled call each: {reason}.")
+            else:
+                self.compiled = compiled_step(workload, self.model, self.engine, self.task)
 
     @property
     def notes(self) -> list[str]:
@@ -128,7 +137,7 @@ class PipadTrainer(FrameTrainer):
         self.engine.in_order = True
         start = time.perf_counter()
         try:
-            loss = super().enqueue(frame)
+            loss = super().enqueue(frame) if self.compiled is None else self._compiled(frame)
             if self.controller.phase is TrainingPhase.PREPARING and self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # the tuner is told how long a step takes
         finally:
@@ -136,6 +145,23 @@ class PipadTrainer(FrameTrainer):
             self.engine.finish()
         self.controller.end_step(frame, time.perf_counter() - start)
         return loss
+
+    def _compiled(self, frame: int) -> Readback:
+        with self.meter.phase("compute"):
+            return Readback(self.compiled.run(frame))
+
+    def gradients(self, frame: int) -> dict[str, Tensor]:
+        if self.compiled is None:
+            return super().gradients(frame)
+        self.compiled.run(frame, update=False)
+        return self.compiled.gradients()
+
+    def result(self, frame: int) -> FrameResult:
+        if self.compiled is None:
+            return super().result(frame)
+        output = torch.empty(self.data.num_nodes, self.model.output_dim)
+        loss = self.compiled.run(frame, update=False, output=output)
+        return FrameResult(output, self.compiled.gradients(), loss)
 
     def outputs(self, times: range) -> Sequence[Tensor] | Tensor:
         forward = FORWARD[type(self.model)]
@@ -206,6 +232,10 @@ class PipadSystem(System):
                   "run the recurrence of a frame as one operator; stands for grouping the kernels "
                   "outside the graph layers",
                   True, "PiPAD 4.3 uses CUDA graphs; fusing is ours"),
+        Technique("compiled_step",
+                  "train on a frame in one compiled call: forward, loss, backward and update, the "
+                  "node head folded into the last layer; CPU only",
+                  True, "ours"),
         Technique("pipeline",
                   "send the next partition while this one is computed, double-buffered",
                   True, "PiPAD 4.3"),

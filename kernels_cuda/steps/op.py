@@ -1,0 +1,146 @@
+"""Whole training steps of discrete-time models as one compiled call each.
+
+On graphs of some hundred vertices a step's arithmetic is a fraction of a millisecond, and what a
+framework spends around it (calls, autograd nodes, the optimiser) is more. Here a step is one call:
+forward, loss, backward and Adam, a block of vertices at a time, so that what the backward pass
+needs never leaves the cache and is not made twice. The loss is the mean squared error of a linear
+node head, which is folded into the pass.
+
+Float32 and float64 on the CPU; the same bits for every number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda._checks import FLOATS
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+
+
+@dataclass(slots=True)
+class Adam:
+    """Adam's settings, as `torch.optim.Adam` has them, and the number of updates so far."""
+
+    rate: float
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    eps: float = 1e-8
+    decay: float = 0.0
+    updates: int = field(default=0)
+
+
+class FlatParameters:
+    """Trained tensors, their gradients and Adam's moments, each kind in one flat tensor.
+
+    The tensors themselves become views of `values`, and their `grad` a view of `grads`, so that
+    whoever holds them reads and writes what the compiled step trains.
+
+    Args:
+        tensors: leaves of one dtype on the CPU, in the order of the step that trains them.
+
+    Attributes:
+        values, grads: [P]. moments: [2, P].
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = list(tensors)
+        for i, tensor in enumerate(self.tensors):
+            if tensor.device.type != "cpu":
+                raise UnsupportedError(
+                    f"tensors[{i}] is on '{tensor.device}', whole steps are compiled for the CPU"
+                )
+            if tensor.dtype not in FLOATS or tensor.dtype != self.tensors[0].dtype:
+                raise InvalidInputError(
+                    f"tensors[{i}] is {tensor.dtype}, allowed are float32 and float64, one for all"
+                )
+        with torch.no_grad():
+            self.values = torch.cat([t.detach().reshape(-1) for t in self.tensors])
+            self.grads = torch.zeros_like(self.values)
+            self.moments = self.values.new_zeros(2, self.values.numel())
+            first = 0
+            for tensor in self.tensors:
+                part = slice(first, first + tensor.numel())
+                tensor.data = self.values[part].view(tensor.shape)
+                tensor.grad = self.grads[part].view(tensor.shape)
+                first = part.stop
+
+    def gradients(self) -> list[Tensor]:
+        """Copies of the gradients of the last step, in the order and shapes of `tensors`."""
+        sizes = [t.numel() for t in self.tensors]
+        parts = self.grads.clone().split(sizes)
+        return [p.view(t.shape) for p, t in zip(parts, self.tensors, strict=True)]
+
+
+def tgcn_model_step(
+    flat: FlatParameters,
+    x: Tensor,
+    target: Tensor,
+    hidden: int,
+    *,
+    every: bool = False,
+    adam: Adam | None = None,
+    output: Tensor | None = None,
+) -> float:
+    """One training step of the T-GCN model (Zhao et al.) with a node head.
+
+    Args:
+        flat: for each gate z, r, h: the convolution's weight [F, H] and bias [H], the linear
+            layer's weight [H, 2 H] and bias [H]; then the head's weight [1, H] and bias [1].
+        x: A-hat X of the frame, [T, N, F]; any stride but between features.
+        target: [T, N]; the last row alone is read without `every`.
+        hidden: H.
+        every: the loss is the mean over all steps, else that of the last.
+        adam: update the parameters; None leaves them and only makes gradients.
+        output: where the last state goes, [N, H].
+
+    Returns:
+        The loss before the update.
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit.
+    """
+    _check(flat, "x", x, (None, None, None))
+    _check(flat, "target", target, (x.shape[0], x.shape[1]))
+    if output is not None:
+        _check(flat, "output", output, (x.shape[1], hidden))
+    size = 3 * (x.shape[2] + 2 + 2 * hidden) * hidden + hidden + 1
+    _check_size(flat, size, f"x {list(x.shape)} and hidden {hidden}")
+    return _call("tgcn_model_step", flat, adam, x, target, hidden, every, output)
+
+
+def _call(name: str, flat: FlatParameters, adam: Adam | None, *arguments: object) -> float:
+    """The compiled step `name`, with an update where `adam` is given."""
+    moments, settings = None, (0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    if adam is not None:
+        moments = flat.moments
+        adam.updates += 1
+        settings = (adam.updates, adam.rate, adam.beta_1, adam.beta_2, adam.eps, adam.decay)
+    step = getattr(extension(flat.values.device), name)
+    threads = torch.get_num_threads()
+    return step(flat.values, flat.grads, moments, *arguments, *settings, threads)
+
+
+def _check(flat: FlatParameters, name: str, tensor: Tensor, shape: tuple[int | None, ...]) -> None:
+    if tensor.dim() != len(shape) or any(
+        found < 1 or (wanted is not None and found != wanted)
+        for found, wanted in zip(tensor.shape, shape, strict=False)
+    ):
+        wanted = ", ".join("1 or more" if size is None else str(size) for size in shape)
+        raise InvalidInputError(f"{name} has shape {list(tensor.shape)}, expected [{wanted}]")
+    if tensor.dtype != flat.values.dtype or tensor.device != flat.values.device:
+        raise InvalidInputError(
+            f"{name} is {tensor.dtype} on '{tensor.device}', expected {flat.values.dtype} on "
+            f"'{flat.values.device}' as the parameters"
+        )
+
+
+def _check_size(flat: FlatParameters, size: int, about: str) -> None:
+    if flat.values.numel() != size:
+        raise InvalidInputError(
+            f"flat holds {flat.values.numel()} numbers, expected {size} for {about}"
+        )

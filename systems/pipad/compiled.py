@@ -1,0 +1,125 @@
+"""PiPAD's training step as one compiled call: forward, loss, backward and Adam.
+
+A switch of ours (`compiled_step`), not of the paper: it takes away what the framework costs around
+the operators. The techniques stay what they are: aggregations of features that do not train come
+from the engine's store, all others run over its partitions, and everything is counted as before.
+Where a workload has no compiled step, `reason_against` says why and the row carries it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Final
+
+from torch import Tensor
+
+from dgbench.kernels_cuda.steps import Adam, FlatParameters, tgcn_model_step
+from dgbench.models import FrameModel, GcnGru
+from dgbench.models.heads import NodeHead
+from dgbench.systems.base import Workload
+from dgbench.systems.base.training import FrameTask
+from dgbench.systems.pipad.engine import Engine
+
+NEEDED: Final = ("weight_reuse", "fused_gates")
+"""Techniques that a compiled step has built in: without one of them there is none."""
+
+
+class CompiledStep(ABC):
+    """Whole training steps of one model.
+
+    Args:
+        model: its parameters become views of one flat tensor.
+        engine: what aggregates, and counts.
+        task: frames and targets.
+        rate: learning rate.
+    """
+
+    def __init__(self, model: FrameModel, engine: Engine, task: FrameTask, rate: float) -> None:
+        self.model = model
+        self.engine = engine
+        self.task = task
+        self.adam = Adam(rate)
+        self._names = self.names()
+        parameters = dict(model.named_parameters())
+        self.flat = FlatParameters([parameters[name] for name in self._names])
+
+    @classmethod
+    def reason_against(cls, workload: Workload, model: FrameModel) -> str:
+        """Why there is no compiled step for this workload of the model; empty where there is."""
+        return ""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Names of the parameters in the order of the compiled step."""
+
+    @abstractmethod
+    def run(self, frame: int, *, update: bool = True, output: Tensor | None = None) -> float:
+        """Train on a frame; returns its loss before the update.
+
+        Args:
+            update: False makes the gradients only.
+            output: where the hidden output of the last snapshot goes, [N, D].
+        """
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Copies of the gradients of the last run, by the model's names."""
+        found = dict(zip(self._names, self.flat.gradients(), strict=True))
+        return {name: found[name] for name, _ in self.model.named_parameters()}
+
+    def _targets(self, frame: int) -> Tensor:
+        targets = self.task.targets(frame)
+        assert targets is not None  # reason_against has seen to it
+        return targets
+
+
+class GcnGruStep(CompiledStep):
+    """Of the T-GCN model (Zhao et al.): nothing is aggregated but what the engine keeps."""
+
+    def names(self) -> list[str]:
+        layers = [f"{layer}_{gate}" for gate in "zrh" for layer in ("conv", "linear")]
+        tensors = [f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
+        return [*tensors, "head.linear.weight", "head.linear.bias"]
+
+    def run(self, frame: int, *, update: bool = True, output: Tensor | None = None) -> float:
+        return tgcn_model_step(
+            self.flat,
+            self.engine.first(self.task.times(frame)),
+            self._targets(frame),
+            self.model.hidden_dim,
+            every=self.task.every,
+            adam=self.adam if update else None,
+            output=output,
+        )
+
+
+STEPS: Final[Mapping[type[FrameModel], type[CompiledStep]]] = {GcnGru: GcnGruStep}
+
+
+def reason_against(
+    workload: Workload, model: FrameModel, engine: Engine, switches: Mapping[str, bool]
+) -> str:
+    """Why this workload has no compiled step here; empty where it has one."""
+    if engine.device.type != "cpu":
+        return f"they are compiled for the CPU only, the device is '{engine.device}'"
+    if engine.copies:
+        return "what an arena is sent is computed on operator by operator"
+    missing = [name for name in NEEDED if not switches[name]]
+    if missing:
+        return f"{' and '.join(missing)} is off, which they have built in"
+    if not isinstance(model.head, NodeHead):
+        return f"the task is '{workload.task}', they have the squared error of the task 'node'"
+    step = STEPS.get(type(model))
+    if step is None:
+        return f"there is none for {type(model).__name__}"
+    return step.reason_against(workload, model)
+
+
+def compiled_step(
+    workload: Workload,
+    model: FrameModel,
+    engine: Engine,
+    task: FrameTask,
+) -> CompiledStep:
+    """The compiled step of a workload against which there is no reason."""
+    return STEPS[type(model)](model, engine, task, workload.lr)
