@@ -22,7 +22,7 @@
 #include <atomic>
 #include <vector>
 
-#include "aggregate/cpu_rows.hpp"
+#include "aggregate/cpu_product.hpp"
 #include "common/caught.hpp"
 #include "common/check.hpp"
 #include "common/work_division.hpp"
@@ -289,6 +289,14 @@ void define(nb::module_& m) {
 }
 
 }  // namespace
+
+template <class T>
+void multiply_rows(const RowJob<T>& job, std::int64_t rows, std::int64_t columns,
+                   const T* col_scale, int threads) {
+  multiply(job, rows, columns, col_scale, 0, threads);
+}
+template void multiply_rows(const RowJob<float>&, std::int64_t, std::int64_t, const float*, int);
+template void multiply_rows(const RowJob<double>&, std::int64_t, std::int64_t, const double*, int);
 
 void bind_aggregate(nb::module_& m) {
   using namespace nb::literals;

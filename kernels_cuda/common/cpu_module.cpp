@@ -44,7 +44,9 @@ void bind_interact(nb::module_& m);
 void bind_t_batches(nb::module_& m);
 void bind_time_lstm(nb::module_& m);
 void bind_ranking(nb::module_& m);
+void bind_frame_product(nb::module_& m);
 void bind_tgcn_model_step(nb::module_& m);
+void bind_evolvegcn_step(nb::module_& m);
 void bind_planted_faults(nb::module_& m);
 
 namespace {
@@ -103,7 +105,9 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_t_batches(m);
   dgbench::bind_time_lstm(m);
   dgbench::bind_ranking(m);
+  dgbench::bind_frame_product(m);
   dgbench::bind_tgcn_model_step(m);
+  dgbench::bind_evolvegcn_step(m);
   dgbench::bind_planted_faults(m);
   dgbench::make_room_for_objects(m.attr("Shelf"));
 }

@@ -1,5 +1,11 @@
 """Whole training steps as one compiled call. Import from here."""
 
-from dgbench.kernels_cuda.steps.op import Adam, FlatParameters, tgcn_model_step
+from dgbench.kernels_cuda.steps.op import (
+    Adam,
+    FlatParameters,
+    FrameProduct,
+    evolvegcn_step,
+    tgcn_model_step,
+)
 
-__all__ = ["Adam", "FlatParameters", "tgcn_model_step"]
+__all__ = ["Adam", "FlatParameters", "FrameProduct", "evolvegcn_step", "tgcn_model_step"]

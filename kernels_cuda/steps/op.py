@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._checks import FLOATS
+from dgbench.kernels_cuda.aggregate.prepared import Arrays
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
@@ -76,6 +77,48 @@ class FlatParameters:
         return [p.view(t.shape) for p, t in zip(parts, self.tensors, strict=True)]
 
 
+class FrameProduct:
+    """The normalised adjacency of a frame and its transpose, partition by partition.
+
+    Args:
+        vertices: N.
+        dtype: of the steps it is for.
+    """
+
+    def __init__(self, vertices: int, dtype: torch.dtype = torch.float32) -> None:
+        if dtype not in FLOATS:
+            raise InvalidInputError(f"dtype is {dtype}, allowed are float32 and float64")
+        native = extension(torch.device("cpu"))
+        made = native.FrameProduct if dtype == torch.float32 else native.FrameProductDouble
+        self.vertices = vertices
+        self.dtype = dtype
+        self.forward, self.backward = made(vertices), made(vertices)
+
+    @property
+    def steps(self) -> int:
+        """Snapshots so far."""
+        return self.forward.steps
+
+    def add(
+        self,
+        snapshots: int,
+        forward: Arrays,
+        backward: Arrays,
+        row_scale: Tensor,
+        col_scale: Tensor,
+    ) -> None:
+        """Append the partition that comes next in time.
+
+        Args:
+            snapshots: S; 1 for a snapshot by itself.
+            forward, backward: lists of the matrix and of its transpose, as `prepared` gives them.
+            row_scale, col_scale: [N, S] of the matrix.
+        """
+        scales = row_scale.to(self.dtype), col_scale.to(self.dtype)
+        self.forward.add(snapshots, *forward, *scales)
+        self.backward.add(snapshots, *backward, *scales[::-1])
+
+
 def tgcn_model_step(
     flat: FlatParameters,
     x: Tensor,
@@ -113,6 +156,48 @@ def tgcn_model_step(
     return _call("tgcn_model_step", flat, adam, x, target, hidden, every, output)
 
 
+def evolvegcn_step(
+    flat: FlatParameters,
+    x: Tensor,
+    product: FrameProduct,
+    target: Tensor,
+    hidden: int,
+    *,
+    every: bool = True,
+    adam: Adam | None = None,
+    output: Tensor | None = None,
+) -> float:
+    """One training step of EvolveGCN-O with GRU cells and a node head.
+
+    The second layer has no activation behind it, so the head is multiplied into its weights, and
+    one number a vertex is aggregated instead of H.
+
+    Args:
+        flat: for both layers: the initial weight [F, H] or [H, H], then weight_ih and weight_hh
+            [3 H, H], bias_ih and bias_hh [3 H] of the cell; then the head's weight [1, H] and
+            bias [1].
+        x: A-hat X of the frame, [T, N, F]; any stride but between features.
+        product: A-hat of the frame's T snapshots.
+        target, hidden, every, adam, output: as in `tgcn_model_step`; the output is the second
+            layer's for the last snapshot.
+
+    Returns:
+        The loss before the update.
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit.
+    """
+    _check(flat, "x", x, (None, None, None))
+    _check(flat, "target", target, (x.shape[0], x.shape[1]))
+    _check_product(product, x)
+    if output is not None:
+        _check(flat, "output", output, (x.shape[1], hidden))
+    size = (x.shape[2] + hidden + 12 * (hidden + 1)) * hidden + hidden + 1
+    _check_size(flat, size, f"x {list(x.shape)} and hidden {hidden}")
+    sides = product.forward, product.backward
+    return _call("evolvegcn_step", flat, adam, x, *sides, target, hidden, every, output)
+
+
 def _call(name: str, flat: FlatParameters, adam: Adam | None, *arguments: object) -> float:
     """The compiled step `name`, with an update where `adam` is given."""
     moments, settings = None, (0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -136,6 +221,15 @@ def _check(flat: FlatParameters, name: str, tensor: Tensor, shape: tuple[int | N
         raise InvalidInputError(
             f"{name} is {tensor.dtype} on '{tensor.device}', expected {flat.values.dtype} on "
             f"'{flat.values.device}' as the parameters"
+        )
+
+
+def _check_product(product: FrameProduct, x: Tensor) -> None:
+    found = product.steps, product.vertices, product.dtype
+    if found != (x.shape[0], x.shape[1], x.dtype):
+        raise InvalidInputError(
+            f"product is of {found[0]} snapshots, {found[1]} vertices and {found[2]}, expected "
+            f"{x.shape[0]}, {x.shape[1]} and {x.dtype} as x"
         )
 
 

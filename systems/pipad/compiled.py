@@ -14,8 +14,8 @@ from typing import Final
 
 from torch import Tensor
 
-from dgbench.kernels_cuda.steps import Adam, FlatParameters, tgcn_model_step
-from dgbench.models import FrameModel, GcnGru
+from dgbench.kernels_cuda.steps import Adam, FlatParameters, evolvegcn_step, tgcn_model_step
+from dgbench.models import EvolveGcnO, FrameModel, GcnGru
 from dgbench.models.heads import NodeHead
 from dgbench.systems.base import Workload
 from dgbench.systems.base.training import FrameTask
@@ -48,6 +48,11 @@ class CompiledStep(ABC):
     def reason_against(cls, workload: Workload, model: FrameModel) -> str:
         """Why there is no compiled step for this workload of the model; empty where there is."""
         return ""
+
+    @classmethod
+    def width(cls, model: FrameModel) -> int:
+        """Floats a vertex of the aggregation in a step, 0 where there is none but the kept one."""
+        return 0
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -93,7 +98,45 @@ class GcnGruStep(CompiledStep):
         )
 
 
-STEPS: Final[Mapping[type[FrameModel], type[CompiledStep]]] = {GcnGru: GcnGruStep}
+class EvolveGcnStep(CompiledStep):
+    """Of EvolveGCN-O with GRU cells; the head is folded into the second layer, whose aggregation is
+    one float wide by that."""
+
+    @classmethod
+    def width(cls, model: FrameModel) -> int:
+        return 1
+
+    @classmethod
+    def reason_against(cls, workload: Workload, model: FrameModel) -> str:
+        return "" if workload.cell == "gru" else f"the cell is '{workload.cell}', theirs is 'gru'"
+
+    def names(self) -> list[str]:
+        cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        tensors = [
+            f"{layer}.{name}"
+            for layer in ("layer_1", "layer_2")
+            for name in ("initial", *(f"cell.{part}" for part in cell))
+        ]
+        return [*tensors, "head.linear.weight", "head.linear.bias"]
+
+    def run(self, frame: int, *, update: bool = True, output: Tensor | None = None) -> float:
+        times = self.task.times(frame)
+        return evolvegcn_step(
+            self.flat,
+            self.engine.first(times),
+            self.engine.product(times, 1),
+            self._targets(frame),
+            self.model.hidden_dim,
+            every=self.task.every,
+            adam=self.adam if update else None,
+            output=output,
+        )
+
+
+STEPS: Final[Mapping[type[FrameModel], type[CompiledStep]]] = {
+    GcnGru: GcnGruStep,
+    EvolveGcnO: EvolveGcnStep,
+}
 
 
 def reason_against(
@@ -107,6 +150,8 @@ def reason_against(
     missing = [name for name in NEEDED if not switches[name]]
     if missing:
         return f"{' and '.join(missing)} is off, which they have built in"
+    if switches["slice_coalescing"]:
+        return "slice_coalescing aggregates with a kernel of its own"
     if not isinstance(model.head, NodeHead):
         return f"the task is '{workload.task}', they have the squared error of the task 'node'"
     step = STEPS.get(type(model))

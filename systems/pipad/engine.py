@@ -20,11 +20,13 @@ from torch import Tensor
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
 from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
 from dgbench.systems.pipad.merged import PartitionAggregation
 from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
 from dgbench.systems.pipad.partitions import Partitions, SnapshotPartition, split
+from dgbench.systems.pipad.products import KeptProduct, of_partitions, of_snapshots
 from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
 
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
@@ -104,6 +106,7 @@ class Engine:
             holds=self.copies,
         )
         self._backward: dict[int, PartTopology] = {}
+        self._products: dict[int, KeptProduct] = {}  # by the frame's first snapshot
         self._resident: set[range] = set()  # groups whose topology stays on the device
         self._here = False  # whether the frame's topology was sent already
 
@@ -127,6 +130,7 @@ class Engine:
             widths: floats per vertex of each aggregation of a step.
             limit: bytes of topology to do so for; what is left is made when it is met.
         """
+        self._products.clear()  # those of the preparing epochs
         nodes = self.sequence.features.shape[1]
         todo: dict[tuple[range, bool, bool], bool] = {}
         for times in frames:
@@ -161,6 +165,7 @@ class Engine:
         """Release what was taken."""
         self.buffer.close()
         self._backward.clear()
+        self._products.clear()
         self._resident.clear()
 
     # --- what the models ask for ------------------------------------------------------------------
@@ -189,12 +194,33 @@ class Engine:
 
     def apply(self, times: range, h: Tensor) -> Tensor:
         """A-hat_t h_t of a frame, differentiable: float32[W, N, H] -> float32[W, N, H]."""
+        return self._aggregate(self._arrived(times), h)
+
+    def product(self, times: range, width: int) -> FrameProduct:
+        """A-hat of a frame for a compiled step that aggregates `width` floats a vertex; counted as
+        one `apply`."""
+        groups = self._arrived(times)
+        nodes = self.sequence.features.shape[1]
+        merged = self.merges(len(groups[0]), nodes, width)
+        key = len(groups[0]), merged, width
+        found = self._products.get(times.start)
+        if found is None or found.key != key:
+            if merged:
+                found = of_partitions([self.partitions.partition(g) for g in groups], key)
+            else:
+                found = of_snapshots([self.partitions.snapshot(t) for t in times], key)
+            self._products[times.start] = found
+        self._count_aggregation(found.launches, found.entries)
+        return found.product
+
+    def _arrived(self, times: range) -> list[range]:
+        """A frame's partitions, whose topology counts as sent once a frame."""
         groups = self.groups(times)
         if not self._here:
             self._here = True
             for group in groups:
                 self._count_topology(group)
-        return self._aggregate(groups, h)
+        return groups
 
     def raw(self, times: range) -> tuple[Tensor, Tensor]:
         """Inputs of MPNN-LSTM's skip part: X_t [N, F] of a frame's first snapshot, and the last

@@ -98,26 +98,28 @@ class PipadTrainer(FrameTrainer):
                 layers=layers,
                 **settings,
             )
+        self.compiled: CompiledStep | None = None
+        width, reason = workload.hidden_dim if layers else 0, ""
+        if switches["compiled_step"]:
+            reason = reason_against(workload, self.model, self.engine, switches)
+            if not reason:
+                self.compiled = compiled_step(workload, self.model, self.engine, self.task)
+                width = self.compiled.width(self.model)
         self.stages = Stages(self.model, switches["cuda_graphs"] and self.device.type == "cuda")
         widths = () if switches["reuse"] else (workload.feature_dim,)
         self.controller = Controller(
             self.engine,
             frames,
             stride=workload.stride,
-            widths=widths + ((workload.hidden_dim,) if layers else ()),
+            widths=widths + ((width,) if width else ()),
             sends_topology=layers or not switches["reuse"],
             probe=super().gradients,  # operator by operator: what it keeps is counted, too
             tune=switches["tuner"] and switches["parallel_aggregation"] and s_per is None,
             buffer_bytes=buffer_bytes,
         )
         self._remarks = self._about(switches)
-        self.compiled: CompiledStep | None = None
-        if switches["compiled_step"]:
-            reason = reason_against(workload, self.model, self.engine, switches)
-            if reason:
-                self._remarks.append(f"Steps are not one compiled call each: {reason}.")
-            else:
-                self.compiled = compiled_step(workload, self.model, self.engine, self.task)
+        if reason:
+            self._remarks.append(f"Steps are not one compiled call each: {reason}.")
 
     @property
     def notes(self) -> list[str]:
