@@ -47,6 +47,7 @@ void bind_ranking(nb::module_& m);
 void bind_frame_product(nb::module_& m);
 void bind_tgcn_model_step(nb::module_& m);
 void bind_evolvegcn_step(nb::module_& m);
+void bind_mpnn_lstm_step(nb::module_& m);
 void bind_planted_faults(nb::module_& m);
 
 namespace {
@@ -108,6 +109,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_frame_product(m);
   dgbench::bind_tgcn_model_step(m);
   dgbench::bind_evolvegcn_step(m);
+  dgbench::bind_mpnn_lstm_step(m);
   dgbench::bind_planted_faults(m);
   dgbench::make_room_for_objects(m.attr("Shelf"));
 }

@@ -5,7 +5,15 @@ from dgbench.kernels_cuda.steps.op import (
     FlatParameters,
     FrameProduct,
     evolvegcn_step,
+    mpnn_lstm_step,
     tgcn_model_step,
 )
 
-__all__ = ["Adam", "FlatParameters", "FrameProduct", "evolvegcn_step", "tgcn_model_step"]
+__all__ = [
+    "Adam",
+    "FlatParameters",
+    "FrameProduct",
+    "evolvegcn_step",
+    "mpnn_lstm_step",
+    "tgcn_model_step",
+]

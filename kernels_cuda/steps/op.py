@@ -20,6 +20,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import FLOATS
 from dgbench.kernels_cuda.aggregate.prepared import Arrays
 from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.layers.op import EPS
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 
@@ -196,6 +197,56 @@ def evolvegcn_step(
     _check_size(flat, size, f"x {list(x.shape)} and hidden {hidden}")
     sides = product.forward, product.backward
     return _call("evolvegcn_step", flat, adam, x, *sides, target, hidden, every, output)
+
+
+def mpnn_lstm_step(
+    flat: FlatParameters,
+    x: Tensor,
+    raw: Tensor,
+    product: FrameProduct,
+    target: Tensor,
+    hidden: int,
+    *,
+    norm_eps: float = EPS,
+    adam: Adam | None = None,
+    output: Tensor | None = None,
+) -> float:
+    """One training step of MPNN-LSTM with a node head, scored at the last snapshot.
+
+    Args:
+        flat: weight and bias of both convolutions, weight and bias of both norms, then weight_ih,
+            weight_hh, bias_ih and bias_hh of both LSTMs; then the head's weight
+            [1, 2 H + F + T - 1] and bias [1].
+        x: A-hat X of the frame, dense [T, N, F] with T N of 2 or more.
+        raw: X of the frame, [T, N, F], for the skip columns; any stride but between features.
+        product: A-hat of the frame's T snapshots.
+        target: [N], of the last snapshot.
+        norm_eps: added to the variances of both norms.
+        hidden, adam: as in `tgcn_model_step`.
+        output: where the last snapshot's output goes, [N, 2 H + F + T - 1].
+
+    Returns:
+        The loss before the update.
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit, or a frame of a single row.
+    """
+    _check(flat, "x", x, (None, None, None))
+    _check(flat, "raw", raw, tuple(x.shape))
+    _check(flat, "target", target, (x.shape[1],))
+    _check_product(product, x)
+    steps, vertices, features = x.shape
+    if steps * vertices < 2:
+        raise InvalidInputError(f"x has shape {list(x.shape)}, a norm needs two rows or more")
+    width = 2 * hidden + features + steps - 1
+    if output is not None:
+        _check(flat, "output", output, (vertices, width))
+    size = (features + 20 * hidden + hidden + 22) * hidden + width + 1
+    _check_size(flat, size, f"x {list(x.shape)} and hidden {hidden}")
+    sides = product.forward, product.backward
+    return _call(
+        "mpnn_lstm_step", flat, adam, x.contiguous(), raw, *sides, target, hidden, norm_eps, output
+    )
 
 
 def _call(name: str, flat: FlatParameters, adam: Adam | None, *arguments: object) -> float:

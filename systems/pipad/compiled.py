@@ -14,8 +14,15 @@ from typing import Final
 
 from torch import Tensor
 
-from dgbench.kernels_cuda.steps import Adam, FlatParameters, evolvegcn_step, tgcn_model_step
-from dgbench.models import EvolveGcnO, FrameModel, GcnGru
+from dgbench.kernels_cuda.steps import (
+    Adam,
+    FlatParameters,
+    evolvegcn_step,
+    mpnn_lstm_step,
+    tgcn_model_step,
+)
+from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
+from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.models.heads import NodeHead
 from dgbench.systems.base import Workload
 from dgbench.systems.base.training import FrameTask
@@ -45,7 +52,7 @@ class CompiledStep(ABC):
         self.flat = FlatParameters([parameters[name] for name in self._names])
 
     @classmethod
-    def reason_against(cls, workload: Workload, model: FrameModel) -> str:
+    def reason_against(cls, workload: Workload, model: FrameModel, nodes: int) -> str:
         """Why there is no compiled step for this workload of the model; empty where there is."""
         return ""
 
@@ -107,7 +114,7 @@ class EvolveGcnStep(CompiledStep):
         return 1
 
     @classmethod
-    def reason_against(cls, workload: Workload, model: FrameModel) -> str:
+    def reason_against(cls, workload: Workload, model: FrameModel, nodes: int) -> str:
         return "" if workload.cell == "gru" else f"the cell is '{workload.cell}', theirs is 'gru'"
 
     def names(self) -> list[str]:
@@ -133,9 +140,50 @@ class EvolveGcnStep(CompiledStep):
         )
 
 
+class MpnnLstmStep(CompiledStep):
+    """Of MPNN-LSTM where the last snapshot of a frame is scored."""
+
+    @classmethod
+    def width(cls, model: FrameModel) -> int:
+        return model.hidden_dim
+
+    @classmethod
+    def reason_against(cls, workload: Workload, model: FrameModel, nodes: int) -> str:
+        if workload.loss_on != "last":
+            return "the loss is on every snapshot, theirs on the last"
+        if not isinstance(model.norm_1, FrameNorm) or model.dropout:
+            return "the model has no norm or has dropout, theirs has the norm alone"
+        if workload.frame * nodes < 2:
+            return "a frame of one row has no variance"
+        return ""
+
+    def names(self) -> list[str]:
+        tensors = [f"{layer}.{kind}" for layer in LAYERS for kind in ("weight", "bias")]
+        cell = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        tensors += [f"{layer}.{part}" for layer in ("lstm_1", "lstm_2") for part in cell]
+        return [*tensors, "head.linear.weight", "head.linear.bias"]
+
+    def run(self, frame: int, *, update: bool = True, output: Tensor | None = None) -> float:
+        times = self.task.times(frame)
+        hidden = self.model.hidden_dim
+        return mpnn_lstm_step(
+            self.flat,
+            self.engine.first(times),
+            self.engine.sequence.features[times.start : times.stop],
+            self.engine.product(times, hidden),
+            self._targets(frame)[-1],
+            hidden,
+            adam=self.adam if update else None,
+            output=output,
+        )
+
+
+LAYERS: Final = ("conv_1", "conv_2", "norm_1", "norm_2")
+
 STEPS: Final[Mapping[type[FrameModel], type[CompiledStep]]] = {
     GcnGru: GcnGruStep,
     EvolveGcnO: EvolveGcnStep,
+    MpnnLstm: MpnnLstmStep,
 }
 
 
@@ -157,7 +205,7 @@ def reason_against(
     step = STEPS.get(type(model))
     if step is None:
         return f"there is none for {type(model).__name__}"
-    return step.reason_against(workload, model)
+    return step.reason_against(workload, model, engine.sequence.num_nodes)
 
 
 def compiled_step(
