@@ -146,6 +146,17 @@ void adam(R* parameters, const R* grads, R* first, R* second, int64_t count,
   }
 }
 
+constexpr int64_t kMostHidden = 1 << 14;
+
+inline void check_sizes(int64_t steps, int64_t vertices, int64_t features, int64_t hidden) {
+  if (steps < 1 || vertices < 1 || features < 1) {
+    reject("x [T, N, F] must be at least 1 in each size");
+  }
+  if (hidden < 1 || hidden > kMostHidden) {
+    reject("hidden must be in 1.." + std::to_string(kMostHidden));
+  }
+}
+
 // What every step gets: flat tensors of `count` numbers, and moments [2, count] where it updates.
 template <class R>
 struct Flat {

@@ -371,9 +371,7 @@ double evolvegcn_step(Array<R> parameters, Array<R> grads, Maybe<R> moments, Row
   m.vertices = int64_t(x.shape(1));
   m.features = int64_t(x.shape(2));
   m.hidden = hidden;
-  if (m.steps < 1 || m.vertices < 1 || m.features < 1 || hidden < 1) {
-    reject("x [T, N, F] and hidden must be at least 1 in each size");
-  }
+  check_sizes(m.steps, m.vertices, m.features, hidden);
   if (m.features > 1 && x.stride(2) != 1) reject("x must have adjacent features");
   if (forward.steps() != m.steps || forward.vertices() != m.vertices) {
     reject("forward must be of as many snapshots and vertices as x");

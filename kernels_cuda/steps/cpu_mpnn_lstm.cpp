@@ -228,9 +228,7 @@ double mpnn_lstm_step(Array<R> parameters, Array<R> grads, Maybe<R> moments, Cub
   m.vertices = int64_t(x.shape(1));
   m.features = int64_t(x.shape(2));
   m.hidden = hidden;
-  if (m.steps < 1 || m.vertices < 1 || m.features < 1 || hidden < 1) {
-    reject("x [T, N, F] and hidden must be at least 1 in each size");
-  }
+  check_sizes(m.steps, m.vertices, m.features, hidden);
   if (m.steps * m.vertices < 2) reject("a norm needs two rows, x has one");
   if (raw.shape(0) != x.shape(0) || raw.shape(1) != x.shape(1) || raw.shape(2) != x.shape(2)) {
     reject("raw must have the shape of x");

@@ -259,9 +259,7 @@ double tgcn_model_step(Array<R> parameters, Array<R> grads, Maybe<R> moments, Ro
   m.vertices = int64_t(x.shape(1));
   m.features = int64_t(x.shape(2));
   m.hidden = hidden;
-  if (m.steps < 1 || m.vertices < 1 || m.features < 1 || hidden < 1) {
-    reject("x [T, N, F] and hidden must be at least 1 in each size");
-  }
+  check_sizes(m.steps, m.vertices, m.features, hidden);
   if (m.features > 1 && x.stride(2) != 1) reject("x must have adjacent features");
   m.hp = padded<R>(hidden);
   m.hv = m.hp / Lanes<R>::count;

@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._checks import FLOATS
-from dgbench.kernels_cuda.aggregate.prepared import Arrays
+from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.layers.op import EPS
+from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 
@@ -101,22 +104,38 @@ class FrameProduct:
         return self.forward.steps
 
     def add(
-        self,
-        snapshots: int,
-        forward: Arrays,
-        backward: Arrays,
-        row_scale: Tensor,
-        col_scale: Tensor,
+        self, topology: Csr | PartTopology, row_scale: Tensor, col_scale: Tensor, width: int
     ) -> None:
-        """Append the partition that comes next in time.
+        """Append what comes next in time: a snapshot, or a partition of several that is merged.
 
         Args:
-            snapshots: S; 1 for a snapshot by itself.
-            forward, backward: lists of the matrix and of its transpose, as `prepared` gives them.
-            row_scale, col_scale: [N, S] of the matrix.
+            topology: N x N.
+            row_scale, col_scale: [N], or [N, S] of a partition.
+            width: floats a vertex that it will be multiplied with, to choose the order of rows.
+
+        Raises:
+            InvalidInputError: a broken topology, or scales of another size.
         """
-        scales = row_scale.to(self.dtype), col_scale.to(self.dtype)
+        if isinstance(topology, Csr):
+            prepared, over, snapshots = prepare(topology), topology, 1
+        else:
+            prepared, over = prepare_parts(topology), topology.over
+            snapshots = topology.num_snapshots
+        if (over.num_rows, over.num_cols) != (self.vertices, self.vertices):
+            raise InvalidInputError(
+                f"topology is {over.num_rows} x {over.num_cols}, expected {self.vertices} in both"
+            )
+        scales = []
+        for name, scale in (("row_scale", row_scale), ("col_scale", col_scale)):
+            if scale.numel() != self.vertices * snapshots:
+                raise InvalidInputError(
+                    f"{name} has {scale.numel()} numbers, expected {self.vertices * snapshots}"
+                )
+            scales.append(scale.detach().to(self.dtype).contiguous())
+        ordered = snapshots * width <= ORDERED_WIDTH
+        forward = prepared.forward(over, self.dtype, ordered)
         self.forward.add(snapshots, *forward, *scales)
+        backward = prepared.transposed(over, self.dtype, ordered)
         self.backward.add(snapshots, *backward, *scales[::-1])
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
-from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
-from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.systems.pipad.partitions import SnapshotPartition
 from dgbench.systems.pipad.snapshots import Snapshot
@@ -30,12 +26,8 @@ def of_partitions(partitions: Sequence[SnapshotPartition], key: Key) -> KeptProd
     """Of partitions that follow each other and are merged (PiPAD 4.2)."""
     product, entries = FrameProduct(partitions[0].row_scale.shape[0]), 0
     for part in partitions:
-        prepared, over = prepare_parts(part.parts), part.parts.over
-        ordered = len(part.times) * key[2] <= ORDERED_WIDTH
-        forward = prepared.forward(over, torch.float32, ordered)
-        backward = prepared.transposed(over, torch.float32, ordered)
-        product.add(len(part.times), forward, backward, part.row_scale, part.col_scale)
-        entries += over.nnz + sum(csr.nnz for csr in part.parts.exclusive)
+        product.add(part.parts, part.row_scale, part.col_scale, key[2])
+        entries += part.parts.over.nnz + sum(csr.nnz for csr in part.parts.exclusive)
     return KeptProduct(key, product, len(partitions), entries)
 
 
@@ -43,9 +35,6 @@ def of_snapshots(snapshots: Sequence[Snapshot], key: Key) -> KeptProduct:
     """Of snapshots one by one."""
     product, entries = FrameProduct(snapshots[0][1].shape[0]), 0
     for csr, row_scale, col_scale in snapshots:
-        prepared, ordered = prepare(csr), key[2] <= ORDERED_WIDTH
-        forward = prepared.forward(csr, torch.float32, ordered)
-        backward = prepared.transposed(csr, torch.float32, ordered)
-        product.add(1, forward, backward, row_scale, col_scale)
+        product.add(csr, row_scale, col_scale, key[2])
         entries += csr.nnz
     return KeptProduct(key, product, len(snapshots), entries)
