@@ -46,6 +46,14 @@ from dgbench.kernels_cuda.scan import (
 )
 from dgbench.kernels_cuda.slices import slice_count, slice_csr
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.kernels_cuda.steps import (
+    Adam,
+    FlatParameters,
+    FrameProduct,
+    evolvegcn_step,
+    mpnn_lstm_step,
+    tgcn_model_step,
+)
 from dgbench.kernels_cuda.supergraph import (
     assign_greedy,
     build_supergraph,
@@ -262,6 +270,30 @@ def layers(n: int) -> None:
         fade = torch.rand(n, dtype=dtype).requires_grad_()
         gates = [normal(i, n, width, dtype=dtype) for i, width in enumerate((5, 5, 20))]
         both_ways(time_lstm_gates(*gates, fade))
+
+
+@scenario
+def whole_steps(n: int) -> None:
+    features, hidden, frame = 3, 4, 3
+    sizes = {tgcn_model_step: 161, evolvegcn_step: 273, mpnn_lstm_step: 450}
+    csr, part = matrix(n), [matrix(n, seed) for seed in (1, 2)]
+    for dtype in (torch.float32, torch.float64):
+        x, raw = (normal(i, frame, n, features, dtype=dtype).detach() for i in (1, 2))
+        target = normal(3, frame, n, dtype=dtype).detach()
+        product, scale = FrameProduct(n, dtype), torch.rand(n, 2)
+        product.add(PartTopology.build(part), scale, scale, 1)
+        product.add(csr, scale[:, 0], scale[:, 1], 1)
+        for step, size in sizes.items():
+            flat, last = FlatParameters([normal(4, size, dtype=dtype)]), target
+            given: list[Any] = [x]
+            width = hidden
+            if step is not tgcn_model_step:
+                given += [product]
+            if step is mpnn_lstm_step:
+                given, last, width = [x, raw, product], target[-1], 2 * hidden + features + 2
+            for adam in (None, Adam(1e-2, decay=0.1)):
+                output = x.new_empty(n, width)
+                step(flat, *given, last, hidden, adam=adam, output=output)
 
 
 @scenario

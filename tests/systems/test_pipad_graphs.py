@@ -69,6 +69,7 @@ def test_every_stage_can_be_captured(monkeypatch, model, loss_on, switches) -> N
     monkeypatch.setattr(graphs, "capture", capture)
     monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
     work = tiny_workload(model=model, loss_on=loss_on)
+    switches = {**switches, "compiled_step": False}  # which has no stages
     plain = PipadSystem().open(work, switches=switches)
     staged = PipadSystem().open(work, switches=switches)
     staged.stages = Stages(staged.model, enabled=True)
@@ -86,7 +87,7 @@ def test_a_stage_that_cannot_be_captured_ends_training(monkeypatch, model) -> No
 
     monkeypatch.setattr(graphs, "capture", refuse)
     monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
-    trainer = PipadSystem().open(tiny_workload(model=model))
+    trainer = PipadSystem().open(tiny_workload(model=model), switches={"compiled_step": False})
     trainer.stages = Stages(trainer.model, enabled=True)
     with pytest.raises(UnsupportedError, match="could not be captured in a CUDA graph"):
         trainer.step(0)

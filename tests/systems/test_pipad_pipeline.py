@@ -345,6 +345,7 @@ def test_no_thread_is_left(monkeypatch) -> None:
 def test_stages_change_nothing(monkeypatch, model, switches) -> None:
     serve(monkeypatch, graph())
     work = tiny_workload(model=model, loss_on="every")
+    switches = {**switches, "compiled_step": False}  # which has no stages
     plain = PipadSystem().open(work, switches=switches)
     staged = PipadSystem().open(work, switches=switches)
     staged.stages = Stages(staged.model, enabled=True)
