@@ -182,7 +182,7 @@ class Engine:
             self.store.put(t, self._aggregate_raw(alone, [alone])[0])
         self.meter.count("reused_aggregations", len(times))
         new = sum(len(run) for run in self.buffer.fresh(times))
-        sent = 4 * new * self.store.values[0].numel()
+        sent = new * self.buffer.row_bytes
         self._count_sent(sent + (self._raw_bytes(times) if self.uses_raw else 0))
         self.keep(times)
         return self.store.rows(times)

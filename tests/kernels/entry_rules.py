@@ -9,6 +9,11 @@ from typing import Final
 
 LOOKED_THROUGH: Final = {
     "a matrix is looked through once when its product is prepared, not at every product": (
+        "FrameProduct.add.over_indptr FrameProduct.add.over_indices "
+        "FrameProduct.add.ex_indptr FrameProduct.add.ex_entries FrameProduct.add.order "
+        "FrameProductDouble.add.over_indptr FrameProductDouble.add.over_indices "
+        "FrameProductDouble.add.ex_indptr FrameProductDouble.add.ex_entries "
+        "FrameProductDouble.add.order "
         "spmm.indptr spmm.indices spmm.order "
         "aggregate_parts.over_indptr aggregate_parts.over_indices aggregate_parts.ex_indptr "
         "aggregate_parts.ex_entries aggregate_parts.order aggregate_parts_scatter.over_indptr "

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dgbench.systems.pipad import PipadSystem
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
-MOST_OPERATORS = 5
+MOST_OPERATORS = 4
 """Operators of torch in a steady step: views of what is kept, and of targets."""
 MOST_CALLS = 16
 """Calls of torch's Python interface in a steady step."""
