@@ -27,9 +27,7 @@ from dgbench.models.heads import NodeHead
 from dgbench.systems.base import Workload
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.engine import Engine
-
-NEEDED: Final = ("weight_reuse", "fused_gates")
-"""Techniques that a compiled step has built in: without one of them there is none."""
+from dgbench.systems.pipad.ladders import BUILT_IN
 
 
 class CompiledStep(ABC):
@@ -195,7 +193,7 @@ def reason_against(
         return f"they are compiled for the CPU only, the device is '{engine.device}'"
     if engine.copies:
         return "what an arena is sent is computed on operator by operator"
-    missing = [name for name in NEEDED if not switches[name]]
+    missing = [name for name in BUILT_IN if not switches[name]]
     if missing:
         return f"{' and '.join(missing)} is off, which they have built in"
     if switches["slice_coalescing"]:

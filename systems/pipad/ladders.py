@@ -41,6 +41,9 @@ PAPER_ORDER = ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
 DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads", "compiled_step"}
 """Techniques that change how another one works, and so nothing alone."""
 
+BUILT_IN = ("weight_reuse", "fused_gates")
+"""Techniques that a compiled step has built in: without one of them there is none."""
+
 KINDS = ("ladder", "alone", "removed")
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
 
@@ -114,9 +117,15 @@ def left_out(link: str) -> list[str]:
 
 
 def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Technique -> (numerator, denominator) of the times whose ratio is its gain."""
+    """Technique -> (numerator, denominator) of the times whose ratio is its gain.
+
+    What a compiled step has built in is left out of a step that is not compiled.
+    """
     if kind == "ladder":
         return {after: (before, after) for before, after in pairwise(names)}
     if kind == "alone":
         return {name: (OFF, name) for name in names if name != OFF}
-    return {name: (name, ON) for name in names if name != ON}
+    found = {name: (name, ON) for name in names if name != ON}
+    if "compiled_step" in found:  # without one of these there is none: the rest is theirs
+        found |= {name: (name, "compiled_step") for name in BUILT_IN if name in found}
+    return found
