@@ -70,7 +70,7 @@ SNAPSHOTS: Final = ArenaTask(
     ),
     entrants={
         "pipad, all off": Entrant("PiPAD, all off", "its engine without any technique"),
-        "pipad, the paper's": Entrant("PiPAD, the paper's", "without our fused recurrence and steps"),
+        "pipad, the paper's": Entrant("PiPAD, the paper's", "without what is ours"),
     },
     rate=("throughput", {"of": "vertex_steps"}),
     factors={
