@@ -23,10 +23,11 @@ using scan::Vec;
 
 constexpr int64_t kMaxShards = 16;
 constexpr int64_t kMaxBlock = 48;
+constexpr int64_t kFewRows = 18;             // of a block where there are few vertices
+constexpr int64_t kTile = 6;                 // rows that a product takes at once
 constexpr int64_t kBlockBytes = 768 << 10;   // of one block's record: well inside an L2 cache
-constexpr double kFlopsPerShard = 8e6;
 constexpr double kFlopsPerThread = 2e6;
-constexpr int64_t kLongestSum = 256;         // rows that one float sum goes over at once
+constexpr int64_t kLongestSum = 96;          // rows of one float sum: B stays in the first cache
 
 template <class R>
 int64_t padded(int64_t width) {
@@ -39,14 +40,12 @@ struct Cut {
   int team;
 
   Cut(int64_t n, int64_t bytes_per_row, double flops, int64_t threads) : vertices(n) {
-    const auto wanted = int64_t(std::min(flops / kFlopsPerShard, double(kMaxShards)));
-    shards = std::clamp<int64_t>(wanted + wanted % 2, 2, kMaxShards);
-    const int64_t fit =
-        std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(1, bytes_per_row), 6, kMaxBlock);
-    blocks = std::max((n + fit - 1) / fit, std::min(n, shards));
-    block = blocks ? (n + blocks - 1) / blocks : 0;
-    blocks = block ? (n + block - 1) / block : 0;
-    shards = std::min(shards, blocks);
+    // Whole tiles of the products; small graphs in blocks enough for some threads.
+    const int64_t most = n <= kMaxShards * kMaxBlock ? kFewRows : kMaxBlock;
+    const int64_t fit = kBlockBytes / std::max<int64_t>(1, bytes_per_row);
+    block = std::clamp<int64_t>(std::min(fit, most) / kTile * kTile, kTile, kMaxBlock);
+    blocks = (n + block - 1) / block;
+    shards = std::min(kMaxShards, blocks);
     const auto useful = int64_t(std::min(flops / kFlopsPerThread, 4096.0));
     team = int(std::clamp<int64_t>(std::min(threads, shards), 1, std::max<int64_t>(1, useful)));
   }
@@ -72,7 +71,12 @@ void sum_blocks(const Cut& c, int64_t scratch_size, int64_t size, R* total, Body
       R* into = sums + s * size;
       std::fill_n(into, size, R(0));
       R* part = memory + scratch_size;
-      for (int64_t b = s * c.blocks / c.shards; b < (s + 1) * c.blocks / c.shards; ++b) {
+      const int64_t first = s * c.blocks / c.shards, end = (s + 1) * c.blocks / c.shards;
+      if (end - first == 1) {
+        body(first, memory, into);
+        continue;
+      }
+      for (int64_t b = first; b < end; ++b) {
         std::fill_n(part, size, R(0));  // short sums lose fewer digits than a long one
         body(b, memory, part);
         for (int64_t i = 0; i < size; ++i) into[i] += part[i];

@@ -14,7 +14,7 @@ Key = tuple[int, bool, int]
 
 
 class KeptProduct(NamedTuple):
-    """What a compiled step multiplies a frame with, valid as long as its key is."""
+    """Product of a frame for a compiled step, valid as long as its key is."""
 
     key: Key
     product: FrameProduct
