@@ -6,7 +6,7 @@ disturbs the machine disturbs all of them; ratios are formed turn by turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from math import sqrt
 from statistics import median
@@ -81,12 +81,17 @@ def gain(table: Table, setting: str) -> Ratio:
     return found
 
 
+def measured(table: Table, names: Iterable[str]) -> list[str]:
+    """Those settings that a cell has; one that was run before a technique came has not all."""
+    return [name for name in names if table.where("step_time", setting=name).values]
+
+
 def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
     """Step time without a technique over everything on, by dataset, model, link, technique."""
     return {
         (*key, name): gain(table, name)
         for key, table in speedups(rows, "removed").items()
-        for name in left_out(key[2])
+        for name in measured(table, left_out(key[2]))
     }
 
 
@@ -143,6 +148,8 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if name not in (OFF, *LADDERS[key[2]]):
                 points.append({**point, "failed": f"not-supported: {REASONS[name]}"})
                 continue
+            if not measured(table, [name]):
+                continue
             point["seconds"] = median(table.where("step_time", setting=name).values)
             if step:
                 added = gain(table, name)
@@ -153,7 +160,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     point |= {"alone": itself.value, "alone_low": itself.low,
                               "alone_high": itself.high}  # fmt: skip
                     point["row_ids"] = [*point["row_ids"], *itself.rows]
-                if key in without and name in left_out(key[2]):
+                if key in without and name in measured(without[key], left_out(key[2])):
                     gone = gain(without[key], name)
                     point["removed"] = gone.value
                     point["row_ids"] = [*point["row_ids"], *gone.rows]
@@ -179,7 +186,7 @@ def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 "x": name,
                 **interval(gain(table, name)),
             }
-            for name in (AGAIN, *left_out(link))
+            for name in measured(table, (AGAIN, *left_out(link)))
         ]
     return points
 
