@@ -379,3 +379,24 @@ def test_overlap_leaves_fewer_bytes_and_slices_fewer_still() -> None:
             trainer.close()
     assert sent["overlap"] < sent["device_buffer"]
     assert sent["sliced_csr"] < sent["overlap"]
+
+
+def test_an_ablation_from_before_a_technique_is_still_told() -> None:
+    found = [
+        observation("speedup", 1.2, low=1.1, high=1.3, setting=name)
+        for name in (ladders.AGAIN, *ladders.left_out("plain"))
+        if name != "compiled_step"
+    ]
+    params = {"dataset": "hepth", "model": "tgcn_model", "link": "plain", "kind": "removed"}
+    older = made("ablation", params, found, deviation={"output": 0.0})
+    without = {key[-1] for key in ablation.removed([older])}
+    assert without == {*ladders.left_out("plain")} - {"compiled_step"}
+
+
+def test_what_a_compiled_step_has_built_in_is_left_out_of_single_operators() -> None:
+    found = ladders.ratios_of("removed", list(ladders.settings("plain", "removed")))
+    for name in ladders.BUILT_IN:
+        assert found[name] == (name, "compiled_step")
+    assert found["reuse"] == ("reuse", ladders.ON)
+    device = ladders.ratios_of("removed", list(ladders.settings("device", "removed")))
+    assert device["fused_gates"] == ("fused_gates", ladders.ON)

@@ -83,7 +83,7 @@ def gain(table: Table, setting: str) -> Ratio:
 
 def measured(table: Table, names: Iterable[str]) -> list[str]:
     """Those settings that a cell has; one that was run before a technique came has not all."""
-    return [name for name in names if table.where("step_time", setting=name).values]
+    return [name for name in names if table.where("speedup", setting=name)]
 
 
 def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
