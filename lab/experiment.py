@@ -135,6 +135,8 @@ class RunContext:
         budget_s: seconds this process should aim for (not the hard limit).
         round: which process of the cell this is; 1 until one of them has compared its result, so
             that the others need not.
+        control: whether the race of this cell has an A/A pair, where an experiment that runs
+            another's race decides it; None: what the race itself declares.
     """
 
     device: str
@@ -144,6 +146,7 @@ class RunContext:
     meter: Meter = field(default_factory=Meter)
     budget_s: float = 1.0
     round: int = 1
+    control: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +218,16 @@ class Experiment(ABC):
         """Seconds that a process of a cell takes where no earlier run says so; 0: not known."""
         return 0.0
 
-    def controls(self, cell: Cell) -> bool:
+    def controls(self, cell: Cell, context: RunContext | None = None) -> bool:
         """Return True if the first contender of an interleaved cell takes turns with itself, too:
         an A/A pair of this very race (`lab.noise`). One cheap cell of a race is enough.
+
+        Args:
+            cell: of this experiment. context: of a race that another experiment may run: what that
+                one says holds.
         """
+        if context is not None and context.control is not None:
+            return context.control
         if self.control is None:
             return False
         return all(cell.params.get(name) == value for name, value in self.control.items())
