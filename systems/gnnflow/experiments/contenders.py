@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import product
 from typing import Any, ClassVar, Final
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.charts import chart, failed, failures, gap, mark, ratio_mark
-from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of, take_control, with_control
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
@@ -110,7 +110,10 @@ class Contenders(Experiment):
             str(cell.params["dataset"]), *SIZES[PRESETS.index(context.preset)]
         )
         part = cell.params.get("part")
-        return measure(events, data, context, PARTS if part is None else (str(part),))
+        return measure(
+            events, data, context, PARTS if part is None else (str(part),),
+            control=self.controls(cell, context),
+        )  # fmt: skip
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -191,8 +194,11 @@ def measure(
     data: dict[str, Any],
     context: RunContext,
     parts: Sequence[str] = PARTS,
+    *,
+    control: bool = False,
 ) -> Measurement:
-    """Judge and time all contenders that are here, in turns; one that fails does so alone."""
+    """Judge and time all contenders that are here, in turns; one that fails does so alone. With
+    `control`, ours takes turns with itself, too."""
     left_out = LEFT_OUT.get(context.preset, ())
     racers = Racers(
         {n: one for n, one in CONTENDERS.items() if n not in left_out and not one.unavailable()}
@@ -224,7 +230,10 @@ def measure(
             }
             calls = {n: _call(o, nodes, times, fanouts, policy) for n, o in racing.items()}
             which = {"policy": policy, "layers": hops, "batch": batch}
-            raced(told, racers, calls, TURNS[context.preset], nodes.numel(), **which)
+            raced(
+                told, racers, calls, TURNS[context.preset], nodes.numel(),
+                control=control, **which,
+            )  # fmt: skip
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
                 samples_check(task, events, nodes, times, one.draw, answer, most=6, part=name)
@@ -232,7 +241,7 @@ def measure(
                 if one.ours and (answer := calls[name]()) is not None
             ]
     if "adding" in parts:
-        checks += growth(told, racers, events, context)
+        checks += growth(told, racers, events, context, control=control)
     told.observations = [  # of one that failed, half of its numbers say nothing
         one
         for one in told.observations
@@ -295,24 +304,35 @@ def raced(
     calls: dict[str, Callable[[], Any]],
     turns: int,
     roots: int,
+    *,
+    control: bool = False,
     **which: Any,
 ) -> None:
-    """Add median seconds of each call, and how many times ours each takes, turn by turn."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    """Add median seconds of each call, and how many times ours each takes, turn by turn; with
+    `control` also ours beside itself."""
+    sides = _sides(calls, control=control)
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(turns + 1):
-        for name in calls if turn % 2 else reversed(calls):
+        for side in sides if turn % 2 else reversed(sides):
+            name = sides[side]
             start = time.perf_counter()
             racers.ask(name, calls[name])
             if turn:  # the first warms up
-                seconds[name].append(time.perf_counter() - start)
+                seconds[side].append(time.perf_counter() - start)
     for name, typical in _compare(told, racers, seconds, **which).items():
         told.observe("throughput", roots / typical, of="roots", setting=name, **which)
+
+
+def _sides(names: Iterable[str], *, control: bool) -> dict[str, str]:
+    """Name of the contender by side of a race: ours, which may not fail, has two with `control`."""
+    return with_control({name: name for name in names}, on=control, pair=OURS)
 
 
 def _compare(
     told: Measurement, racers: Racers, seconds: dict[str, list[float]], **which: Any
 ) -> dict[str, float]:
-    """Add medians and speed-ups of those that did not fail; the medians by name."""
+    """Add the A/A pair, medians and speed-ups of those that did not fail; the medians by name."""
+    take_control(told, seconds, pair=OURS, **which)
     seconds = {name: spent for name, spent in seconds.items() if name not in racers.reasons}
     typical = {name: median(spent) for name, spent in seconds.items()}
     for name, spent in seconds.items():
@@ -324,12 +344,18 @@ def _compare(
 
 
 def growth(
-    told: Measurement, racers: Racers, events: ContenderEvents, context: RunContext
+    told: Measurement,
+    racers: Racers,
+    events: ContenderEvents,
+    context: RunContext,
+    *,
+    control: bool = False,
 ) -> list[ResultCheck]:
     """Add the seconds in which each contender takes in the last edges, each time into a graph made
     anew; checks of what ours hold then."""
     old = len(events) - max(1, int(NEW * len(events)))
-    seconds: dict[str, list[float]] = {name: [] for name in racers.made}
+    sides = _sides(racers.made, control=control)
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     grown: dict[str, GraphStoreContender] = {}
 
     def grow(name: str) -> float:
@@ -344,9 +370,9 @@ def growth(
         return spent
 
     for turn in range(min(7, TURNS[context.preset])):
-        for name in seconds if turn % 2 else reversed(seconds):
-            spent = racers.ask(name, grow, name)
-            seconds[name].append(0.0 if spent is None else spent)
+        for side in sides if turn % 2 else reversed(sides):
+            spent = racers.ask(sides[side], grow, sides[side])
+            seconds[side].append(0.0 if spent is None else spent)
     for name, typical in _compare(told, racers, seconds, phase="add").items():
         rate = (len(events) - old) / typical
         told.observe("throughput", rate, of="edges", setting=name, phase="add")

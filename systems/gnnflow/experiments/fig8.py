@@ -179,7 +179,10 @@ class Fig8(Experiment):
         graph, model = BY_NAME[str(params["dataset"])], str(params["model"])
         scale, names = runs(preset).get((graph.name, model), (graph.scale(preset), ALL))
         task = workload(graph, model, preset, scale=scale)
-        return race(names, task, load_stream(task), graph, LENGTHS[preset], device=context.device)
+        return race(
+            names, task, load_stream(task), graph, LENGTHS[preset], device=context.device,
+            control=self.controls(cell, context),
+        )  # fmt: skip
 
     def figures(self) -> list[FigureSpec]:
         interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dgbench.lab.compare import observe_speedup
+from dgbench.lab.compare import AGAIN, observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import close
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
@@ -119,21 +119,28 @@ def race(
     *,
     device: str = "cpu",
     epochs: int = EPOCHS,
+    control: bool = False,
 ) -> Measurement:
-    """Let contenders play the same rounds in turns, every second turn in reverse order."""
+    """Let contenders play the same rounds in turns, every second turn in reverse order.
+
+    Args:
+        names: of contenders. task, data, graph: what all of them follow. length: of the race.
+        device: of the trainers. epochs: of a round.
+        control: the first contender races itself, too: an A/A pair.
+    """
     rounds = rounds_of(graph, data, length.most + 1)
     streams = {}
-    for name in names:
+    for side, name in with_control({name: name for name in names}, on=control).items():
         trainer = open_contender(name, task, data, graph, device)
-        streams[name] = Continuous(trainer, rounds, epochs=epochs, evaluate=False)
-        streams[name].begin()
-    found: dict[str, list[RoundResult]] = {name: [] for name in names}
+        streams[side] = Continuous(trainer, rounds, epochs=epochs, evaluate=False)
+        streams[side].begin()
+    found: dict[str, list[RoundResult]] = {side: [] for side in streams}
     begin = time.perf_counter()
     for turn in range(len(rounds)):
         if turn > length.least and time.perf_counter() - begin > length.budget_s:
             break
-        for name in names if turn % 2 == 0 else reversed(names):
-            found[name].append(streams[name].play())
+        for side in streams if turn % 2 == 0 else reversed(streams):
+            found[side].append(streams[side].play())
     losses = {name: [loss for one in outcomes for loss in one.losses]
               for name, outcomes in found.items()}  # fmt: skip
     deviation = {"loss": loss_gap(list(found.values()))}
@@ -151,6 +158,10 @@ def race(
         )  # fmt: skip
     timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
     told = Measurement(deviation=deviation, data=data.describe())
+    take_control(told, {side: [x.retrain_s for x in timed[side]] for side in timed})
+    if control:
+        del timed[AGAIN]
+        streams.pop(AGAIN).trainer.close()
     for name, outcomes in timed.items():
         _observe(told, name, outcomes)
         trained = epochs * sum(one.trained for one in outcomes)
