@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 import torch
 from msgspec.structs import replace
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of, take_control, with_control
 from dgbench.lab.experiment import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import NUMERIC, ResultCheck
@@ -147,13 +147,20 @@ class OperatorRace(Grid):
         timer = open_timer("cpu" if self.device else context.device, self.clock)
         with torch_threads(self.threads or context.threads):
             case = self.case(cell.params, context.preset, timer.place)
-            return self._race(case, context.preset, timer)
+            return self._race(
+                case, context.preset, timer, control=self.controls(cell, context)
+            )  # fmt: skip
 
-    def _race(self, case: OperatorCase, preset: Preset, timer: Timer) -> Measurement:
+    def _race(
+        self, case: OperatorCase, preset: Preset, timer: Timer, *, control: bool
+    ) -> Measurement:
         found = Measurement(data=dict(case.data))
         calls = self._sound(case, found, timer)
         settings = {name: CallSetting(case.before.get(name), name in case.warm) for name in calls}
-        samples = self._take_turns(calls, settings, preset, timer)
+        samples = self._take_turns(
+            with_control(calls, on=control), with_control(settings, on=control), preset, timer
+        )
+        take_control(found, samples)
         after = len(next(iter(samples.values()))) + 1
         for name in list(samples):
             check = case.check(name, after, calls[name][0](after))

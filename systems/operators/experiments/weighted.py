@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,7 @@ class Weighted(OperatorRace):
     label = "{items:,} items, {weights}"
     sweep = ("items", "items to draw from")
     panel = ("weights",)
+    control: ClassVar = {"items": 100_000, "weights": "power"}
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         yield from super().points(preset, device)
