@@ -188,7 +188,8 @@ class System(ABC):
 
         A task of the arena calls it. Observed for each way, as dimension `setting`, are
         `epoch_time` with the seconds of every turn, `throughput` of `vertex_steps`, `exchanged`
-        bytes of an epoch, and in a cell's first process the `memory` of the fullest `rank`.
+        bytes of an epoch, and in a cell's first process the `memory` of the fullest `rank`. Where
+        `context.control` is set, the first way takes turns with itself, too: a `control_ratio`.
         Default: the system trains on one process.
 
         Args:

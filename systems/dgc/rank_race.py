@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Final
 
+from dgbench.lab.compare import CONTROL_RATIO
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences, vertex_steps
@@ -44,12 +45,14 @@ def race_ranks(
         least=least,
         budget_s=context.budget_s,
         timeout_s=timeout_s,
+        control=bool(context.control),
         clocked=0,
     )
     rows = vertex_steps(data, workload).num_vertices
     found = Measurement(
         deviation=raced.deviation, data=raced.data, notes=raced.notes, checks=raced.checks
     )
+    found.observations = [one for one in raced.observations if one.metric == CONTROL_RATIO]
     for name, settings in CONTENDERS.items():
         told = [one for one in raced.observations if one.dims.get("setting") == name]
         turns = {one.dims["turn"]: one.value for one in told if one.metric == "epoch_time"}

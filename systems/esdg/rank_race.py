@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.compare import take_control, with_control
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import TRAINING, launch
@@ -65,7 +66,7 @@ def race_ranks(
         workload,
         data,
         ranks,
-        contenders,
+        with_control(contenders, on=bool(context.control)),
         least=least,
         budget_s=context.budget_s,
         timeout_s=timeout_s,
@@ -79,6 +80,7 @@ def race_ranks(
         found.checks = turns.checks(oracle)
         found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}
         kept.keep(turns.losses, found.checks)
+    take_control(found, turns.take_control())
     steps = TimelineTask(data, workload).steps
     for name, options in contenders.items():
         seconds = turns.seconds[name]
