@@ -17,6 +17,7 @@ from dgbench.harness.plan.presets import PRESETS, RoundsRule, preset_info
 from dgbench.harness.store.row import Row
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import SPEED_PRESETS, Cell, Experiment
+from dgbench.lab.noise import MIN_PAIRS
 from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnsupportedError, unknown_key
 
@@ -55,6 +56,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
         data: `real` or `twin`, "" where its parameters name no dataset.
         stages: rounds after which its group is looked at, to decide whether it needs more; none
             where its rounds are fixed, None until that is settled (`harness.plan.rounds`).
+        paired: whether its own turns give A/A pairs, one a round (`Experiment.controls`).
         again: (round, disturbed round that it repeats) of its group, or None.
     """
 
@@ -67,6 +69,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
     stated: bool = False
     data: str = ""
     stages: list[int] | None = None
+    paired: bool = False
     again: tuple[int, int] | None = None
 
     @property
@@ -204,9 +207,14 @@ class Plan(msgspec.Struct, kw_only=True):
 
     @property
     def controlled(self) -> bool:
-        """True if every paper with cells that will start has an A/A control among them."""
-        papers = {planned.cell.paper for planned in self.runnable}
-        return papers == {planned.cell.paper for planned in self.runnable if planned.control}
+        """True if every experiment with cells that will start has enough A/A pairs of its own, or
+        its paper has an A/A control among them."""
+        pairs: dict[tuple[str, str], int] = defaultdict(int)
+        for planned in self.runnable:
+            cell = planned.cell
+            pairs[cell.paper, cell.experiment] += cell.repeats if planned.paired else 0
+        lacking = {paper for (paper, _), count in pairs.items() if count < MIN_PAIRS}
+        return lacking <= {planned.cell.paper for planned in self.runnable if planned.control}
 
     @property
     def seconds(self) -> float:
@@ -287,6 +295,7 @@ class Plan(msgspec.Struct, kw_only=True):
         planned = PlannedCell(cell=cell, hash=cell_hash(cell, self.preset, self.device))
         planned.estimate_s = experiment.expected_seconds(cell, self.preset)
         planned.stated = planned.estimate_s > 0
+        planned.paired = cell.interleaved and experiment.controls(cell)
         if self.device == "cuda" and not gpus:
             planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
         elif cell.unavailable:
