@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as changed
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -27,6 +28,9 @@ def race_called(name: str) -> Experiment:
 
 class HostedTask(TaskExperiment):
     """A task whose contenders take turns inside one process of a paper's own race.
+
+    Which case has an A/A pair is the task's to say (`control`), whatever the race declares for its
+    own cells.
 
     Attributes:
         repeats, timeout_s: by preset.
@@ -85,7 +89,8 @@ class HostedTask(TaskExperiment):
         host = race_called(str(settings["race"]))
         params = {name: value for name, value in settings.items() if name not in HOST}
         return host.run(
-            replace(cell, params=params, paper=host.paper, experiment=host.name), context
+            replace(cell, params=params, paper=host.paper, experiment=host.name),
+            changed(context, control=self.controls(cell)),
         )
 
 
@@ -96,6 +101,7 @@ class StreamTraining(HostedTask):
     question = "Which system follows a stream of new events fastest?"
     workload = StreamWorkload
     device = ""
+    control: ClassVar = {"case": "sx-mathoverflow/tgn"}
 
 
 class TemporalSampling(HostedTask):
@@ -103,6 +109,7 @@ class TemporalSampling(HostedTask):
     arena_task = SAMPLING
     title = "Temporal sampling"
     question = "Which sampler of temporal neighbours is fastest, and is it right?"
+    control: ClassVar = {"case": "wikipedia"}
 
 
 class GraphUpdate(HostedTask):
@@ -110,6 +117,7 @@ class GraphUpdate(HostedTask):
     arena_task = UPDATE
     title = "Graph update"
     question = "Which graph takes in new edges fastest?"
+    control: ClassVar = {"case": "wikipedia"}
 
 
 class WeightedDraw(HostedTask):
@@ -117,3 +125,4 @@ class WeightedDraw(HostedTask):
     arena_task = WEIGHTED
     title = "Weighted draws"
     question = "Which way to draw by weight without replacement is fastest?"
+    control: ClassVar = {"case": "1e4"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
@@ -29,6 +30,7 @@ class TimelineTraining(TaskExperiment):
     arena_task = TIMELINES
     repeats: ClassVar[Any] = {"smoke": 1, None: 5}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, None: 1800}
+    control: ClassVar = {"case": "sx-mathoverflow/cd_gcn/2"}
 
     def workload(self, case: str, preset: Preset) -> TimelineWorkload | SequenceWorkload:
         """The training task of a case."""
@@ -76,7 +78,7 @@ class TimelineTraining(TaskExperiment):
         return get_system(settings["host"]).race_ranks(
             self.workload(case, context.preset),
             int(settings["ranks"]),
-            context,
+            replace(context, control=self.controls(cell)),
             least=HOST_TURNS[context.preset],
             timeout_s=0.9 * cell.timeout_s,
         )

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dgbench.harness.plan import Plan
+from dgbench.harness.terminal.arena import arena_races
 from dgbench.lab.compare import (
     AGAIN,
     CONTROL_RATIO,
+    observe_control,
     take_control,
     with_control,
 )
 from dgbench.lab.experiment import Measurement, RunContext
-from dgbench.lab.noise import MIN_PAIRS
+from dgbench.lab.noise import MIN_PAIRS, REFERENCE
 from dgbench.systems.base.registry import get_paper
 
+HOSTED = ("stream-training", "temporal-sampling", "graph-update", "weighted-draw")
 TURNED = {
     "esdg": ("fig4", "table2", "preparation"),
     "dgc": ("fig15", "fig18"),
     "gnnflow": ("fig12", "fig14", "table7", "cache_ablation"),
     "tgcn": ("fig7", "fig8", "table2", "partition", "ablation"),
+    "operators": ("weighted",),
+    "arena": ("timeline-training", *HOSTED),
 }
 """Races whose contenders take turns in one process: the plan cannot give them a control."""
 CONTROLLED = {
@@ -32,7 +41,13 @@ CONTROLLED = {
 
 
 def controlled_cells(experiment: Any) -> list[Any]:
-    return [cell for cell in experiment.cells("quick", "cpu") if experiment.controls(cell)]
+    """Those that run: a contender that is absent has a cell of the same params with its reason."""
+    contender = getattr(experiment.arena_task, "contender", None)
+    return [
+        cell
+        for cell in experiment.cells("quick", "cpu")
+        if experiment.controls(cell) and contender not in cell.params
+    ]
 
 
 def test_races_in_turns_are_controlled() -> None:
@@ -48,17 +63,103 @@ def test_quick_has_enough_pairs_of_its_own(name: str) -> None:
     assert len(cells) == 1, "one cheap cell of a race is enough"
 
 
+@cache
+def measured(name: str) -> tuple[Any, Measurement]:
+    """The controlled cell and what it measures; of a task of the arena, whose workloads are frozen,
+    the cell of smoke with the same declaration."""
+    experiment = CONTROLLED[name]
+    with pytest.MonkeyPatch.context() as patch:
+        if experiment.arena_task is None:
+            cell = controlled_cells(experiment)[0]
+        else:
+            cell = experiment.cells("smoke", "cpu")[0]
+            patch.setattr(type(experiment), "control", {"case": cell.params["case"]})
+        return cell, experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.02))
+
+
 @pytest.mark.parametrize("name", CONTROLLED)
 def test_controlled_cell_observes_a_pair_and_no_other_contender(name: str) -> None:
-    experiment = CONTROLLED[name]
-    cell = controlled_cells(experiment)[0]
-    found = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.02))
+    _, found = measured(name)
     pairs = [one for one in found.observations if one.metric == CONTROL_RATIO]
     assert pairs
     assert all(one.value > 0 for one in pairs)
     told = {value for one in found.observations for value in one.dims.values()}
     assert AGAIN not in told
     assert all(check.passed for check in found.checks)
+
+
+def as_row(cell: Any, found: Measurement, number: int = 1) -> Any:
+    plain: dict[str, Any] = {
+        "id": f"r{number}", "round": number, "device": "cpu", "preset": "smoke", "status": "ok",
+        "reason": "", "time": None, "instrumented": False, "replaced": False, "looks": 0,
+        "deviation": found.deviation, "notes": [], "checks": [], "data": found.data,
+        "observations": found.observations,
+    }  # fmt: skip
+    return SimpleNamespace(
+        paper=cell.paper, experiment=cell.experiment, params=cell.params, group=cell.group, **plain
+    )
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_pair_of_a_hosted_task_is_no_contender_and_gives_its_floor(name: str) -> None:
+    experiment = CONTROLLED[f"arena/{name}"]
+    cell, found = measured(f"arena/{name}")
+    rows = [as_row(cell, found, number) for number in range(1, MIN_PAIRS + 1)]
+    timed = [one for one in found.observations if one.metric != CONTROL_RATIO]
+    bare = Measurement(observations=timed, data=found.data, deviation=found.deviation)
+    without = [as_row(cell, bare, number) for number in range(1, MIN_PAIRS + 1)]
+    raced = experiment.races(rows)
+    assert raced
+    assert raced == experiment.races(without)
+    assert {one.name for race in raced for one in race.timed} <= set(experiment.arena_task.entrants)
+    assert all(drawn.points(rows) == drawn.points(without) for drawn in experiment.figures())
+    loud = Measurement()
+    observe_control(loud, [9.0], [1.0])
+    other = as_row(cell, loud)
+    other.paper, other.experiment = REFERENCE
+    pairs = [one.value for one in found.observations if one.metric == CONTROL_RATIO]
+    own = max(max(one, 1 / one) for one in pairs) - 1
+    assert floors([*rows, other]) == pytest.approx([own])
+    assert floors([*without, other]) == pytest.approx([8.0])
+
+
+def floors(rows: list[Any]) -> list[float]:
+    """Noise floors of the arena's races, each once."""
+    shown = arena_races([get_paper("arena")], rows)
+    ratios = (one.ratio for race in shown for one in race.timed)
+    return sorted({ratio.floor for ratio in ratios if ratio is not None})
+
+
+def test_the_arena_decides_which_cases_of_a_host_have_a_pair() -> None:
+    """Its declaration holds in both ways, whatever the host declares for cells of its own."""
+    host = CONTROLLED["operators/weighted"]
+    (cell,) = controlled_cells(host)
+    (other,) = (one for one in host.cells("smoke", "cpu") if one.params["weights"] == "power")
+    context = RunContext("cpu", "smoke", 1)
+    assert host.controls(cell, context)
+    assert not host.controls(other, context)
+    assert not host.controls(cell, replace(context, control=False))
+    assert host.controls(other, replace(context, control=True))
+    task = CONTROLLED["arena/weighted-draw"]
+    here = {one.params["case"]: one for one in task.cells("quick", "cpu")}
+    found = task.run(here["1e5"], context)
+    assert not [one for one in found.observations if one.metric == CONTROL_RATIO]
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_a_run_of_a_hosted_task_alone_trains_no_reference(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = get_paper("arena")
+    assert Plan.build([arena], [name], "quick", "cpu").controlled
+    assert not Plan.build([arena], [name], "smoke", "cpu").controlled, "one round is one pair"
+    monkeypatch.setattr(type(CONTROLLED[f"arena/{name}"]), "control", None)
+    assert not Plan.build([arena], [name], "quick", "cpu").controlled
+
+
+def test_one_experiment_without_pairs_asks_for_the_reference() -> None:
+    gnnflow = get_paper("gnnflow")
+    assert not Plan.build([gnnflow], ["fig14", "contenders"], "quick", "cpu").controlled
 
 
 def test_pair_is_taken_out_of_the_contenders() -> None:
