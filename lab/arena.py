@@ -34,11 +34,14 @@ class Entrant:
         title: its name.
         provenance: what it is: a release, or what it was re-implemented from.
         exact: whether its mathematics is that of the task; False where it approximates.
+        form_of: name of the contender that it is a form of, with other switches; "" where it stands
+            for itself. A system does not race against its own forms.
     """
 
     title: str
     provenance: str = ""
     exact: bool = True
+    form_of: str = ""
 
     @property
     def released(self) -> bool:
@@ -194,6 +197,11 @@ class RaceEntry:
         return self.status not in NOT_ENTERED
 
     @property
+    def family(self) -> str:
+        """Name of the contender whose form it is, its own where it is nobody's."""
+        return self.entrant.form_of or self.name
+
+    @property
     def behind(self) -> bool:
         """True if it is slower than the fastest by more than its interval and the noise floor."""
         return self.ratio is not None and self.ratio.side > 0
@@ -231,17 +239,21 @@ class ArenaRace:
         return self.timed[0] if self.timed else None
 
     @property
+    def rival(self) -> RaceEntry | None:
+        """The next that is no form of the fastest; where all are its forms, the next of these."""
+        others = [one for one in self.timed[1:] if one.family != self.timed[0].family]
+        return next(iter([*others, *self.timed[1:]]), None)
+
+    @property
     def lead(self) -> Ratio | None:
-        """Time of the next over that of the fastest; None where there is none with an interval."""
-        if len(self.timed) < 2:
-            return None
-        found = self.timed[1].ratio
+        """Time of the rival over that of the fastest; None where there is none with an interval."""
+        found = None if self.rival is None else self.rival.ratio
         return found if found is not None and found.low is not None else None
 
     @property
     def decided(self) -> bool:
-        """True if one contender alone is ahead of all others."""
-        return self.lead is not None and len(self.leaders) == 1
+        """True if one contender alone, or with its own forms, is ahead of all others."""
+        return self.lead is not None and self.rival not in self.leaders
 
     @property
     def chain(self) -> dict[str, Ratio]:

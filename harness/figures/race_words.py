@@ -87,11 +87,12 @@ def sentence(race: ArenaRace) -> str:
         return f"{where}: nothing was timed."
     first = timed[0]
     rate = f"{shown_rate(first.rate or 0.0)} {race.task.unit}/s"
-    if len(timed) == 1:
+    rival = race.rival
+    if rival is None:
         return f"{where}: {first.entrant.title} alone was timed, at {rate}."
     if race.lead is None:
         return (
-            f"{where}: {first.entrant.title} was first at {rate}, before {timed[1].entrant.title}; "
+            f"{where}: {first.entrant.title} was first at {rate}, before {rival.entrant.title}; "
             f"{conditions(race)}: no interval, so that nothing is decided."
         )
     if not race.decided:
@@ -99,7 +100,7 @@ def sentence(race: ArenaRace) -> str:
         return f"{where}: {names} are not told apart, at {rate} ({conditions(race)})."
     return (
         f"{where}: {first.entrant.title} is fastest at {rate}, {lead_text(race)} as fast as "
-        f"{timed[1].entrant.title}, the next ({conditions(race)})."
+        f"{rival.entrant.title}, the next ({conditions(race)})."
     )
 
 
@@ -121,7 +122,7 @@ def headline(found: Sequence[ArenaRace], where: str) -> str:
     return (
         f"On {where}, one contender leads {len(told)} of {_races(len(raced))}, most clearly "
         f"{best.timed[0].entrant.title}: {lead_text(best)} as fast as "
-        f"{best.timed[1].entrant.title}, the next, at {lower_first(best.task.title)} "
+        f"{best.rival.entrant.title}, the next, at {lower_first(best.task.title)} "  # type: ignore[union-attr]
         f"({race_title(best)}; {conditions(best)})"
     )
 

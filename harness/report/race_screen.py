@@ -214,7 +214,7 @@ def _line(
     rows: dict[str, Any],
     judged: TrainedQuality | None,
 ) -> Line:
-    first, next_one = race.timed[0], race.timed[1]
+    first, next_one = race.timed[0], race.rival or race.timed[1]
     steps = steps_to_quality(race, judged)
     if race.lead is None:
         lead = f"before {next_one.entrant.title}, no interval"

@@ -69,8 +69,12 @@ SNAPSHOTS: Final = ArenaTask(
         *_train("sx-mathoverflow", "sx-mathoverflow", 5, _FULL),
     ),
     entrants={
-        "pipad, all off": Entrant("PiPAD, all off", "its engine without any technique"),
-        "pipad, the paper's": Entrant("PiPAD, the paper's", "without what is ours"),
+        "pipad, all off": Entrant(
+            "PiPAD, all off", "its engine without any technique", form_of="pipad"
+        ),
+        "pipad, the paper's": Entrant(
+            "PiPAD, the paper's", "without what is ours", form_of="pipad"
+        ),
     },
     rate=("throughput", {"of": "vertex_steps"}),
     factors={
@@ -148,14 +152,16 @@ TIMELINES: Final = ArenaTask(
         "plain": Entrant("plain", "snapshots dealt out, no technique"),
         "vertex": Entrant("vertices dealt out", "re-implemented (ESDG's baseline)"),
         "esdg, the paper's": Entrant(
-            "ESDG, the paper's", "re-implemented from the paper (SC 2021)"
+            "ESDG, the paper's", "re-implemented from the paper (SC 2021)", form_of="esdg"
         ),
         "esdg": Entrant("ESDG", "with our compiled scans and spared exchanges"),
         "pss": Entrant("PSS", "snapshots dealt out, re-implemented (DGC's baseline)"),
         "pts": Entrant("PTS", "sequences dealt out, re-implemented (DGC's baseline)"),
         "pss-ts": Entrant("PSS-TS", "both dealt out, re-implemented (DGC's baseline)"),
-        "chunks": Entrant("DGC, chunks", "its partition alone"),
-        "dgc, exact": Entrant("DGC, exact", "chunks and fusion, every row sent"),
+        "chunks": Entrant("DGC, chunks", "its partition alone", form_of="dgc"),
+        "dgc, exact": Entrant(
+            "DGC, exact", "chunks and fusion, every row sent", form_of="dgc"
+        ),
         "dgc": Entrant(
             "DGC", "re-implemented from the paper (PACMMOD 2023)", exact=False
         ),
@@ -201,10 +207,14 @@ STREAMS: Final = ArenaTask(
     ),
     entrants={
         "gnnflow": Entrant("GNNFlow", "re-implemented from the paper (PVLDB 17)"),
-        "no cache": Entrant("GNNFlow, no cache", "its store without caches"),
-        "rebuilt": Entrant("GNNFlow, rebuilt", "its sampler on a graph that is built anew"),
+        "no cache": Entrant("GNNFlow, no cache", "its store without caches", form_of="gnnflow"),
+        "rebuilt": Entrant(
+            "GNNFlow, rebuilt", "its sampler on a graph that is built anew", form_of="gnnflow"
+        ),
         "tgl": Entrant("TGL", "re-implemented (TGL, VLDB 2022)"),
-        "tgl with cache": Entrant("TGL with cache", "re-implemented (TGL), with GNNFlow's cache"),
+        "tgl with cache": Entrant(
+            "TGL with cache", "re-implemented (TGL), with GNNFlow's cache", form_of="tgl"
+        ),
     },
     contender="setting",
     time="round_time",
@@ -318,7 +328,7 @@ WEIGHTED: Final = ArenaTask(
     ),
     entrants={
         "dgbench": Entrant("keys", DGBENCH),
-        "dgbench, float32": Entrant("keys, float32", DGBENCH),
+        "dgbench, float32": Entrant("keys, float32", DGBENCH, form_of="dgbench"),
         "dgbench, sis": Entrant("SIS", "re-implemented from the paper of T-GCN"),
         "dgbench, its_bitmap": Entrant("ITS with a bitmap", "re-implemented"),
         "dgbench, alias": Entrant("alias", "re-implemented"),

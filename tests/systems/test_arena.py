@@ -288,6 +288,31 @@ def test_the_quoted_race_is_one_that_has_a_leader() -> None:
     assert quotable([]) == ""
 
 
+def test_a_system_does_not_race_against_its_own_forms() -> None:
+    entrants = TASK.entrants | {"b": Entrant("B", form_of="a")}
+    apart = rounds(*({"a": d, "b": 1.01 * d, "c": 3 * d} for d in (1.0, 1.1, 0.9)))
+    (race,) = races(replace(TASK, entrants=entrants), apart)
+    assert race.rival is not None
+    assert race.rival.name == "c"
+    assert race.lead is not None
+    assert race.lead.value == pytest.approx(3.0)
+    assert race.decided
+    (plain,) = races(TASK, apart)
+    assert plain.rival is not None
+    assert plain.rival.name == "b"
+    alone = rounds(*({"a": d, "b": 2 * d} for d in (1.0, 1.1, 0.9)))
+    (race,) = races(replace(TASK, entrants=entrants), alone)  # nobody else was there
+    assert race.rival is not None
+    assert race.rival.name == "b"
+    close = rounds(
+        {"c": 1.0, "a": 1.1, "b": 1.0},
+        {"c": 1.1, "a": 1.0, "b": 1.1},
+        {"c": 1.0, "a": 1.0, "b": 1.0},
+    )
+    (race,) = races(replace(TASK, entrants=entrants), close)
+    assert not race.decided
+
+
 def test_a_gain_is_told_where_all_its_factors_are_there() -> None:
     (race,) = races(TASK, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
     assert "3.0x" in gain_text(race)

@@ -154,3 +154,15 @@ def test_a_switch_that_is_off_needs_no_reason():
     trainer = PipadSystem().open(tiny_workload(), switches={"compiled_step": False})
     assert trainer.compiled is None
     assert not any("compiled" in note for note in trainer.notes)
+
+
+def test_a_frames_memory_is_asked_of_steps_that_autograd_keeps():
+    """The tuner's formula has the activations of a frame; a compiled step keeps none."""
+    from dgbench.systems.pipad.experiments.tuning import PAPERS, frame_bytes
+
+    with ExitStack() as stack:
+        papers, compiled = (opened("evolvegcn", switches=one) for one in (PAPERS, None))
+        stack.callback(papers.close)
+        stack.callback(compiled.close)
+        assert compiled.compiled is not None
+        assert frame_bytes(papers) > 0 == frame_bytes(compiled)

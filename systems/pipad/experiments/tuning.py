@@ -26,6 +26,8 @@ from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, wo
 
 SIZES = (1, 2, 4, 8)
 TUNED = "tuned"
+PAPERS = {"compiled_step": False}
+"""The paper's tuner chooses for steps of single operators, whose activations autograd keeps."""
 SMOKE = (("hepth", "tgcn_model"), ("hepth", "evolvegcn"))
 TURNS = (4, 10)
 """Turns that are kept at least, and those that slow steps may take more time for."""
@@ -127,9 +129,9 @@ class Tuning(Grid):
             for size in SIZES:
                 system = PipadSystem(s_per=size)
                 opened[str(size)] = system.open(
-                    task, device=context.device, switches={"tuner": False}
+                    task, device=context.device, switches={"tuner": False, **PAPERS}
                 )
-            opened[TUNED] = PipadSystem().open(task, device=context.device)
+            opened[TUNED] = PipadSystem().open(task, device=context.device, switches=PAPERS)
             for trainer in opened.values():
                 trainer.prepare()
             kept = frame_bytes(opened["1"])
