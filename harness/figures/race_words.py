@@ -119,10 +119,11 @@ def headline(found: Sequence[ArenaRace], where: str) -> str:
     if not told:
         return f"On {where}, no contender is told apart from the next in {_races(len(raced))}"
     best = max(told, key=lambda race: race.lead.low)  # type: ignore[union-attr]
+    rival = best.rival or best.timed[1]
     return (
-        f"On {where}, one contender leads {len(told)} of {_races(len(raced))}, most clearly "
-        f"{best.timed[0].entrant.title}: {lead_text(best)} as fast as "
-        f"{best.rival.entrant.title}, the next, at {lower_first(best.task.title)} "  # type: ignore[union-attr]
+        f"On {where}, {len(told)} of {_races(len(raced))} {'has' if len(raced) == 1 else 'have'} a "
+        f"clear leader; the clearest is {best.timed[0].entrant.title}, {lead_text(best)} as fast "
+        f"as {rival.entrant.title}, the next, at {lower_first(best.task.title)} "
         f"({race_title(best)}; {conditions(best)})"
     )
 

@@ -169,7 +169,7 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
 
 def banners(site: SiteData) -> list[str]:
     """Banners above every page: runs that are no measurement, incomplete, or damaged."""
-    said = []
+    said, training = [], []
     if not site.runs:
         said.append("No run is shown here.")
     for run in site.runs:
@@ -177,7 +177,10 @@ def banners(site: SiteData) -> list[str]:
         if run.smoke:
             said.append(f"{name}Smoke run on tiny data: it shows that everything runs. None of "
                         "its numbers is a measurement.")  # fmt: skip
-        if run.partial:
+        if run.partial and site.merged and _only_trainings_left(run):
+            planned = int(run.info["trained"])
+            training.append(f"{planned - run.left} of {planned} ({run.slug})")
+        elif run.partial:
             said.append(f"{name}{partial_words(run)}")
         if run.torn:
             lines = "damaged line was" if run.torn == 1 else "damaged lines were"
@@ -187,12 +190,18 @@ def banners(site: SiteData) -> list[str]:
             said.append(f"{name}Nothing counts: no result was compared with a reference.")
         elif not any(row.ok for row in run.rows):
             said.append(f"{name}Nothing ran: no cell of this run has a result.")
+    if training:
+        said.append(f"Whole trainings that are done: {', '.join(training)}.")
     return said
+
+
+def _only_trainings_left(run: RunData) -> bool:
+    return bool(run.left) and run.left == run.left_trained
 
 
 def partial_words(run: RunData) -> str:
     """`Partial: 188 of 312 cells; continue with dgbench run --resume 7f3a91c2`."""
-    if run.left and run.left == run.left_trained:
+    if _only_trainings_left(run):
         planned = int(run.info["trained"])
         return f"{planned - run.left} of {planned} whole trainings are done."
     done = run.planned - run.left

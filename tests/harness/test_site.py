@@ -426,6 +426,10 @@ def test_runs_that_say_little_have_a_banner(world):
     left = dataclasses.replace(run, planned=31, left=7)
     (words,) = banners(assemble([], [left], merged=False))
     assert words == f"Partial: 24 of 31 cells; continue with dgbench run --resume {run.store.run}"
+    trains = dataclasses.replace(run, left=7, left_trained=7, info={**run.info, "trained": 9})
+    again = dataclasses.replace(trains, slug="another")
+    (words,) = banners(assemble([], [trains, again], merged=True))  # one line for all runs
+    assert words.count("2 of 9") == 2
 
 
 def test_the_committed_site_is_of_the_committed_rows():
