@@ -13,6 +13,7 @@ from dgbench.harness.states import REFERENCE
 from dgbench.harness.store.store import Store
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import WHOLE, TrainedQuality
+from dgbench.lab.quality_study import QualityStudy
 from dgbench.runtime.errors import DgbenchError, StoreError
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,11 @@ def steps_to_quality(race: ArenaRace, judged: TrainedQuality | None) -> int | No
         return None
     if isinstance(paper, Broken):
         return None
-    studies = [one for one in paper.experiments if one.name == source.experiment]
+    studies = [
+        one
+        for one in paper.experiments
+        if one.name == source.experiment and isinstance(one, QualityStudy)
+    ]
     return judged.epochs * studies[0].epoch_work(race.case.settings["dataset"]) if studies else None
 
 

@@ -118,7 +118,7 @@ def headline(found: Sequence[ArenaRace], where: str) -> str:
         return f"Nothing was raced on {where}"
     if not told:
         return f"On {where}, no contender is told apart from the next in {_races(len(raced))}"
-    best = max(told, key=lambda race: race.lead.low)  # type: ignore[union-attr]
+    best = max(told, key=lambda race: (race.lead and race.lead.low) or 0.0)
     rival = best.rival or best.timed[1]
     return (
         f"On {where}, {len(told)} of {_races(len(raced))} {'has' if len(raced) == 1 else 'have'} a "

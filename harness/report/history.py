@@ -128,9 +128,9 @@ def series_of_asv(folder: Path) -> list[HistorySeries]:
             for name, value in read_state(path).items():
                 if value is None or value != value:
                     continue
-                counted = not isinstance(value, list)
-                values = [float(value)] if counted else value
-                point = HistoryPoint(commit, date, values, counted=counted)
+                clock = isinstance(value, list)
+                values = value if isinstance(value, list) else [float(value)]
+                point = HistoryPoint(commit, date, values, counted=not clock)
                 places[f"{path.parent.name}, asv", name][commit] = point
     return _with_steps(places)
 

@@ -65,6 +65,8 @@ def _counters(found: Any, counted: Sequence[Any]) -> str:
 
 def _clock(change: Change) -> str:
     ratio = change.ratio
+    if ratio is None:
+        return f"  {VERDICTS[change.word]:11} {change.name}"
     text = f"  {VERDICTS[change.word]:11} {change.name}   {percent(ratio.value)}"
     if ends := spread(ratio.low, ratio.high):
         text += f" {ends}"

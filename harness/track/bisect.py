@@ -199,6 +199,8 @@ def _middle(
 
 def _clock(change: Change) -> str:
     ratio = change.ratio
+    if ratio is None:
+        return ""
     said = f"{change.quantity or 'time'} {percent(ratio.value)}"
     if ends := spread(ratio.low, ratio.high):
         said += f" {ends}"

@@ -42,7 +42,7 @@ def main() -> None:
         tell(error=f"{type(error).__name__}: {error}")
         code = 1
     plugins = sys.modules.get("dgbench.harness.plugins.process")
-    if hasattr(plugins, "close_all"):
+    if plugins is not None and hasattr(plugins, "close_all"):
         plugins.close_all()
     sys.stderr.flush()
     os._exit(code)  # nobody waits for torch to be unloaded
@@ -73,7 +73,9 @@ def run(ask: Any, tell: Any) -> None:
     }
     tell(
         package=os.path.dirname(os.path.abspath(dgbench.__file__)),
-        broken=[f"{one.name} is left out: {one.reason}" for one in found if one not in papers],
+        broken=[
+            f"{one.name} is left out: {one.reason}" for one in found if isinstance(one, Broken)
+        ],
         cells=[
             {
                 "key": [c.cell.paper, c.cell.experiment, c.cell.group, c.cell.params],
