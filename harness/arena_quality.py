@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dgbench.harness.plugins import Broken, find_paper
 from dgbench.harness.states import REFERENCE
@@ -18,25 +18,26 @@ from dgbench.runtime.errors import DgbenchError, StoreError
 
 log = logging.getLogger(__name__)
 
-QUALITY_PAPERS: Final = ("pipad", "gnnflow", "tgcn")
-"""Papers with an experiment of whole trainings."""
-
 
 def whole_trainings(rows: Iterable[Any]) -> list[Any]:
     """Rows of whole trainings among rows."""
     return [row for row in rows if row.preset == WHOLE and row.experiment == WHOLE]
 
 
+def kept_trainings(races: Iterable[ArenaRace], root: Path = REFERENCE) -> list[Any]:
+    """Rows of the whole trainings that races name, in kept runs below a folder."""
+    papers = {race.task.trained.paper for race in races if race.task.trained is not None}
+    return [row for paper in sorted(papers) for row in _kept_of(paper, root)]
+
+
 @cache
-def kept_trainings(root: Path = REFERENCE) -> tuple[Any, ...]:
-    """Rows of whole trainings in kept runs below a folder; none where there is no such folder."""
+def _kept_of(paper: str, root: Path) -> tuple[Any, ...]:
     found: list[Any] = []
-    for info in sorted(Path(root).glob("*/*/run.json")):
-        if info.parent.name in QUALITY_PAPERS:
-            try:
-                found += whole_trainings(Store.open(info.parent).rows())
-            except StoreError as error:
-                log.warning("kept run %s: %s", info.parent, error)
+    for info in sorted(root.glob(f"*/{paper}/run.json")):
+        try:
+            found += whole_trainings(Store.open(info.parent).rows())
+        except StoreError as error:
+            log.warning("kept run %s: %s", info.parent, error)
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of_turns
 from dgbench.lab.table import Table
@@ -24,6 +24,7 @@ NOT_ENTERED = ("skipped", "no-gpu", "not-supported", "not-built")
 LEFT_OUT = ("skipped", "it did not take part; the notes of the row say why")
 """Status and reason of a contender that no row names."""
 _Reason = tuple[str, str]
+Code = Literal["released", "re-implemented", "dgbench"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Entrant:
     Attributes:
         title: its name.
         provenance: what it is: a release, or what it was re-implemented from.
+        code: whose code it is: others' own, ours after their paper, or a part of dgbench.
         exact: whether its mathematics is that of the task; False where it approximates.
         form_of: name of the contender that it is a form of, with other switches; "" where it stands
             for itself. A system does not race against its own forms.
@@ -40,13 +42,9 @@ class Entrant:
 
     title: str
     provenance: str = ""
+    code: Code = "re-implemented"
     exact: bool = True
     form_of: str = ""
-
-    @property
-    def released(self) -> bool:
-        """True if it is code that others released, or functions of a library."""
-        return self.provenance.startswith("released") or self.provenance.endswith("own functions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +250,10 @@ class ArenaRace:
 
     @property
     def decided(self) -> bool:
-        """True if one contender alone, or with its own forms, is ahead of all others."""
-        return self.lead is not None and self.rival not in self.leaders
+        """True if one contender, alone or with its own forms, is ahead of all others."""
+        apart = len({one.family for one in self.timed}) > 1
+        ahead = {one.family if apart else one.name for one in self.leaders}
+        return self.lead is not None and len(ahead) == 1
 
     @property
     def chain(self) -> dict[str, Ratio]:

@@ -311,7 +311,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> int:
     width = columns()
     sentences = answers(papers, rows, RunFacts.of(store))
     races = arena_races(papers, rows)
-    trained = [*kept_trainings(), *whole_trainings(rows)] if races else []
+    trained = [*kept_trainings(races), *whole_trainings(rows)] if races else []
     where = machine_of(store) if races else ""
     verdicts = [evaluate(paper, rows) for paper in papers if paper.checks]
     failed = unexpected(rows, verdicts)

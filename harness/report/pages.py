@@ -312,7 +312,7 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
     for claim in paper.claims:
         if claim.verdict.verdict == "not run here":
             reasons.setdefault(claim.verdict.reason, []).append(claim)
-    trained = site_trainings(site)
+    trained = site_trainings(site, [race for _, one in paper.sections for race in one.arena])
     tasks = any(one.arena_task is not None for one in paper.paper.experiments)
     return env.get_template("arena.html.j2" if tasks else "paper.html.j2").render(
         **common(site, "../", "papers"),

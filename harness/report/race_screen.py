@@ -138,7 +138,7 @@ def _screen(
     others: list[RunData],
 ) -> Screen:
     shown = _chosen([race for race in races if len(race.timed) > 1])
-    trained = site_trainings(site)
+    trained = site_trainings(site, shown)
     most = max((_reach(race) for race in shown), default=2.0)
     top = next((tick for tick in TICKS if tick >= most), most)
     rows = {row.id: row for row in run.everything}
@@ -162,10 +162,10 @@ def _screen(
     )
 
 
-def site_trainings(site: SiteData) -> list[Any]:
+def site_trainings(site: SiteData, races: Sequence[ArenaRace]) -> list[Any]:
     """Rows of whole trainings of a site's runs; a run's report takes those that are kept here."""
     found = [row for run in site.runs for row in whole_trainings(run.everything)]
-    return found if site.merged else [*kept_trainings(), *found]
+    return found if site.merged else [*kept_trainings(races), *found]
 
 
 def _chosen(races: Sequence[ArenaRace]) -> list[ArenaRace]:
@@ -194,15 +194,16 @@ def _place(ratio: float, top: float) -> float:
 
 def _leaders(races: Iterable[ArenaRace]) -> str:
     names: dict[str, int] = {}
+    tied = False
     for race in races:
+        tied |= not race.decided
         if race.decided:
             names[race.timed[0].entrant.title] = names.get(race.timed[0].entrant.title, 0) + 1
+    if not names:
+        return "In none of them are the first ones told apart."
     said = [f"{name} leads {n}" for name, n in sorted(names.items(), key=lambda one: -one[1])]
-    return (
-        f"{', '.join(said)}; in the rest the first ones are not told apart."
-        if said
-        else ("In none of them are the first ones told apart.")
-    )
+    rest = "; in the rest the first ones are not told apart" if tied else ""
+    return f"{', '.join(said)}{rest}."
 
 
 def _line(
@@ -266,7 +267,7 @@ def _dot(race: ArenaRace, one: RaceEntry, run: RunData, top: float, steps: int |
         f"{seconds_text(seconds)} to its model's quality" if seconds is not None else "",
     ]
     mark = SYSTEMS.get(one.name, BASELINES[1])
-    released = "released" if one.entrant.released else ""
+    released = "released" if one.entrant.code == "released" else ""
     return Dot(
         label="; ".join(word for word in words if word),
         href=run.row_href(one.rows[0]) if one.rows else "",
@@ -290,8 +291,7 @@ def _badges(
         mathematics = Badge("same maths", f"compared: {race.task.quality}")
     else:
         mathematics = Badge("approximate", "its results are not those of the others", warns=True)
-    own = first.entrant.provenance == "part of dgbench"
-    code = "released" if first.entrant.released else "dgbench" if own else "re-impl."
+    code = "re-impl." if first.entrant.code == "re-implemented" else first.entrant.code
     if race.device != "cuda":
         device = Badge("CPU", "no device was used")
     elif idle is not None:

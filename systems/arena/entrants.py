@@ -17,5 +17,6 @@ def own_systems() -> dict[str, System]:
 def registered() -> dict[str, Entrant]:
     """Systems of dgbench's own as people read of them, by name."""
     return {
-        name: Entrant(system.title, system.provenance) for name, system in own_systems().items()
+        name: Entrant(system.title, system.provenance, system.code)
+        for name, system in own_systems().items()
     }

@@ -228,13 +228,13 @@ STREAMS: Final = ArenaTask(
 )
 
 STORES: Final = {
-    "blocks": Entrant("block store", DGBENCH),
+    "blocks": Entrant("block store", DGBENCH, "dgbench"),
     "tcsr": Entrant("T-CSR", "re-implemented (TGL, VLDB 2022)"),
-    "tglite": Entrant("tglite", "released"),
-    "dgl": Entrant("DGL", "released"),
-    "pyg-last": Entrant("PyG LastNeighborLoader", "released"),
-    "cugraph": Entrant("pylibcugraph", "released"),
-    "cugraph-window": Entrant("pylibcugraph, window", "released"),
+    "tglite": Entrant("tglite", "released", "released"),
+    "dgl": Entrant("DGL", "released", "released"),
+    "pyg-last": Entrant("PyG LastNeighborLoader", "released", "released"),
+    "cugraph": Entrant("pylibcugraph", "released", "released"),
+    "cugraph-window": Entrant("pylibcugraph, window", "released", "released"),
 }
 """Contenders of `gnnflow/contenders` by their names there."""
 
@@ -327,18 +327,18 @@ WEIGHTED: Final = ArenaTask(
         _draw(8, ("paper",)),
     ),
     entrants={
-        "dgbench": Entrant("keys", DGBENCH),
-        "dgbench, float32": Entrant("keys, float32", DGBENCH, form_of="dgbench"),
+        "dgbench": Entrant("keys", DGBENCH, "dgbench"),
+        "dgbench, float32": Entrant("keys, float32", DGBENCH, "dgbench", form_of="dgbench"),
         "dgbench, sis": Entrant("SIS", "re-implemented from the paper of T-GCN"),
         "dgbench, its_bitmap": Entrant("ITS with a bitmap", "re-implemented"),
         "dgbench, alias": Entrant("alias", "re-implemented"),
-        "numpy choice": Entrant("numpy.random.choice", "released"),
-        "numpy keys": Entrant("keys in numpy", "numpy's own functions"),
+        "numpy choice": Entrant("numpy.random.choice", "released", "released"),
+        "numpy keys": Entrant("keys in numpy", "numpy's own functions", "released"),
         "torch exponential, topk": Entrant(
-            "exponential and topk in torch", "torch's own functions"
+            "exponential and topk in torch", "torch's own functions", "released"
         ),
-        "torch log, topk": Entrant("log and topk in torch", "torch's own functions"),
-        "torch multinomial": Entrant("torch.multinomial", "released"),
+        "torch log, topk": Entrant("log and topk in torch", "torch's own functions", "released"),
+        "torch multinomial": Entrant("torch.multinomial", "released", "released"),
     },
     contender="method",
     time="operation_time",

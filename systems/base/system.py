@@ -16,6 +16,7 @@ from dgbench.runtime.readback import Readback
 from dgbench.systems.base.workload import Workload
 
 if TYPE_CHECKING:
+    from dgbench.lab.arena import Code
     from dgbench.lab.experiment import Measurement, RunContext
 
 
@@ -125,6 +126,7 @@ class System(ABC):
         title: the name shown to people (`PiPAD`).
         kind: `paper`, `baseline` or `reference`.
         provenance: what a baseline is: "released 0.56.2", "re-implemented (GE-SpMM style)".
+        code: whose code it is, as the arena says it.
         techniques: its switches.
         trains: class of its workloads and what it does with them; None takes any.
         enters: tasks of the arena that it enters, as `snapshot-training@1`.
@@ -138,6 +140,7 @@ class System(ABC):
     kind: ClassVar[Literal["paper", "baseline", "reference"]]
     about: ClassVar[str] = ""
     provenance: ClassVar[str] = ""
+    code: ClassVar[Code] = "re-implemented"
     techniques: ClassVar[tuple[Technique, ...]] = ()
     trains: ClassVar[tuple[type, str] | None] = None
     enters: ClassVar[tuple[str, ...]] = ()

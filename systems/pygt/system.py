@@ -12,7 +12,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.pygt.released import origin
+from dgbench.systems.pygt.released import origin, version
 from dgbench.systems.pygt.trainer import PyGTTrainer, Variant
 
 
@@ -27,6 +27,7 @@ class PyGTSystem(System):
         "normalisation and aggregation in every call, synchronous copies."
     )
     provenance = origin()
+    code = "released" if version() else "re-implemented"
     enters = ("snapshot-training@1",)
     variant: ClassVar[Variant] = Variant()
     techniques = (
@@ -78,6 +79,7 @@ class PyGTASystem(PyGTSystem):
     title = "PyGT-A"
     about = "PyGT with copies from pinned memory on a stream of their own, one snapshot ahead."
     provenance = f"{origin()}, transfer re-implemented"
+    code = "re-implemented"
     variant = Variant(asynchronous=True)
 
 
@@ -88,6 +90,7 @@ class PyGTRSystem(PyGTSystem):
     title = "PyGT-R"
     about = "PyGT-A with the first layer's aggregation kept in host memory across frames."
     provenance = f"re-implemented on the cells: {origin()}"
+    code = "re-implemented"
     variant = Variant(asynchronous=True, reuse=True)
 
 
@@ -98,6 +101,7 @@ class PyGTGSystem(PyGTSystem):
     title = "PyGT-G"
     about = "PyGT-R with a CSR product (GE-SpMM style, CSC for the gradient) in place of scatter."
     provenance = f"re-implemented (GE-SpMM style) on the cells: {origin()}"
+    code = "re-implemented"
     variant = Variant(asynchronous=True, reuse=True, csr=True)
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:

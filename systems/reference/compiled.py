@@ -215,6 +215,7 @@ class CompiledSystem(ReferenceSystem):
         "'reduce-overhead'), inductor's default on a CPU."
     )
     provenance = f"torch.compile of torch {torch.__version__} over the reference"
+    code = "dgbench"
     trainer = CompiledTrainer
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:

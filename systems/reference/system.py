@@ -102,6 +102,7 @@ class ReferenceSystem(System):
         "torch-geometric. Slow and plain; every exact system must match it."
     )
     provenance = "part of dgbench"
+    code = "dgbench"
     enters = ("snapshot-training@1",)
     trainer: ClassVar[type[Trainer]] = ReferenceTrainer
     """Class of the trainers that it opens."""

@@ -18,7 +18,8 @@ CASES = tuple(ArenaCase(f"c{n}", f"Graph {n}", ("quick",), {"dataset": "d", "mod
               for n in range(30))  # fmt: skip
 TASK = ArenaTask(
     name="toy", version=1, title="Toying", what="a toy", quality="all", unit="toys", cases=CASES,
-    entrants={"a": Entrant("A <b>", "released 1.0"), "b": Entrant("B", "re-implemented"),
+    entrants={"a": Entrant("A <b>", "released 1.0", "released"),
+              "b": Entrant("B", "re-implemented"),
               "c": Entrant("C", "an approximation", exact=False)},
     contender="setting", time="operation_time", rate=("throughput", {"of": "items"}),
     factors={"first": ("b", "c"), "second": ("c", "a")},

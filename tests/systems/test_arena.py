@@ -40,7 +40,7 @@ DIGESTS = {
 TASK = ArenaTask(
     name="toy", version=1, title="Toying", what="a toy", quality="none", unit="toys",
     cases=(ArenaCase("one", "Graph", ("smoke",), {}),),
-    entrants={"a": Entrant("A", "released"), "b": Entrant("B"), "c": Entrant("C")},
+    entrants={"a": Entrant("A", "released", "released"), "b": Entrant("B"), "c": Entrant("C")},
     contender="setting", time="operation_time", rate=("throughput", {"of": "items"}),
     factors={"first": ("b", "c"), "second": ("c", "a")},
 )  # fmt: skip
@@ -310,6 +310,11 @@ def test_a_system_does_not_race_against_its_own_forms() -> None:
         {"c": 1.0, "a": 1.0, "b": 1.0},
     )
     (race,) = races(replace(TASK, entrants=entrants), close)
+    assert not race.decided
+    wide = rounds(*({"a": 1.0, "b": 2.0, "c": c} for c in (1.0, 9.0, 1.2)))
+    (race,) = races(TASK, wide)  # "b" is the next and behind, "c" is not told from the first
+    assert race.rival is not None
+    assert any(one.behind for one in race.timed)
     assert not race.decided
 
 
