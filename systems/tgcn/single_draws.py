@@ -161,16 +161,14 @@ def measure(kind: str, preset: Preset, *, control: bool) -> Measurement:
         own = {(BASE, way): s for (name, way), s in spent[smallest].items() if name == AGAIN}
         again = per_draw(kind, smallest, {**spent[smallest], **own})
         for setting in (READY, HALF):
-            sides = draws[smallest][BASE, setting], again[BASE, setting]
-            observe_control(found, *sides, method=BASE, setting=setting, size=smallest)
+            sides = [s[BASE, setting] for s in (draws[smallest], again) if (BASE, setting) in s]
+            if len(sides) == 2:
+                observe_control(found, *sides, method=BASE, setting=setting, size=smallest)
     for n, by_name in draws.items():
-        for way in [way for way, seconds in by_name.items() if median(seconds) <= MIN_SECONDS]:
-            del by_name[way]
         for (method, setting), seconds in by_name.items():
             about: dict[str, Any] = {"setting": setting, "size": n}
             found.observe("sampling_time", median(seconds), method=method, **about)
-            if method != BASE:
-                base = by_name[BASE, setting]
+            if method != BASE and (base := by_name.get((BASE, setting))):
                 observe_ratio(found, "speedup", seconds, base, baseline=method, **about)
     for small, large in pairwise(sizes):
         for way in [way for way in draws[large] if way in draws[small]]:
@@ -188,7 +186,7 @@ def frontier_part(kind: str, size: int, preset: Preset) -> dict[tuple[str, str],
 def per_draw(kind: str, size: int, seconds: Spent) -> Draws:
     """Seconds of one draw in each turn, by method and setting.
 
-    What building hides, so that a difference comes out at nothing, is left out.
+    What building hides, so that the median difference comes out at nothing, is left out.
     """
     found: Draws = {}
     for method in methods_for(kind):
@@ -202,7 +200,8 @@ def per_draw(kind: str, size: int, seconds: Spent) -> Draws:
         if (method, HALF) in seconds:
             draws = size // 2 * repeats_of(method, size, size // 2)
             found[method, HALF] = [s / draws for s in seconds[method, HALF]]
-    return found | frontier_draws(size, seconds)
+    found |= frontier_draws(size, seconds)
+    return {way: times for way, times in found.items() if median(times) > MIN_SECONDS}
 
 
 def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:

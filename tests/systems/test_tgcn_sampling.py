@@ -103,6 +103,18 @@ def test_figure_8_is_drawn(small_fig8) -> None:
     assert fig8.Fig8().answer([small_fig8])
 
 
+def test_draws_that_building_hides_are_no_observations(monkeypatch) -> None:
+    def as_long(calls, spent, turn) -> None:
+        for call in calls:
+            spent.setdefault(call, []).append(1.0)
+
+    monkeypatch.setitem(single_draws.SIZES, "smoke", (64, 1024))
+    monkeypatch.setattr(single_draws, "timed", as_long)
+    found = single_draws.measure("equal", "smoke", control=True).observations
+    assert {o.dims["setting"] for o in found if o.metric == "sampling_time"} == {"half"}
+    assert {o.dims["setting"] for o in found if o.metric == "speedup"} == {"half"}
+
+
 def test_half_of_a_large_set_is_left_out(small_fig8) -> None:
     gaps = [p for p in fig8.time_points([small_fig8]) if "failed" in p]
     assert {(p["series"], p["x"]) for p in gaps} == {(series_of(name), 1024) for name in LINEAR}
