@@ -132,14 +132,18 @@ def series_of(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
     for _, name, value in raced(good):
         yield name, RATIO, value
     for row in good:
-        where = cell_words(row)
         for one in row.observations:
             if not measurable(one.value):
                 continue
             if one.metric == SPEEDUP:
-                yield f"{where}: {name_of(one)}", RATIO, 1 / one.value
+                yield sample_name(row, one), RATIO, 1 / one.value
             elif metric(one.metric).kind == "rate":
-                yield f"{where}: {name_of(one)}", PER_EVENT, 1 / one.value
+                yield sample_name(row, one), PER_EVENT, 1 / one.value
+
+
+def sample_name(row: Any, one: Any) -> str:
+    """Name of the series that an observation of a row belongs to."""
+    return f"{cell_words(row)}: {name_of(one)}"
 
 
 def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:

@@ -1,7 +1,8 @@
-"""Page of history: every series over commits as a sparkline, with the commit that made it worse.
+"""Series over commits as sparklines, with the commit that made each worse.
 
 Series are those of `harness.samples` (a system over its rival, seconds per event), from all runs of
-a machine at one preset, and the benchmarks that asv keeps in `.asv/results`. Smaller is better.
+a machine at one preset and those that were kept before, and the benchmarks that asv keeps in
+`.asv/results`. Smaller is better.
 Most runs of two commits were not interleaved: a step is marked where its interval and its value
 lie outside the noise floor, and `dgbench ab` says whether it is the commit's.
 """
@@ -15,22 +16,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from dgbench.harness.compare import ASSUMED
 from dgbench.harness.history import read_state
 from dgbench.harness.quantities import percent, spread, welch_ratio
-from dgbench.harness.report.pages import common
-from dgbench.harness.report.site import SiteData
-from dgbench.harness.samples import series_of
-from dgbench.lab.compare import without_control
+from dgbench.harness.report.kept_history import past_runs, read_past
+from dgbench.harness.report.run import RunData
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import median, verdict
 
 ASV_RESULTS: Final = Path(".asv") / "results"
 """Where asv keeps results, seen from the top of a checkout."""
-PAGE: Final = "compare/history.html"
-WIDTH, HEIGHT, EDGE = 160, 28, 4
+EDGE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,9 @@ class HistoryPoint:
 @dataclass(frozen=True, slots=True)
 class HistorySeries:
     """A series over commits, oldest first. `place` is its machine and preset."""
+
+    WIDTH: ClassVar[int] = 160
+    HEIGHT: ClassVar[int] = 28
 
     place: str
     name: str
@@ -75,48 +76,40 @@ class HistorySeries:
 
     @property
     def marks(self) -> list[tuple[float, float, str, str]]:
-        """x, y, outcome and words of each point in a box of `WIDTH` by `HEIGHT`."""
+        """x, y, outcome and words of each point in a box of `WIDTH` by `HEIGHT`, see `EDGE`."""
         logs = [math.log(v) if (v := median(p.values)) > 0 else 0.0 for p in self.points]
         low, high = min(logs), max(logs)
-        across = (WIDTH - 2 * EDGE) / (len(logs) - 1)
-        down = (HEIGHT - 2 * EDGE) / (high - low) if high > low else 0.0
+        across = (self.WIDTH - 2 * EDGE) / (len(logs) - 1)
+        down = (self.HEIGHT - 2 * EDGE) / (high - low) if high > low else 0.0
         return [
-            (EDGE + k * across, HEIGHT - EDGE - (y - low) * down if down else HEIGHT / 2, step,
+            (EDGE + k * across,
+             self.HEIGHT - EDGE - (y - low) * down if down else self.HEIGHT / 2, step,
              f"{p.commit[:9]}: {median(p.values):.4g}")
             for k, (y, step, p) in enumerate(zip(logs, self.steps, self.points, strict=True))
         ]  # fmt: skip
 
 
-def history_page(site: SiteData, env: Any, asv: Path = ASV_RESULTS) -> dict[str, str]:
-    """The page by its path; nothing where no series has two commits."""
-    found = [*series_of_runs(site.runs), *series_of_asv(asv)]
-    if not found:
-        return {}
-    found.sort(key=lambda s: (not s.worse, s.place, s.name))
-    context = common(site, "../", "compare")
-    size = {"width": WIDTH, "height": HEIGHT}
-    return {PAGE: env.get_template("history.html.j2").render(**context, series=found, **size)}
+def series_of_runs(runs: Sequence[RunData]) -> list[HistorySeries]:
+    """Series that runs of two commits or more have, by machine, device and preset.
 
-
-def series_of_runs(runs: Sequence[Any]) -> list[HistorySeries]:
-    """Series that runs of two commits or more have, by machine, device and preset."""
+    Where a run is a kept one, those that were kept in its place before count, too.
+    """
     places: dict[tuple[str, str], dict[str, HistoryPoint]] = defaultdict(dict)
-    for run in sorted(runs, key=lambda r: (str(r.info.get("started", "")), r.slug)):
-        facts = list(run.store.provenance().values())
-        commit = str(facts[-1].get("code", {}).get("commit", "")) if facts else ""
-        if not commit or run.smoke:
-            continue
-        place = f"{run.machine_slug}, {run.device}, {run.info.get('preset', '')}"
-        samples: dict[str, list[float]] = defaultdict(list)
-        for name, _, value in series_of(without_control(run.rows)):
-            samples[name].append(value)
-        for name, values in samples.items():
-            old = places[place, name].get(commit)
-            pooled = [*(old.values if old else ()), *values]
-            floor = ASSUMED if run.noise is None else run.noise
-            point = HistoryPoint(commit, str(run.info.get("started", "")), pooled,
-                                 max(floor, old.floor) if old else floor)  # fmt: skip
-            places[place, name][commit] = point
+    folders = dict.fromkeys((run.machine_slug, run.store.path.parent) for run in runs if run.kept)
+    known = [(slug, past) for slug, folder in folders for past in read_past(folder)]
+    known += [(run.machine_slug, past) for run in runs for past in past_runs(run)]
+    once = {(slug, past.key): past for slug, past in known}
+    for (slug, _), past in sorted(once.items(), key=lambda one: (one[1].started, one[0])):
+        place = f"{slug}, {past.device}, {past.preset}"
+        for name, values in past.series.items():
+            old = places[place, name].get(past.commit)
+            floor = ASSUMED if past.noise is None else past.noise
+            places[place, name][past.commit] = HistoryPoint(
+                past.commit,
+                past.started,
+                [*(old.values if old else ()), *values],
+                max(floor, old.floor) if old else floor,
+            )
     return _with_steps(places)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,8 +24,10 @@ from dgbench.harness.figures.race_words import (
     shown_rate,
 )
 from dgbench.harness.figures.words import factor, seconds_text
+from dgbench.harness.report.history import HistorySeries, series_of_runs
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import PaperOnSite, SiteData
+from dgbench.harness.samples import sample_name
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import TrainedQuality, trained_quality
@@ -76,6 +78,7 @@ class Line:
         winner: who leads, in words. rate: its rate. lead: over whom and by how much.
         parts: (factor, name) of a gain that is taken apart. gain: of whom over whom, in full.
         quality: of the model, in a few words. judged: in full; "" where nothing is trained.
+        history: seconds of the winner over commits, where kept runs tell.
     """
 
     title: str
@@ -91,6 +94,7 @@ class Line:
     badges: list[Badge]
     quality: str
     judged: str
+    history: HistorySeries | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +146,13 @@ def _screen(
     most = max((_reach(race) for race in shown), default=2.0)
     top = next((tick for tick in TICKS if tick >= most), most)
     rows = {row.id: row for row in run.everything}
+    past = {series.name: series for series in series_of_runs(_of_machine(site.runs, run))}
     lines, before = [], ""
     for race in shown:
         task = race.task.title if race.task.label != before else ""
         before = race.task.label
         judged = trained_quality(race, trained)
-        lines.append(_line(race, task, paper.name, run, top, rows, judged))
+        lines.append(_line(race, task, paper.name, run, top, rows, judged, past))
     words = headline(races, run.machine_name)
     return Screen(
         sentence=words,
@@ -212,8 +217,9 @@ def _line(
     paper: str,
     run: RunData,
     top: float,
-    rows: dict[str, Any],
+    rows: Mapping[str, Any],
     judged: TrainedQuality | None,
+    past: Mapping[str, HistorySeries],
 ) -> Line:
     first, next_one = race.timed[0], race.rival or race.timed[1]
     steps = steps_to_quality(race, judged)
@@ -242,7 +248,30 @@ def _line(
         badges=_badges(race, first, judged, [rows[one] for one in first.rows if one in rows]),
         quality=short_quality(judged, seconds),
         judged=words,
+        history=_history(race, first, rows, past),
     )
+
+
+def _of_machine(runs: Sequence[RunData], here: RunData) -> list[RunData]:
+    """Runs of the same machine, device and preset."""
+
+    def place(run: RunData) -> tuple[Any, ...]:
+        return run.machine_slug, run.device, run.info.get("preset")
+
+    return [run for run in runs if place(run) == place(here)]
+
+
+def _history(
+    race: ArenaRace, one: RaceEntry, rows: Mapping[str, Any], past: Mapping[str, HistorySeries]
+) -> HistorySeries | None:
+    """The rate of an entry over commits, as seconds an event."""
+    metric, dims = race.task.rate
+    for row in (rows[name] for name in one.rows if name in rows):
+        for seen in row.observations:
+            is_its = seen.dims.get(race.task.contender, one.name) == one.name
+            if seen.metric == metric and dims.items() <= seen.dims.items() and is_its:
+                return past.get(sample_name(row, seen))
+    return None
 
 
 def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:

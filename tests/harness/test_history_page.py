@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import structs
 from passed_checks import PASSED
 
-from dgbench.harness.report.history import (
-    HEIGHT,
-    PAGE,
-    WIDTH,
-    history_page,
-    series_of_asv,
-    series_of_runs,
-)
+from dgbench.harness.report.comparisons import HISTORY, history_page
+from dgbench.harness.report.history import HistorySeries, series_of_asv, series_of_runs
+from dgbench.harness.report.kept_history import FILE, past_runs, read_past, write_past
 from dgbench.harness.report.pages import environment
 from dgbench.harness.report.site import SiteData
 from dgbench.harness.store import Row
+from dgbench.harness.store.files import to_line
 from dgbench.lab.table import observation
+from dgbench.runtime.errors import StoreError
 
 COLUMNS = ["result", "params", "version", "started_at", "duration", "samples"]
 
@@ -49,9 +49,12 @@ def run(commit, started, seconds, *, preset="quick", machine="box", noise=0.02):
         for k, t in enumerate(times, 1)
     ]  # fmt: skip
     return SimpleNamespace(
-        rows=rows, noise=noise, smoke=preset == "smoke", device="cpu", slug=f"{machine}-{started}",
+        rows=rows, noise=noise, kept=False, smoke=preset == "smoke", device="cpu",
+        slug=f"{machine}-{started}",
         machine_slug=machine, info={"started": started, "preset": preset},
-        store=SimpleNamespace(provenance=lambda: {"k": {"code": {"commit": commit}}}),
+        store=SimpleNamespace(
+            path=Path(started), provenance=lambda: {"k": {"code": {"commit": commit}}}
+        ),
     )  # fmt: skip
 
 
@@ -96,8 +99,8 @@ def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
     assert found["words"].steps == ["", "SAME", "SLOW", "FAST"]
     assert found["race"].worse == []
     for x, y, _, _ in found["words"].marks:
-        assert 0 < x < WIDTH
-        assert 0 < y < HEIGHT
+        assert 0 < x < HistorySeries.WIDTH
+        assert 0 < y < HistorySeries.HEIGHT
     heights = [y for _, y, _, _ in found["words"].marks]
     assert heights[2] == min(heights)  # the largest stands highest
     assert heights[3] == max(heights)
@@ -106,14 +109,51 @@ def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
 @pytest.mark.parametrize("commits", [1, 2])
 def test_the_page_is_there_where_two_commits_are(tmp_path, commits):
     for k in range(commits):
-        asv_file(tmp_path, f"c{k}", k, words=5 + k, other=1)
+        asv_file(tmp_path, f"c{k}", k, words=5 + k, better=9 - k, other=1)
     site = SiteData(runs=[], front="index.html", papers=[], machines=[], parts=("compare",))
     made = history_page(site, environment(), tmp_path)
     assert bool(made) == (commits == 2)
     for text in made.values():
         body = text[text.index("<tbody>") : text.index("</tbody>")] + "</tbody>"
         rows = ElementTree.fromstring(body).findall("tr")
-        assert [row[0].text for row in rows] == ["words", "other"]  # what got worse stands first
+        assert [row[0].text for row in rows] == ["words", "better"]  # what got worse stands first
+        assert "1 series" in text  # that never moved
         assert rows[0][4].find("code").text == "c1"
         assert [dot.get("fill") for dot in rows[0].iter("circle")] == ["currentColor", "var(--red)"]
-    assert set(made) <= {PAGE}
+    assert set(made) <= {HISTORY}
+
+
+def test_runs_that_were_kept_and_replaced_are_still_points(tmp_path):
+    means = [("aaa", 1.0), ("bbb", 1.1), ("ccc", 1.1)]
+    runs = [run(c, f"2026-01-0{k}", noisy(m, k)) for k, (c, m) in enumerate(means, 1)]
+    machine = tmp_path / "box"
+    machine.mkdir()
+    assert read_past(machine) == []
+    write_past(machine, [past for one in runs[::-1] for past in past_runs(one)])
+    write_past(machine, [*read_past(machine), *past_runs(runs[0])])  # one that it has
+    assert [past.commit for past in read_past(machine)] == ["aaa", "bbb", "ccc"]
+    last = runs[-1]
+    last.kept, last.store.path = True, machine / "toy"
+    (kept,), (whole,) = series_of_runs([last]), series_of_runs(runs)
+    assert [p.commit for p in kept.points] == ["aaa", "bbb", "ccc"]
+    assert [c for c, _ in kept.worse] == [c for c, _ in whole.worse] == ["bbb"]
+    last.kept = False  # another run of the machine is not asked for what was kept
+    assert series_of_runs([last]) == []
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: gzip.compress(b"{}\n"),
+                                    lambda b: gzip.compress(to_line(b'{"paper": 1}'))])  # fmt: skip
+def test_a_damaged_history_is_no_empty_one(tmp_path, damage):
+    write_past(tmp_path, past_runs(run("aaa", "2026-01-01", noisy(1, 1))))
+    path = tmp_path / FILE
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StoreError, match=FILE):
+        read_past(tmp_path)
+
+
+def test_smoke_runs_and_unknown_code_and_trainings_beside_a_run_are_not_kept():
+    assert past_runs(run("aaa", "1", noisy(1, 1), preset="smoke")) == []
+    assert past_runs(run("", "1", noisy(1, 1))) == []
+    trained = run("aaa", "1", noisy(1, 1))
+    trained.rows = [structs.replace(row, preset="quality") for row in trained.rows]
+    assert past_runs(trained) == []

@@ -17,6 +17,7 @@ import pytest
 
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
+from dgbench.harness.report.kept_history import PastRun, read_past
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_checked
@@ -169,6 +170,26 @@ def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monke
     monkeypatch.setattr(script, "build_report", real)
     script.keep(world.run, "some-machine", root)
     assert contents(root) == before
+
+
+def test_what_a_replaced_run_said_stays(world, script, tmp_path, monkeypatch):
+    def told(run):
+        started = run.info["started"]
+        return [PastRun(run.papers[0], "quick", "cpu", "c1", started, {"a": [1.0], "b": [2.0]})]
+
+    monkeypatch.setattr(script, "past_runs", told)
+    root, again = tmp_path / "reference", tmp_path / "again"
+    for stamp in ("2998-01-01T00:00:00Z", "2999-01-01T00:00:00Z"):
+        shutil.rmtree(again, ignore_errors=True)
+        shutil.copytree(world.run, again)
+        with Store.open(again, writable=True) as store:
+            store.update(started=stamp)
+        script.keep(again, "some-machine", root)
+        script.keep(again, "some-machine", root)  # adds nothing
+    past = read_past(root / "some-machine")
+    assert [(p.paper, p.started[:4]) for p in past] == [
+        ("toy", "2998"), ("twin", "2998"), ("toy", "2999"), ("twin", "2999"),
+    ]  # fmt: skip
 
 
 def test_mistakes_are_said(world, script, capsys):

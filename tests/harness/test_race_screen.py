@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dgbench.harness.report import pages
+from dgbench.harness.report.kept_history import PastRun, write_past
 from dgbench.harness.report.race_screen import LINES, Screen, race_screen
+from dgbench.harness.samples import sample_name
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.experiment import Measurement
 
@@ -52,7 +55,9 @@ def race(task: ArenaTask = TASK, case: str = "c0", **times: float) -> Any:
 def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Screen | None:
     run = SimpleNamespace(
         machine_name="2 cores", slug="run1", everything=rows or [], smoke=False, noise=0.02,
-        row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}", **fields,
+        row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}", rows=rows or [],
+        machine_slug="box", device="cpu", info={"preset": "quick"}, kept=True,
+        **{"store": SimpleNamespace(path=Path("nowhere/arena"), provenance=dict), **fields},
     )  # fmt: skip
     section = SimpleNamespace(arena=found)
     paper = SimpleNamespace(name="arena", sections=[(run, section)])
@@ -130,6 +135,29 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     assert screen is not None
     assert "EdgeBank" in screen.lines[0].quality
     assert screen.lines[0].badges[0].word == "below dictionary"
+
+
+def test_a_line_shows_its_leader_over_commits(tmp_path: Path) -> None:
+    rows = rows_of(TASK, "c0", {"a": 1.0, "b": 4.0}, {"a": 1.1, "b": 4.2})
+    names = {o.dims["setting"]: sample_name(row, o)
+             for row in rows for o in row.observations if o.metric == "throughput"}  # fmt: skip
+    write_past(tmp_path, [
+        PastRun("arena", "quick", "cpu", commit, commit, {
+            names["a"]: [seconds * d for d in (0.99, 1.0, 1.01, 0.99, 1.0, 1.01)],
+            names["b"]: [7.0] * 6,
+        }) for commit, seconds in (("c1", 1.0), ("c2", 2.0))
+    ])  # fmt: skip
+    store = SimpleNamespace(path=tmp_path / "arena", provenance=dict)
+    screen = screen_of(races(TASK, rows), rows, store=store)
+    assert screen is not None
+    history = screen.lines[0].history
+    assert history is not None
+    assert [point.commit for point in history.points] == ["c1", "c2"]
+    assert [commit for commit, _ in history.worse] == ["c2"]
+    assert 'class="spark"' in picture(screen)
+    alone = screen_of(races(TASK, rows), rows)
+    assert alone is not None
+    assert alone.lines[0].history is None
 
 
 def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
