@@ -33,6 +33,7 @@ from dgbench.harness.report.folders import (
 from dgbench.harness.report.merge import assemble, newness
 from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.report.pictures import figure_folder
+from dgbench.harness.report.race_screen import lead_points, race_screen
 from dgbench.harness.report.reuse import FigureJob, draw_all
 from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
@@ -167,8 +168,10 @@ def _build(
     for run, section in shown:
         put_figures(section, [next(drawn) for _ in sketches_of(section)], run)
     site = assemble(shown, runs, merged=merged, parts=_parts(len(runs)))
-    if merged and len(site.papers) > 1:
-        _draw_board(site, folder / "figures")
+    if merged:
+        if len(site.papers) > 1:
+            _draw_board(site, folder / "figures")
+        _draw_races(site, folder / "figures")
     for name, text in _pages(site, folder).items():
         put(folder, name, text.encode("utf-8"))
     if not merged:
@@ -242,6 +245,21 @@ def _draw_board(site: SiteData, folder: Path) -> None:
     # The PNG are for pages elsewhere; as SVG the small flavour will do.
     draw_points("claim_board", "claims", title, points, folder, context, flavour="site",
                 widths=("full", "half"))  # fmt: skip
+
+
+def _draw_races(site: SiteData, folder: Path) -> None:
+    """The leads of the race table as a figure for a page elsewhere, where there are races."""
+    screen = race_screen(site)
+    if screen is None:
+        return
+    context = Context(
+        machine=screen.run.machine_name,
+        device=screen.run.device,
+        date=str(screen.run.info.get("started", ""))[:10],
+        preset=str(screen.run.info.get("preset", "")),
+    )  # no common noise floor: each race has its own, and its interval holds it
+    label = {"xlabel": "time of the next system / time of the fastest"}
+    draw_points("speedup", "races", screen.sentence, lead_points(screen), folder, context, label)
 
 
 def _tables(run: RunData, folder: Path) -> None:

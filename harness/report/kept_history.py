@@ -1,4 +1,4 @@
-"""What runs said that were kept once and have been replaced: one small file a machine.
+"""History of a machine: the samples of runs that were kept once and have been replaced.
 
 A folder of kept runs, `results/reference/MACHINE`, holds the newest run of a paper alone. Beside it
 `history.jsonl.gz` holds a line for each run that ever was there: its commit and the samples of its
@@ -45,7 +45,7 @@ class PastRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from other runs of its machine."""
+        """Key that tells it from other runs of its machine."""
         return (self.started, self.paper, self.preset, self.device, self.commit)
 
 

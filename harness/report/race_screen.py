@@ -102,13 +102,15 @@ class Screen:
     """The race table of a run.
 
     Attributes:
-        sentence: above it. alt: what is seen. lines: its races. ticks: (percent, word) of the axis.
+        sentence: above it. alt: what is seen. races: those of its lines. lines: as they are
+            drawn. ticks: (percent, word) of the axis.
         run: whose rows. left: races that are not here. others: runs of other machines.
         smoke: whether the run is no measurement.
     """
 
     sentence: str
     alt: str
+    races: list[ArenaRace]
     lines: list[Line]
     ticks: list[tuple[float, str]]
     run: RunData
@@ -158,6 +160,7 @@ def _screen(
         sentence=words,
         alt=f"Time of {sum(len(line.dots) for line in lines)} contenders in {len(lines)} races "
         f"over that of the fastest, on one log axis from 1x to {factor(top)}. {_leaders(shown)}",
+        races=shown,
         lines=lines,
         ticks=[(_place(tick, top), f"{tick}x") for tick in TICKS if tick <= top],
         run=run,
@@ -165,6 +168,27 @@ def _screen(
         others=others,
         smoke=run.smoke,
     )
+
+
+def lead_points(screen: Screen) -> list[dict[str, Any]]:
+    """Points of a figure of speed-ups: how far each clear leader, by family, is before the next."""
+    points = []
+    for race in screen.races:
+        if race.lead is None or not race.decided:
+            continue
+        titles = {one.name: one.entrant.title for one in race.entries}
+        name = race.timed[0].family
+        points.append({
+            "row": f"{race.task.name.replace('-', ' ')}: {race_title(race)}",
+            "twin": race.twin,
+            "system": name if name in SYSTEMS else titles[name],
+            "baseline": "the next system",
+            "value": race.lead.value,
+            "low": race.lead.low,
+            "high": race.lead.high,
+            "row_ids": list(race.timed[0].rows),
+        })  # fmt: skip
+    return points
 
 
 def site_trainings(site: SiteData, races: Sequence[ArenaRace]) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from dgbench.harness.report import pages
 from dgbench.harness.report.kept_history import PastRun, write_past
-from dgbench.harness.report.race_screen import LINES, Screen, race_screen
+from dgbench.harness.report.race_screen import LINES, Screen, lead_points, race_screen
 from dgbench.harness.samples import sample_name
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.experiment import Measurement
@@ -158,6 +158,16 @@ def test_a_line_shows_its_leader_over_commits(tmp_path: Path) -> None:
     alone = screen_of(races(TASK, rows), rows)
     assert alone is not None
     assert alone.lines[0].history is None
+
+
+def test_a_figure_shows_clear_leaders_alone_and_how_far_they_are_ahead() -> None:
+    tied = races(TASK, rows_of(TASK, "c1", *({"a": a, "b": b} for a, b in
+                                             ((1, 1.3), (1, 0.8), (1, 1.2)))))[0]  # fmt: skip
+    screen = screen_of([race(a=1.0, b=4.0, c=2.0), tied])
+    assert screen is not None
+    (point,) = lead_points(screen)
+    assert (point["system"], point["row"]) == ("A <b>", "toy: Graph 0")
+    assert point["value"] == pytest.approx(2.0)
 
 
 def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
