@@ -19,6 +19,7 @@ _cuda: Counter[str] = Counter()
 _opened: dict[tuple[str, str, float, bool], None] = {}
 _measured: dict[str, Any] = {}
 _compared: dict[str, float] = {"depth": 0, "seconds": 0.0}
+_others: dict[int, int] = {}
 
 
 def clear() -> None:
@@ -26,6 +27,7 @@ def clear() -> None:
     _cuda.clear()
     _opened.clear()
     _measured.clear()
+    _others.clear()
     _compared.update(depth=0, seconds=0.0)
 
 
@@ -49,7 +51,8 @@ def note_opened(dataset: str, kind: str, scale: float = 1.0, *, bundled: bool = 
 def end_measurement() -> None:
     """Mark the end of the measurement: memory and work of the later comparison do not count."""
     if not _measured:
-        _measured.update(cuda=_cuda + _torch_work(), peak_rss_bytes=_peak_resident())
+        peak = _peak_resident() + sum(_others.values())
+        _measured.update(cuda=_cuda + _torch_work(), peak_rss_bytes=peak)
 
 
 @contextmanager
@@ -71,6 +74,11 @@ def add_rank(record: Mapping[str, Any]) -> None:
         _cuda[name] += int(count)
     for data in record.get("data", ()):
         note_opened(**data)
+
+
+def add_process(pid: int) -> None:
+    """Count the memory of another process that works for this one: the most that it held so far."""
+    _others[pid] = _peak_resident(str(pid))
 
 
 def record() -> dict[str, Any]:
@@ -109,10 +117,10 @@ def libraries() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _peak_resident() -> int:
-    """Most memory that this process held so far, bytes; 0 where the system does not tell."""
+def _peak_resident(process: str = "self") -> int:
+    """Most memory that a process held so far, bytes; 0 where the system does not tell."""
     try:
-        with open("/proc/self/status", encoding="ascii") as file:
+        with open(f"/proc/{process}/status", encoding="ascii") as file:
             lines = [line for line in file if line.startswith("VmHWM:")]
         return int(lines[0].split()[1]) * 1024
     except (OSError, IndexError, ValueError):
