@@ -275,7 +275,7 @@ def explain(error: BaseException) -> Result:
                 status="not-supported", reason=f"package '{name}' is missing or broken: {text}"
             )
     if isinstance(error, DgbenchError):
-        status = _of_a_rank(error)
+        status = _of_a_rank(error) or ("time" if isinstance(error, TimeoutError) else "")
         if status:
             return Result(status=status, reason=full)
     if _is_memory(error, text):
