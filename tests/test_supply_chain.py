@@ -46,6 +46,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("import", "runtime/ranks/__main__.py"): "the function that a person types",
     ("import", "systems/gnnflow/contenders/released.py"): "a class attribute",
     ("import", "systems/pygt/released.py"): "parts of an installed package, by their files",
+    ("import", "systems/base/foreign_server.py"): "the module that a plugin's author declares",
     ("import", "harness/runner/server.py"): "from the runner that started it, over their own pipe",
     ("import", "harness/report/build.py"): "one of a constant's modules",
     ("import", "harness/figures/draw.py"): "a kind that is looked up in KINDS first",

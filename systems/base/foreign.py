@@ -1,0 +1,514 @@
+"""Foreign contenders: systems that train in a process of another Python, behind a small protocol.
+
+A `ForeignSystem` is declared as any other system is and races as any other does: its trainer hands
+each call to a server (`foreign_server.py`) in the environment that `Foreign` names, and the gate
+compares what comes back. Every wait has a limit, and whatever the other side does wrong is an error
+with a reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+import numpy
+import torch
+from torch import Tensor
+
+from dgbench.runtime import touched
+from dgbench.runtime.errors import (
+    CheckFailed,
+    DgbenchError,
+    InvalidInputError,
+    MissingPackageError,
+    UnsupportedError,
+)
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks.process import kill_below, signal_name
+from dgbench.systems.base.data import load
+from dgbench.systems.base.foreign_server import PROTOCOL, receive, send, view
+from dgbench.systems.base.system import System, Trainer
+from dgbench.systems.base.training import FrameTask, model_for
+from dgbench.systems.base.workload import Workload
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+SERVER: Final = Path(__file__).with_name("foreign_server.py")
+DEATH_S: Final = 5.0
+"""Seconds in which a process that has let go of its socket must end; then it is killed."""
+CORE_SLACK: Final = 0.25
+"""Cores beyond those allowed that are the interpreter's own, as a share of the time."""
+ALIGNMENT: Final = 64
+"""Bytes that the places of arrays are multiples of."""
+_OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class ForeignError(DgbenchError):
+    """A foreign contender failed, died or broke the protocol."""
+
+
+class ForeignTimeoutError(ForeignError, TimeoutError):
+    """A foreign contender did not answer within its limit."""
+
+
+class ForeignMemoryError(ForeignError, MemoryError):
+    """A foreign contender ran out of memory."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Environment and module of a foreign contender.
+
+    Attributes:
+        python: interpreter of its environment, or the words of a command that ends with it and
+            hands descriptors on.
+        module: that has a function `open_trainer(task)`.
+        path: folder of the module, where it is not installed in the environment.
+        environment: variables that its process gets, beside those of this one.
+        start_s: seconds that starting, with all imports, opening and preparing may take each.
+        answer_s: seconds that any other answer may take.
+        server: program that speaks the protocol.
+    """
+
+    python: str | Path | Sequence[str]
+    module: str
+    path: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    start_s: float = 60.0
+    answer_s: float = 60.0
+    server: Path = SERVER
+
+    @property
+    def command(self) -> list[str]:
+        """Words that start its interpreter."""
+        single = isinstance(self.python, str | Path)
+        return [str(self.python)] if single else [str(word) for word in self.python]
+
+    @property
+    def missing(self) -> str:
+        """Reason why its interpreter cannot be started here, or ""."""
+        if not self.command:
+            return "Foreign(python=...) names no interpreter"
+        if shutil.which(self.command[0]) is None:
+            name = self.command[0]
+            return f"Foreign(python=...) names '{name}', and there is no such interpreter here"
+        return ""
+
+
+class ForeignSystem(System):
+    """A system that trains out of process; a plugin declares `foreign` and what a `System` says.
+
+    Class attributes:
+        foreign: where and what it runs.
+    """
+
+    trains = (Workload, "trains on frames of snapshots")
+    code = "released"
+    foreign: ClassVar[Foreign]
+
+    def unsupported(self, workload: Any, device: str) -> list[str]:
+        reasons = super().unsupported(workload, device)
+        if isinstance(workload, Workload) and workload.task != "node":
+            reasons.append(f"foreign contenders train the task 'node', not '{workload.task}'")
+        return reasons + ([self.foreign.missing] if self.foreign.missing else [])
+
+    def open(
+        self,
+        workload: Workload,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+    ) -> ForeignTrainer:
+        return ForeignTrainer(
+            self.title, self.foreign, workload, load(workload),
+            device=device, switches=self.switches(switches), meter=meter,
+        )  # fmt: skip
+
+
+class ForeignProcess:
+    """A contender's process and the messages to and from it.
+
+    Args:
+        title: of the contender, for reasons.
+        foreign: what to start. threads: that it may compute with.
+        files: descriptors of the inputs and the results.
+
+    Attributes:
+        pid: of the process.
+        versions: of its Python and packages, as it tells them.
+        messages, bytes: that went both ways so far.
+    """
+
+    def __init__(self, title: str, foreign: Foreign, threads: int, files: Sequence[int]) -> None:
+        self.title, self._foreign = title, foreign
+        self.messages = self.bytes = 0
+        ours, theirs = socket.socketpair()
+        handed = [theirs.fileno(), *files]
+        words = [*map(str, handed), foreign.module, str(foreign.path or "")]
+        own = {name: value for name, value in os.environ.items() if name not in _OUR_PYTHON}
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [*foreign.command, "-I", str(foreign.server), *words],
+                    env={**own, **dict.fromkeys(_THREADS, str(threads)), **foreign.environment},
+                    stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed,
+                )  # fmt: skip
+            except OSError as error:
+                ours.close()
+                raise UnsupportedError(
+                    f"{title}: '{foreign.command[0]}' cannot be started: {error.strerror}",
+                    hint="name the interpreter of its environment in Foreign(python=...)",
+                ) from None
+        self.pid = self._process.pid
+        self._sock = ours
+        self.end = weakref.finalize(self, _end, self._process, ours, os.getpid())
+        self.versions = self._greeted()
+
+    def call(self, name: str, *, limit_s: float | None = None, **told: Any) -> dict[str, Any]:
+        """Answer to a call.
+
+        Raises:
+            ForeignError: it raised, ended, was too slow or answered what is no message.
+        """
+        limit = self._foreign.answer_s if limit_s is None else limit_s
+        try:
+            self._sock.settimeout(limit)
+            self.bytes += send(self._sock, {"call": name, **told})
+            self.messages += 1
+        except TimeoutError:
+            raise self._late(name, limit) from None
+        except OSError:
+            raise self._gone(name) from None
+        answer = self._answer(name, limit)
+        self._raise_told(name, answer)
+        return answer
+
+    def number(self, answer: Mapping[str, Any], name: str) -> float:
+        """A number of an answer. Raises ForeignError where there is none."""
+        value = answer.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.broken(f"its '{name}' is {value!r}, a number is needed")
+        return float(value)
+
+    def mapping(self, answer: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """An object of an answer. Raises ForeignError where there is none."""
+        value = answer.get(name)
+        if not isinstance(value, dict):
+            raise self.broken(f"its '{name}' is {value!r}, an object is needed")
+        return value
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time of the process so far; None where the system does not tell."""
+        if sys.platform != "linux":
+            return None
+        with contextlib.suppress(OSError):
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock of another process
+        return None
+
+    def close(self) -> None:
+        """Have the contender close, and end its process."""
+        if self.end.alive:
+            try:
+                self.call("close")
+            finally:
+                self.end()
+
+    def _greeted(self) -> dict[str, Any]:
+        """Versions of the greeting, once it is one of this protocol and without an error."""
+        greeting = self._answer("start", self._foreign.start_s)
+        if greeting.get("protocol") != PROTOCOL:
+            self.end()
+            raise UnsupportedError(
+                f"{self.title} speaks version {greeting.get('protocol')!r} of the protocol, "
+                f"this dgbench speaks {PROTOCOL}",
+                hint=f"start {SERVER.name} of this dgbench in its environment",
+            )
+        error = greeting.get("error")
+        if isinstance(error, dict) and error.get("kind") in ("ImportError", "ModuleNotFoundError"):
+            self.end()
+            raise MissingPackageError(
+                f"{self.title}: {' '.join(self._foreign.command)} cannot import its module "
+                f"'{self._foreign.module}': {error.get('text')}",
+                hint="install it in that environment, or name its folder in Foreign(path=...)",
+            )
+        self._raise_told("start", greeting)
+        return self.mapping(greeting, "versions")
+
+    def _answer(self, name: str, limit: float) -> dict[str, Any]:
+        """Next message."""
+        try:
+            answer, size = receive(self._sock, time.monotonic() + limit)
+        except TimeoutError:
+            raise self._late(name, limit) from None
+        except ValueError as error:
+            raise self.broken(f"it answered '{name}' with {error}") from None
+        except OSError:
+            answer, size = None, 0
+        if answer is None:
+            raise self._gone(name)
+        self.messages += 1
+        self.bytes += size
+        return answer
+
+    def _raise_told(self, name: str, answer: Mapping[str, Any]) -> None:
+        """Raise what the other side says has been raised there."""
+        if "error" in answer:
+            error = self.mapping(answer, "error")
+            self.end()
+            of = ForeignMemoryError if error.get("kind") == "MemoryError" else ForeignError
+            raise of(f"{self.title} raised in '{name}': {error.get('kind')}: {error.get('text')}")
+
+    def _late(self, name: str, limit: float) -> ForeignTimeoutError:
+        self.end()
+        what = f"gave no answer to '{name}' within {limit:g} s"
+        return ForeignTimeoutError(f"{self.title} {what} and was ended")
+
+    def broken(self, what: str) -> ForeignError:
+        """Error of an answer that breaks the protocol; the process is ended."""
+        self.end()
+        return ForeignError(f"{self.title} broke the protocol: {what}")
+
+    def _gone(self, name: str) -> ForeignError:
+        """Error that says how the process ended."""
+        how = "closed its connection"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(DEATH_S)
+            how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        self.end()
+        return ForeignError(f"the process of {self.title} {how} before it answered '{name}'")
+
+
+def _end(process: subprocess.Popen[bytes], sock: socket.socket, owner: int) -> None:
+    """Kill a contender and what it started; reaping it makes its processor time this one's.
+
+    Args:
+        owner: process that started it; a fork of that one leaves it alone.
+    """
+    sock.close()
+    if os.getpid() != owner:
+        return
+    if process.poll() is None:
+        kill_below(process.pid)
+        process.kill()
+    process.wait()
+
+
+class _Results:
+    """Arrays in a file without a name that a contender writes and this process reads."""
+
+    def __init__(self, arrays: Mapping[str, Sequence[int]]) -> None:
+        """Args: arrays: shape of each, float32."""
+        self.places, size = _places({name: ("float32", shape) for name, shape in arrays.items()})
+        self.file = _nameless(size)
+        self._memory = mmap.mmap(self.file.fileno(), 0)
+        self._views = {name: view(self._memory, place) for name, place in self.places.items()}
+
+    def forget(self) -> None:
+        """Make all of it NaN, so that what is not written anew is no result."""
+        for one in self._views.values():
+            one.fill(numpy.nan)
+
+    def read(self, prefix: str) -> dict[str, Tensor]:
+        """Copies of the arrays whose names begin like that, without it."""
+        return {
+            name[len(prefix) :]: torch.from_numpy(one.copy())
+            for name, one in self._views.items()
+            if name.startswith(prefix)
+        }
+
+
+class ForeignTrainer(Trainer):
+    """Trainer whose work is done by a foreign contender.
+
+    Each step counts what the contender counted and notes as spent in `protocol` what the step took
+    longer here than there.
+
+    Attributes:
+        process: the contender's.
+        data: snapshots that it was given.
+        notes: sentence on where it runs.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        foreign: Foreign,
+        workload: Workload,
+        data: SnapshotSequence,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self.data = data
+        self.meter = meter if meter is not None else Meter(device=device)
+        self.num_frames = FrameTask(data, workload, device=torch.device("cpu")).num_frames
+        model = model_for(workload)
+        first = {name: p.detach().numpy() for name, p in model.named_parameters()}
+        shapes = {f"values/{name}": value.shape for name, value in first.items()}
+        self._results = _Results({"output": (data.num_nodes, model.output_dim), **shapes})
+        inputs, places = _written(_arrays(data, first))
+        self._start_s, self._threads = foreign.start_s, torch.get_num_threads()
+        self._totals: dict[str, int] = {}
+        self._since: tuple[float, float | None] | None = None
+        with inputs:
+            files = inputs.fileno(), self._results.file.fileno()
+            self.process = ForeignProcess(title, foreign, self._threads, files)
+        found = ", ".join(f"{name} {version}" for name, version in self.process.versions.items())
+        self.notes = [f"it ran in a process of its own: {found}"]
+        opened = self.process.call(
+            "open", limit_s=foreign.start_s, inputs=places, results=self._results.places,
+            workload=msgspec.to_builtins(workload), num_frames=self.num_frames, device=device,
+            threads=self._threads, switches=dict(switches or {}),
+        )  # fmt: skip
+        self._compare_shapes(self.process.mapping(opened, "state"), first)
+        self._count(opened)
+
+    def _compare_shapes(self, told: Mapping[str, Any], first: Mapping[str, numpy.ndarray]) -> None:
+        for name in sorted(told.keys() | first.keys()):
+            wanted = list(first[name].shape) if name in first else "none"
+            if told.get(name, "none") != wanted:
+                self.process.end()
+                raise InvalidInputError(
+                    f"{self.process.title}: its parameter '{name}' has the shape "
+                    f"{told.get(name, 'none')}, that of the workload's model is {wanted}",
+                    hint="names and shapes of parameters are those of task.parameters",
+                )
+
+    def prepare(self) -> None:
+        self._count(self.process.call("prepare", limit_s=self._start_s))
+
+    def step(self, frame: int) -> float:
+        if self._since is None:
+            self._since = time.perf_counter(), self.process.cpu_seconds()
+        begin = time.perf_counter()
+        with self.meter.phase("compute"):
+            answer = self.process.call("step", frame=frame)
+        wall = time.perf_counter() - begin
+        loss, there = (self.process.number(answer, name) for name in ("loss", "seconds"))
+        if not 0 <= there <= wall:
+            raise self._lie(f"says that a step took {there:.4g} s, and we saw {wall:.4g} s")
+        self.meter.spend("protocol", wall - there)
+        self._count(answer)
+        return loss
+
+    def evaluate(self, frame: int) -> Tensor:
+        return self._read("evaluate", "output", frame=frame)[""]
+
+    def state(self) -> dict[str, Tensor]:
+        return self._read("state", "values/")
+
+    def gradients(self, frame: int) -> dict[str, Tensor]:
+        return self._read("gradients", "values/", frame=frame)
+
+    def report(self) -> dict[str, float]:
+        """Hold the timed steps to the threads that were allowed, and note what they reached."""
+        seen = dict(self._totals)
+        answer = self.process.call("counters")
+        self._count(answer)
+        if self._totals != seen:
+            raise self._lie(f"counted {seen} in its steps, and after them {self._totals}")
+        if cuda := self.process.mapping(answer, "cuda"):
+            touched.add_rank({"cuda": cuda})
+        touched.add_process(self.process.pid)
+        begin, spent = self._since or (time.perf_counter(), None)
+        now = self.process.cpu_seconds()
+        if spent is not None and now is not None:
+            cores = (now - spent) / max(time.perf_counter() - begin, 1e-9)
+            if cores > self._threads + CORE_SLACK:
+                allowed = f"{self._threads} are allowed"
+                raise self._lie(f"used {cores:.2f} cores in its steps, {allowed}")
+        return {}
+
+    def close(self) -> None:
+        self.process.close()
+
+    def _lie(self, what: str) -> CheckFailed:
+        return CheckFailed(f"{self.process.title} {what}")
+
+    def _read(self, call: str, prefix: str, **told: Any) -> dict[str, Tensor]:
+        self._results.forget()
+        self.process.call(call, **told)
+        return self._results.read(prefix)
+
+    def _count(self, answer: Mapping[str, Any]) -> None:
+        """Add to the meter what the contender's counters grew by."""
+        totals = self.process.mapping(answer, "counters")
+        for name in totals.keys() | self._totals.keys():
+            total, before = totals.get(name, 0), self._totals.get(name, 0)
+            if isinstance(total, bool) or not isinstance(total, int):
+                raise self.process.broken(f"its counter '{name}' is {total!r}, no whole number")
+            if total < before:
+                raise self._lie(f"has a counter '{name}' that fell from {before:,} to {total:,}")
+            if total > before:
+                self.meter.count(name, total - before)
+        self._totals = totals
+
+
+def _arrays(
+    data: SnapshotSequence, parameters: Mapping[str, numpy.ndarray]
+) -> dict[str, numpy.ndarray]:
+    """Snapshots, targets and first parameters as a contender gets them, by name."""
+    csrs = [data.topology[t] for t in range(len(data))]
+    found = {
+        "features": torch.as_tensor(data.features).numpy(),
+        "targets": torch.as_tensor(data.targets).numpy(),
+        "indptr": torch.stack([csr.indptr for csr in csrs]).numpy(),
+        "indices": torch.cat([csr.indices for csr in csrs]).numpy(),
+        "offsets": numpy.cumsum([0, *(csr.nnz for csr in csrs)]),
+        **{f"parameters/{name}": value for name, value in parameters.items()},
+    }
+    if any(csr.values is not None for csr in csrs):
+        ones = (torch.ones(csr.nnz) if csr.values is None else csr.values for csr in csrs)
+        found["values"] = torch.cat(list(ones)).numpy()
+    return found
+
+
+def _places(arrays: Mapping[str, tuple[str, Sequence[int]]]) -> tuple[dict[str, list[Any]], int]:
+    """[dtype, shape, offset] of arrays that lie behind each other, and their bytes."""
+    places: dict[str, list[Any]] = {}
+    offset = 0
+    for name, (dtype, shape) in arrays.items():
+        places[name] = [dtype, list(shape), offset]
+        size = int(numpy.prod(shape, dtype=numpy.int64)) * numpy.dtype(dtype).itemsize
+        offset += -(-size // ALIGNMENT) * ALIGNMENT
+    return places, max(offset, ALIGNMENT)
+
+
+def _nameless(size: int) -> Any:
+    """An open file of that size without a name: it is gone when all who hold it are."""
+    if hasattr(os, "memfd_create"):
+        file: Any = os.fdopen(os.memfd_create("dgbench"), "r+b", buffering=0)
+    else:
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - its owner closes it
+    file.truncate(size)
+    return file
+
+
+def _written(arrays: Mapping[str, numpy.ndarray]) -> tuple[Any, dict[str, list[Any]]]:
+    """A file with arrays, and their places. It is written and not mapped: this process need not
+    hold what the contender reads."""
+    places, size = _places({name: (str(a.dtype), a.shape) for name, a in arrays.items()})
+    file = _nameless(size)
+    for name, array in arrays.items():
+        file.seek(places[name][2])
+        left = memoryview(numpy.ascontiguousarray(array)).cast("B") if array.size else b""
+        while left:
+            left = left[file.write(left) :]
+    return file, places
