@@ -7,6 +7,8 @@ from typing import Final
 
 from plugin_folder import install
 
+PLUGIN: Final = Path(__file__).parents[1] / "plugin"
+
 SILENT: Final = {
     "scaled": """
 class Trained(ReferenceTrainer):
@@ -68,6 +70,14 @@ class Trained(ReferenceTrainer):
 }
 """Trainers by name, each wrong in one way; the reference in its process shares the last one's."""
 
+FOREIGN: Final = {
+    "foreign": """
+    def step(self, frame):
+        return 0.98 * super().step(frame)
+""",
+}
+"""Methods of trainers in a process of their own, by name; numpy_tgcn.py is right without them."""
+
 SOUND: Final = "class Trained(ReferenceTrainer):\n    pass\n"
 
 _SYSTEM: Final = """
@@ -82,6 +92,31 @@ class Plugin(ReferenceSystem):
     name, title, kind = "{name}", "Title of {name}", "paper"
     about, provenance = "made by a test", "written for a test"
     trainer = Trained
+"""
+
+_FOREIGN_SYSTEM: Final = """
+import sys
+from pathlib import Path
+
+from dgbench.systems.base.foreign import Foreign, ForeignSystem
+
+
+class Plugin(ForeignSystem):
+    name, title, kind = "{name}", "Title of {name}", "paper"
+    about, provenance = "made by a test", "written for a test"
+    foreign = Foreign(sys.executable, "far_{name}", Path(__file__).parent)
+"""
+
+_FOREIGN_MODULE: Final = """
+import sys
+
+sys.path.append({folder!r})
+
+from numpy_tgcn import NumpyTrainer
+
+
+class open_trainer(NumpyTrainer):
+{method}
 """
 
 _PAPER: Final = """
@@ -146,9 +181,14 @@ _CLAIM: Final = """- id: silent-{name}
 
 
 def install_silent(folder: Path) -> None:
-    """Write all of `SILENT`, the system `sound`, and the paper `silent`."""
-    systems = {**SILENT, "sound": SOUND}
-    for name, trained in systems.items():
+    """Write all of `SILENT` and `FOREIGN`, the system `sound`, and the paper `silent`."""
+    near = {**SILENT, "sound": SOUND}
+    for name, trained in near.items():
         install(folder, name, _SYSTEM.format(name=name, trained=trained))
+    for name, method in FOREIGN.items():
+        install(folder, name, _FOREIGN_SYSTEM.format(name=name))
+        module = _FOREIGN_MODULE.format(folder=str(PLUGIN), method=method)
+        (folder / f"far_{name}.py").write_text(module)
+    systems = (*near, *FOREIGN)
     (folder / "silent.yaml").write_text("".join(_CLAIM.format(name=name) for name in systems))
-    install(folder, "silent", _PAPER.format(systems=tuple(systems)), papers="PAPER")
+    install(folder, "silent", _PAPER.format(systems=systems), papers="PAPER")

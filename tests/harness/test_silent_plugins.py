@@ -7,7 +7,7 @@ import os
 import subprocess
 
 import pytest
-from silent_plugins import SILENT, install_silent
+from silent_plugins import FOREIGN, SILENT, install_silent
 
 from dgbench.harness.store import Store
 
@@ -21,6 +21,7 @@ REASONS = {
     "biased": "gradients",
     "idle": "updates",
     "owing": "its counter 'edges_aggregated' is -",
+    "foreign": "losses",
     "shared": "it replaced torch.Tensor.index_add, which its reference uses, too",
 }
 """Words of the reason that a row of each system must give."""
@@ -47,7 +48,7 @@ def raced(tmp_path_factory, warm_python):
     return done, Store.open(run.parent).rows(), verdicts
 
 
-@pytest.mark.parametrize("name", SILENT)
+@pytest.mark.parametrize("name", [*SILENT, *FOREIGN])
 def test_a_system_that_is_wrong_in_silence_is_caught(raced, name) -> None:
     done, rows, verdicts = raced
     mine = [row for row in rows if row.params.get("system") == name]
