@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,14 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]
     """Words that stand for `python` where a test is not about how a process starts, see warm."""
     with warm_interpreter(tmp_path_factory.mktemp("warm")) as words:
         yield words
+
+
+@pytest.fixture(scope="module")
+def warm_starts(warm_python: list[str]) -> Iterator[None]:
+    """Fork servers and sides of races are forks in this module, see warm."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm_python[0])
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
