@@ -50,9 +50,15 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]
         yield words
 
 
+@pytest.fixture
+def warm_starts(warm_python: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork servers and sides of races are forks of the warm interpreter in this test."""
+    monkeypatch.setattr(sys, "executable", warm_python[0])
+
+
 @pytest.fixture(scope="module")
-def warm_starts(warm_python: list[str]) -> Iterator[None]:
-    """Fork servers and sides of races are forks in this module, see warm."""
+def warm_starts_of_module(warm_python: list[str]) -> Iterator[None]:
+    """They are in fixtures and tests of this module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", warm_python[0])
         yield

@@ -108,7 +108,7 @@ def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, warm_starts_of_module: None) -> Path:
     """A run of two cells that count, with private words in its texts."""
     folder = tmp_path_factory.mktemp("runs")
     plan = Plan.build([get_paper("pipad")], ["table1"], "smoke", "cpu", control="none")

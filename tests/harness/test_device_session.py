@@ -336,6 +336,7 @@ def test_logs_are_packed_by_their_end(tmp_path) -> None:
     assert len(found) < 1 << 17
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_groups_of_a_run_come_in_the_order_asked_for_and_the_rest_waits(tmp_path) -> None:
     """The runner itself, with real processes."""
     paper = make_paper(

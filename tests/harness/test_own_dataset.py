@@ -201,6 +201,7 @@ def test_a_wrong_command_is_one_sentence(capsys, tmp_path, table, arguments, wor
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_table_of_three_columns_is_raced_and_resumed(capsys, tmp_path, table, monkeypatch):
     out = ["--out", str(tmp_path / "runs")]
     wanted = ["pipad/fig9", "--dataset", str(table), "--preset", "smoke", "--device", "cpu"]

@@ -232,6 +232,7 @@ class Written(Listener):
         self.rows.append(row)
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypatch):
     """One run with every bad plugin installed: some cells use one, the others see none."""
     folder = tmp_path / "plugins"

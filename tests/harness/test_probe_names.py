@@ -42,6 +42,7 @@ def test_a_probe_reads_numbers_words_and_reasons():
     assert sources(row.probes) == ["nvml"]
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_everything_that_is_written_is_registered(tmp_path):
     plan = Plan.build([make_paper(cell("ok"))], None, "smoke", control="none")
     settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}

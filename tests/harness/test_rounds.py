@@ -417,6 +417,7 @@ def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_
     assert open_groups([paper], [*rows, *pair]) == {("fake", "behave", "near")}
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_run_keeps_its_plan_with_the_rounds_that_it_added(tmp_path):
     cells = [cell("ok", repeats=5, which=which) for which in "ab"]
     rule = RoundsRule(most=7, budget_s=1e6)

@@ -25,7 +25,7 @@ from dgbench.systems.base import Finding
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, warm_starts_of_module):
     log = tmp_path_factory.mktemp("server") / "log"
     with ForkServer(lookup, ["fake"], threads=1, log=log, modules=("torch",)) as running:
         yield running

@@ -472,6 +472,7 @@ def test_kernels_compile_once_for_all_commits_that_share_their_sources(small, tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("warm_starts")
 def test_a_planted_byte_is_told_by_the_command_and_rows_say_their_commit(small, capsys):
     first = small.commit(bytes_=100, subject="before")
     second = small.commit(bytes_=101, seconds=1.05e-4, subject="after")

@@ -26,7 +26,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, warm_starts_of_module):
     """One fork server for all runs; ranks come and go below the processes of cells."""
     log = tmp_path_factory.mktemp("server") / "log"
     modules = ("torch", *TRAINING)  # or each rank of each cell imports them

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,9 +43,9 @@ def installed(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def run(env: dict[str, str], *command: str) -> str:
+def run(python: list[str], env: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command],
+        [*python, *command],
         env=env,
         capture_output=True,
         text=True,
@@ -57,16 +56,20 @@ def run(env: dict[str, str], *command: str) -> str:
     return done.stdout
 
 
-def test_plugin_is_listed_and_a_broken_one_is_not_fatal(installed: dict[str, str]) -> None:
-    listed = run(installed, "-m", "dgbench", "list", "--json")
+def test_plugin_is_listed_and_a_broken_one_is_not_fatal(
+    installed: dict[str, str], warm_python: list[str]
+) -> None:
+    listed = run(warm_python, installed, "-m", "dgbench", "list", "--json")
     found = json.dumps(json.loads(listed))
     assert '"torch-csr"' in found
     assert "this plugin is broken on purpose" in found
     assert '"pipad"' in found
 
 
-def test_plugin_trains_like_the_reference(installed: dict[str, str]) -> None:
-    found = json.loads(run(installed, "-c", CHECK))
+def test_plugin_trains_like_the_reference(
+    installed: dict[str, str], warm_python: list[str]
+) -> None:
+    found = json.loads(run(warm_python, installed, "-c", CHECK))
     assert found["passed"]
     assert found["samples"] >= 3
 
