@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -58,16 +59,15 @@ class PerturbedArithmetic(TorchDispatchMode):
             with self:
                 return _PARTS[func](*args, **kwargs)
         found = func(*args, **kwargs)
-        if any(result.alias_info is not None for result in func._schema.returns):
-            return found  # a view, or a tensor that was given
-        if func.overloadpacket in _MOVES:
+        if not _rounds(func):
             return found
-        if func in _SUMS and isinstance(found, Tensor):
-            sizes = torch.utils._pytree.tree_map_only(Tensor, _size, (args, kwargs))
-            size = func(*sizes[0], **sizes[1])
-            terms = _terms(func, sizes[0], found)
-            return self._perturbed(found, size * math.sqrt(terms))
-        return torch.utils._pytree.tree_map_only(Tensor, self._perturbed, found)
+        if not isinstance(found, Tensor):
+            return torch.utils._pytree.tree_map_only(Tensor, self._perturbed, found)
+        if func in _SUMS:
+            sizes = [_size(one) for one in args]
+            size = func(*sizes, **{name: _size(one) for name, one in kwargs.items()})
+            return self._perturbed(found, size * math.sqrt(_terms(func, sizes, found)))
+        return self._perturbed(found)
 
     def _perturbed(self, tensor: Tensor, size: Tensor | None = None) -> Tensor:
         if tensor.dtype != torch.float64 or tensor.layout != torch.strided:
@@ -90,7 +90,17 @@ class PerturbedArithmetic(TorchDispatchMode):
         return pool[first : first + count]
 
 
-def _terms(func: Any, args: tuple[Any, ...], found: Tensor) -> int:
+@cache
+def _rounds(func: Any) -> bool:
+    """Return True for an operator whose results are new numbers.
+
+    Others return views or tensors that they were given, or make and move numbers.
+    """
+    given = any(result.alias_info is not None for result in func._schema.returns)
+    return not given and func.overloadpacket not in _MOVES
+
+
+def _terms(func: Any, args: Sequence[Any], found: Tensor) -> int:
     """Number of terms in an entry of a sum; of a scattered sum, on average."""
     if func in _PRODUCTS:
         return args[_PRODUCTS[func]].shape[-1]
@@ -99,8 +109,11 @@ def _terms(func: Any, args: tuple[Any, ...], found: Tensor) -> int:
     return max(1, args[0].numel() // max(1, found.numel()))
 
 
-def _size(tensor: Tensor) -> Tensor:
-    return tensor.abs() if tensor.is_floating_point() else tensor
+def _size(argument: Any) -> Any:
+    """Sizes of a tensor; those of `_SUMS` have no tensors inside of their other arguments."""
+    if isinstance(argument, Tensor) and argument.is_floating_point():
+        return argument.abs()
+    return argument
 
 
 _aten = torch.ops.aten
