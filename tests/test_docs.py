@@ -351,7 +351,7 @@ sys.exit("\\n".join(failed) or 0)
 """
 
 
-def test_python_of_other_pages(place: tuple[Path, dict[str, str]]) -> None:
+def test_python_of_other_pages(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
     work, env = place
     scripts = []
     for page in PAGES:  # the blocks of a page are one program
@@ -365,7 +365,7 @@ def test_python_of_other_pages(place: tuple[Path, dict[str, str]]) -> None:
                     (work / block.file).write_text(block.text)
     assert len(scripts) >= 3
     done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
+        [*warm_python, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
         text=True, timeout=240, check=False, preexec_fn=one_core,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

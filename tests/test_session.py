@@ -43,9 +43,9 @@ def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
     (tmp_path / "test_b.py").write_text(MODULE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *workers],
+        [sys.executable, "-m", "pytest", "-p", "xdist", *workers],
         cwd=tmp_path, capture_output=True, text=True, timeout=200,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     lines = ended.stdout.splitlines()
     assert ended.returncode == 0, ended.stdout

@@ -146,10 +146,12 @@ def _stop(process, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number):
+def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number, warm_python):
+    """One of an interpreter of its own, and one of a fork."""
     _, env = place
+    python = warm_python if number == signal.SIGTERM else [sys.executable]
     env["TINY_CELLS"] = "count sleep clean"  # 600 s, and one that would follow
-    process = _start(env, "run", "tiny/work", "--preset", "smoke")
+    process = _start(env, "run", "tiny/work", "--preset", "smoke", python=python)
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         files = tmp_path.glob("runs/*/rows.jsonl")

@@ -68,11 +68,14 @@ def go(store, *cells, preset="quick", **more):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, warm_python):
     """One fork server for the tests that need not kill it."""
     log = tmp_path_factory.mktemp("server") / "log"
     modules = (*LIGHT, *TRAINING)  # or each process that trains the reference imports them
-    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=modules) as running:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm_python[0])
+        running = ForkServer(lookup, ["fake"], threads=1, log=log, modules=modules)
+    with running:
         assert running.threads in (0, 1)
         yield running
 
@@ -374,7 +377,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_keeps_its_rows(tmp_path, server)
     assert Store.open(store.path).info["state"] == "partial"
 
 
-def test_ctrl_c_keeps_the_rows_and_resume_finishes(tmp_path, server):
+def test_ctrl_c_keeps_the_rows_and_resume_finishes(tmp_path, server, warm_python):
     script = tmp_path / "go.py"
     script.write_text(
         f"""
@@ -399,7 +402,7 @@ with Store.create(Path({str(tmp_path)!r})) as store:
     print("interrupted", summary.interrupted, summary.rows, flush=True)
 """
     )
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*warm_python, str(script)], stdout=subprocess.PIPE, text=True)
     path = Path(process.stdout.readline().strip())
     while "hang" not in (line := process.stdout.readline()):
         assert line, "the run ended too early"
@@ -418,6 +421,7 @@ with Store.create(Path({str(tmp_path)!r})) as store:
         assert [r.status for r in store.written()] == ["ok", "time", "ok"]
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_second_ctrl_c_between_a_result_and_its_row_leaves_no_file(tmp_path, monkeypatch):
     """And what comes while the run ends, be it a third one, does not keep it from ending."""
     mine = signal.getsignal(signal.SIGINT)
