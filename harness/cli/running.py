@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from dgbench.harness.cli.choosing import keep_first, keep_named, set_seed
 from dgbench.harness.cli.own_dataset import (
     COLUMNS,
     COMMENT,
@@ -44,6 +45,9 @@ BUDGET = typer.Option(
     min=1,
 )
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
+GROUP = typer.Option(
+    None, "--group", help="Only groups of cells with this name, * for any text; may be repeated."
+)
 
 
 Keep = Callable[[dict[str, Any]], bool]
@@ -67,6 +71,7 @@ class Options:
     rounds: str = "fixed"
     budget: float | None = None
     keep: Keep | None = None
+    groups: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -92,6 +97,8 @@ class Options:
             )
         if self.dataset and self.resume:
             raise DgbenchError("--resume goes on with the data of that run; leave out --dataset")
+        if self.groups and self.resume:
+            raise DgbenchError("--resume goes on with the groups of that run; leave out --group")
 
     @property
     def rule(self) -> Any:
@@ -123,6 +130,7 @@ def run(
     out: Path = OUT,
     seed: int = SEED,
     limit: int = LIMIT,
+    group: list[str] = GROUP,
     offline: bool = OFFLINE,
     rounds: str = ROUNDS,
     budget: int = BUDGET,
@@ -145,6 +153,7 @@ def run(
         file_options=file_options(columns, delimiter, header, comment),
         rounds=rounds,
         budget=budget,
+        groups=tuple(group or ()),
     )
     go(_papers_of(experiments or []), experiments or [], options)
 
@@ -376,14 +385,16 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
             own_data=data,
             rounds=options.rule,
         )
+        if options.groups:
+            keep_named(plan, options.groups)
         if options.limit:
-            _keep_groups(plan, options.limit)
+            keep_first(plan, options.limit)
         if options.keep is not None:
             plan.cells = [one for one in plan.cells if options.keep(one.cell.params)]
             if not plan.cells:
                 raise DgbenchError("no workload of these tasks has that dataset and system")
         if options.seed is not None:
-            _set_seed(plan, options.seed)
+            set_seed(plan, options.seed)
         return plan
 
     plan = settled(build, partial(_settle, options))
@@ -424,35 +435,6 @@ def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
         restore(plan.own_data, store.run)
     names = store.info.get("papers") or [c.cell.paper for c in plan.cells]
     return plan, [get_paper(name) for name in dict.fromkeys(names)]
-
-
-def _keep_groups(plan: Any, limit: int) -> None:
-    """Keep the first groups of each experiment: whole groups, so that pairs stay pairs."""
-    kept: dict[tuple[str, str], list[str]] = {}
-    for planned in plan.cells:
-        groups = kept.setdefault((planned.cell.paper, planned.cell.experiment), [])
-        if planned.cell.group not in groups:
-            groups.append(planned.cell.group)
-    plan.cells = [
-        c for c in plan.cells if c.cell.group in kept[c.cell.paper, c.cell.experiment][:limit]
-    ]
-
-
-def _set_seed(plan: Any, seed: int) -> None:
-    import msgspec
-
-    from dgbench.harness.plan import cell_hash
-    from dgbench.runtime.errors import DgbenchError
-
-    changed = 0
-    for planned in plan.cells:
-        if "seed" in planned.cell.params:
-            params = {**planned.cell.params, "seed": seed}
-            planned.cell = msgspec.structs.replace(planned.cell, params=params)
-            planned.hash = cell_hash(planned.cell, plan.preset, plan.device)
-            changed += 1
-    if not changed:
-        raise DgbenchError("--seed changes nothing: no cell of this plan has a seed")
 
 
 def _references(papers: list[Any]) -> list[Path]:

@@ -10,15 +10,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_run
 import pytest
 from msgspec.structs import replace
 
 from dgbench.harness.cli import main
+from dgbench.harness.cli.choosing import keep_named
 from dgbench.harness.compare import compare_runs
 from dgbench.harness.store import Store
 from dgbench.harness.terminal.comparison import comparison_text
+from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import registry
 
 
@@ -88,6 +91,8 @@ def test_every_command_has_an_example(command, capsys):
         (("run", "toy/fgi1"), "toy/fig1"),
         (("run", "toy"), "dgbench reproduce toy"),
         (("run",), "dgbench list experiments"),
+        (("run", "toy/fig1", "--group", "nothing"), "--group is 'nothing', allowed: "),
+        (("run", "--resume", "last", "--group", "a"), "leave out --group"),
         (("reproduce", "bad"), "nowhere"),
         (("reproduce", "toy", "--preset", "quik"), "quick"),
         (("reproduce", "toy", "--device", "gpu"), "allowed: auto, cpu, cuda"),
@@ -361,3 +366,12 @@ def test_no_compiler_is_said_by_the_build(tmp_path):
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
     assert "found no C++ compiler. Install one (Debian: apt-get install g++)" in said
+
+
+def test_groups_are_chosen_by_name_and_stay_whole():
+    names = ["pair/a", "pair/a", "pair/b", "alone"]
+    plan = SimpleNamespace(cells=[SimpleNamespace(cell=SimpleNamespace(group=n)) for n in names])
+    keep_named(plan, ("pair/a", "al*"))
+    assert [one.cell.group for one in plan.cells] == ["pair/a", "pair/a", "alone"]
+    with pytest.raises(DgbenchError, match=r"'pair/b', allowed: pair/a, alone"):
+        keep_named(plan, ("pair/b",))
