@@ -19,6 +19,7 @@ from dgbench.systems.base import (
     Preset,
     RunContext,
 )
+from dgbench.systems.dgc.experiments.fig4 import CLOCKS
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
     RACE,
@@ -53,7 +54,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
 )
 from dgbench.systems.dgc.experiments.settings import LEDGER, MODEL_TITLES, MODELS
 from dgbench.systems.dgc.projection import WORKERS
-from dgbench.systems.dgc.turns import CLOCKED
 
 BAR: Final = ledger(LEDGER)["abs-speedup-range"]["low"]
 """Least gain of DGC over a baseline that the paper prints."""
@@ -67,8 +67,6 @@ TURNS: Final = {"smoke": 1, "quick": 2, "full": 6, "paper": 20}
 BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 2.0, "paper": 60.0}
 TOTALS_S: Final = {"smoke": 0.0, "quick": 0.0, "full": 40.0, "paper": 600.0}
 """Seconds of a cell that turns beyond the fewest may fill."""
-CLOCKS: Final = {"smoke": 1, "quick": 1, "full": CLOCKED, "paper": CLOCKED}
-"""Epochs that phases are taken from."""
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 240, "full": 900, "paper": 3600}
 SLOW: Final = LABELS_ONCE[PLAIN]
 """Contender that quick leaves out: the bare partition by labels propagated once, whose thousands

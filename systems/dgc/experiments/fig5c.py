@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import chart, failures, gap, sweep
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S, TURNS
+from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, CLOCKS, MODEL, TIMEOUTS_S, TURNS
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -73,6 +73,7 @@ class Fig5c(RankGrid):
             least=TURNS[preset],
             budget_s=BUDGETS_S[preset],
             timeout_s=TIMEOUTS_S[preset],
+            clocked=CLOCKS[preset],
         )
 
     def figures(self) -> list[FigureSpec]:
