@@ -22,13 +22,15 @@ from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
 from dgbench.runtime.touched import comparing
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.conditioning import MIN_TOLERANCE as TOLERANCE
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
 
 NAME: Final = "attention"
 OURS: Final = "dgc"
 MASK, ZEROS, NESTED, VARLEN = "SDPA, mask", "SDPA, zeros", "SDPA, nested", "varlen_attn"
+TITLES: Final = {VARLEN: "Flash attention, varlen"}
+"""Of contenders that rows call by the name of a function."""
 HALF_TOLERANCE: Final = 1e-2
 """For contenders that know no float32: bfloat16 keeps eight bits. Inputs are rounded alike."""
 DRAWN: Final = 16
@@ -362,7 +364,8 @@ class Attention(Grid):
         return [
             chart("speedup", "attention", "Attention over packed rows, against torch's operators",
                 attention_points, baseline_label="the operator of the row",
-                xlabel="time of torch's operator / time of packed rows"),
+                xlabel="time of torch's operator / time of packed rows",
+                contenders={name: Contender("", title) for name, title in TITLES.items()}),
         ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
@@ -384,7 +387,7 @@ def attention_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     for case in dict.fromkeys(r.params["case"] for r in mine):
         for name in list(CONTENDERS)[1:]:
             point: dict[str, Any] = {
-                "panel": case, "row": name, "system": OURS, "baseline": name
+                "panel": case, "row": TITLES.get(name, name), "system": OURS, "baseline": name
             }  # fmt: skip
             times = Table.of(mine, case=case).where("operation_time")
             found = ratio(*(times.where(contender=who) for who in (name, OURS)))
