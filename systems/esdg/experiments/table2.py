@@ -11,7 +11,15 @@ from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import cells_of, turns_gain
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
@@ -37,6 +45,9 @@ KAHYPAR_LIMIT_S: Final = 1800
 SAMPLE_ACCOUNTS: Final = 20_000
 SOCKETS: Final[tuple[Transport, Transport]] = ("gloo", "backend")
 """Transports between ranks of CPUs, and of devices, where they share no memory."""
+
+VERTEX: Final = {"vertex": Contender("", "Vertex partition")}
+"""Title of the partition that points name like a system."""
 
 Rows = Sequence[Any]
 
@@ -187,11 +198,12 @@ class Table2(Experiment):
             chart("speedup", "table2_time",
                 "Snapshot partition over vertex partition, time of an epoch", time_points,
                 baseline_label="vertex partition", xlabel="speed-up over the vertex partition",
-                interval=TURN_INTERVAL, main=True),
+                interval=TURN_INTERVAL, main=True, contenders=VERTEX),
             chart("time_split", "table2_split",
                 "What the ranks of both partitions spend an epoch on", split_points,
                 xlabel="time of one epoch, ms",
-                phases_from="timed in the same epochs; communicate: waiting for other ranks"),
+                phases_from="timed in the same epochs; communicate: waiting for other ranks",
+                contenders=VERTEX),
         ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
@@ -419,7 +431,7 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
         point: dict[str, Any] = {
             "panel": MODEL_TITLES[model],
             "row": f"{graph}, {cut}, {ranks} ranks, {TITLES[transport]}",
-            "baseline": "vertex partition",
+            "baseline": "vertex",
             "row_ids": [one.id for one in cell],
         }
         if row.status != "ok":
@@ -452,7 +464,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
     for row in found:
         if row.params["ranks"] != most:
             continue
-        for name, title in (("snapshot", "esdg"), ("vertex", "vertex partition")):
+        for name, title in (("snapshot", "esdg"), ("vertex", "vertex")):
             points += [
                 {
                     "panel": f"{most} ranks",
