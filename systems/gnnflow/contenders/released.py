@@ -128,10 +128,10 @@ class LastNeighbours(Released):
 
 
 class Tglite(Released):
-    """tglite's sampler over rows that are built anew."""
+    """TGLite's sampler over rows that are built anew."""
 
     name = "tglite"
-    title = "tglite"
+    title = "TGLite"
     package, module, install = "tglite", "tglite", "nox -s peers"
     note = "keeps times as float32, draws with replacement, the same numbers in every call"
 

@@ -16,7 +16,15 @@ from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of, take_c
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders import (
     CONTENDERS,
@@ -125,7 +133,8 @@ class Contenders(Experiment):
             chart("speedup", "contenders_add",
                 "Adding 1 % of the edges in place over other ways to grow", add_points,
                 baseline_label="the way of the row", xlabel="time of the other / time of ours",
-                interval=TURN_INTERVAL, exact=False),
+                interval=TURN_INTERVAL, exact=False,
+                contenders={name: Contender("", one.title) for name, one in CONTENDERS.items()}),
         ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
