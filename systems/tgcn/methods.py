@@ -8,20 +8,22 @@ from typing import Final, TypeVar
 
 K = TypeVar("K")
 
-TITLES: Final = {
-    "sis": "SIS",
-    "sis8": "SIS wide",
-    "its_linear": "ITS scan",
-    "its_bitmap": "ITS bitmap",
-    "its_list": "ITS list",
-    "its_rebuild": "ITS rebuild",
-    "alias": "alias",
-    "brs": "BRS",
-    "brs_literal": "BRS as printed",
-    "reservoir": "Fisher-Yates",
-    "keys": "keys",
+FORMS: Final = {
+    "sis": ("SIS",),
+    "sis8": ("SIS", "wide"),
+    "its_linear": ("ITS", "scan"),
+    "its_bitmap": ("ITS", "bitmap"),
+    "its_list": ("ITS", "list"),
+    "its_rebuild": ("ITS", "rebuild"),
+    "alias": ("Alias tables",),
+    "brs": ("BRS",),
+    "brs_literal": ("BRS", "as printed"),
+    "reservoir": ("Fisher-Yates",),
+    "keys": ("Exponential keys",),
 }
-"""Of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree, `sis8` ours."""
+"""Family and form of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree,
+`sis8` ours."""
+TITLES: Final = {name: " ".join(words) for name, words in FORMS.items()}
 BASE: Final = "sis"
 """Baseline of all gains: the paper's tree."""
 ITS: Final = ("its_linear", "its_bitmap", "its_list", "its_rebuild")
@@ -32,8 +34,7 @@ LINEAR: Final = ("its_linear", "its_list", "its_rebuild")
 
 def series_of(method: str) -> str:
     """The name of a line: forms of one method share a colour, by what stands before the comma."""
-    family, _, form = TITLES[method].partition(" ")
-    return f"{family}, {form}" if form else family
+    return ", ".join(FORMS[method])
 
 
 def name_of(method: str) -> str:
