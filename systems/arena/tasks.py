@@ -149,7 +149,7 @@ TIMELINES: Final = ArenaTask(
         ),
     ),
     entrants={
-        "plain": Entrant("plain", "snapshots dealt out, no technique"),
+        "plain": Entrant("Plain snapshots", "snapshots dealt out, no technique"),
         "vertex": Entrant("vertices dealt out", "re-implemented (ESDG's baseline)"),
         "esdg, the paper's": Entrant(
             "ESDG, the paper's", "re-implemented from the paper (SC 2021)", form_of="esdg"
@@ -327,17 +327,19 @@ WEIGHTED: Final = ArenaTask(
         _draw(8, ("paper",)),
     ),
     entrants={
-        "dgbench": Entrant("keys", DGBENCH, "dgbench"),
-        "dgbench, float32": Entrant("keys, float32", DGBENCH, "dgbench", form_of="dgbench"),
+        "dgbench": Entrant("Exponential keys", DGBENCH, "dgbench"),
+        "dgbench, float32": Entrant(
+            "Exponential keys, float32", DGBENCH, "dgbench", form_of="dgbench"
+        ),
         "dgbench, sis": Entrant("SIS", "re-implemented from the paper of T-GCN"),
         "dgbench, its_bitmap": Entrant("ITS with a bitmap", "re-implemented"),
-        "dgbench, alias": Entrant("alias", "re-implemented"),
+        "dgbench, alias": Entrant("Alias tables", "re-implemented"),
         "numpy choice": Entrant("numpy.random.choice", "released", "released"),
-        "numpy keys": Entrant("keys in numpy", "numpy's own functions", "released"),
+        "numpy keys": Entrant("Exponential keys in NumPy", "numpy's own functions", "released"),
         "torch exponential, topk": Entrant(
-            "exponential and topk in torch", "torch's own functions", "released"
+            "Exponential and topk in torch", "torch's own functions", "released"
         ),
-        "torch log, topk": Entrant("log and topk in torch", "torch's own functions", "released"),
+        "torch log, topk": Entrant("Log and topk in torch", "torch's own functions", "released"),
         "torch multinomial": Entrant("torch.multinomial", "released", "released"),
     },
     contender="method",
