@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, save, styled
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
@@ -47,6 +48,7 @@ class DrawnFigure:
         empty: True where there was nothing to draw; then no image was written.
         main: whether its spec calls it the main figure of its paper.
         panels: how many panels it has.
+        titles: of contenders that are no systems.
     """
 
     name: str
@@ -59,6 +61,15 @@ class DrawnFigure:
     empty: bool = False
     main: bool = False
     panels: int = 1
+    titles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> list[dict[str, Any]]:
+        """Points with contenders and systems by their titles, as tables print them."""
+        values = [point.get(key) for point in self.points for key in _NAMING]
+        names = dict.fromkeys(value for value in values if isinstance(value, str))
+        titles = {name: look.title for name, look in looks(names).items()}
+        return [_titled(point, {**titles, **self.titles}) for point in self.points]
 
     def image(self, width: str = "half", kind: str = "svg") -> str | None:
         """File name of a width (`full` or `half`), the other width's where it was not drawn."""
@@ -152,7 +163,8 @@ def draw_points(
         (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
         files += [f"{name}.csv", f"{name}.txt"]
     main = bool(options.get("main"))
-    return DrawnFigure(name, kind, title, alt, caption, named, files, main=main, panels=panels)
+    return DrawnFigure(name, kind, title, alt, caption, named, files, main=main, panels=panels,
+                       titles=titles or {})  # fmt: skip
 
 
 _NAMING = ("system", "baseline", "failed_system", "series", "x")

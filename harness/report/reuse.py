@@ -182,7 +182,7 @@ def _put(job: FigureJob, kept: _CachedFigure, folder: Path) -> DrawnFigure:
         put.append(name)
     return DrawnFigure(
         sketch.name, sketch.kind, sketch.title, kept.alt, kept.caption, kept.points, put,
-        kept.empty, kept.main, kept.panels,
+        kept.empty, kept.main, kept.panels, sketch.titles,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dgbench.harness.figures import Context, draw_points
 from dgbench.harness.figures.colour import VISIONS, ciede2000, contrast, difference, lightness
-from dgbench.harness.figures.draw import KINDS
+from dgbench.harness.figures.draw import KINDS, DrawnFigure
 from dgbench.harness.figures.palette import (
     BASELINES,
     COMPARISON,
@@ -362,3 +362,10 @@ def test_curves_of_many_points_have_few_marks_and_names_in_the_legend(tmp_path):
     sizes = [(tmp_path / f"{name}-full.svg").stat().st_size for name in ("plain", "few")]
     assert sizes[1] < sizes[0]
     assert plain.alt == few.alt
+
+
+def test_tables_call_systems_and_contenders_by_their_titles_and_points_keep_their_names():
+    points = [{"system": "pipad", "baseline": "rebuild", "x": 4, "row": "pipad"}]
+    drawn = DrawnFigure("f", "speedup", "F", "", "", points, titles={"rebuild": "Rebuilding"})
+    assert drawn.shown == [{"system": "PiPAD", "baseline": "Rebuilding", "x": 4, "row": "pipad"}]
+    assert drawn.points == points
