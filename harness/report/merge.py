@@ -1,9 +1,10 @@
 """Merging runs: one verdict per claim and machine, and on top the strongest evidence.
 
 Evidence is ranked: strong, weak, none. Evidence against a claim has the rank of evidence for it; a
-run that decided nothing about a claim ranks as none. Within one rank the newest run counts. Runs of
-others stand behind all of one's own, as machines apart. The order in which runs are given changes
-nothing.
+run that decided nothing about a claim ranks as none. Within one rank the newest run counts, unless
+the claim is on speed and machines of that rank take different sides: then neither side is taken.
+Runs of others stand behind all of one's own, as machines apart. The order in which runs are given
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from dgbench.harness.claims.verdict import OPEN, Verdict
+import msgspec
+
+from dgbench.harness.claims.verdict import GLYPHS, OPEN, Verdict
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.sections import PaperSection
 from dgbench.harness.report.site import (
@@ -23,6 +26,8 @@ from dgbench.harness.report.site import (
     SiteData,
 )
 
+OF_A_MACHINE: Final = ("timed", "probed")
+"""Sources of verdicts that hold for the machine they were measured on."""
 RANKS: Final = {"strong": 3, "weak": 2}
 
 
@@ -54,13 +59,40 @@ def merge_claims(sections: Sequence[tuple[RunData, PaperSection]]) -> list[Claim
                 paper=paper.name,
                 title=paper.title,
                 claim=claim,
-                verdict=best[0][1],
+                verdict=over_machines(best),
                 run=best[0][0],
                 all=best,
                 disagreement=disagreement(best),
             )
         )
     return merged
+
+
+def over_machines(found: Sequence[tuple[RunData, Verdict]]) -> Verdict:
+    """The first of verdicts by machine; undecided where timed ones of its rank take both sides.
+
+    What is counted does not depend on a machine: there the newest run holds.
+
+    Args:
+        found: runs with their verdicts, the strongest evidence first.
+    """
+    run, first = found[0]
+    alike = [
+        verdict
+        for other, verdict in found
+        if bool(other.label) == bool(run.label)
+        and strength(verdict) == strength(first)
+        and verdict.source in OF_A_MACHINE
+    ]
+    if first.source not in OF_A_MACHINE or not {v.side for v in alike} >= {"for", "against"}:
+        return first
+    return msgspec.structs.replace(
+        first,
+        verdict=GLYPHS["u"],
+        glyph="u",
+        agreement="undecided",
+        reason="it differs between machines",
+    )
 
 
 def disagreement(found: Sequence[tuple[RunData, Verdict]]) -> str:

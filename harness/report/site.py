@@ -24,8 +24,8 @@ class ClaimOnSite:
 
     Attributes:
         paper, title: name and title of its paper.
-        claim: as in the ledger. verdict: the strongest evidence. run: the run that gave it.
-        all: one verdict per machine that ran the paper, strongest first; `all[0]` is `verdict`.
+        claim: as in the ledger. verdict: the strongest evidence, see `merge`. run: that gave it.
+        all: one verdict per machine that ran the paper, strongest first.
         disagreement: a sentence where machines take different sides, else "".
     """
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fake_run
 import pytest
 
 from dgbench.harness.report import pages
+from dgbench.harness.report.build import build_site
 from dgbench.harness.report.kept_history import PastRun, write_past
 from dgbench.harness.report.race_screen import LINES, Screen, lead_points, race_screen
 from dgbench.harness.samples import sample_name
@@ -173,15 +176,30 @@ def test_a_figure_shows_clear_leaders_alone_and_how_far_they_are_ahead() -> None
 def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
     screen = screen_of([race(a=1.0, b=4.0, c=2.0)])
     assert screen is not None
-    html = picture(screen)
-    dots = re.findall(r'<a class="dot[^>]*>', html)
+    page = picture(screen)
+    dots = re.findall(r'<a class="dot[^>]*>', page)
     assert len(dots) == 3
     assert all(re.search(r'aria-label="[^"]{20,}"', dot) for dot in dots)
     assert all('href="runs/run1.html#' in dot for dot in dots)
-    assert "A <b>" not in html
+    assert "A <b>" not in page
     assert "A <b>" in screen.alt
-    assert "500x" not in html, "the axis ends where the slowest is"
+    assert "500x" not in page, "the axis ends where the slowest is"
 
 
 def test_without_races_there_is_no_screen() -> None:
     assert screen_of([]) is None
+
+
+def test_the_front_page_says_beside_the_races_what_is_decided_of_performance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = screen_of([race(a=1.0, b=4.0)])
+    monkeypatch.setattr(pages, "race_screen", lambda site: screen)
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
+    paper, run = fake_run.light_paper(tmp_path), fake_run.make_run(tmp_path / "runs")
+    front = html.unescape(build_site([run], tmp_path / "site", [paper]).read_text("utf-8"))
+    claims = (tmp_path / "site" / "claims.html").read_text("utf-8")
+    headline = re.search(r"<h1>(.*?)</h1>", claims)
+    assert screen is not None and headline is not None  # noqa: PT018 - both for the type checker
+    assert f'<h1 class="said">{screen.sentence}' in front
+    assert f'<a href="claims.html">{headline[1]}</a>' in front

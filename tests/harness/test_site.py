@@ -25,7 +25,13 @@ from dgbench.harness.cli import main
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, reuse
 from dgbench.harness.report.build import build_report, build_site
-from dgbench.harness.report.merge import assemble, disagreement, merge_claims, strength
+from dgbench.harness.report.merge import (
+    assemble,
+    disagreement,
+    merge_claims,
+    over_machines,
+    strength,
+)
 from dgbench.harness.report.pages import banners
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
@@ -39,12 +45,14 @@ CLAIMS = 7
 # Merging, on runs that are only names.
 
 
-def verdict(glyph, claim="c0"):
+def verdict(glyph, claim="c0", source=""):
     strong = "strong" if glyph in STRONG else "weak" if glyph in WEAK else ""
-    return Verdict(id=claim, verdict=GLYPHS[glyph], glyph=glyph, reason="", strength=strong)
+    return Verdict(
+        id=claim, verdict=GLYPHS[glyph], glyph=glyph, reason="", strength=strong, source=source
+    )
 
 
-VERDICTS = tuple(verdict(glyph) for glyph in GLYPHS)
+VERDICTS = tuple(verdict(glyph, source=of) for glyph in GLYPHS for of in ("counted", "timed"))
 
 
 def run_named(slug, machine, started):
@@ -115,9 +123,16 @@ def test_nothing_stronger_and_nothing_newer_was_passed_over(drawn):
         mine = [(run, s) for run, s in shown if s.name == paper]
         for place, claim in enumerate(merge_claims(mine)):
             offered = [(run, s.verdicts.verdicts[place]) for run, s in mine]
-            best = (strength(claim.verdict), claim.run.info["started"])
+            first = claim.all[0][1]
+            best = (strength(first), claim.run.info["started"])
             assert best == max((strength(v), run.info["started"]) for run, v in offered)
-            assert (claim.run, claim.verdict) == claim.all[0]
+            assert claim.run == claim.all[0][0]
+            level = {v.side for _, v in claim.all if v.source == "timed"
+                     and strength(v) == strength(first)}  # fmt: skip
+            if first.source == "timed" and level >= {"for", "against"}:
+                assert (claim.verdict.side, claim.verdict.glyph) == ("", "u")
+            else:
+                assert claim.verdict == first
             machines = [run.machine_slug for run, _ in claim.all]
             assert len(machines) == len(set(machines)) == len({r.machine_slug for r, _ in offered})
             ranks = [strength(v) for _, v in claim.all]
@@ -133,6 +148,25 @@ def test_evidence_is_ranked_as_the_page_says():
     for glyphs in (STRONG, WEAK, OPEN):  # for and against alike
         assert len({strength(verdict(glyph)) for glyph in glyphs}) == 1
     assert strength(verdict("=")) == strength(verdict("-")) == 0
+
+
+def test_a_speed_that_differs_between_machines_takes_neither_side():
+    def over(first, second, label=""):
+        here, there = run_named("h", "here", "2"), run_named("t", "there", "1")
+        there.label = label
+        return over_machines([(here, first), (there, second)])
+
+    faster, slower = verdict("S", source="timed"), verdict("O", source="timed")
+    for pair in ((faster, slower), (slower, faster)):  # neither side, whichever is newer
+        found = over(*pair)
+        assert (found.glyph, found.verdict, found.side) == ("u", GLYPHS["u"], "")
+    assert over(faster, faster) == faster
+    assert over(faster, verdict("u", source="timed")) == faster
+    strong = verdict("X", source="timed")
+    assert over(strong, faster) == strong  # stronger evidence decides
+    assert over(faster, slower, label="theirs") == faster  # others' runs stand behind
+    counted = verdict("S", source="counted")
+    assert over(counted, verdict("O", source="counted")) == counted  # no matter of a machine
 
 
 def test_machines_that_disagree_are_named_with_their_words():
