@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import ClassVar
 
@@ -124,6 +125,41 @@ def test_every_claim_can_be_judged(claim) -> None:
     expected = {"allowed": "RX", "direction": "SO", "never": "--"}
     rule = Scope.of(claim, twin_rule(claim.id)).twin
     assert glyph(found=twin) + glyph(False, twin) == expected[rule]
+
+
+FIXED = {
+    "dgc-s731-synthetic",
+    "esdg-s61-settings",
+    "gnnflow-s41-edge-block-size",
+    "tgcn-s24-marius-throughput",
+    *(f"pipad-{name}" for name in (
+        "s33-stride", "s41-slice-cap", "s42-coalesce-num", "s42-vector-widths",
+        "s43-sper-options", "s51-feature-dims", "s53-example-dim2", "s53-example-dim16",
+    )),
+}  # fmt: skip
+"""Claims once called reproduced that no measurement could have contradicted: constants, settings
+and arithmetic on printed numbers."""
+
+
+def test_constants_settings_and_arithmetic_are_by_definition() -> None:
+    defined = {claim.id for claim in EVERY_CLAIM if claim.definition}
+    assert defined >= FIXED
+
+
+def test_no_check_can_choose_its_strength() -> None:
+    fields = {field.name for field in dataclasses.fields(Finding)}
+    assert not fields & {"strength", "agreement", "verdict", "glyph", "evidence"}
+
+
+@per_paper
+def test_hints_at_a_device_are_those_of_claims_that_need_one(paper) -> None:
+    judged = evaluate(PAPERS[paper], []).verdicts
+    hinted = [
+        claim
+        for claim, verdict in zip(LEDGERS[paper], judged, strict=True)
+        if "--device cuda" in verdict.reason
+    ]
+    assert all(claim.needs["gpus"] for claim in hinted)
 
 
 @per_paper
