@@ -150,7 +150,7 @@ def paired(
     denominator: Mapping[str, Any],
     value: str = "time",
 ) -> Ratio | None:
-    """The ratio numerator/denominator from rows of the same group and round.
+    """The ratio numerator/denominator from rows of the same group, round and node.
 
     Args:
         rows: rows of any status; only `ok`, un-instrumented ones are used.
@@ -167,14 +167,14 @@ def paired(
         InvalidInputError: several rows of one group and round match one side and the other
             params do not tell which belong together.
     """
-    cells: dict[tuple[str, str, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    cells: dict[tuple, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
     for side, wanted in enumerate((numerator, denominator)):
         for row in select(rows, **wanted):
-            cells[row.paper + "/" + row.experiment, row.group, row.round][side].append(row)
+            cells[_meeting(row)][side].append(row)
     named = {*numerator, *denominator}
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number), (tops, bottoms) in cells.items():
+    for (experiment, group, number, _), (tops, bottoms) in cells.items():
         for key, top, bottom in _match(tops, bottoms, named):
             first, second = quantity(top, value), quantity(bottom, value)
             if first is None or second is None or first <= 0 or second <= 0:
@@ -297,7 +297,7 @@ def observe_speedup(found: Any, slow: Sequence[float], fast: Sequence[float], **
 
 
 def ratio(numerator: Table, denominator: Table) -> Ratio | None:
-    """The ratio numerator/denominator of observations of the same group and round.
+    """The ratio numerator/denominator of observations of the same group, round and node.
 
     Args:
         numerator, denominator: observations of one metric. Dimensions of which the two sides have
@@ -314,12 +314,11 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     cells: dict[tuple, tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
     for side, table in enumerate((numerator, denominator)):
         for one in table:
-            where = f"{one.row.paper}/{one.row.experiment}", one.row.group, one.row.round
-            cells[where][side].append(one)
+            cells[_meeting(one.row)][side].append(one)
     apart = _apart(numerator, denominator)
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number), (tops, bottoms) in cells.items():
+    for (experiment, group, number, _), (tops, bottoms) in cells.items():
         pairs = _match_entries(tops, bottoms, apart, f"group '{group}', round {number}")
         for key, top, bottom in pairs:
             if top.value <= 0 or bottom.value <= 0:
@@ -431,7 +430,7 @@ def control_ratios(rows: Sequence[Any]) -> list[float]:
     for row in rows:
         if not in_ratios(row) or not (row.time or 0) > 0:
             continue
-        key = (row.paper, row.experiment, row.group, row.round, _frozen(row.params, {CONTROL}))
+        key = (*_meeting(row), _frozen(row.params, {CONTROL}))
         if CONTROL in row.params:
             seconds.append((key, row.time))
         else:
@@ -444,6 +443,11 @@ def control_ratios(rows: Sequence[Any]) -> list[float]:
         if one.metric == CONTROL_RATIO
     ]
     return [time / firsts[key] for key, time in seconds if key in firsts] + turns
+
+
+def _meeting(row: Any) -> tuple[str, str, int, str]:
+    """Experiment, group, round and node: rows form pairs where all of them are the same."""
+    return f"{row.paper}/{row.experiment}", row.group, row.round, getattr(row, "node", "")
 
 
 def _param(row: Any, key: str) -> Any:

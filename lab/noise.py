@@ -8,6 +8,9 @@ order; the first that has `MIN_PAIRS` pairs is taken, and where none has, all pa
 2. Pairs of the main race of its paper.
 3. Pairs of the reference training that a run without these adds (`paper="-"`).
 
+Of a cluster's run each node has a floor of its own, by the pairs that ran on it; what was measured
+on several nodes has the largest of theirs.
+
 So a kernel of some milliseconds says nothing of a race of seconds. A claim that several experiments
 decide has the largest of their floors. None is smaller than the median difference of all pairs that
 1 to 3 name: five lucky pairs must not look quieter than the machine was.
@@ -18,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -34,18 +37,33 @@ REFERENCE: Final = ("-", "noise")
 
 @dataclass(frozen=True, slots=True)
 class NoisePairs:
-    """A/A ratios of a run by (paper, experiment)."""
+    """A/A ratios of a run by (paper, experiment).
+
+    Attributes:
+        ratios: of all its nodes.
+        nodes: those of each node of a cluster by its label, with the experiments that ran there;
+            empty where a run is of one machine.
+    """
 
     ratios: Mapping[tuple[str, str], Sequence[float]]
+    nodes: Mapping[str, tuple[NoisePairs, frozenset[tuple[str, str]]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> NoisePairs:
         """The pairs among the rows of a run."""
-        apart: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        apart: dict[str, dict[tuple[str, str], list[Any]]] = defaultdict(lambda: defaultdict(list))
         for row in rows:
-            apart[row.paper, row.experiment].append(row)
-        found = {where: control_ratios(mine) for where, mine in apart.items()}
-        return cls({where: pairs for where, pairs in found.items() if pairs})
+            apart[getattr(row, "node", "")][row.paper, row.experiment].append(row)
+        ratios: dict[tuple[str, str], list[float]] = {}
+        nodes = {}
+        for node, mine in apart.items():
+            found = {where: control_ratios(some) for where, some in mine.items()}
+            found = {where: pairs for where, pairs in found.items() if pairs}
+            for where, pairs in found.items():
+                ratios.setdefault(where, []).extend(pairs)
+            if node:
+                nodes[node] = cls(found), frozenset(mine)
+        return cls(ratios, nodes)
 
     def floor_of_claim(self, claim: Claim, paper: Paper) -> float | None:
         """The floor of a claim, from the experiments that decide it; None without pairs."""
@@ -59,10 +77,7 @@ class NoisePairs:
             paper: of the experiments. experiments: their names; without any the main race's.
         """
         main = [
-            ratio
-            for one in paper.experiments
-            if one.main_race is not None
-            for ratio in self.ratios.get((paper.name, one.name), ())
+            ratio for name in self._main(paper) for ratio in self.ratios.get((paper.name, name), ())
         ]
         reference = self.ratios.get(REFERENCE, ())
         floors = [
@@ -70,6 +85,10 @@ class NoisePairs:
             for name in experiments or ("",)
         ]
         return max((one for one in floors if one is not None), default=None)
+
+    def _main(self, paper: Paper) -> list[str]:
+        """Names of the paper's main races."""
+        return [one.name for one in paper.experiments if one.main_race is not None]
 
     def _floor(self, ranked: Sequence[Sequence[float]]) -> float | None:
         """The floor by the first of these that has enough pairs, not below the median of all."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,10 +14,13 @@ from dgbench.harness.runner.client import LOG_BYTES, ProcessExit
 from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
-from dgbench.harness.store import Row
+from dgbench.harness.store import Row, Store
 from dgbench.lab import metrics
 from dgbench.lab.experiment import Cell
 from dgbench.lab.probes import sources
+
+if TYPE_CHECKING:
+    from dgbench.harness.plan import Plan
 
 TAIL_LINES, TAIL_BYTES = 24, 2000
 
@@ -30,6 +35,46 @@ NOT_REACHED = "asked for on cuda, but no work of it reached a device: it is a ro
 
 NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
+
+
+def blank_row(
+    plan: Plan,
+    store: Store,
+    cell: Cell,
+    hash_: str,
+    number: int = 1,
+    instrumented: bool = False,
+    *,
+    status: str = "ok",
+    reason: str = "",
+    provenance: str = "",
+    node: str = "",
+) -> Row:
+    """The row of a process before it ran, or of one that never will; its id is the next attempt.
+
+    Args:
+        number: of the round. status, reason: of a process that does not start.
+    """
+    name = f"{hash_[:8]}-r{number}{'i' if instrumented else ''}"
+    earlier = store.attempts(name)
+    return Row(
+        id=f"{name}.{earlier + 1}" if earlier else name,
+        run=store.run,
+        cell_hash=hash_,
+        paper=cell.paper,
+        experiment=cell.experiment,
+        params=dict(cell.params),
+        group=cell.group,
+        round=number,
+        device=cell.device or plan.device,
+        preset=plan.preset,
+        instrumented=instrumented,
+        status=status,
+        reason=reason,
+        started=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        provenance=provenance,
+        node=node,
+    )
 
 
 def fill_row(

@@ -26,17 +26,16 @@ from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.adding import Look, RoundAdder
 from dgbench.harness.runner.client import MODULES, ForkServer, ProcessExit, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
-from dgbench.harness.runner.outcome import fill_row
+from dgbench.harness.runner.nodes import ProcessKey, on_node, without_begun_rounds
+from dgbench.harness.runner.outcome import blank_row, fill_row
 from dgbench.harness.runner.protocol import UNWRITTEN, Job
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.runner.scratch import Scratch, mark_of
 from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import FAILED, LACKING, Row, Store
-from dgbench.harness.store.standing import mark_replaced
-from dgbench.lab.compare import CONTROL, control_ratios
+from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell
 from dgbench.runtime.errors import DgbenchError, StoreError
-from dgbench.runtime.statistics import noise_floor
 from dgbench.runtime.threads import default_threads
 from dgbench.systems.base.registry import get_paper
 
@@ -73,6 +72,7 @@ def run_plan(
     modules: tuple[str, ...] = MODULES,
     seed: int = 1,
     server: ForkServer | None = None,
+    node: str = "",
 ) -> RunSummary:
     """Run what a plan says and keep a row for each of its processes.
 
@@ -99,6 +99,9 @@ def run_plan(
         seed: of torch's and Python's own generators in every process; workloads carry theirs.
         server: a running fork server for these papers and threads, left open for the next run;
             None starts one when the first process is due.
+        node: label of this node of a cluster, kept in every row. Limits and pairs for the noise
+            floor are measured once more on a node that has none, and a round that another node
+            began and did not end is begun anew.
 
     Raises:
         StoreError: the store cannot be written before anything ran.
@@ -107,7 +110,7 @@ def run_plan(
     runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
     runner.lookup, runner.modules, runner.seed = lookup, modules, seed
     runner.server, runner.lent = server, server
-    runner.groups, runner.until = groups, until
+    runner.groups, runner.until, runner.node = groups, until, node
     if look is not None and plan.rounds is not None:
         runner.adder = RoundAdder(plan, store, look)
     return runner.run(resume, retry, limits)
@@ -127,6 +130,7 @@ class _Runner:
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
         self.adder: RoundAdder | None = None
+        self.node = ""
         self.stopping = self.ending = False
         self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
@@ -149,6 +153,9 @@ class _Runner:
                 self.summary.interrupted = True
             except StoreError as error:
                 self.summary.trouble = f"{error}. {error.hint}".strip()
+            except BaseException:  # such as the exit of a job that is requeued
+                self.summary.interrupted = True
+                raise
             finally:
                 self.ending = True
                 if self.server is not None and self.server is not self.lent:
@@ -160,7 +167,7 @@ class _Runner:
         self.listener.on_end(self.summary)
         return self.summary
 
-    def _begin(self, retry: Retry | None) -> dict[tuple[str, int, bool], Row]:
+    def _begin(self, retry: Retry | None) -> dict[ProcessKey, Row]:
         """Write down what will run, tidy up after an earlier part, tell; the rows that stay."""
         settings = {
             "preset": self.plan.preset,
@@ -184,7 +191,7 @@ class _Runner:
         self.listener.on_plan(self.plan, list(kept.values()))
         return kept
 
-    def _all(self, kept: dict[tuple[str, int, bool], Row], limits: bool) -> None:
+    def _all(self, kept: dict[ProcessKey, Row], limits: bool) -> None:
         for planned in self.plan.cells:
             if planned.status and (planned.hash, 1, False) not in kept:
                 self._append(self._row(planned.cell, planned.hash, 1, False, planned))
@@ -197,9 +204,10 @@ class _Runner:
         todo = [s for s in mine if self._key(s) not in kept]
         if self.plan.device == "cuda":
             self.nvml = Nvml()
-        machine = cell_hash(MACHINE, self.plan.preset, self.plan.device)
+        limit = on_node(MACHINE, self.node)
+        machine = cell_hash(limit, self.plan.preset, self.plan.device)
         if limits and todo and (machine, 1, False) not in kept:
-            self._one(MACHINE, machine, 1, False)
+            self._one(limit, machine, 1, False)
         # A part of a run takes as many of the pairs as it has of the plan's processes.
         share = math.ceil(len(self._noise({})) * len(mine) / max(1, len(steps)))
         pairs = self._noise(kept)[:share] if limits and todo else []
@@ -236,7 +244,7 @@ class _Runner:
             if row.status in LACKING:
                 lacking.add(planned.hash)
 
-    def _noise(self, kept: dict[tuple[str, int, bool], Row]) -> list[list[tuple[Cell, str, int]]]:
+    def _noise(self, kept: dict[ProcessKey, Row]) -> list[list[tuple[Cell, str, int]]]:
         """A/A pairs of processes that train the reference, where a paper has no control.
 
         A pair is what is missing of it, as (cell, hash, round); its two stand back to back.
@@ -245,8 +253,9 @@ class _Runner:
         if not wanted or self.plan.controlled or not self.plan.runnable:
             return []
         least, most = NOISE_PAIRS
-        again = msgspec.structs.replace(NOISE, params={**NOISE.params, CONTROL: "aa"})
-        both = [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (NOISE, again)]
+        first = on_node(NOISE, self.node)
+        again = msgspec.structs.replace(first, params={**first.params, CONTROL: "aa"})
+        both = [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (first, again)]
         count = min(most, max(least, len(self.plan.steps) // STEPS_A_PAIR))
         pairs = [
             [(c, key, number) for c, key in both[:: 1 if number % 2 else -1]
@@ -258,13 +267,11 @@ class _Runner:
     def _key(self, step: PlannedProcess) -> tuple[str, int, bool]:
         return self.plan.cells[step.index].hash, step.round, step.instrumented
 
-    def _kept(self, retry: Retry) -> dict[tuple[str, int, bool], Row]:
+    def _kept(self, retry: Retry) -> dict[ProcessKey, Row]:
         rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.written()}
-        if retry == "failed":
-            return {k: r for k, r in rows.items() if r.status not in FAILED}
-        if retry == "all":
-            return {k: r for k, r in rows.items() if r.ok}
-        return rows
+        if self.node:
+            rows = without_begun_rounds(self.plan, rows, self.node)
+        return kept_rows(rows, retry)
 
     def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> Row:
         if self.stopping or (self.until is not None and self.until()):
@@ -391,24 +398,17 @@ class _Runner:
         instrumented: bool,
         planned: PlannedCell | None = None,
     ) -> Row:
-        name = f"{hash_[:8]}-r{number}{'i' if instrumented else ''}"
-        earlier = self.store.attempts(name)
-        return Row(
-            id=f"{name}.{earlier + 1}" if earlier else name,
-            run=self.store.run,
-            cell_hash=hash_,
-            paper=cell.paper,
-            experiment=cell.experiment,
-            params=dict(cell.params),
-            group=cell.group,
-            round=number,
-            device=cell.device or self.plan.device,
-            preset=self.plan.preset,
-            instrumented=instrumented,
+        return blank_row(
+            self.plan,
+            self.store,
+            cell,
+            hash_,
+            number,
+            instrumented,
             status=planned.status if planned else "ok",
             reason=planned.reason if planned else "",
-            started=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             provenance=self.provenance,
+            node=self.node,
         )
 
     def _append(self, row: Row) -> None:
@@ -420,21 +420,7 @@ class _Runner:
 
     def _finish(self) -> None:
         self.store.drop_results()  # a second Ctrl-C may come between a result and its row
-        by_cell: dict[str, list[Row]] = {}
-        for row in self.store.written():
-            by_cell.setdefault(row.cell_hash, []).append(row)
-        waiting = 0
-        for planned in self.plan.cells:
-            rows = by_cell.get(planned.hash, [])
-            waiting += not rows
-            wanted = planned.cell.repeats if not planned.status else 1
-            if any(r.status in FAILED for r in rows):
-                self.summary.cells_failed += 1
-            elif any(not r.ok for r in rows):
-                self.summary.cells_skipped += 1
-            elif sum(not r.instrumented for r in rows) >= wanted:
-                self.summary.cells_ok += 1
-        self.summary.noise_floor = noise_floor(control_ratios(mark_replaced(self.store.written())))
+        waiting = self.summary.count(self.plan, self.store.written())
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
         if waiting and self.groups is not None:
@@ -479,6 +465,15 @@ def _remove(paths: tuple[Path, ...]) -> None:
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def kept_rows(rows: dict[ProcessKey, Row], retry: Retry) -> dict[ProcessKey, Row]:
+    """Rows that are not measured again, see `run_plan`."""
+    if retry == "failed":
+        return {k: r for k, r in rows.items() if r.status not in FAILED}
+    if retry == "all":
+        return {k: r for k, r in rows.items() if r.ok}
+    return rows
 
 
 def usable_cpus() -> int:

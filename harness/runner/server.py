@@ -73,6 +73,8 @@ def main(descriptor: int) -> None:
     """Serve until the runner closes its end."""
     sock = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A batch system warns every process of a job by it; the runner answers, cells go on.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     start = time.perf_counter()
     again = os.environ.pop(START, None)
     notes: list[str] = []

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dgbench.harness.store import FAILED
+from dgbench.harness.store.standing import mark_replaced
+from dgbench.lab.compare import control_ratios
+from dgbench.runtime.statistics import noise_floor
+
+if TYPE_CHECKING:
+    from dgbench.harness.plan import Plan
+    from dgbench.harness.store import Row
 
 
 @dataclass(slots=True)
@@ -38,6 +49,25 @@ class RunSummary:
     noise_floor: float | None = None
     restarts: int = 0
     rounds: str = ""
+
+    def count(self, plan: Plan, rows: Sequence[Row]) -> int:
+        """Set the numbers of cells and the noise floor from a run's rows; cells without a row."""
+        by_cell: dict[str, list[Row]] = {}
+        for row in rows:
+            by_cell.setdefault(row.cell_hash, []).append(row)
+        waiting = 0
+        for planned in plan.cells:
+            mine = by_cell.get(planned.hash, [])
+            waiting += not mine
+            wanted = planned.cell.repeats if not planned.status else 1
+            if any(row.status in FAILED for row in mine):
+                self.cells_failed += 1
+            elif any(not row.ok for row in mine):
+                self.cells_skipped += 1
+            elif sum(not row.instrumented for row in mine) >= wanted:
+                self.cells_ok += 1
+        self.noise_floor = noise_floor(control_ratios(mark_replaced(rows)))
+        return waiting
 
     @property
     def sentence(self) -> str:

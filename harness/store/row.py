@@ -85,6 +85,8 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         repeats: the disturbed round of its group that this one repeats, or 0.
         replaced: whether a later round repeats its own; then it takes no part in ratios. Set when
             rows are read.
+        node: label of the cluster's node that its process ran on, see `harness.cluster`; "" (and
+            not written) where a run is of one machine.
         rests_on_cell: whether another process of its cell may have compared for it, as was so
             before schema 4. Not written where it is False.
     """
@@ -127,6 +129,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     repeats: int = 0
     replaced: bool = False
     rests_on_cell: bool = False
+    node: str = ""
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -236,6 +239,7 @@ _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
     "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
+    "node",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 
