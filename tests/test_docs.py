@@ -339,6 +339,38 @@ def test_commands_that_share_results(
     }
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
+    """The local executor runs the page's first command; its jobs start in the warm interpreter."""
+    pytest.importorskip("submitit", reason="the cluster extra is not installed")
+    from dgbench.harness.cluster import ClusterFile, read_cluster
+
+    work, env = place
+    script = work / "warm-python"
+    script.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(warm_python)} "$@"\n')  # without -u
+    script.chmod(0o755)
+    files = {block.file: block.text for block in blocks(DOCS / "cluster.md") if block.file}
+    for name, text in files.items():
+        (work / name).write_text(text)
+        assert read_cluster(work / name).executor == name.partition(".")[0]
+    (work / "local.toml").write_text(files["local.toml"] + f'python = "{script}"\n')
+    printed = [
+        execute(block, warm_python, work, env)
+        for block in blocks(DOCS / "cluster.md")
+        if block.language == "sh" and not block.skip
+    ]
+    assert len(printed) == 1
+    assert "1 cell ok" in printed[0]
+    assert len(list((work / "submissions").glob("*/shards/*/*/run.json"))) == 1
+    assert len(list((work / "results").rglob("run.json"))) == 1
+    keys = set(re.findall(r"`(\w+)`", "".join(
+        line.split("|")[1] for line in (DOCS / "cluster.md").read_text().splitlines()
+        if line.startswith("|")
+    )))  # fmt: skip
+    assert keys == set(ClusterFile.__struct_fields__)
+
+
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []

@@ -284,8 +284,8 @@ def test_every_file_of_the_catalogue_has_a_hash_or_says_why_not() -> None:
 
 # Import names that differ from the name of their distribution.
 NAMES = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py", "torch_geometric": "torch-geometric"}
-CONTENDERS = {"torch_geometric_temporal", "torch_sparse", "torch_scatter", "dgl", "tglite",
-              "pymetis", "kahypar", "cupy", "pylibwholegraph"}  # fmt: skip
+OPTIONAL = {"torch_geometric_temporal", "torch_sparse", "torch_scatter", "dgl", "tglite",
+            "pymetis", "kahypar", "cupy", "pylibwholegraph", "submitit"}  # fmt: skip
 
 
 def project() -> str:
@@ -296,7 +296,7 @@ def test_what_is_imported_is_declared() -> None:
     block = project().split("\ndependencies = [")[1].split("\n]")[0]
     declared = set(re.findall(r'"([\w-]+)[>=<]', block))
     found = {m for name, node in sources() if name.split("/")[0] in FLOORS for m in imported(node)}
-    third = found - set(sys.stdlib_module_names) - CONTENDERS - {"dgbench"}
+    third = found - set(sys.stdlib_module_names) - OPTIONAL - {"dgbench"}
     assert {NAMES.get(name, name) for name in third} <= declared
 
 

@@ -19,6 +19,7 @@ import typer
 
 from dgbench.harness.cli import (
     claiming,
+    clustered,
     comparing,
     exporting,
     listing,
@@ -44,8 +45,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
-    listing, running, racing, repeating, claiming, comparing, tracking, reporting, exporting,
-    sharing,
+    listing, running, racing, repeating, clustered, claiming, comparing, tracking, reporting,
+    exporting, sharing,
 ):  # fmt: skip
     module.register(app)
 

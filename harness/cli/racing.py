@@ -7,7 +7,17 @@ from pathlib import Path
 import typer
 
 from dgbench.harness.cli import running
-from dgbench.harness.cli.running import BUDGET, DEVICE, OFFLINE, OUT, PRESET, RESUME, RETRY, Options
+from dgbench.harness.cli.running import (
+    BUDGET,
+    CLUSTER,
+    DEVICE,
+    OFFLINE,
+    OUT,
+    PRESET,
+    RESUME,
+    RETRY,
+    Options,
+)
 
 PAPER = "arena"
 
@@ -32,6 +42,7 @@ def arena(
     out: Path = OUT,
     offline: bool = OFFLINE,
     budget: int = BUDGET,
+    cluster: Path = CLUSTER,
 ) -> None:
     """Race every system that can enter on frozen tasks; print the race table and write its pages.
 
@@ -45,6 +56,7 @@ def arena(
         *(preset, device, resume, retry, out, None, 0, offline),
         budget=budget,
         keep=_filter(dataset, tuple(system or ())),
+        cluster=cluster,
     )
     running.go([paper], names, options, asked=() if names else [PAPER])
 

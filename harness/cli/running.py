@@ -44,6 +44,9 @@ BUDGET = typer.Option(
     help="Seconds of a paper up to which rounds are added (default: the preset's).",
     min=1,
 )
+CLUSTER = path_option(
+    "--cluster", "Run each group of cells as a job of a cluster, as this TOML file says."
+)
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
 GROUP = typer.Option(
     None, "--group", help="Only groups of cells with this name, * for any text; may be repeated."
@@ -72,6 +75,7 @@ class Options:
     budget: float | None = None
     keep: Keep | None = None
     groups: tuple[str, ...] = ()
+    cluster: Path | None = None
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -139,6 +143,7 @@ def run(
     delimiter: str = DELIMITER,
     header: bool = HEADER,
     comment: str = COMMENT,
+    cluster: Path = CLUSTER,
 ) -> None:
     """Run experiments and write their report.
 
@@ -154,6 +159,7 @@ def run(
         rounds=rounds,
         budget=budget,
         groups=tuple(group or ()),
+        cluster=cluster,
     )
     go(_papers_of(experiments or []), experiments or [], options)
 
@@ -170,13 +176,17 @@ def reproduce(
     offline: bool = OFFLINE,
     rounds: str = ROUNDS,
     budget: int = BUDGET,
+    cluster: Path = CLUSTER,
 ) -> None:
     """Run all experiments of papers, decide every claim and write the report.
 
     Example: dgbench reproduce pipad
     """
     options = Options(
-        *(preset, device, resume, retry, out, seed, limit, offline), rounds=rounds, budget=budget
+        *(preset, device, resume, retry, out, seed, limit, offline),
+        rounds=rounds,
+        budget=budget,
+        cluster=cluster,
     )
     go(chosen_papers(papers or []), [], options, asked=papers or [])
 
@@ -277,10 +287,17 @@ def go(
             if one.name in experiments or f"{paper.name}/{one.name}" in experiments
         ]
         folder = run_to_resume(options.resume, root, asked, named)
-        plan, papers = _plan_of(folder)
+        plan, papers = plan_of(folder)
+    else:
+        folder, plan = None, _new_plan(papers, experiments, options)
+    if options.cluster is not None:
+        from dgbench.harness.cli.clustered import run_on_cluster
+
+        run_on_cluster(plan, papers, _settings(papers, experiments), options, folder)
+        return
+    if folder is not None:
         store = Store.open(folder, writable=True)
     else:
-        plan = _new_plan(papers, experiments, options)
         store = Store.create(root, _settings(papers, experiments), plan)
     with store:
         before = last_time(root, papers, experiments, plan)
@@ -297,12 +314,12 @@ def go(
         if summary.interrupted:  # verdicts and pages take longer than a batch system waits
             say_all(["\n" + stopped_text(summary, columns())])
             raise typer.Exit(exit_code(summary, ()))
-        code = _finish(store, papers, summary)
+        code = finish(store, papers, summary)
     if code:
         raise typer.Exit(code)
 
 
-def _finish(store: Any, papers: list[Any], summary: Any) -> int:
+def finish(store: Any, papers: list[Any], summary: Any) -> int:
     """Print the outcome of a run, build its report and return the exit code."""
     from dgbench.harness.arena_quality import kept_trainings, whole_trainings
     from dgbench.harness.claims import evaluate
@@ -365,9 +382,13 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
 
     if not papers:
         raise DgbenchError("there is no paper to run", hint="see what is installed: dgbench list")
-    device = options.device
+    device, gpus = options.device, None
+    if options.cluster is not None:
+        from dgbench.harness.cluster import read_cluster
+
+        gpus = read_cluster(options.cluster).gpus
     if device == "auto":
-        device = "cuda" if gpu_count() else "cpu"
+        device = "cuda" if (gpu_count() if gpus is None else gpus) else "cpu"
     data = None
     if options.dataset:
         data = open_dataset(options.dataset, options.file_options, partial(_settle, options))
@@ -382,6 +403,7 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
             device,
             last=last,
             elsewhere=elsewhere,
+            gpus=gpus,
             own_data=data,
             rounds=options.rule,
         )
@@ -421,7 +443,7 @@ def _settle(options: Options, names: list[str]) -> list[Any]:
         bar.close()
 
 
-def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
+def plan_of(folder: Path) -> tuple[Any, list[Any]]:
     """The plan that a run was started with, and its papers."""
     from dgbench.harness.plan import read_plan
     from dgbench.harness.plugins import get_paper

@@ -1,0 +1,584 @@
+"""Runs on a cluster: groups stay whole, jobs get lost, killed and requeued, shards are refused."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_papers
+import msgspec
+import pytest
+from fake_papers import cell, make_paper
+from slurm_standin import Nodes, after, run_on, slurm
+
+from dgbench.harness.cli import clustered
+from dgbench.harness.cluster import ClusterFile, Jobs, Submission, collect, read_cluster, shard
+from dgbench.harness.cluster import submit as submit_jobs
+from dgbench.harness.machine.provenance import provenance
+from dgbench.harness.plan import Plan, read_plan
+from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner.nodes import make_of, node_label
+from dgbench.harness.runner.outcome import blank_row
+from dgbench.harness.store import Store
+from dgbench.harness.store.files import to_line
+from dgbench.harness.store.row import encode
+from dgbench.lab.compare import control_ratios, paired
+from dgbench.lab.noise import NoisePairs
+from dgbench.lab.table import Observation
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+
+pytest.importorskip("submitit", reason="the cluster extra is not installed")
+
+# --- the cluster file -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ('executor = "slurm"\npartion = "a"', UnknownKeyError, "did you mean: partition"),
+        ('executor = "slurm"\ngpus = "two"', InvalidInputError, "gpus"),
+        ('executor = "slurm"\ntime = 0', InvalidInputError, "time"),
+        ('executor = "pbs"', InvalidInputError, "executor"),
+        ('executor = "local"\npartition = "a"', InvalidInputError, "'partition'"),
+        ('executor = "slurm"\ntime = 1\nwarning = 60', InvalidInputError, "warning"),
+        ("gpus = 1", InvalidInputError, "executor"),
+        ("executor = ", InvalidInputError, "is not TOML"),
+        ("\udc80", InvalidInputError, "is not TOML"),
+    ],
+)
+def test_a_cluster_file_is_refused_by_the_key_that_is_wrong(tmp_path, text, kind, words):
+    path = tmp_path / "cluster.toml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(kind) as caught:
+        read_cluster(path)
+    assert words in f"{caught.value} {caught.value.hint}"
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        read_cluster(tmp_path / "none.toml")
+
+
+# --- shards that run --------------------------------------------------------------------------
+
+GROUPS = ("g0", "g1", "g2")
+ROUNDS = 2
+
+
+def new_plan(groups=GROUPS, more=()) -> Plan:
+    cells = [
+        cell("ok", repeats=ROUNDS, group=group, system=system)
+        for group in groups
+        for system in ("ours", "theirs")
+    ]
+    return Plan.build([make_paper(*cells, *more)], None, "smoke")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    made = ForkServer(fake_papers.lookup, ["fake"], threads=1, log=folder / "log", modules=())
+    yield made
+    made.close()
+
+
+class Troubled(Listener):
+    """Brings the fault of a job about, row by row."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes, self.rows = nodes, 0
+
+    def on_row(self, row) -> None:
+        self.rows += 1
+        self.nodes.fault(self.rows)
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch, server):
+    """A cluster whose jobs run in forks of this process, on a fork server that they share."""
+    with slurm(tmp_path) as found:
+
+        def run(plan, store, **settings):
+            settings |= {"listener": Troubled(found), "server": server, "limits": False}
+            return run_plan(plan, store, threads=1, watch=False, **settings)
+
+        monkeypatch.setattr(shard, "run_plan", run)
+        monkeypatch.setattr("dgbench.harness.cluster.jobs.SILENT", ("UNKNOWN",))
+        yield found
+
+
+def submitted(tmp_path, nodes, plan, **more) -> tuple[Submission, Jobs]:
+    cluster = ClusterFile(
+        executor="slurm", folder=str(tmp_path / "submissions"), gpus=1, partition="fast"
+    )
+    submission = Submission.create(cluster, plan, {"papers": ["fake"]}, **more)
+    nodes.jobs = submission.path / "jobs"
+    return submission, submit_jobs(submission, fake_papers.lookup)
+
+
+def waited(jobs: Jobs, nodes: Nodes) -> dict[int, str]:
+    """Outcome of all jobs, on a clock by which each look takes five minutes."""
+    ticks = iter(range(0, 10**6, 300))
+    return jobs.wait(sleep=nodes.step, clock=lambda: next(ticks))
+
+
+def processes(rows) -> dict[tuple, object]:
+    return {(r.cell_hash, r.round, r.instrumented): r for r in rows if r.paper != "-"}
+
+
+def planned(plan: Plan) -> set[tuple]:
+    return {(plan.cells[s.index].hash, s.round, s.instrumented) for s in plan.steps}
+
+
+def rounds_on_one_node(rows) -> bool:
+    hosts: dict[tuple, set[str]] = {}
+    for row in rows:
+        hosts.setdefault((row.group, row.round), set()).add(row.node)
+    return all(len(some) == 1 for some in hosts.values())
+
+
+def test_groups_become_jobs_that_run_in_any_order_and_one_run(tmp_path, nodes):
+    nodes.order = functools.partial(sorted, reverse=True)
+    away = cell("ok", group="g3", system="none", repeats=0)
+    plan = new_plan(more=[away])
+    submission, jobs = submitted(tmp_path, nodes, plan)
+    batch = next(nodes.folder.glob("batch-*.sh")).read_text()
+    for option in (
+        "array=0-2%3",
+        "partition=fast",
+        "gpus-per-node=1",
+        "time=60",
+        "exclusive",
+        "requeue",
+    ):
+        assert f"#SBATCH --{option}" in batch
+    assert waited(jobs, nodes) == {}
+    assert nodes.ran == [(2, "host0"), (1, "host1"), (0, "host0")]
+    path, summary = collect(submission, {}, out=tmp_path / "runs")
+    store = Store.open(path)
+    rows = store.written()
+    found = processes(rows)
+    assert planned(plan) <= set(found)
+    assert {r.status for r in rows} == {"ok", "skipped"}
+    assert {r.node for r in rows if r.ok} == {node_label("host0"), node_label("host1")}
+    assert {g: {r.node for r in rows if r.group == g} for g in GROUPS} == {
+        "g0": {node_label("host0")}, "g1": {node_label("host1")}, "g2": {node_label("host0")},
+    }  # fmt: skip
+    assert "host0" not in (path / "rows.jsonl").read_text() + (path / "run.json").read_text()
+    assert len({r.id for r in rows}) == len(rows)
+    assert {r.run for r in rows} == {store.run}
+    assert all((path / r.log).is_file() for r in rows if r.log)
+    assert read_plan(store).cells == plan.cells
+    assert (summary.cells_ok, summary.cells_skipped, summary.cells_failed) == (6, 1, 0)
+    # Contenders took turns: A B, B A.
+    for group in GROUPS:
+        turns = [r.params["system"] for r in store.written() if r.group == group]
+        assert turns == ["ours", "theirs", "theirs", "ours"]
+    assert set(store.info["nodes"]) == {node_label("host0"), node_label("host1")}
+    with pytest.raises(InvalidInputError, match="collected before"):
+        collect(Submission.open(submission.path), {}, out=tmp_path / "runs")
+
+
+def test_what_jobs_lose_becomes_rows_that_say_why_and_runs_again(tmp_path, nodes):
+    nodes.faults = {0: [None], 1: [after(3, signal.SIGKILL)]}
+    plan = new_plan()
+    submission, jobs = submitted(tmp_path, nodes, plan)
+    lost = waited(jobs, nodes)
+    assert set(lost) == {0, 1}
+    assert "no news" in lost[0]
+    assert "NODE_FAIL" in lost[1]
+    assert (nodes.folder / "cancelled").read_text().endswith("_0\n")
+    path, summary = collect(submission, lost, out=tmp_path / "runs")
+    rows = Store.open(path).written()
+    by_group = {g: [r for r in rows if r.group == g] for g in GROUPS}
+    assert [r.reason for r in by_group["g0"]] == [lost[0]] * 2
+    assert [r.ok for r in by_group["g1"]] == [True, True, True, False]
+    assert by_group["g1"][3].reason == lost[1]
+    assert [r.ok for r in by_group["g2"]] == [True] * 4
+    assert {r.status for r in rows if not r.ok} == {"crash"}
+    assert (summary.cells_ok, summary.cells_failed) == (3, 3)
+    assert "2 of 3 groups" in Store.open(path).info["note"]
+    # The same run goes on, whole groups of it.
+    assert clustered._groups_left(plan, path, "failed") == [
+        ("fake", "behave", "g0"),
+        ("fake", "behave", "g1"),
+    ]
+    with pytest.raises(InvalidInputError, match="nothing is left"):
+        clustered._groups_left(new_plan(["g2"]), path, "failed")
+    nodes.attempts.clear()
+    again, jobs = submitted(
+        tmp_path, nodes, plan, into=path, groups=clustered._groups_left(plan, path, "failed")
+    )
+    assert waited(jobs, nodes) == {}
+    same, summary = collect(again, {})
+    rows = Store.open(same).written()
+    assert same.samefile(path)
+    assert summary.cells_ok == 6
+    assert all(r.ok for r in rows)
+    assert planned(plan) == set(processes(rows))
+    every = Store.open(same).written(latest=False)
+    assert len({r.id for r in every}) == len(every)
+
+
+def test_a_job_that_is_requeued_goes_on_and_no_round_is_parted(tmp_path, nodes):
+    """Preempted in round 2 and sent to another node, it begins that round anew."""
+    nodes.faults = {0: [after(3, signal.SIGUSR2)], 1: [after(3, signal.SIGTERM), run_on]}
+    nodes.host = lambda element, attempt: f"host{element}{attempt}"
+    submission, jobs = submitted(tmp_path, nodes, new_plan(["g0", "g1"]))
+    # A job that ends by SIGTERM has no result: the batch system that sent it starts it again.
+    state, step = nodes.folder / "jobs", nodes.step
+
+    def requeue(seconds):
+        step(seconds)
+        for path in state.glob("*_1"):
+            if path.read_text().strip() == "FAILED" and nodes.attempts[1] == 1:
+                path.write_text("REQUEUED")
+
+    nodes.step = requeue
+    assert waited(jobs, nodes) == {}
+    assert nodes.ran == [(0, "host01"), (0, "host02"), (1, "host11"), (1, "host12")]
+    path, _ = collect(submission, {}, out=tmp_path / "runs")
+    store = Store.open(path)
+    rows = store.written()
+    assert planned(submission.plan) == set(processes(rows))
+    assert rounds_on_one_node(rows)
+    assert {(r.round, r.node) for r in rows if r.group == "g0"} == {
+        (1, node_label("host01")),
+        (2, node_label("host02")),
+    }
+    assert len(store.written(latest=False)) == len(rows) + 2  # one begun round of each
+
+
+def test_a_group_that_comes_to_another_make_of_node_begins_anew(tmp_path, nodes, monkeypatch):
+
+    def inside(element, attempt):
+        mine = {"cpu": {"model": ("old", "new")[attempt - 1], "cores": 2}}
+        monkeypatch.setattr(shard, "machine_facts", lambda: mine)
+        module = sys.modules["dgbench.harness.machine.provenance"]  # the name is a function's
+        monkeypatch.setattr(module, "machine_facts", lambda: mine)
+
+    nodes.inside = inside
+    nodes.faults = {0: [after(3, signal.SIGUSR2)]}
+    submission, jobs = submitted(tmp_path, nodes, new_plan(["g0"]))
+    assert waited(jobs, nodes) == {}
+    path, _ = collect(submission, {}, out=tmp_path / "runs")
+    store = Store.open(path)
+    assert len(store.written(latest=False)) == len(planned(submission.plan)) == 4
+    assert set(store.info["nodes"].values()) == {make_of({"cpu": {"model": "new", "cores": 2}})}
+
+
+def test_a_job_that_raises_is_lost_with_its_error(tmp_path, nodes):
+    submission, jobs = submitted(tmp_path, nodes, new_plan(["g0"]))
+    (submission.path / "plan.json").write_text("{}")  # the node cannot read it
+    lost = waited(jobs, nodes)
+    assert "FAILED" in lost[0]
+    assert "StoreError" in lost[0]
+
+
+def test_a_host_without_slurm_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    cluster = ClusterFile(executor="slurm", folder=str(tmp_path))
+    submission = Submission.create(cluster, new_plan(["g0"]), {})
+    with pytest.raises(InvalidInputError, match="does not work here"):
+        submit_jobs(submission)
+
+
+# --- shards that are refused ------------------------------------------------------------------
+
+SECOND = timedelta(seconds=1)
+
+
+def facts_of(model: str = "x", **code) -> dict:
+    found = provenance({})
+    found["machine"]["cpu"]["model"] = model
+    found["code"] |= code
+    return found
+
+
+def stamp(when: datetime) -> str:
+    return when.isoformat(timespec="milliseconds")
+
+
+class Written:
+    """A submission whose shards were written by hand, as runs on two nodes would be."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.out = tmp_path / "runs"
+        cluster = ClusterFile(executor="slurm", folder=str(tmp_path / "submissions"))
+        self.submission = Submission.create(cluster, new_plan(), {"papers": ["fake"]})
+        self.facts = facts_of()
+        for number in range(len(GROUPS)):
+            self.write(number)
+
+    @property
+    def now(self) -> datetime:
+        return self.submission.submitted + 60 * SECOND
+
+    def write(self, number: int, plan: Plan | None = None) -> None:
+        plan = plan or self.submission.plan_of(number)
+        with Store.create(self.submission.shard_folder(number), {}, plan) as store:
+            key = store.add_provenance(self.facts)
+            node = f"node-{number % 2}"
+            at = self.submission.submitted + 2 * SECOND
+            for step in plan.steps:
+                one = plan.cells[step.index]
+                row = blank_row(
+                    plan, store, one.cell, one.hash, step.round, provenance=key, node=node
+                )
+                row.started, row.seconds = stamp(at), 1.0
+                row.observed = [
+                    Observation(metric="step_time", value=1.0 + number, samples=[1.0 + number])
+                ]
+                store.append(row)
+                at += 2 * SECOND
+            store.update(
+                state="done", preset=plan.preset, device=plan.device, seed=1,
+                started=stamp(self.submission.submitted + SECOND), ended=stamp(at + SECOND),
+            )  # fmt: skip
+
+    def store(self, number: int, **more) -> Store:
+        return Store.open(self.submission.shard_run(number), **more)
+
+    def rewrite(self, number: int, change) -> None:
+        """Rows of a shard, changed in place: `change` takes and returns the list."""
+        store = self.store(number)
+        rows = change(store.written(latest=False))
+        store.rows_path.write_bytes(b"".join(to_line(encode(row)) for row in rows))
+
+    def update(self, number: int, **info) -> None:
+        with self.store(number, writable=True) as store:
+            store.update(**info)
+
+    def collect(self, lost=None):
+        found = Submission.open(self.submission.path)
+        return collect(found, lost or {}, out=self.out, now=self.now)
+
+
+def set_of(name, value, place=-1):
+    def change(rows):
+        setattr(rows[place], name, value)
+        return rows
+
+    return change
+
+
+def of_other_facts(model="x", rows=slice(None), **code):
+    """Rows that another machine or another commit wrote."""
+
+    def damage(written):
+        with written.store(1, writable=True) as store:
+            key = store.add_provenance(facts_of(model, **code))
+
+        def change(all_rows):
+            for row in all_rows[rows]:
+                row.provenance = key
+            return all_rows
+
+        written.rewrite(1, change)
+
+    return damage
+
+
+def torn(written):
+    path = written.store(1).rows_path
+    data = path.read_bytes()
+    path.write_bytes(data[:60] + b"?" + data[61:])
+
+
+def no_row(rows):
+    return [*rows[:1], *rows[2:]]
+
+
+def replan(**changes):
+    def damage(written):
+        shutil.rmtree(written.submission.shard_folder(1))
+        written.write(1, msgspec.structs.replace(written.submission.plan_of(1), **changes))
+
+    return damage
+
+
+def other_group(written):
+    shutil.rmtree(written.submission.shard_folder(1))
+    written.write(1, written.submission.plan_of(2))
+
+
+def fewer_rounds(written):
+    plan = written.submission.plan_of(1)
+    for one in plan.cells:
+        one.cell = msgspec.structs.replace(one.cell, repeats=1)
+    shutil.rmtree(written.submission.shard_folder(1))
+    written.write(1, plan)
+
+
+def copy_of_zero(written):
+    there = written.submission.shard_folder(1)
+    shutil.rmtree(there)
+    shutil.copytree(written.submission.shard_folder(0), there)
+
+
+def at(seconds):
+    return lambda written: stamp(written.submission.submitted + seconds * SECOND)
+
+
+def row_at(place, seconds):
+    return lambda w: w.rewrite(1, set_of("started", at(seconds)(w), place))
+
+
+DAMAGE = {
+    "damaged": (torn, "is damaged"),
+    "commit": (of_other_facts(commit="0" * 40), "ran commit 0000"),
+    "preset": (lambda w: w.update(1, preset="quick"), "preset 'quick'"),
+    "seed": (lambda w: w.update(1, seed=7), "seed '7'"),
+    "plan preset": (replan(budget_s=9.0), "another plan: its budget_s"),
+    "plan cells": (other_group, "another plan: 4 cells"),
+    "plan rounds": (fewer_rounds, "fewer rounds"),
+    "row twice": (lambda w: w.rewrite(1, lambda rows: [*rows, rows[0]]), "twice"),
+    "row of another": (lambda w: w.rewrite(1, set_of("cell_hash", "0" * 16)), "of another run"),
+    "row's params": (lambda w: w.rewrite(1, set_of("params", {"how": "ok"})), "params"),
+    "row's run": (lambda w: w.rewrite(1, set_of("run", "00000000")), "of another run"),
+    "row's origin": (lambda w: w.rewrite(1, set_of("provenance", "?")), "nothing says where"),
+    "no node": (lambda w: w.rewrite(1, set_of("node", "")), "names no node"),
+    "other make": (of_other_facts("y", slice(2, None)), "another make than the rest of its group"),
+    "round on two": (lambda w: w.rewrite(1, set_of("node", "node-9")), "round 2 on 2 nodes"),
+    "ended before": (lambda w: w.update(1, ended=at(-9)(w)), "before it began"),
+    "before submission": (lambda w: w.update(1, started=at(-9)(w)), "before it was submitted"),
+    "after collection": (lambda w: w.update(1, ended=at(99)(w)), "after it was collected"),
+    "row before another": (row_at(2, 2), "ahead of it had ended"),
+    "row after its run": (row_at(-1, 40), "its last row ended"),
+    "no stamp": (lambda w: w.update(1, started="yesterday"), "a time stamp that is none"),
+    "copy": (copy_of_zero, "is a copy of shard 0000"),
+    "not whole": (lambda w: w.update(1, state="partial"), "is not whole"),
+    "no run": (lambda w: shutil.rmtree(w.submission.shard_folder(1)), "has no run"),
+    "stranger": (
+        lambda w: shutil.copytree(
+            w.submission.shard_folder(1), w.submission.shard_folder(1).with_name("0009")
+        ),
+        "0009 is no shard",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_shard_that_does_not_match_is_refused_and_nothing_is_merged(tmp_path, name):
+    written = Written(tmp_path)
+    damage, words = DAMAGE[name]
+    damage(written)
+    with pytest.raises(StoreError) as caught:
+        written.collect()
+    message = str(caught.value)
+    assert message.startswith("nothing is merged: ")
+    assert words in message + caught.value.hint
+    assert "\n" not in message
+    assert not written.out.exists()
+    assert not Submission.open(written.submission.path).info.collected
+
+
+def test_small_differences_of_clocks_and_added_rounds_are_none(tmp_path):
+    written = Written(tmp_path)
+    written.update(1, started=at(-1)(written))
+    plan = written.submission.plan_of(2)
+    for one in plan.cells:
+        one.cell = msgspec.structs.replace(one.cell, repeats=3)
+    shutil.rmtree(written.submission.shard_folder(2))
+    written.write(2, plan)
+    path, summary = written.collect()
+    assert summary.cells_ok == 6
+    rounds = {p.cell.group: p.cell.repeats for p in read_plan(Store.open(path)).cells}
+    assert rounds == {"g0": 2, "g1": 2, "g2": 3}
+    assert len(os.listdir(written.out)) == 1
+
+
+def test_rows_of_another_make_stay_out_of_a_run_that_goes_on(tmp_path):
+    written = Written(tmp_path)
+    path, _ = written.collect()
+    key = ("fake", "behave", "g1")
+    plan = read_plan(Store.open(path))
+    info = written.submission.info
+    written.submission = Submission.create(
+        info.cluster, plan, info.settings, groups=[key], into=path
+    )
+    written.facts = facts_of("y")
+    short = written.submission.plan_of(0)
+    short.cells = short.cells[:]
+    written.write(0)
+    written.rewrite(0, no_row)  # one row of the run would stay
+    before = (path / "rows.jsonl").read_bytes()
+    with pytest.raises(StoreError, match="1 rows of its group that the run keeps"):
+        written.collect()
+    assert (path / "rows.jsonl").read_bytes() == before
+
+
+def test_collect_waits_for_jobs_unless_it_is_told_not_to(tmp_path, nodes):
+    submission, _ = submitted(tmp_path, nodes, new_plan(["g0", "g1"]))
+    nodes.step()
+    jobs = Jobs.of(Submission.open(submission.path))
+    with pytest.raises(InvalidInputError, match="1 of 2 groups have not ended") as caught:
+        clustered._lost(submission, jobs, count=False)
+    assert "--lost" in caught.value.hint
+    lost = clustered._lost(submission, jobs, count=True)
+    assert set(lost) == {1}
+    _, summary = collect(submission, lost, out=tmp_path / "runs")
+    assert (summary.cells_ok, summary.cells_failed) == (2, 2)
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"submitted": 3}'])
+def test_a_folder_that_is_no_submission_is_refused(tmp_path, text):
+    if text is not None:
+        (tmp_path / "submission.json").write_text(text)
+        (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(StoreError):
+        Submission.open(tmp_path)
+
+
+# --- nodes in numbers -------------------------------------------------------------------------
+
+
+def test_limits_and_noise_of_each_node_are_kept_apart(tmp_path):
+    """Two shards on one node and one on another: every pair of the machine's own stays a pair."""
+    written = Written(tmp_path)
+    times = {0: 1.0, 1: 1.5, 2: 1.1}
+
+    for number in range(3):
+        plan = written.submission.plan_of(number)
+        with written.store(number, writable=True) as store:
+            key = next(iter(store.provenance()))
+            for round_ in range(1, 6):
+                for side in (None, "aa"):
+                    params = {"system": "reference"} | ({"control": side} if side else {})
+                    node = f"node-{number % 2}"
+                    one = SimpleNamespace(
+                        paper="-", experiment="noise", params=params, group=f"noise {node}",
+                        device="cpu",
+                    )  # fmt: skip
+                    hash_ = f"{side or 'first'}-{node}-0000000"
+                    row = blank_row(plan, store, one, hash_, round_, provenance=key, node=node)
+                    row.started = stamp(written.submission.submitted + 9 * SECOND)
+                    time = times[number] if side else 1.0
+                    row.observed = [Observation(metric="step_time", value=time, samples=[time])]
+                    store.append(row)
+    path, _ = written.collect()
+    rows = [row for row in Store.open(path).written() if row.paper == "-"]
+    assert len(rows) == 30
+    assert len({row.id for row in rows}) == 30
+    assert sorted(control_ratios(rows)) == pytest.approx([1.0] * 5 + [1.1] * 5 + [1.5] * 5)
+    pairs = NoisePairs.of(Store.open(path).written())
+    assert {node: sorted(p.ratios["-", "noise"]) for node, (p, _) in pairs.nodes.items()} == {
+        "node-0": pytest.approx([1.0] * 5 + [1.1] * 5),
+        "node-1": pytest.approx([1.5] * 5),
+    }
+    paper = SimpleNamespace(name="fake", experiments=[])
+    assert pairs.floor(paper, ["behave"]) == pytest.approx(0.5)
+
+
+def test_rows_of_two_nodes_form_no_pair(tmp_path):
+    written = Written(tmp_path)
+    rows = [r for r in written.store(0).written() if r.round == 1]
+    sides = {"system": "ours"}, {"system": "theirs"}
+    assert paired(rows, *sides).n == 1
+    rows[0].node = "node-9"
+    assert paired(rows, *sides) is None
+    now = datetime.now(timezone.utc)
+    assert written.submission.submitted <= now
