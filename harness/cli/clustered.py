@@ -86,7 +86,7 @@ def _groups_left(plan: Any, run: Path, retry: Any) -> list[Any]:
     rows = {(r.cell_hash, r.round, r.instrumented): r for r in Store.open(run).written()}
     done = kept_rows(rows, retry)
     lacking = {row.cell_hash for row in done.values() if row.status in LACKING}
-    left = {}
+    left: dict[Any, None] = {}
     for step in plan.steps:
         key = plan.cells[step.index].hash, step.round, step.instrumented
         if key not in done and key[0] not in lacking:

@@ -161,8 +161,8 @@ def _clocks(
                 )
                 return
             before = max(before, end)
-        whole = ended is not None and store.info.get("state") == "done"
-        if whole and before > ended + TOLERANCE:
+        whole = store.info.get("state") == "done"
+        if whole and ended is not None and before > ended + TOLERANCE:
             yield f"{clock}: its last row ended at {before:%F %T}, its run at {ended:%F %T}"
 
 
