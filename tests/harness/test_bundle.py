@@ -404,7 +404,9 @@ def test_strong_evidence_of_others_stands_behind_weak_of_ones_own() -> None:
             label=label, machine_slug=label or "own", machine_name="m", info={}, slug="s",
             store=SimpleNamespace(run="r"),
         )  # fmt: skip
-        verdict = SimpleNamespace(side="for", strength=strength, glyph="S", verdict="v")
+        verdict = SimpleNamespace(
+            side="for", strength=strength, glyph="S", verdict="v", source="counted"
+        )
         paper = SimpleNamespace(name="p", title="P")
         found = SimpleNamespace(claims=["c"], verdicts=[verdict])
         return run, SimpleNamespace(paper=paper, verdicts=found)

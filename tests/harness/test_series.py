@@ -175,6 +175,7 @@ def test_a_row_without_a_series_has_the_bytes_it_always_had():
         "repeats",
         "replaced",
         "rests_on_cell",
+        "node",
     ):
         assert not old.pop(name)
     payload = msgspec.json.encode(old)
