@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import failed, failures
@@ -115,16 +116,19 @@ def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
                     "row_ids": sorted({p.row.id for p in m.parts}),
                 }
             )
+    runs: dict[tuple[str, str, str], list[StaleRunPoint]] = {}
     for p in points(select(rows, experiment=experiment)):
+        runs.setdefault((p.model, title(p), p.setting), []).append(p)
+    for (model, graph, setting), seeds in runs.items():  # a mark for all seeds
         found.append(
             {
-                "panel": MODEL_TITLES[p.model],
-                "series": title(p) + (" (twin)" if p.twin else ""),
-                "x": p.saved_rows,
-                "y": p.drop,
-                "noise": p.noise,
-                "setting": p.setting,
-                "row_ids": [p.row.id],
+                "panel": MODEL_TITLES[model],
+                "series": graph + (" (twin)" if seeds[0].twin else ""),
+                "x": fmean(p.saved_rows for p in seeds),
+                "y": fmean(p.drop for p in seeds),
+                "noise": fmean(p.noise for p in seeds),
+                "setting": setting,
+                "row_ids": [p.row.id for p in seeds],
             }
         )
     found.sort(key=lambda one: (one["panel"].islower(), one["panel"], one["series"], one["x"]))
