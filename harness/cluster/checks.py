@@ -12,6 +12,7 @@ import msgspec
 from dgbench.harness.cluster.submission import Submission
 from dgbench.harness.plan import Plan, read_plan
 from dgbench.harness.runner.nodes import make_of, nodes_of_rounds
+from dgbench.harness.runner.run import SEED
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import StoreError
 
@@ -55,7 +56,7 @@ def copied(submission: Submission, stores: Mapping[int, Store]) -> Iterator[str]
 
 
 def _settings(name: str, submission: Submission, store: Store) -> Iterator[str]:
-    wanted = {"preset": submission.plan.preset, "device": submission.plan.device, "seed": 1}
+    wanted = {"preset": submission.plan.preset, "device": submission.plan.device, "seed": SEED}
     for key, value in wanted.items():
         if (found := store.info.get(key)) is not None and found != value:
             yield f"{name} ran with {key} '{found}', the submission has '{value}'"

@@ -51,6 +51,8 @@ NOISE_PAIRS = (5, 21)
 visit of a neighbour decides it."""
 STEPS_A_PAIR = 10
 """Between fewest and most, a pair for so many processes of the plan."""
+SEED = 1
+"""Of torch's and Python's own generators in every process, unless another is asked for."""
 
 Retry = Literal["", "failed", "all"]
 
@@ -70,7 +72,7 @@ def run_plan(
     limits: bool = True,
     watch: bool = True,
     modules: tuple[str, ...] = MODULES,
-    seed: int = 1,
+    seed: int = SEED,
     server: ForkServer | None = None,
     node: str = "",
 ) -> RunSummary:
@@ -124,7 +126,7 @@ class _Runner:
         self.listener, self.watch = listener, watch
         self.lookup: Callable[[str], Any] = get_paper
         self.modules: tuple[str, ...] = MODULES
-        self.seed = 1
+        self.seed = SEED
         self.groups: Sequence[GroupKey] | None = None
         self.until: Callable[[], bool] | None = None
         self.server: ForkServer | None = None

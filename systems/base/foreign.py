@@ -9,13 +9,11 @@ with a reason.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -39,7 +37,8 @@ from dgbench.runtime.errors import (
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks.process import kill_below, signal_name
 from dgbench.systems.base.data import load
-from dgbench.systems.base.foreign_server import PROTOCOL, receive, send, view
+from dgbench.systems.base.foreign_arrays import SharedResults, arrays_of, written
+from dgbench.systems.base.foreign_server import PROTOCOL, receive, send
 from dgbench.systems.base.system import System, Trainer
 from dgbench.systems.base.training import FrameTask, model_for
 from dgbench.systems.base.workload import Workload
@@ -52,8 +51,6 @@ DEATH_S: Final = 5.0
 """Seconds in which a process that has let go of its socket must end; then it is killed."""
 CORE_SLACK: Final = 0.25
 """Cores beyond those allowed that are the interpreter's own, as a share of the time."""
-ALIGNMENT: Final = 64
-"""Bytes that the places of arrays are multiples of."""
 _OUR_PYTHON: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -309,30 +306,6 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket, owner: int) -> N
     process.wait()
 
 
-class _Results:
-    """Arrays in a file without a name that a contender writes and this process reads."""
-
-    def __init__(self, arrays: Mapping[str, Sequence[int]]) -> None:
-        """Args: arrays: shape of each, float32."""
-        self.places, size = _places({name: ("float32", shape) for name, shape in arrays.items()})
-        self.file = _nameless(size)
-        self._memory = mmap.mmap(self.file.fileno(), 0)
-        self._views = {name: view(self._memory, place) for name, place in self.places.items()}
-
-    def forget(self) -> None:
-        """Make all of it NaN, so that what is not written anew is no result."""
-        for one in self._views.values():
-            one.fill(numpy.nan)
-
-    def read(self, prefix: str) -> dict[str, Tensor]:
-        """Copies of the arrays whose names begin like that, without it."""
-        return {
-            name[len(prefix) :]: torch.from_numpy(one.copy())
-            for name, one in self._views.items()
-            if name.startswith(prefix)
-        }
-
-
 class ForeignTrainer(Trainer):
     """Trainer whose work is done by a foreign contender.
 
@@ -362,8 +335,8 @@ class ForeignTrainer(Trainer):
         model = model_for(workload)
         first = {name: p.detach().numpy() for name, p in model.named_parameters()}
         shapes = {f"values/{name}": value.shape for name, value in first.items()}
-        self._results = _Results({"output": (data.num_nodes, model.output_dim), **shapes})
-        inputs, places = _written(_arrays(data, first))
+        self._results = SharedResults({"output": (data.num_nodes, model.output_dim), **shapes})
+        inputs, places = written(arrays_of(data, first))
         self._start_s, self._threads = foreign.start_s, torch.get_num_threads()
         self._totals: dict[str, int] = {}
         self._since: tuple[float, float | None] | None = None
@@ -459,56 +432,3 @@ class ForeignTrainer(Trainer):
             if total > before:
                 self.meter.count(name, total - before)
         self._totals = totals
-
-
-def _arrays(
-    data: SnapshotSequence, parameters: Mapping[str, numpy.ndarray]
-) -> dict[str, numpy.ndarray]:
-    """Snapshots, targets and first parameters as a contender gets them, by name."""
-    csrs = [data.topology[t] for t in range(len(data))]
-    found = {
-        "features": torch.as_tensor(data.features).numpy(),
-        "targets": torch.as_tensor(data.targets).numpy(),
-        "indptr": torch.stack([csr.indptr for csr in csrs]).numpy(),
-        "indices": torch.cat([csr.indices for csr in csrs]).numpy(),
-        "offsets": numpy.cumsum([0, *(csr.nnz for csr in csrs)]),
-        **{f"parameters/{name}": value for name, value in parameters.items()},
-    }
-    if any(csr.values is not None for csr in csrs):
-        ones = (torch.ones(csr.nnz) if csr.values is None else csr.values for csr in csrs)
-        found["values"] = torch.cat(list(ones)).numpy()
-    return found
-
-
-def _places(arrays: Mapping[str, tuple[str, Sequence[int]]]) -> tuple[dict[str, list[Any]], int]:
-    """[dtype, shape, offset] of arrays that lie behind each other, and their bytes."""
-    places: dict[str, list[Any]] = {}
-    offset = 0
-    for name, (dtype, shape) in arrays.items():
-        places[name] = [dtype, list(shape), offset]
-        size = int(numpy.prod(shape, dtype=numpy.int64)) * numpy.dtype(dtype).itemsize
-        offset += -(-size // ALIGNMENT) * ALIGNMENT
-    return places, max(offset, ALIGNMENT)
-
-
-def _nameless(size: int) -> Any:
-    """An open file of that size without a name: it is gone when all who hold it are."""
-    if hasattr(os, "memfd_create"):
-        file: Any = os.fdopen(os.memfd_create("dgbench"), "r+b", buffering=0)
-    else:
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - its owner closes it
-    file.truncate(size)
-    return file
-
-
-def _written(arrays: Mapping[str, numpy.ndarray]) -> tuple[Any, dict[str, list[Any]]]:
-    """A file with arrays, and their places. It is written and not mapped: this process need not
-    hold what the contender reads."""
-    places, size = _places({name: (str(a.dtype), a.shape) for name, a in arrays.items()})
-    file = _nameless(size)
-    for name, array in arrays.items():
-        file.seek(places[name][2])
-        left = memoryview(numpy.ascontiguousarray(array)).cast("B") if array.size else b""
-        while left:
-            left = left[file.write(left) :]
-    return file, places

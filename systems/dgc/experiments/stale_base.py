@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.charts import failed, failures
@@ -11,7 +10,13 @@ from dgbench.lab.compare import select
 from dgbench.lab.grid import by_preset
 from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
-from dgbench.systems.dgc.experiments.stale_points import StaleRunPoint, mean, points
+from dgbench.systems.dgc.experiments.stale_points import (
+    OverSeeds,
+    StaleRunPoint,
+    mean,
+    over_seeds,
+    points,
+)
 from dgbench.systems.dgc.experiments.stale_runs import (
     WORKERS,
     StaleJob,
@@ -116,23 +121,26 @@ def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
                     "row_ids": sorted({p.row.id for p in m.parts}),
                 }
             )
-    runs: dict[tuple[str, str, str], list[StaleRunPoint]] = {}
-    for p in points(select(rows, experiment=experiment)):
-        runs.setdefault((p.model, title(p), p.setting), []).append(p)
-    for (model, graph, setting), seeds in runs.items():  # a mark for all seeds
+    for p in over_seeds(points(select(rows, experiment=experiment))):
         found.append(
             {
-                "panel": MODEL_TITLES[model],
-                "series": graph + (" (twin)" if seeds[0].twin else ""),
-                "x": fmean(p.saved_rows for p in seeds),
-                "y": fmean(p.drop for p in seeds),
-                "noise": fmean(p.noise for p in seeds),
-                "setting": setting,
-                "row_ids": [p.row.id for p in seeds],
+                "panel": MODEL_TITLES[p.model],
+                "series": graph_of(p),
+                "x": p.saved_rows,
+                "y": p.drop,
+                "low": p.low,
+                "high": p.high,
+                "setting": p.setting,
+                "row_ids": [run.row.id for run in p.parts],
             }
         )
     found.sort(key=lambda one: (one["panel"].islower(), one["panel"], one["series"], one["x"]))
     return found + missing_points(rows, experiment, "all models")
+
+
+def graph_of(p: OverSeeds) -> str:
+    """The graph's title, and whether it is a twin."""
+    return title(p.parts[0]) + (" (twin)" if p.parts[0].twin else "")
 
 
 def missing_points(rows: Sequence[Any], experiment: str, panel: str) -> list[dict[str, Any]]:

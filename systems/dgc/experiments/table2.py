@@ -20,9 +20,9 @@ from dgbench.systems.dgc.experiments.stale_base import (
     TWIN_NAMES,
     WHOLE,
     StaleTable,
+    graph_of,
     missing_points,
     of_held,
-    title,
 )
 from dgbench.systems.dgc.experiments.stale_points import mean, over_seeds, points, qualities
 
@@ -105,10 +105,11 @@ def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             found.append(
                 {
                     "panel": panel,
-                    "series": title(p.parts[0]) + (" (twin)" if p.parts[0].twin else ""),
+                    "series": graph_of(p),
                     "x": float(p.setting.removesuffix("D")),
                     "y": p.saved_rows if panel == SAVED else p.drop,
                     "counted": panel == SAVED,
+                    **({"low": p.low, "high": p.high} if panel == LOST else {}),
                     "row_ids": [run.row.id for run in p.parts],
                     **_below(judged.get((p.dataset, p.model, p.setting))),
                 }

@@ -20,13 +20,13 @@ from dgbench.systems.dgc.experiments.stale_base import (
     TWIN_NAMES,
     WHOLE,
     StaleTable,
+    graph_of,
     missing_points,
     of_held,
     said,
-    title,
     trade_off,
 )
-from dgbench.systems.dgc.experiments.stale_points import Mean, mean, points
+from dgbench.systems.dgc.experiments.stale_points import Mean, mean, over_seeds, points
 from dgbench.systems.dgc.experiments.stale_runs import TITLES
 
 _ALL = ("without", "0.3D", "0.5D", "0.7D", "adaptive", "past")
@@ -143,7 +143,7 @@ def _verdict(m: Mean) -> str:
 
 def table_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: two panels for each model, a row for each graph, a mark a threshold."""
-    runs = points(select(rows, experiment="table3"))
+    runs = over_seeds(points(select(rows, experiment="table3")))
     order = {name: place for place, name in enumerate(_ALL)}
     runs.sort(key=lambda p: order.get(p.setting, len(order)))
     found: list[dict[str, Any]] = []
@@ -153,10 +153,11 @@ def table_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 {
                     "panel": f"{MODEL_TITLES[model]}: {panel}",
                     "series": TITLES.get(p.setting, p.setting),
-                    "x": title(p) + (" (twin)" if p.twin else ""),
+                    "x": graph_of(p),
                     "y": getattr(p, of),
                     "counted": of == "saved_rows",
-                    "row_ids": [p.row.id],
+                    **({"low": p.low, "high": p.high} if of == "drop" else {}),
+                    "row_ids": [run.row.id for run in p.parts],
                 }
                 for p in runs
                 if p.model == model
