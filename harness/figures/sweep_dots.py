@@ -51,6 +51,7 @@ def draw_dots(axes, points, series, options) -> None:
                       transform=axes.get_yaxis_transform(), fontsize=style.CELL, zorder=7,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
         axes.axhline(y, color=style.GRID, lw=0.5, zorder=0.4)
+        step = min(0.12, 0.8 / max(1, len(here) - 1))  # all dots of a row lie within it
         for index, point in enumerate(here):
             if point.get("failed"):
                 continue
@@ -58,7 +59,7 @@ def draw_dots(axes, points, series, options) -> None:
                 style.paper_tick(axes, point["y"], y, 0.3)
                 continue
             look = series[point["series"]]
-            offset = (index - (len(here) - 1) / 2) * 0.12 if len(here) > 3 else 0.0
+            offset = (index - (len(here) - 1) / 2) * step if len(here) > 3 else 0.0
             style.interval(axes, point.get("low"), point.get("high"), y + offset, look.mark.colour)
             if point.get("projected"):
                 style.stem(axes, limits[0], point["y"], y + offset, look.mark.colour)

@@ -229,6 +229,19 @@ def test_values_below_zero_are_inside_the_panel():
     assert high > 0.5
 
 
+@pytest.mark.parametrize("count", [1, 4, 7, 25])
+def test_all_dots_of_a_category_lie_within_its_row(count):
+    points = [
+        {"panel": "a", "series": f"s{n % 5}", "x": name, "y": float(n + 1)}
+        for name in ("one", "two") for n in range(count)
+    ]  # fmt: skip
+    (axes,) = drawn("sweep", points, {"ylog": False, "sort": False}, True).axes
+    places = [y for line in axes.lines if line.get_marker() not in ("None", None, "")
+              for y in line.get_ydata()]  # fmt: skip
+    assert len(places) == 2 * count
+    assert sum(-0.5 < y < 0.5 for y in places) == sum(0.5 < y < 1.5 for y in places) == count
+
+
 @WIDE
 @pytest.mark.parametrize("kind", ["speedup", "failed_cells", "time_split", "claim_board"])
 def test_footers_are_large_enough_to_be_read_and_lose_no_word(kind, wide):
