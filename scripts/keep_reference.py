@@ -12,7 +12,8 @@ What the runs of a machine said over time stays in `results/reference/MACHINE/hi
 
 Whole trainings (preset `quality`) take hours and are made apart from what is timed, so they have a
 life of their own beside it: keeping a run replaces the rows of its own kind, those of the preset
-`quality` or all others, and leaves those of the other kind as they were kept.
+`quality` or all others, and leaves those of the other kind as they were kept. A run of a few groups
+of cells, such as one of preset `full`, replaces just those with `--groups`.
 """
 
 from __future__ import annotations
@@ -50,11 +51,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _SCRUBBER = Scrubber()
 
 
-def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
+def keep(run: Path, machine: str, root: Path = REFERENCE, *, groups: bool = False) -> list[Path]:
     """Keep the run in folder `run` below `root/machine`; returns the new folders.
 
+    Args:
+        groups: whether it replaces its own groups of cells in what is kept, and nothing else.
+
     Raises:
-        InvalidInputError: the machine's name is no plain folder name, or the run has no paper.
+        InvalidInputError: the machine's name is no plain folder name, the run has no paper, or
+            nothing is kept in which its groups could be replaced.
         StoreError: `run` is no run, or a folder cannot be written or is no reference.
         UnknownKeyError: a paper of the run is not installed.
     """
@@ -73,12 +78,21 @@ def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
     for target in targets:
         if target.exists() and not (target / "run.json").is_file():
             raise StoreError(f"{target} is there and holds no run; move it away first")
+        if groups and not target.exists():
+            raise InvalidInputError(
+                f"groups of cells replace those of a run that is kept, and {target} has none"
+            )
     before = [load_run(target) for target in targets if target.exists()]
     known = read_past(root / machine) + [past for run in before for past in past_runs(run)]
     with ExitStack() as stack:
         made = [stack.enter_context(beside(target)) for target in targets]
         for folder, paper, target in zip(made, papers, targets, strict=True):
-            write_reference(store, rows, paper, folder, kept_beside(target, trained=trained))
+            stay = (
+                kept_beside_groups(target, rows, paper.name)
+                if groups
+                else kept_beside(target, trained=trained)
+            )
+            write_reference(store, rows, paper, folder, stay)
         for folder, target in zip(made, targets, strict=True):
             swap(folder, target)
     now = [past for target in targets for past in past_runs(load_run(target))]
@@ -93,12 +107,14 @@ class KeptRows(NamedTuple):
         rows: in their order. provenance: facts by the key that rows carry.
         info: of the run that they are of, where it is the one that tells of the folder.
         trained: cells of whole trainings that were planned.
+        groups: whether just groups of cells are replaced: then so many are planned as before.
     """
 
     rows: Sequence[Row] = ()
     provenance: Mapping[str, Any] = MappingProxyType({})
     info: Mapping[str, Any] = MappingProxyType({})
     trained: int = 0
+    groups: bool = False
 
 
 def kept_beside(folder: Path, *, trained: bool) -> KeptRows:
@@ -111,6 +127,18 @@ def kept_beside(folder: Path, *, trained: bool) -> KeptRows:
         return KeptRows(rows, store.provenance(), trained=int(store.info.get("trained") or 0))
     rows = [row for row in store.written() if row.preset != WHOLE]
     return KeptRows(rows, store.provenance(), store.info if rows else {})
+
+
+def kept_beside_groups(folder: Path, rows: Sequence[Row], paper: str) -> KeptRows:
+    """Rows of a reference that stay when only the groups of `paper` in `rows` are replaced."""
+    replaced = {(row.experiment, row.group) for row in rows if row.paper == paper}
+    store = Store.open(folder)
+    stay = [
+        row
+        for row in store.written()
+        if row.paper == "-" or (row.experiment, row.group) not in replaced
+    ]
+    return KeptRows(stay, store.provenance(), store.info, groups=True)
 
 
 def write_reference(
@@ -129,7 +157,9 @@ def write_reference(
     plan = store.read_plan() or {}
     cells = [c["cell"] for c in plan.get("cells", ()) if "cell" in c]
     planned = sum(c["paper"] == paper.name and CONTROL not in c.get("params", {}) for c in cells)
-    if store.info.get("preset") == WHOLE:
+    if beside.groups:
+        pass
+    elif store.info.get("preset") == WHOLE:
         info["trained"] = planned
     else:
         info |= {k: v for k, v in (("planned", planned), ("trained", beside.trained)) if v}
@@ -164,9 +194,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", help="a run: id, stamp, path, or 'last'")
     parser.add_argument("machine", help="folder name of the machine, such as amd-epyc-2-cores")
     parser.add_argument("--root", type=Path, default=REFERENCE, help="default: results/reference")
+    parser.add_argument(
+        "--groups", action="store_true", help="replace the run's groups of cells, nothing else"
+    )
     given = parser.parse_args(arguments)
     try:
-        for folder in keep(find_run(given.run), given.machine, given.root):
+        for folder in keep(find_run(given.run), given.machine, given.root, groups=given.groups):
             print(f"kept in {folder}")
     except DgbenchError as error:
         print(f"error: {error}" + (f"\n  {error.hint}" if error.hint else ""), file=sys.stderr)

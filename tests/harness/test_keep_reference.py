@@ -266,3 +266,31 @@ def test_whole_trainings_may_be_kept_first(world, script, tmp_path):
     assert {row.preset for row in kept.rows() if row.paper == "-"} != {"quality"}
     assert {row.preset for row in kept.rows() if row.paper == "twin"} > {"quality"}
     assert kept.info["preset"] != "quality"
+
+
+def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
+    root = tmp_path / "reference"
+    with pytest.raises(InvalidInputError, match="has none"):
+        script.keep(world.run, "some-machine", root, groups=True)
+    folder = shutil.copytree(world.folder / "reference", root) / "some-machine" / "twin"
+    before = Store.open(folder).rows()
+    group = next((row.experiment, row.group) for row in before if row.paper == "twin")
+    some = shutil.copytree(world.run, tmp_path / "some")
+    (some / "rows.jsonl").unlink()
+    shutil.rmtree(some / "copies", ignore_errors=True)
+    with Store.open(some, writable=True) as store:
+        store.update(preset="full")
+        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": 7.0})
+        for row in Store.open(world.run).rows():
+            if row.paper == "-" or (row.paper, row.experiment, row.group) == ("twin", *group):
+                more = {"preset": "full", "seconds": 7.0, "provenance": key}
+                store.append(msgspec.structs.replace(row, **more))
+    script.keep(some, "some-machine", root, groups=True)
+    after, planned = Store.open(folder), Store.open(world.kept[1]).info
+    assert after.info == planned  # the run of all others tells of the folder
+    mine = [r for r in after.rows() if (r.paper, r.experiment, r.group) == ("twin", *group)]
+    assert mine
+    assert {(r.preset, r.seconds) for r in mine} == {("full", 7.0)}
+    others = [row for row in before if row.paper == "-" or (row.experiment, row.group) != group]
+    assert sorted(map(repr, others)) == sorted(repr(r) for r in after.rows() if r not in mine)
+    assert {row.provenance for row in after.rows()} <= set(after.provenance())
