@@ -297,13 +297,13 @@ def _end(process: subprocess.Popen[bytes], sock: socket.socket, owner: int) -> N
     Args:
         owner: process that started it; a fork of that one leaves it alone.
     """
-    sock.close()
-    if os.getpid() != owner:
-        return
-    if process.poll() is None:
-        kill_below(process.pid)
-        process.kill()
-    process.wait()
+    with sock:  # closed last: a contender that sees it ends, and what it started is not found
+        if os.getpid() != owner:
+            return
+        if process.poll() is None:
+            kill_below(process.pid)
+            process.kill()
+        process.wait()
 
 
 class ForeignTrainer(Trainer):
