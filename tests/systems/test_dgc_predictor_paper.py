@@ -147,6 +147,10 @@ def test_figure_16_draws_every_guess_and_graph(wording):
     parts = fig16.divergence_points(rows)
     assert len(parts) == 2 * (len(fig16.WORKLOADS) + len(fig16.FUSED))
     assert {p["x"] for p in parts} == {"Wikipedia", "email-Eu"}
+    brief = fig16_row()  # `quick` has no time to run workers as one
+    brief.observed = [one for one in brief.observed if one.dims.get("format") != "fused"]
+    apart = [p for p in parts if p["panel"] == "T-GCN model"]
+    assert fig16.divergence_points([brief]) == apart
     wording(fig16.Fig16().answer(rows))
     assert fig16.Fig16().answer([]) == ""
 
