@@ -44,9 +44,13 @@ def _abort(cell, context):
     os.abort()
 
 
+HANG_CHILD = "import time; time.sleep(61.5)"
+"""What the child of `hang` does; nothing else in the tests does just this."""
+
+
 def _hang(cell, context):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    subprocess.Popen([sys.executable, "-c", HANG_CHILD])
     time.sleep(60)
 
 
