@@ -45,7 +45,7 @@ def _abort(cell, context):
 
 
 HANG_CHILD = "import time; time.sleep(61.5)"
-"""What the child of `hang` does; nothing else in the tests does just this."""
+"""Program of the child of `hang`, unlike that of any other process of the tests."""
 
 
 def _hang(cell, context):
