@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import pickle
 import random
@@ -118,6 +119,7 @@ def run_seat(seat: RankProcess, work: tuple[Callable[..., Any], tuple[Any, ...]]
 
 def _prepare(seat: RankProcess) -> StatusBoard:
     """Make the process one that cannot be left behind, and is not in others' way."""
+    gc.freeze()  # or its first collection would copy every page that a fork has inherited
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_launcher()
