@@ -17,7 +17,7 @@ from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_rows import HeldRows
 
-EPOCHS, BLOCKS = 3, 2
+EPOCHS, BLOCKS = 2, 2
 OPTIONS: list[dict[str, Any]] = [
     {"partition": "snapshot"},
     {"partition": "snapshot", "pieces": 2, "late": True, "reuse": True},

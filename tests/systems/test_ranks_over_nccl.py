@@ -34,7 +34,7 @@ from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 120.0
-SEQUENCE = random_sequence(30, 7, 60, 8)
+SEQUENCE = random_sequence(16, 5, 30, 8)
 CHUNKS = ChunkSettings(per_worker=2, workload="edges")
 
 
