@@ -40,7 +40,7 @@ from dgbench.systems.esdg.system import EsdgTrainer
 CONTEXT = RunContext("cpu", "smoke", 1, budget_s=0.01)
 AGAIN = RunContext("cpu", "smoke", 1, budget_s=0.01, round=2)
 KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" / "esdg"
-NODES, STEPS = 48, 8
+NODES, STEPS = 32, 6
 
 
 @pytest.fixture(autouse=True)
