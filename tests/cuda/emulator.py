@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +31,8 @@ UNFORTIFIED = "-U_FORTIFY_SOURCE"
 CHECKS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"],
 }.get(os.environ.get("DGBENCH_SANITIZER", ""), [])
+INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
+BINDS = re.compile(r"^void bind_\w+\(nb::module_& m\) \{$", re.MULTILINE)
 LAUNCH = re.compile(r"([\w:]+(?:<[^<>;()]*>)?)\s*<<<(.+?)>>>\s*\(", re.DOTALL)
 
 
@@ -85,16 +88,16 @@ def build(cache: Path) -> ModuleType:
 def build_driver(cache: Path) -> Path:
     """The driver of the kernels as a program for the host, linked with the module's kernels."""
     folder = compiled(cache)
-    units = sorted(DRIVER.glob("*.cpp"))
     digest = hashlib.sha256()
     for path in sorted(DRIVER.iterdir()):
         digest.update(path.read_bytes())
     target = folder / f"kernel_driver-{digest.hexdigest()[:16]}"
     with FileLock(f"{target}.lock"):
         if not target.exists():
-            flags = [*flags_for(folder / "src"), *prelude_of(folder)]
-            objects = compile_units(folder, units, flags)
-            link(target, [*objects, *folder.glob("*_cu.o")])
+            unit = folder / "driver.cpp"
+            unit.write_text("".join(f'#include "{p}"\n' for p in sorted(DRIVER.glob("*.cpp"))))
+            (made,) = compile_units([unit], flags_for(folder / "src"), folder)
+            link(target, [made, folder / "kernels.o"])
     return target
 
 
@@ -124,40 +127,49 @@ def device_sources() -> list[Path]:
 
 def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
     tree = folder / "src"
-    kernels, bindings = [], []
-    for path in device_sources():
+    for path in SOURCES.glob("*/*.cuh"):
         copy = tree / path.relative_to(SOURCES)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".cpp":
-            shutil.copy(path, copy)
-            bindings.append(copy)
-            continue
-        if path.suffix == ".cu":
-            copy = copy.with_name(f"{path.stem}_cu.cpp")
-            kernels.append(copy)
         copy.write_text(rewrite(path.read_text()))
+    kernels, bindings = folder / "kernels.cpp", folder / "bindings.cpp"
+    kernels.write_text(joined(sorted(SOURCES.glob("*/*.cu")), kernel_apart))
+    bindings.write_text(joined(sorted(SOURCES.glob("*/cuda*.cpp")), binding_apart))
     flags = flags_for(tree, nanobind / "include", nanobind / "ext/robin_map/include")
-    unoptimized = [*flags, "-O0"]
-    precompile(folder / "prelude.h", "cuda_runtime.h", flags)
-    precompile(folder / "bindings.h", "common/operator_definition.hpp", unoptimized)
-    objects = compile_units(folder, kernels, [*flags, *prelude_of(folder)])
+    objects = compile_units([kernels], flags, folder)
     # Bindings take most of their time to instantiate and none to run. The linker keeps the first
     # of several definitions of an inline function: one that is optimized.
-    included = ["-include", str(folder / "bindings.h")]
-    objects += compile_units(folder, sorted(bindings), [*unoptimized, *included])
-    objects += compile_units(folder, [nanobind / "src" / "nb_combined.cpp"], unoptimized)
+    unoptimized = [*flags, "-O0"]
+    objects += compile_units([bindings, nanobind / "src/nb_combined.cpp"], unoptimized, folder)
     link(target, objects, "-shared")
 
 
-def precompile(header: Path, included: str, flags: list[str]) -> None:
-    """Write a header that includes another, beside it what the compiler reads in its place."""
-    header.write_text(f"#include <{included}>\n")
-    run_gcc(*flags, "-x", "c++-header", str(header), "-o", f"{header}.gch")
+def joined(sources: list[Path], apart: Callable[[str, str], str]) -> str:
+    """One source of many, half of whose time the compiler would spend on the same headers.
+
+    Headers come first. Names that two sources give to things of their own are kept `apart` in
+    namespaces, whose names it is given.
+    """
+    headers, bodies = [], []
+    for number, path in enumerate(sources):
+        text = rewrite(path.read_text())
+        headers += INCLUDE.findall(text)
+        body = apart(INCLUDE.sub("", text), f"source_{number}")
+        bodies.append(f'#line 1 "{path}"\n{body}')
+    return "\n".join([*dict.fromkeys(headers), *bodies])
 
 
-def prelude_of(folder: Path) -> list[str]:
-    """Flags that take the stand-in runtime from its precompiled header: half of a kernel's time."""
-    return ["-include", str(folder / "prelude.h")]
+def kernel_apart(text: str, own: str) -> str:
+    """All that a source of kernels defines lies in `own`; its launchers are C's."""
+    return text.replace("namespace dgbench {", f"namespace dgbench::{own} {{")
+
+
+def binding_apart(text: str, own: str) -> str:
+    """What only this source sees lies in `own`, which the function that binds it looks into."""
+    text, bound = BINDS.subn(rf"\g<0> using namespace {own};", text)
+    if not bound:
+        return text
+    text = text.replace("\nnamespace {\n", f"\nnamespace {own} {{ namespace {{\n")
+    return text.replace("\n}  // namespace\n", "\n} }\n")
 
 
 def flags_for(tree: Path, *more: Path) -> list[str]:
@@ -175,9 +187,9 @@ def run_gcc(*words: str) -> None:
     subprocess.run(["g++", *words], check=True, env=environment)
 
 
-def compile_units(folder: Path, units: list[Path], flags: list[str]) -> list[Path]:
+def compile_units(units: list[Path], flags: list[str], folder: Path) -> list[Path]:
     def compile_unit(unit: Path) -> Path:
-        made = folder / f"{unit.parent.name}_{unit.stem}.o"  # many operators have a cuda.cu
+        made = folder / f"{unit.stem}.o"
         run_gcc(*flags, "-c", str(unit), "-o", str(made))
         return made
 
