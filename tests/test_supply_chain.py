@@ -12,7 +12,6 @@ import re
 import stat
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +56,14 @@ ALLOWED: dict[tuple[str, str], str] = {
 }
 
 
-@cache
-def sources() -> list[tuple[str, ast.Call | ast.Import | ast.ImportFrom | ast.Assign]]:
+Nodes = list[tuple[str, ast.Call | ast.Import | ast.ImportFrom | ast.Assign]]
+
+
+@pytest.fixture(scope="module")
+def sources() -> Nodes:
     """Every import, call and assignment, with its file's path."""
     kinds = (ast.Call, ast.Import, ast.ImportFrom, ast.Assign)
-    found = []
+    found: Nodes = []
     gc.disable()  # millions of nodes, and none of them in a circle: looking for some takes as long
     try:
         for folder in FOLDERS:
@@ -70,6 +72,7 @@ def sources() -> list[tuple[str, ast.Call | ast.Import | ast.ImportFrom | ast.As
                 name = path.relative_to(ROOT).as_posix()
                 found += [(name, node) for node in ast.walk(tree) if isinstance(node, kinds)]
     finally:
+        gc.freeze()
         gc.enable()
     return found
 
@@ -141,9 +144,9 @@ def fault(node: ast.AST) -> str:
     return ""
 
 
-def test_no_source_breaks_a_rule_and_no_exception_is_left_over() -> None:
+def test_no_source_breaks_a_rule_and_no_exception_is_left_over(sources: Nodes) -> None:
     wrong, used = [], set()
-    for name, node in sources():
+    for name, node in sources:
         rule = fault(node)
         if not rule:
             continue
@@ -189,14 +192,14 @@ def test_the_rules_bite(line, rule) -> None:
     assert next(filter(None, map(fault, ast.walk(ast.parse(line)))), "") == rule
 
 
-def test_safe_loaders_are_safe() -> None:
+def test_safe_loaders_are_safe(sources: Nodes) -> None:
     """The names that the rule of yaml trusts stand for the safe loaders, everywhere."""
-    for name, node in sources():
+    for name, node in sources:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(target, ast.Name) and target.id in SAFE_LOADERS:
             value = ast.unparse(node.value)
             assert "yaml" not in value or "SafeLoader" in value, f"{name}: {value}"
-    assert not [n for n, node in sources() if called(node).endswith("extractall")
+    assert not [n for n, node in sources if called(node).endswith("extractall")
                 and keyword(node, "filter") != "data"]  # fmt: skip
 
 
@@ -292,10 +295,10 @@ def project() -> str:
     return (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_what_is_imported_is_declared() -> None:
+def test_what_is_imported_is_declared(sources: Nodes) -> None:
     block = project().split("\ndependencies = [")[1].split("\n]")[0]
     declared = set(re.findall(r'"([\w-]+)[>=<]', block))
-    found = {m for name, node in sources() if name.split("/")[0] in FLOORS for m in imported(node)}
+    found = {m for name, node in sources if name.split("/")[0] in FLOORS for m in imported(node)}
     third = found - set(sys.stdlib_module_names) - OPTIONAL - {"dgbench"}
     assert {NAMES.get(name, name) for name in third} <= declared
 
