@@ -137,6 +137,7 @@ def close(held):
 COUNTS = ("descriptors", "threads", "temporary files", "processes left behind")
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_planted_leak_is_found_and_what_is_sound_is_not_blamed(script, tmp_path):
     before = dict(os.environ), tempfile.gettempdir()
     leaking, held = soaked(script, tmp_path / "soak", leak_all)
@@ -179,6 +180,7 @@ def test_where_no_cell_runs_on_both_sides_there_is_no_verdict(script):
         script.slower({name: [] for name in script.TIMES})
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_old_and_new_run_the_same_cells_in_turns(script, tmp_path):
     seen, _ = soaked(script, tmp_path / "soak", lambda held: None, cells=3)
     assert set(seen.beside) == set(script.TIMES)
