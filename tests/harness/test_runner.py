@@ -80,7 +80,7 @@ def server(tmp_path_factory, warm_python):
 
 
 @pytest.fixture(scope="module")
-def disaster(tmp_path_factory):
+def disaster(tmp_path_factory, warm_python):
     """One run with every misbehaviour, good cells before, between and after."""
     root = tmp_path_factory.mktemp("disaster")
     hows = [name for name in fake_papers.BEHAVIOURS if name in EXPECTED]
@@ -91,7 +91,9 @@ def disaster(tmp_path_factory):
     cells.append(cell("kill_parent_once", flag=str(root / "flag"), group="killer"))
     cells += [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
     store = Store.create(root)
-    summary, heard = go(store, *cells)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm_python[0])
+        summary, heard = go(store, *cells)
     store.close()
     return Store.open(store.path), summary, heard
 
