@@ -161,9 +161,14 @@ def _import_ahead() -> None:
     import gc
     import importlib.metadata
 
-    import torch._dynamo  # noqa: F401 - torch's optimisers import it at their first step
+    # Commands import what a report needs when they come to it, torch's optimisers their compiler.
+    import matplotlib.pyplot  # noqa: F401
+    import pandas  # noqa: F401
+    import torch._dynamo  # noqa: F401
 
-    import dgbench.harness.cli  # noqa: F401
+    import dgbench.harness.cli
+    import dgbench.harness.figures.draw
+    import dgbench.harness.report.build  # noqa: F401
     from dgbench.harness.runner.client import MODULES
 
     for module in MODULES:  # the fork server imports them
