@@ -78,7 +78,7 @@ def new_plan(groups=GROUPS, more=()) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory, warm_starts_of_module):
     folder = tmp_path_factory.mktemp("server")
     made = ForkServer(fake_papers.lookup, ["fake"], threads=1, log=folder / "log", modules=())
     yield made
