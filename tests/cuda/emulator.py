@@ -164,7 +164,7 @@ def kernel_apart(text: str, own: str) -> str:
 
 
 def binding_apart(text: str, own: str) -> str:
-    """What only this source sees lies in `own`, which the function that binds it looks into."""
+    """Things of this source alone lie in `own`, which the function that binds it looks into."""
     text, bound = BINDS.subn(rf"\g<0> using namespace {own};", text)
     if not bound:
         return text
