@@ -16,6 +16,7 @@ from dgbench.datasets import twins
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
 from dgbench.harness.store.standing import judged
+from dgbench.kernels_cuda.difference import encode
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.evidence import Scope, conditions
 from dgbench.lab.experiment import RunContext
@@ -25,8 +26,12 @@ from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators import PAPER
 from dgbench.systems.operators.experiments import ingest
+from dgbench.systems.operators.experiments.aggregate import SHARED, SNAPSHOTS
+from dgbench.systems.operators.experiments.difference import SnapshotPair
 from dgbench.systems.operators.experiments.twins import BARS
+from dgbench.systems.operators.graphs import PowerLawGraphs
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
+from dgbench.systems.operators.recurrences import random_lengths
 
 CONTEXT = RunContext("cpu", "smoke", 1)
 EXPERIMENTS = {one.name: one for one in PAPER.experiments if isinstance(one, OperatorRace)}
@@ -49,6 +54,37 @@ def test_cells_are_distinct_and_each_races_inside_its_own_process(name: str) -> 
         assert len({cell.group for cell in cells}) == len(cells)
         assert len({EXPERIMENTS[name].workload(cell.params) for cell in cells}) == len(cells)
         assert all(cell.interleaved for cell in cells)
+
+
+def counted(name: str, metric: str) -> tuple[dict[str, Any], float]:
+    """Params of the first smoke cell of a race, and the work that it counts by a metric."""
+    params = EXPERIMENTS[name].cells("smoke", "cpu")[0].params
+    work = EXPERIMENTS[name].case(params, "smoke", "cpu").work
+    return params, next(amount for one, _, amount in work if one == metric)
+
+
+def test_work_of_a_difference_is_the_arrays_that_it_reads_and_writes() -> None:
+    params, moved = counted("difference", "bandwidth")
+    drawn = SnapshotPair(**{name: params[name] for name in params if name != "operator"})
+    read = [array for csr in (drawn.old, drawn.new) for array in (csr.indptr, csr.indices)]
+    sent = encode(drawn.old, drawn.new, values=False, fallback=False)
+    assert moved == sum(array.nbytes for array in [*read, sent.removed, sent.added])
+
+
+def test_work_of_packed_attention_is_six_products_of_all_pairs_of_steps() -> None:
+    params, products = counted("packed_attention", "product_rate")
+    longest = params["longest"]
+    lengths = random_lengths(params["sequences"], params["mean"], longest, seed=7).tolist()
+    pairs = sum(1 for n in lengths for i in range(n) for j in range(n))
+    assert products == 6 * 2 * params["heads"] * params["width"] * pairs
+
+
+def test_merged_snapshots_need_less_than_one_by_one_and_no_fewer_rows() -> None:
+    params, moved = counted("merged", "bandwidth")
+    graphs = PowerLawGraphs(params["vertices"])
+    csrs = graphs.overlapping(params["edges"], SNAPSHOTS, SHARED)
+    rows = sum(4 * params["width"] * (csr.nnz + csr.num_rows) for csr in csrs)
+    assert rows < moved < rows + sum(csr.indptr.nbytes + csr.indices.nbytes for csr in csrs)
 
 
 @every_family

@@ -164,6 +164,10 @@ class Merged(OperatorRace):
         csrs = [on_device(csr, device) for csr in csrs]
         x, scale, each = x.to(device), scale.to(device), [one.to(device) for one in each]
         parts, mkl = PartTopology.build(csrs), [torch_csr(csr) for csr in csrs]
+        entries = sum(csr.nnz for csr in csrs)
+        # Shared entries are read once; their rows are gathered for every snapshot.
+        rows = entries + SNAPSHOTS * csrs[0].num_rows
+        moved = 4 * (parts.words(sliced=False, with_values=False) + params["width"] * rows)
         calls: dict[str, Call] = {
             OURS: lambda _: aggregate_parts(parts, x),
             scaled: lambda _: aggregate_parts(parts, x, scale, scale, True),
@@ -190,10 +194,10 @@ class Merged(OperatorRace):
                 (OURS, tuple(n for n in calls if n not in (OURS, scaled))),
                 (scaled, (MKL,)),
             ),
-            work=(("throughput", {"of": "edges"}, sum(csr.nnz for csr in csrs)),),
+            work=(("throughput", {"of": "edges"}, entries), ("bandwidth", {}, moved)),
             observe=(
                 ("vertices", csrs[0].num_rows, {}),
-                ("edges", sum(csr.nnz for csr in csrs), {}),
+                ("edges", entries, {}),
                 ("snapshots", SNAPSHOTS, {}),
             ),
         )

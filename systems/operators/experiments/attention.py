@@ -91,6 +91,9 @@ class Attention(OperatorRace):
         )
         inputs, grad = [one.to(device) for one in inputs], grad.to(device)
         edges = len(matrix[1])
+        # Forward, to the values and to the scores: each reads the graph, gathers a row an entry
+        # (and a loop) and holds one a vertex.
+        moved = 3 * (4 * edges + 8 * rows + 4 * heads * (width + 1) * (edges + 2 * rows))
         return OperatorCase(
             calls={
                 name: lambda _, run=run: output_and_gradients(run, inputs, grad)
@@ -98,7 +101,7 @@ class Attention(OperatorRace):
             },
             check=lambda name, _, found: close("outputs", found, exact, TOLERANCE, against=AGAINST),
             left_out=left_out,
-            work=(("throughput", {"of": "edges"}, edges + rows),),
+            work=(("throughput", {"of": "edges"}, edges + rows), ("bandwidth", {}, moved)),
             observe=(("vertices", rows, {}), ("edges", edges, {})),
         )
 
@@ -162,11 +165,14 @@ class PackedAttention(OperatorRace):
 
         exact = in_order(ZEROS, passes(ZEROS, torch.float64, "cpu")())
         calls = {name: passes(name, torch.float32, device) for name in forms}
+        # Two products of all pairs of steps of a sequence forward, four backward.
+        products = 12.0 * float(lengths.square().sum()) * width
         return OperatorCase(
             calls={name: lambda _, call=call: call() for name, call in calls.items()},
             check=lambda name, _, found: close(
                 "outputs", in_order(name, found), exact, TOLERANCE, against=AGAINST
             ),
+            work=(("product_rate", {}, products),),
             observe=(
                 ("vertex_steps", total, {}),
                 ("vertex_steps", held.shape[0] * held.shape[1], {"method": OURS}),

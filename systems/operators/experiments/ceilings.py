@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import torch
@@ -15,10 +14,10 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators.ceilings import kernels
 from dgbench.systems.operators.ceilings.calls import CEILINGS, WARM
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
+from dgbench.systems.operators.roofs import ROOFS, limit_share, machine_limits
 
 ASSUMED = "assumed for an H200"
 SMOKE = 1 / 2000
-ROOFS = ("bandwidth", "product_rate")
 ROOF_NAMES = {"bandwidth": "copy on the device", "product_rate": "matrix product on the device"}
 
 
@@ -51,25 +50,19 @@ class Ceilings(OperatorRace):
 
     def roof_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Traffic or products of ours over what a copy or a product of matrices reaches here."""
-        machine = Table.of(row for row in rows if row.paper == "-")
-        limits = {one.of.metric: one.value for one in machine.where(ROOFS, place="device")}
-        mine = Table.of(rows, paper=self.paper, device="cuda").where(ROOFS, method=OURS)
+        limits = machine_limits(rows, place="device")
+        mine = Table.of(rows, paper=self.paper, device="cuda")
         points = []
-        for (name, group), found in mine.by("experiment", "group").items():
-            shares = {
-                metric: median(own.values) / limit
-                for metric, limit in limits.items()
-                if (own := found.where(metric))
-            }
-            if name == self.name or not shares:
+        for (name, group), found in mine.where(ROOFS).by("experiment", "group").items():
+            one = limit_share(found, limits)
+            if name == self.name or one is None:
                 continue
-            bound = max(shares, key=lambda metric: shares[metric])
-            unit = "GB/s" if bound == "bandwidth" else "GFLOP/s"
+            unit = "GB/s" if one.bound == "bandwidth" else "GFLOP/s"
             points.append(
                 {
                     "row": f"{name}, {group.partition('/')[2]}", "system": OURS, "unit": unit,
-                    "value": shares[bound] * limits[bound] / 1e9, "limit": limits[bound] / 1e9,
-                    "limit_name": ROOF_NAMES[bound], "row_ids": [row.id for row in found.rows],
+                    "value": one.value / 1e9, "limit": one.limit / 1e9,
+                    "limit_name": ROOF_NAMES[one.bound], "row_ids": one.rows,
                 }
             )  # fmt: skip
         return points

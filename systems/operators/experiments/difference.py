@@ -116,6 +116,9 @@ class Encode(DifferenceRace):
             "torch unique": by_torch,
         }
         sent = encode(a, b)
+        # Both snapshots are read, and a pair of ids is written for each change.
+        changes = len(drawn.removed) + len(drawn.added)
+        moved = 4 * (a.nnz + b.nnz) + 16 * (a.num_rows + 1) + 16 * changes
         return OperatorCase(
             calls=calls,
             check=lambda name, _, found: equal(
@@ -124,7 +127,7 @@ class Encode(DifferenceRace):
                 {"removed": drawn.removed, "added": drawn.added},
                 against="changes that were drawn",
             ),
-            work=(("throughput", {"of": "keys"}, a.nnz + b.nnz),),
+            work=(("throughput", {"of": "keys"}, a.nnz + b.nnz), ("bandwidth", {}, moved)),
             observe=(
                 ("vertices", a.num_rows, {}),
                 ("edges", b.nnz, {}),
