@@ -32,7 +32,7 @@ from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
 # rows together then saves lines, and where a partition's features are small, because then the
 # number of calls is what costs. Elsewhere only index reads are saved, and a snapshot at a
-# time keeps the working set small (docs/performance.md).
+# time keeps the working set small (docs/performance-log.md).
 MERGE_UP_TO: Final = 8
 """Floats per vertex and snapshot."""
 CACHE_BYTES: Final = 4 << 20

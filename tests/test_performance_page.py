@@ -1,0 +1,129 @@
+"""The page of performance against the kept rows, by plain sums over their lines."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import math
+import shutil
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dgbench.harness.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = sorted(p.parent for p in (ROOT / "results/reference").glob("*/operators/run.json"))
+every_machine = pytest.mark.parametrize("folder", KEPT, ids=lambda p: p.parent.name)
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    path = ROOT / "docs/hooks/performance.py"
+    spec = importlib.util.spec_from_file_location("docs_performance", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
+    spec.loader.exec_module(module)
+    return module
+
+
+def lines(folder: Path) -> list[dict]:
+    """Rows that went well, as they were written."""
+    with gzip.open(folder / "rows.jsonl.gz") as file:
+        rows = [json.loads(line)["row"] for line in file]
+    return [r for r in rows if r["status"] == "ok" and "control" not in r["params"]]
+
+
+def test_page_is_what_the_kept_rows_say(hook) -> None:
+    found = (ROOT / "docs/performance.md").read_text()
+    assert found == hook.page(), f"run: {hook.COMMAND}"
+
+
+@every_machine
+def test_ratio_is_the_lowest_mean_over_peers(hook, folder) -> None:
+    """Of races: the geometric mean over processes of what each observed, by hand."""
+    seen: dict[tuple, list[float]] = defaultdict(list)
+    for row in lines(folder):
+        for one in row.get("observed", ()):
+            dims = one.get("dims", {})
+            if one["metric"] == "speedup" and dims.get("method") == "dgbench":
+                key = row["experiment"], tuple(row["params"].items()), dims["baseline"]
+                seen[key].append(math.log(one["value"]))
+    means = {key: math.exp(sum(logs) / len(logs)) for key, logs in seen.items()}
+    raced = [s for s in hook.standings(Store.open(folder).rows()) if s.operator in hook.BOUNDS]
+    assert bool(raced) == bool(means)
+    limits = {"copy of as many bytes", "torch index_select", "lookup of nothing and gather"}
+    peers = {
+        key: mean
+        for key, mean in means.items()
+        if key[2] not in limits and not key[2].startswith("dgbench")
+    }
+    lowest = defaultdict(lambda: math.inf)
+    for (experiment, params, _), mean in peers.items():
+        lowest[experiment, params] = min(lowest[experiment, params], mean)
+    wanted = sorted((experiment, round(mean, 9)) for (experiment, _), mean in lowest.items())
+    assert sorted((s.operator, round(s.ratio.value, 9)) for s in raced) == wanted
+
+
+@every_machine
+def test_every_single_time_is_of_its_row(hook, folder) -> None:
+    """A ratio without an interval is the quotient of the two times that stand beside it."""
+    for one in hook.standings(Store.open(folder).rows()):
+        if not one.sure:
+            assert one.ratio.value == pytest.approx(one.peer_seconds / one.seconds)
+        assert one.seconds > 0
+        assert one.share is None or one.share > 0
+
+
+@every_machine
+def test_a_machine_alone_says_the_same_of_itself(hook, folder, tmp_path, monkeypatch) -> None:
+    """No number of a section comes from another machine's rows."""
+    whole = sections(hook.page())
+    shutil.copytree(folder, tmp_path / folder.parent.name / "operators")
+    monkeypatch.setattr(hook, "REFERENCE", tmp_path)
+    monkeypatch.setattr(hook, "BENCH", tmp_path / "none")
+    (own,) = sections(hook.page()).items()
+    assert whole[own[0]] == own[1]
+
+
+def sections(page: str) -> dict[str, str]:
+    """Texts below the headings of second level."""
+    parts = page.split("\n## ")[1:]
+    return {part.partition("\n")[0]: part.partition("\n")[2].rstrip("\n") for part in parts}
+
+
+def test_slower_operators_are_marked_and_counted(hook) -> None:
+    """Where, and only where, all of the interval lies below the noise floor's band."""
+    page = hook.page()
+    marked = [line for line in page.splitlines() if "**SLOWER**" in line and line.startswith("| ")]
+    slower = []
+    for folder in KEPT:
+        for one in hook.standings(Store.open(folder).rows()):
+            below = (
+                one.ratio.high * (1 + one.ratio.floor) < 1
+                if one.sure
+                else one.ratio.value < 1 / 1.1
+            )
+            slower += [one] if below else []
+    assert len(marked) == len(slower) > 0
+    for line, one in zip(marked, slower, strict=True):
+        assert line.startswith(f"| `{one.operator}` | {one.workload} |")
+    assert all(
+        f"(`{name}`" in page or f", `{name}`" in page for name in {s.operator for s in slower}
+    )
+
+
+def test_shares_of_a_session_are_work_over_time_and_limit(hook) -> None:
+    (path,) = (ROOT / "results/bench").glob("*/*/*.json")
+    (table,) = (text for name, text in sections(hook.page()).items() if name.startswith("Counted"))
+    said = {line.split(" | ")[0]: line for line in table.splitlines()}
+    for one in json.loads(path.read_text())["benchmarks"]:
+        extra, seconds = one["extra_info"], one["stats"]["median"]
+        amount = {"copy": extra["moved"], "lines": extra["lines"], "products": extra["operations"]}
+        share = 100 * amount[extra["bound"]] / seconds / extra["limit"]
+        function = one["name"].removeprefix("test_").partition("[")[0]
+        text = f"{share:.0f} %" if share >= 10 else f"{share:.1f} %"
+        assert text in said[f"| `{function}`"]
