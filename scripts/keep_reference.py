@@ -8,6 +8,8 @@ paper's rows (its A/A controls among them) and the machine's own. Paths and the 
 name say nothing about what was measured and are left out. Rows and facts carry checksums, as those
 of a run do. Each folder is replaced whole, and none of them if any part fails.
 
+`python docs/hooks/performance.py` then writes the page of performance anew.
+
 What the runs of a machine said over time stays in `results/reference/MACHINE/history.jsonl.gz`.
 
 Whole trainings (preset `quality`) take hours and are made apart from what is timed, so they have a

@@ -34,8 +34,8 @@ epochs of whole systems stand on the papers' pages. `dgbench reproduce operators
 this on the machine at hand and decides whether the bars of `systems/operators/claims.yaml` hold.
 
 **Ratio**: time of the best peer over time of ours on the same inputs; above 1 ours is faster.
-Both take turns inside one process; the 95 % interval is over processes. The best peer is the one
-with the lowest ratio; other forms of our own are no peers.
+Both take turns inside one process; the 95 % interval is over processes, over turns where one ran.
+The best peer is the one with the lowest ratio; other forms of our own are no peers.
 
 **Marks**: faster or **SLOWER** where the whole interval lies beyond the noise floor of the run,
 else *level*. Rows of single times have no interval: their mark says so, and within 10 % they are
@@ -245,8 +245,8 @@ def _tabled(race: TableRace, rows: Sequence[Any]) -> Iterator[Standing]:
     from dgbench.lab.table import Table
 
     table = Table.of(rows, experiment=race.experiment, **race.where)
-    copy = device_copy(rows)
     for mine in table.by("group").values():
+        copy = device_copy(mine)  # of another session it would be another limit
         times = mine.where("operation_time", phase=race.phase)
         ours = times.where(method=race.ours)
         ratios = {}
@@ -267,11 +267,9 @@ def _tabled(race: TableRace, rows: Sequence[Any]) -> Iterator[Standing]:
         )  # fmt: skip
 
 
-def device_copy(rows: Sequence[Any]) -> float | None:
+def device_copy(found: Any) -> float | None:
     """Bytes a second of a copy that older rows of a device hold beside their operators."""
-    from dgbench.lab.table import Table
-
-    return next((one.value for one in Table.of(rows).where("bandwidth", of="copy")), None)
+    return next((one.value for one in found.where("bandwidth", of="copy")), None)
 
 
 def _seconds(found: Any, method: str) -> float | None:
@@ -307,6 +305,7 @@ def _answers(found: Mapping[str, tuple[Any, Sequence[Standing]]]) -> Iterator[st
 def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     from dgbench.harness.report.limits import GIGA, LIMITS
     from dgbench.harness.report.run import machine_of
+    from dgbench.lab.table import Table
 
     facts = list(store.provenance().values())[-1]
     commit = facts.get("code", {}).get("commit", "")[:8]
@@ -317,7 +316,7 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
         for limit in LIMITS
         if (value := limit.read(machine)) is not None
     ]
-    if (copy := device_copy(rows)) is not None:
+    if (copy := device_copy(Table.of(rows))) is not None:
         limits.append(f"copy on the device {copy / GIGA:.4g} GB/s")
     flags = [flag for flag in facts["machine"]["cpu"].get("flags", ()) if flag.startswith("avx")]
     about = [
