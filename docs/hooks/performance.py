@@ -307,9 +307,11 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     from dgbench.harness.report.run import machine_of
     from dgbench.lab.table import Table
 
-    facts = list(store.provenance().values())[-1]
-    commit = facts.get("code", {}).get("commit", "")[:8]
     rows = store.rows()
+    mine = [row for row in rows if row.status == "ok" and row.paper != "-"]
+    held = store.provenance()
+    facts = [held[key] for key in dict.fromkeys(row.provenance for row in mine)]
+    commits = [one.get("code", {}).get("commit", "")[:8] for one in facts]
     machine = [o for r in rows if r.paper == "-" for o in r.observations]
     limits = [
         f"{limit.words} {value:.3g} {limit.unit}"
@@ -318,12 +320,12 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     ]
     if (copy := device_copy(Table.of(rows))) is not None:
         limits.append(f"copy on the device {copy / GIGA:.4g} GB/s")
-    flags = [flag for flag in facts["machine"]["cpu"].get("flags", ()) if flag.startswith("avx")]
+    flags = [flag for flag in facts[-1]["machine"]["cpu"].get("flags", ()) if "avx" in flag]
     about = [
         f"`results/reference/{name}/operators`",
-        str(store.info["started"])[:10],
-        f"commit {commit}" if commit else "",
-        f"preset {store.info['preset']}" if "preset" in store.info else "",
+        _joined("", (row.started[:10] for row in mine)),
+        _joined("commit ", commits),
+        _joined("preset ", (row.preset for row in mine)),
         ", ".join(flags) if store.info.get("device") == "cpu" else "",
     ]
     yield f"\n## {machine_of(store)}\n\n{'; '.join(one for one in about if one)}.\n"
@@ -346,6 +348,12 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
             "| --- | --- | ---: | --- | ---: | --- | --- |\n"
         )
         yield from map(_behind, behind)
+
+
+def _joined(word: str, values: Iterable[str]) -> str:
+    """The values that are not empty, each once, behind a word; "" where there is none."""
+    found = [value for value in dict.fromkeys(values) if value]
+    return word + " and ".join(found) if found else ""
 
 
 def _floors(floors: Mapping[str, float]) -> str:
