@@ -185,12 +185,7 @@ class Table(Sequence[Entry]):
         """Entries of these metrics, or all."""
         if self._made is not None:
             return (one for one in self._made if names is None or one.of.metric in names)
-        return (
-            Entry(row, one)
-            for row in self._rows
-            for one in row.observations
-            if names is None or one.metric in names
-        )
+        return (Entry(row, one) for row in self._rows for one in _named(row, names))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -225,15 +220,14 @@ class Table(Sequence[Entry]):
     ) -> Iterator[Entry]:
         """Entries of these metrics with these values; none is made of an observation without."""
         for row in self._rows:
-            for one in row.observations:
-                if names is None or one.metric in names:
-                    dims = one.dims
-                    for name, value in wanted.items():
-                        found = dims[name] if name in dims else _of_row(row, name)
-                        if not _allows(value, found):
-                            break
-                    else:
-                        yield Entry(row, one)
+            for one in _named(row, names):
+                dims = one.dims
+                for name, value in wanted.items():
+                    found = dims[name] if name in dims else _of_row(row, name)
+                    if not _allows(value, found):
+                        break
+                else:
+                    yield Entry(row, one)
 
     def by(self, *dims: str) -> dict[Any, Table]:
         """Tables by the values of one dimension, or by tuples of several; first seen, first."""
@@ -316,6 +310,28 @@ def _allows(wanted: Any, found: Any) -> bool:
     return bool(wanted(found) if callable(wanted) else found == wanted)
 
 
+FEW: Final = 16
+"""Observations of a row up to which looking through them is as fast as asking an index."""
+
+
+def _named(row: Any, names: Collection[str] | None) -> Sequence[Observation]:
+    """Observations of a row with these metrics, or all; those of one come from a kept index."""
+    seen: list[Observation] = row.observations
+    if names is None:
+        return seen
+    if len(names) > 1 or len(seen) <= FEW:
+        return [one for one in seen if one.metric in names]
+    kept = getattr(row, "_by_metric", None)
+    if kept is None or kept[0] is not seen or kept[1] != len(seen):
+        index: dict[str, list[Observation]] = {}
+        for one in seen:
+            index.setdefault(one.metric, []).append(one)
+        kept = (seen, len(seen), index)
+        with suppress(AttributeError):
+            row._by_metric = kept
+    return kept[2].get(*names, [])
+
+
 _REQUIRED: Final = object()
 
 
@@ -329,7 +345,7 @@ def number(row: Any, metric: str, /, default: Any = _REQUIRED, **dims: Any) -> A
         InvalidInputError: the row has no such number and there is no default, or it has several.
     """
     metrics.metric(metric)
-    mine = [Entry(row, one) for one in row.observations if one.metric == metric]
+    mine = [Entry(row, one) for one in _named(row, (metric,))]
     wanted = {name: value for name, value in dims.items() if value is not None}
     for one in mine:
         if one.of.dims == wanted:
