@@ -40,6 +40,7 @@ NIGHTLY: dict[str, list[str]] = {
     "compile_cuda": [],
     "faults": [],
     "fuzz": ["--seconds", "10"],
+    "planted": [],
     "sanitize": ["all"],
     "soak": ["--minutes", "30"],
     "search": ["--minutes", "60"],
@@ -321,9 +322,19 @@ def faults(session: nox.Session) -> None:
     _run(session, "python", "-m", "tests.faults", *session.posargs)
 
 
+@in_environment
+def planted(session: nox.Session) -> None:
+    """Plant 5 % more work in a commit and bisect on a real clock: nox -s planted -- [--trials 5].
+
+    Ends with 1 where a wrong commit is confirmed, or fewer than half of the searches find theirs.
+    """
+    _install(session)
+    _run(session, "python", "-m", "tests.planted_regression", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def nightly(session: nox.Session) -> None:
-    """Queue the long checks: all faults, inputs, sanitizers, architectures, a soak, a search.
+    """Queue the long checks: faults, inputs, sanitizers, architectures, bisections, soak, search.
 
     A matter of hours. Each is a session of its own and ends with 1 where it found something; the
     others go on.

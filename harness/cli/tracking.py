@@ -69,6 +69,9 @@ def bisect(
     bad: str = typer.Argument(..., metavar="BAD", help="A later one where it is not."),
     cell: str = typer.Option(..., "--cell", help="One cell, by name with * and ?, or by hash."),
     metric: str = typer.Option("", "--metric", help="A counter or clock of it (default: any)."),
+    smallest: float = typer.Option(
+        5.0, "--smallest", help="Change of a time to look for, in percent.", min=0.1, max=1000.0
+    ),
     rounds: int = ROUNDS,
     preset: str = PRESET,
     device: str = DEVICE,
@@ -92,7 +95,7 @@ def bisect(
     commits = repository.between(a, b)
     build = Builder(repository, note=_say)
     device = _device(preset, device)
-    search = search_name(a, b, cell, metric, rounds, preset, device)
+    search = search_name(a, b, cell, metric, rounds, preset, device, smallest)
     folder = _root(out) / search
     journal = Journal(folder / "journal.json")
     if journal.judged:
@@ -104,7 +107,7 @@ def bisect(
         return run_race(build(one), build(two), choice, place, _say).comparison
 
     with _told_when_stopped(lambda: "The same command goes on where it was."):
-        found = find_commit(a, commits, race, journal, metric, _say)
+        found = find_commit(a, commits, race, journal, metric, _say, smallest / 100)
     say(search_text(found, a, b, cell, columns()))
     raise typer.Exit(found.exit_code)
 

@@ -27,6 +27,10 @@ from dgbench.runtime.errors import InvalidInputError
 MAX_DOUBLINGS: Final = 2
 """Times that the rounds of a race are doubled where its interval holds both answers."""
 
+SMALLEST: Final = 0.05
+"""Change of a time that a search looks for: a race that cannot see it says of no commit that it is
+good."""
+
 Racing = Callable[[Revision, Revision, int], Comparison]
 """Builds two commits and races a cell of both, with rounds times so many."""
 
@@ -91,12 +95,14 @@ def find_commit(
     journal: Journal,
     metric: str = "",
     note: Callable[[str], object] = lambda text: None,
+    smallest: float = SMALLEST,
 ) -> Bisection:
     """Find the first of `commits` that is worse than `good`.
 
     Args:
         commits: after `good`, oldest first; the last is BAD. race: of two commits.
         metric: the counter or clock to look at; any without. note: told of each outcome.
+        smallest: relative change of a time below which a commit counts as good.
 
     Raises:
         InvalidInputError: a metric that the cell does not have.
@@ -106,7 +112,7 @@ def find_commit(
 
     def try_commit(one: Revision) -> Judgement:
         if one.sha not in journal.judged:
-            journal.keep(one.sha, _judged(good, one, race, metric))
+            journal.keep(one.sha, _judged(good, one, race, metric, smallest))
         outcome = journal.judged[one.sha]
         note(f"{one}: {outcome.word}, {outcome.why}")
         return outcome
@@ -133,14 +139,15 @@ def find_commit(
     found.suspects = list(commits[low + 1 : high])
     key = f"{found.before.sha}..{found.culprit.sha}"
     if key not in journal.judged:
-        journal.keep(key, _judged(found.before, found.culprit, race, metric))
+        journal.keep(key, _judged(found.before, found.culprit, race, metric, smallest))
     found.confirmed = journal.judged.pop(key)
     note(f"{found.culprit} against {found.before}: {found.confirmed.word}, {found.confirmed.why}")
     return found
 
 
-def judge(found: Comparison, metric: str = "") -> Judgement | None:
-    """Outcome of B against A in one cell; None where clocks cannot tell.
+def judge(found: Comparison, metric: str = "", smallest: float = SMALLEST) -> Judgement | None:
+    """Outcome of B against A in one cell; None where clocks cannot tell: where an interval holds
+    both answers, or a floor hides a change of the size that is looked for.
 
     Raises:
         InvalidInputError: the cell has no such metric.
@@ -165,15 +172,17 @@ def judge(found: Comparison, metric: str = "") -> Judgement | None:
     clocks = [c for c in found.changes if c.ratio and metric in ("", c.quantity or "time")]
     if slow := [c for c in clocks if c.word == "SLOW"]:
         return Judgement("bad", _clock(slow[0]))
-    if any(c.word == "AMBG" for c in clocks):
+    if any(c.word == "AMBG" or (c.word == "SAME" and (c.floor or 0.0) > smallest) for c in clocks):
         return None
     return Judgement("good", _clock(clocks[0]) if clocks else "counters are the same")
 
 
-def _judged(a: Revision, b: Revision, race: Racing, metric: str) -> Judgement:
+def _judged(a: Revision, b: Revision, race: Racing, metric: str, smallest: float) -> Judgement:
+    floor = ""
     for doubling in range(MAX_DOUBLINGS + 1):
         try:
-            outcome = judge(race(a, b, 2**doubling), metric)
+            found = race(a, b, 2**doubling)
+            outcome = judge(found, metric, smallest)
         except BuildFailed as error:
             if error.revision.sha == a.sha:
                 raise
@@ -182,7 +191,9 @@ def _judged(a: Revision, b: Revision, race: Racing, metric: str) -> Judgement:
             return Judgement("skipped", str(error))
         if outcome is not None:
             return outcome
-    return Judgement("skipped", "clocks cannot tell it from the good commit; give more --rounds")
+        floor = "" if found.floor is None else f" (floor ±{100 * found.floor:.1f} %)"
+    why = f"clocks cannot tell it from the good commit{floor}; give more --rounds"
+    return Judgement("skipped", why)
 
 
 def _middle(

@@ -344,6 +344,30 @@ def test_rounds_are_doubled_until_clocks_tell_and_what_they_never_tell_is_said(t
         find_commit(good, commits, lambda a, b, n: race(a, b, 1), Journal(tmp_path / "b.json"))
 
 
+def test_a_race_that_cannot_see_the_change_calls_no_commit_good(tmp_path):
+    """A floor of 30 % hides 5 %: such a commit is neither good nor bad, however alike it looks."""
+    good, commits = chain(4)
+
+    def race(one, two, times, swing):
+        slow = 1.05 if two.sha >= commits[1].sha else 1.0
+        rounds = 5 * times
+        again = [swing if k % 2 else 1 / swing for k in range(rounds)]
+        return compare_states(side([1.0] * rounds), side([slow] * rounds), control=side(again))
+
+    blind = race(good, commits[3], 1, swing=1.3)
+    assert word(blind) == "SAME"
+    assert judge(blind) is None
+    assert judge(blind, smallest=1.0).word == "good"
+    assert judge(race(good, commits[3], 1, swing=1.001)).word == "bad"
+    assert judge(race(good, commits[0], 1, swing=1.001)).word == "good"
+    with pytest.raises(BuildFailed, match="clocks cannot tell"):
+        find_commit(good, commits, lambda a, b, n: race(a, b, n, 2.0), Journal(tmp_path / "a.json"))
+    sees = find_commit(
+        good, commits, lambda a, b, n: race(a, b, n, 1.001), Journal(tmp_path / "b.json")
+    )
+    assert sees.culprit == commits[1]
+
+
 def test_metrics_and_cells_that_say_nothing_are_said(tmp_path):
     a = side([1.0] * 3, {"exchanged": 7})
     with pytest.raises(InvalidInputError, match="no metric 'bytes'"):
