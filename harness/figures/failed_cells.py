@@ -18,7 +18,8 @@ NUMBERS = ("seconds",)
 
 
 def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
-    """The figure at full or half width; rows are datasets, columns systems, panels models."""
+    """The figure at full or half width; rows are datasets, columns systems, panels models. Where
+    upright names of systems would be taller than all rows, rows are systems, columns datasets."""
     panels = order(points, "model")
     systems = looks(order(points, "system"))
     labels = rows_of(points, "dataset", "model")
@@ -30,16 +31,27 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         default=0.0,
     )
     beside = wide and len(panels) > 1 and 2.8 / len(systems) >= widest + 0.04
-    per_panel = (2.8 if beside else 5.6 if wide else 2.1) / len(systems)
+    room = 2.8 if beside else 5.6 if wide else 2.1
+    per_panel = room / len(systems)
+    row = style.ROW + 0.06
+    titles = {name: look.title for name, look in systems.items()}
+    down, across = labels, dict.fromkeys(panels, titles)
     turned = heads + 0.1 > per_panel
+    swapped = turned and heads + 0.1 > row * max(len(mine) for mine in labels.values())
+    if swapped:
+        down, across = across, labels
+        names = [label for mine in labels.values() for label in mine.values()]
+        heads = max(style.text_width(name) for name in names)
+        per_panel = room / max(len(mine) for mine in labels.values())
+        turned = heads + 0.1 > per_panel
     # Cells too narrow for units have numbers alone, all in the unit that the footer names.
     unit = ("s" if max(seconds) >= 1 else "ms") if per_panel < widest + 0.04 and seconds else ""
     grid = PanelGrid(
         panels,
         wide=wide,
         columns=2 if beside else 1,
-        heights=[(style.ROW + 0.06) * len(labels[panel]) for panel in panels],
-        rows=[list(labels[panel].values()) for panel in panels],
+        heights=[row * len(down[panel]) for panel in panels],
+        rows=[list(down[panel].values()) for panel in panels],
         right=0.02,
         handles=handles,
         footer=style.footer_lines(
@@ -55,31 +67,34 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("model") == panel]
-        _matrix(axes, mine, systems, labels[panel], turned, heads, unit)
+        _matrix(axes, mine, down[panel], across[panel], swapped, turned, heads, unit)
     return grid.figure
 
 
-def _matrix(axes, points, systems, labels, turned, heads, unit) -> None:
+def _matrix(axes, points, down, across, swapped, turned, heads, unit) -> None:
     from matplotlib.patches import Rectangle
 
-    axes.set_xlim(-0.5, len(systems) - 0.5)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.set_yticks(range(len(labels)), labels=list(labels.values()))
+    axes.set_xlim(-0.5, len(across) - 0.5)
+    axes.set_ylim(len(down) - 0.5, -0.5)
+    axes.set_yticks(range(len(down)), labels=list(down.values()))
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(systems)), labels=[look.title for look in systems.values()],
+    axes.set_xticks(range(len(across)), labels=list(across.values()),
                     rotation=90 if turned else 0)  # fmt: skip
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
     if axes.get_title(loc="left"):
         axes.set_title(axes.get_title(loc="left"), pad=72 * (heads + 0.12 if turned else 0.2))
-    width = axes.get_position().width * axes.figure.get_size_inches()[0] / len(systems)
-    for y, dataset in enumerate(labels):
-        row = {p["system"]: p for p in points if p["dataset"] == dataset}
-        times = [p["seconds"] for p in row.values() if not p.get("failed")]
+    width = axes.get_position().width * axes.figure.get_size_inches()[0] / len(across)
+    cells = {(p["dataset"], p["system"]): p for p in points}
+    datasets, systems = (across, down) if swapped else (down, across)
+    for place, dataset in enumerate(datasets):
+        row = {name: cells.get((dataset, name)) for name in systems}
+        times = [p["seconds"] for p in row.values() if p and not p.get("failed")]
         best = min(times, default=None)
-        for x, name in enumerate(systems):
-            point = row.get(name) or {"failed": "skipped: not planned", "system": name}
+        for number, name in enumerate(systems):
+            x, y = (place, number) if swapped else (number, place)
+            point = row[name] or {"failed": "skipped: not planned", "system": name}
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#DDE1E6", lw=0.7,
                                      zorder=3))  # fmt: skip
             if point.get("failed"):

@@ -161,30 +161,40 @@ def check_failed_cells(picture, rows, options):
     names = titled([row["system"] for row in rows])
     for model, box in panels(picture, rows, "model").items():
         mine = of(rows, model=model)
-        heads = {
-            system: next((w.left + w.right) / 2 for w in picture.words if w.text == title
-                         and 0 < box.top - w.y < 60 and box.left < w.right < box.right + 20)
-            for system, title in names.items()
-        }  # fmt: skip
+        titles = {"system": {row["system"]: names[row["system"]] for row in rows},
+                  "dataset": {row["dataset"]: row["dataset"] for row in mine}}  # fmt: skip
         read = picture.beside(box)
-        assert [plain(label) for label in read] == list(dict.fromkeys(r["dataset"] for r in mine))
-        check_twins(read, mine, "dataset")
-        for label, said in read.items():
-            here = {row["system"]: row for row in of(mine, dataset=plain(label))}
-            cells = {system: [] for system in names}
+        labels = [plain(label) for label in read]
+        down, across = "dataset", "system"
+        if labels != list(titles[down].values()):  # names too long to stand upright above few rows
+            down, across = across, down
+        assert labels == list(titles[down].values())
+        if down == "dataset":
+            check_twins(read, mine, "dataset")
+        heads = {
+            name: next((w.left + w.right) / 2 for w in picture.words if plain(w.text) == title
+                       and 0 < box.top - w.y < 60 and box.left < w.right < box.right + 20)
+            for name, title in titles[across].items()
+        }  # fmt: skip
+        best = {
+            name: min((float(r["seconds"]) for r in of(mine, dataset=name) if r["seconds"]),
+                      default=0)
+            for name in titles["dataset"]
+        }  # fmt: skip
+        for (label, said), name in zip(read.items(), titles[down], strict=True):
+            cells = {other: [] for other in heads}
             for words in said:
                 middle = (words.left + words.right) / 2
                 cells[min(heads, key=lambda s: abs(heads[s] - middle))].append(words.text)
-            best = min((float(r["seconds"]) for r in here.values() if r["seconds"]), default=0)
-            for system, texts in cells.items():
-                row = here.get(system, {"failed": "skipped"})
+            for other, texts in cells.items():
+                (row,) = of(mine, **{down: name, across: other}) or [{"failed": "skipped"}]
                 if row.get("failed"):
                     check_failed(" ".join(texts), row)
                     continue
-                value = float(row["seconds"])
-                assert says(texts[0], value), (model, label, system, texts)
-                assert len(texts) == 1 + (value > best)
-                assert len(texts) == 1 or says(texts[1], value / best)
+                value, least = float(row["seconds"]), best[row["dataset"]]
+                assert says(texts[0], value), (model, label, other, texts)
+                assert len(texts) == 1 + (value > least)
+                assert len(texts) == 1 or says(texts[1], value / least)
 
 
 def check_ablation(picture, rows, options):

@@ -70,13 +70,21 @@ def categories():
     return [*points, *printed, *more], {"ylabel": "bytes"}
 
 
+def one_dataset():
+    """Times of contenders with long names on one dataset of each model."""
+    points = [p for p in fake_points.cell_points() if p["dataset"] in ("PEMS08", "Flickr")]
+    return [{**p, "system": f"{p['system']} with all of its techniques"} for p in points
+            if (p["dataset"] == "PEMS08") == (p["model"] == fake_points.MODELS[0])], {}  # fmt: skip
+
+
+SHAPES = {"words": categories, "one": one_dataset}
 CASES = [(kind, shape) for kind in KINDS for shape in ("even", "uneven")]
 
 
 @pytest.mark.parametrize("width", ["full", "half"])
-@pytest.mark.parametrize(("kind", "shape"), [*CASES, ("sweep", "words")])
+@pytest.mark.parametrize(("kind", "shape"), [*CASES, ("sweep", "words"), ("failed_cells", "one")])
 def test_numbers_stand_where_the_csv_puts_them(kind, shape, width, tmp_path):
-    points, options = categories() if shape == "words" else make_points(kind)
+    points, options = SHAPES[shape]() if shape in SHAPES else make_points(kind)
     if shape == "uneven":
         points = uneven(points, kind)
     draw_points(kind, "f", "A title", points, tmp_path, fake_run.CONTEXT, options,
@@ -84,6 +92,17 @@ def test_numbers_stand_where_the_csv_puts_them(kind, shape, width, tmp_path):
     rows = read_rows(tmp_path / "f.csv")
     assert rows
     CHECKS[kind](Picture(tmp_path / f"f-{width}.svg"), rows, options)
+
+
+@pytest.mark.parametrize("width", ["full", "half"])
+def test_long_names_stand_beside_a_single_row_and_not_upright_above_it(width, tmp_path):
+    points, options = one_dataset()
+    draw_points("failed_cells", "f", "A title", points, tmp_path, fake_run.CONTEXT, options,
+                flavour="site", widths=(width,))  # fmt: skip
+    picture = Picture(tmp_path / f"f-{width}.svg")
+    names = list(dict.fromkeys(point["system"] for point in points))
+    for box in picture.panels:
+        assert list(picture.beside(box)) == names
 
 
 def test_every_kind_is_compared_with_its_csv():
