@@ -13,6 +13,7 @@ from dgbench.harness.states import REFERENCE
 from dgbench.harness.store.store import Store
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import WHOLE, TrainedQuality
+from dgbench.lab.quality import TITLES, initials
 from dgbench.lab.quality_study import QualityStudy
 from dgbench.runtime.errors import DgbenchError, StoreError
 
@@ -42,15 +43,22 @@ def _kept_of(paper: str, root: Path) -> tuple[Any, ...]:
 
 
 def quality_text(race: ArenaRace, judged: TrainedQuality | None) -> str:
-    """Quality of a race's model in words: its scores beside the dictionary's, or why there are
-    none; "" for a task that trains nothing."""
+    """Quality of a race's model in words: its scores over seeds beside the dictionary's, or why
+    there are none; "" for a task that trains nothing."""
     if judged is None:
         return ""
     if judged.quality is None:
-        return f"model not trained: {judged.reason}"
-    said = f"model: {judged.quality.scores}"
-    words = f", {judged.quality.word}" if judged.below else ""
-    return f"{said}{words} (run {judged.run})"
+        return f"model not trained whole: {judged.reason}{dictionary_text(judged)}"
+    words = f": {judged.quality.word}" if judged.below else ""
+    return f"model trained whole (preset {WHOLE}): {judged.quality.whole}{words} (run {judged.run})"
+
+
+def dictionary_text(judged: TrainedQuality) -> str:
+    """Score of the best predictor that trains nothing, behind a semicolon; "" where none ran."""
+    if not judged.method:
+        return ""
+    reached = f"{initials(judged.metric)} {judged.method_score:.3f}"
+    return f"; what trains nothing reaches {reached} ({TITLES[judged.method]})"
 
 
 def steps_to_quality(race: ArenaRace, judged: TrainedQuality | None) -> int | None:

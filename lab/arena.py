@@ -98,7 +98,8 @@ class ArenaTask:
         time: metric that is compared. rate: metric that is shown, and its dimensions.
         factors: name of a factor -> (slower, faster) contender; those that share a contender
             multiply.
-        words: dimension of a setting inside a case -> how its value is written; `{}` without.
+        words: dimension of a setting inside a case -> how its value is written, "" for not at all;
+            `{}` without.
         trained: where whole trainings of its models are kept; None where nothing is trained.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgbench.lab.arena import ArenaRace, QualitySource
-from dgbench.lab.quality import Quality, observed_quality
+from dgbench.lab.quality import ERRORS, TITLES, Quality, observed_quality
 from dgbench.lab.table import Table
 from dgbench.lab.time_to_quality import VALIDATION, Curve, target_of
 
@@ -26,12 +26,17 @@ class TrainedQuality:
         run: id of the run that trained.
         epochs: median over seeds until the score on validation is that of the worst seed at its
             best; None where trainings tell no epochs.
+        metric, method, method_score: the best predictor that trains nothing on the dataset, where
+            nothing was trained; "" and NaN where none ran.
     """
 
     quality: Quality | None
     reason: str = ""
     run: str = ""
     epochs: int | None = None
+    metric: str = ""
+    method: str = ""
+    method_score: float = math.nan
 
     @property
     def below(self) -> bool:
@@ -65,7 +70,22 @@ def trained_quality(race: ArenaRace, rows: Iterable[Any]) -> TrainedQuality | No
         row.params.get("model") == workload["model"] for mine in runs.values() for row in mine
     )
     why = "fewer than five seeds were trained" if some else "no whole training of it was kept"
+    for mine in runs.values():
+        if best := best_dictionary(source.metric, mine, workload["dataset"]):
+            return TrainedQuality(None, why, "", None, source.metric, *best)
     return TrainedQuality(None, why)
+
+
+def best_dictionary(metric: str, rows: Sequence[Any], dataset: Any) -> tuple[str, float] | None:
+    """The best predictor that trains nothing on a dataset, and its score; None where none ran."""
+    scored = Table.of(rows).where(
+        metric, method=tuple(TITLES), statistic=None, of=None, dataset=dataset
+    )
+    means = {name: sum(part.values) / len(part) for name, part in scored.by("method").items()}
+    if not means:
+        return None
+    name = (min if metric in ERRORS else max)(means, key=means.__getitem__)
+    return name, means[name]
 
 
 def _trained_for(row: Any, source: QualitySource, dataset: Any) -> bool:

@@ -38,6 +38,11 @@ ERRORS: Final = ("mean_squared_error", "mean_absolute_error")
 """Metrics of which less is better."""
 
 
+def initials(metric: str) -> str:
+    """A metric by the initials that everybody knows: `MRR`."""
+    return SHORT.get(metric, metric.upper())
+
+
 @dataclass(frozen=True, slots=True)
 class SeedDifference:
     """Mean difference of two scores over seeds, with its 95 % t interval.
@@ -89,6 +94,7 @@ class Quality:
         dictionary: difference from the best predictor that trains nothing; None where none ran.
         method, method_score: that predictor.
         time: seconds until it is as good as the reference; None where that was not measured.
+        spread: the score with its interval over seeds; None for fewer than `MIN_SEEDS`.
     """
 
     metric: str
@@ -98,6 +104,7 @@ class Quality:
     method: str = ""
     method_score: float = math.nan
     time: TimeToQuality | None = None
+    spread: SeedDifference | None = None
 
     @property
     def less(self) -> bool:
@@ -130,11 +137,29 @@ class Quality:
 
     @property
     def scores_short(self) -> str:
-        """The same in fewer words: "MRR 0.042 (most recent partners 0.366)"."""
-        own = f"{SHORT.get(self.metric, self.metric.upper())} {self.score:.3f}"
+        """The same in fewer words: "MRR 0.042 ±0.004 (most recent partners 0.366)"."""
+        own = f"{initials(self.metric)} {self.score:.3f}{self._margin}"
         if self.dictionary is None:
             return own
         return f"{own} ({TITLES.get(self.method, self.method)} {self.method_score:.3f})"
+
+    @property
+    def whole(self) -> str:
+        """All of it: "MRR 0.042 ±0.004 over 5 seeds, most recent partners 0.366"."""
+        own = f"{initials(self.metric)} {self.score:.3f}{self._margin}"
+        if self.spread is not None:
+            own += f" over {self.spread.n} seeds"
+        if self.dictionary is None:
+            return own
+        return f"{own}, {TITLES.get(self.method, self.method)} {self.method_score:.3f}"
+
+    @property
+    def _margin(self) -> str:
+        """Half of the interval over seeds, " ±0.004"; "" without one."""
+        if self.spread is None:
+            return ""
+        half = (self.spread.high - self.spread.low) / 2
+        return f" ±{half:.3f}" if half >= 0.0005 else f" ±{half:.1g}"
 
     @property
     def against_reference(self) -> str:
@@ -202,8 +227,16 @@ def quality(
         floor = seed_difference(contender, scores, sign)
     if against is None and (reference is not None or floor is None):
         return None
-    whole = [one for one in contender.values() if math.isfinite(one)]
-    return Quality(metric, sum(whole) / len(whole), against, floor, best, means.get(best, math.nan))
+    whole = {seed: score for seed, score in contender.items() if math.isfinite(score)}
+    mean = sum(whole.values()) / len(whole)
+    return Quality(
+        metric, mean, against, floor, best, means.get(best, math.nan), spread=score_spread(whole)
+    )
+
+
+def score_spread(scores: Mapping[Any, float]) -> SeedDifference | None:
+    """Mean of scores by seed with its interval; None for fewer than `MIN_SEEDS`."""
+    return seed_difference(scores, dict.fromkeys(scores, 0.0))
 
 
 def scores_by_seed(found: Table) -> dict[Any, float]:

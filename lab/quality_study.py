@@ -16,8 +16,8 @@ from dgbench.lab.quality import (
     TITLES,
     Quality,
     observed_quality,
+    score_spread,
     scores_by_seed,
-    seed_difference,
 )
 from dgbench.lab.table import Table, rows_of
 from dgbench.lab.time_to_quality import PROCESSOR
@@ -181,7 +181,7 @@ class QualityStudy(Grid):
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts: list[str] = []
-        for dataset, model in self._trained(rows):
+        for dataset, model in self.trainings(rows):
             title = f"{self.model_title(model)} on {self.dataset_title(dataset)}"
             mean = _mean(self._scores(rows, dataset=dataset, model=model))
             judged = self.quality_of(rows, dataset, model)
@@ -238,7 +238,7 @@ class QualityStudy(Grid):
                     mark(row, panel=panel, series="no training", x=TITLES[name], y=value)
                     for name, value in scores.items()
                 ]
-        for dataset, model in self._trained(rows):
+        for dataset, model in self.trainings(rows):
             mine = Table.of(own).where(self.metric, dataset=dataset, model=model)
             judged = self.quality_of(rows, dataset, model)
             found.append(
@@ -256,7 +256,7 @@ class QualityStudy(Grid):
     def rate_points(self, rows: Sequence[Any]) -> list[Point]:
         """Points of `sweep`: score against rate of training, the best dictionary as a line."""
         found: list[Point] = []
-        for dataset, model in self._trained(rows):
+        for dataset, model in self.trainings(rows):
             mine = Table.of(self._own(rows)).where(None, dataset=dataset, model=model)
             times = mine.where("epoch_time", clock=PROCESSOR).values
             judged = self.quality_of(rows, dataset, model)
@@ -306,15 +306,19 @@ class QualityStudy(Grid):
         own = self._own(rows)
         return scores_by_seed(Table.of(own).where(self.metric, statistic=None, of=None, **where))
 
-    def _trained(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
+    def trainings(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
         """(dataset, model) of rows that trained, each once."""
         own = [r for r in self._own(rows) if r.params["part"] == TRAINED]
         return list(dict.fromkeys((row.params["dataset"], row.params["model"]) for row in own))
 
+    def scores(self, rows: Sequence[Any], dataset: str, model: str) -> dict[Any, float]:
+        """Scores of a model on a dataset by seed."""
+        return self._scores(rows, dataset=dataset, model=model)
+
 
 def _over_seeds(scores: Mapping[Any, float]) -> Point:
     """The mean of scores as a mark of `sweep`, with its interval where there are enough seeds."""
-    spread = seed_difference(scores, dict.fromkeys(scores, 0.0))
+    spread = score_spread(scores)
     ends = {"low": spread.low, "high": spread.high} if spread else {}
     return {"y": _mean(scores), **ends}
 

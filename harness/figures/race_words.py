@@ -17,7 +17,7 @@ FASTEST, TIED = "fastest", "same"
 def race_title(race: ArenaRace) -> str:
     """Workload of a race with the settings inside it: "Wikipedia, 2 hops, recent"."""
     place = f"{race.case.title} (twin)" if race.twin else race.case.title
-    return ", ".join([place, *(_setting(race, *one) for one in race.setting)])
+    return ", ".join([place, *filter(None, (_setting(race, *one) for one in race.setting))])
 
 
 def _setting(race: ArenaRace, name: str, value: object) -> str:

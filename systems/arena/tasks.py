@@ -299,6 +299,7 @@ UPDATE: Final = ArenaTask(
     contender="setting",
     time="operation_time",
     rate=("throughput", {"of": "edges"}),
+    words={"phase": ""},
 )  # fmt: skip
 
 
