@@ -132,13 +132,14 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         if not p.get("failed"):
             side = "projected" if p.get("projected") else style.side(p, context.noise)
             by_row.setdefault((p.get("panel"), p["row"]), {})[p["series"]] = side
+    rows = options.get("rows", "workloads")
     shared = [sides for sides in by_row.values() if len(sides) > 1]
     against = sum({"faster", "slower"} <= set(sides.values()) for sides in shared)
     parts = [
-        f"{against} of {len(shared)} workloads that several have are faster on one and slower on "
+        f"{against} of {len(shared)} {rows} that several have are faster on one and slower on "
         "another"
         if against
-        else f"no contradiction on {len(shared)} workloads that several have"
+        else f"no contradiction on {len(shared)} {rows} that several have"
     ]
     for name in order(points, "series"):
         mine = [p for p in points if p["series"] == name]

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
+from dgbench.harness.arena_quality import whole_trainings
 from dgbench.harness.claims.plain import as_plain
 from dgbench.harness.figures.draw import draw_points
 from dgbench.harness.figures.style import Context
 from dgbench.harness.plugins import Broken, find_paper, paper_names
 from dgbench.harness.report import pages
-from dgbench.harness.report.boards import merged_points
+from dgbench.harness.report.boards import machine_points, merged_points
 from dgbench.harness.report.folders import (
     MANIFEST,
     beside,
@@ -32,9 +33,9 @@ from dgbench.harness.report.folders import (
 )
 from dgbench.harness.report.merge import assemble, newness
 from dgbench.harness.report.parallel import side_by_side
-from dgbench.harness.report.pictures import figure_folder
+from dgbench.harness.report.pictures import ACROSS, figure_folder
 from dgbench.harness.report.race_screen import lead_points, race_screen
-from dgbench.harness.report.reuse import FigureJob, draw_all
+from dgbench.harness.report.reuse import FigureJob, Sketch, draw_all
 from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
 from dgbench.harness.report.site import SiteData
@@ -172,6 +173,7 @@ def _build(
         if len(site.papers) > 1:
             _draw_board(site, folder / "figures")
         _draw_races(site, folder / "figures")
+        _draw_across(site, folder)
     for name, text in _pages(site, folder).items():
         put(folder, name, text.encode("utf-8"))
     if not merged:
@@ -184,9 +186,14 @@ def _build(
 def _collected(chosen: Sequence[tuple[RunData, Any]]) -> list[tuple[RunData, PaperSection]]:
     """Collect every run's sections in parallel; plugins, which cannot be sent, stay here."""
 
+    trained: dict[str, list[list[Any]]] = {}
+    for run, paper in chosen:
+        rows = [row for row in whole_trainings(run.everything) if row.paper == paper.name]
+        trained.setdefault(paper.name, []).append(rows)
+
     def work(item: tuple[RunData, Any]) -> PaperSection:
         run, paper = item
-        section = collect(paper, run)
+        section = collect(paper, run, max(trained[paper.name], key=len))
         section.paper = None
         section.verdicts = dataclasses.replace(section.verdicts, paper=None)
         return section
@@ -260,6 +267,29 @@ def _draw_races(site: SiteData, folder: Path) -> None:
     )  # no common noise floor: each race has its own, and its interval holds it
     label = {"xlabel": "time of the next system / time of the fastest"}
     draw_points("speedup", "races", screen.sentence, lead_points(screen), folder, context, label)
+
+
+def _draw_across(site: SiteData, folder: Path) -> None:
+    """Claimed factors of each paper that several machines have, machines as marks in one panel."""
+    jobs = {}
+    for paper in site.papers:
+        points = machine_points(paper)
+        if points:
+            title = f"Claimed factors of {paper.title} on each machine"
+            sketch = Sketch(
+                "across",
+                paper.name,
+                title,
+                points,
+                {"xlabel": "claimed factor, as measured", "rows": "claims"},
+            )
+            newest = max(str(run.info.get("started", ""))[:10] for run, _ in paper.sections)
+            context = Context(machine=site.where, device="", date=newest)
+            jobs[paper.name] = FigureJob(sketch, ACROSS, context)
+    drawn = draw_all(list(jobs.values()), folder, "site")
+    for name, one in zip(jobs, drawn, strict=True):
+        if not isinstance(one, str) and not one.empty:
+            site.across[name] = one
 
 
 def _tables(run: RunData, folder: Path) -> None:

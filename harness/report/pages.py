@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.race_words import (
     gain_text,
+    headline,
     quotable,
     race_title,
     ratio_text,
@@ -35,8 +37,9 @@ from dgbench.harness.figures.race_words import (
 from dgbench.harness.figures.style import seconds_text
 from dgbench.harness.report.boards import merged_points
 from dgbench.harness.report.failures import without_result
-from dgbench.harness.report.pictures import picture
-from dgbench.harness.report.race_screen import race_screen, site_trainings
+from dgbench.harness.report.model_quality import model_scores
+from dgbench.harness.report.pictures import ACROSS, images, picture
+from dgbench.harness.report.race_screen import race_tabs, site_trainings
 from dgbench.harness.report.races import workloads
 from dgbench.harness.report.reuse import IN_TABLE
 from dgbench.harness.report.run import STATUS_MEANING, RunData
@@ -105,6 +108,8 @@ def environment(site: SiteData | None = None, folder: Path = Path()) -> Environm
         "machine_href": lambda run: (
             f"machines/{run.machine_slug}.html" if site and "machines" in site.parts else ""
         ),
+        "model_scores": cache(lambda name: model_scores(site, name) if site else []),
+        "across_picture": lambda drawn: images(ACROSS, folder, drawn),
         "picture": lambda run, paper, drawn: picture(
             bool(site and site.merged), folder, run, paper, drawn
         ),
@@ -130,20 +135,24 @@ def _inlined(text: str) -> Markup:
     return Markup("\n".join(line for line in lines if line and not line.startswith("//")))
 
 
-def common(site: SiteData, root: str, page: str) -> dict[str, Any]:
+def common(
+    site: SiteData, root: str, page: str, runs: Sequence[RunData] | None = None
+) -> dict[str, Any]:
     """Variables that every template gets: see its base.
 
     Args:
         root: from the page's folder to the front page's, `""` or `"../"`.
         page: which word of the navigation is current.
+        runs: that the page shows, None for all.
     """
+    counts_trainings = not site.merged or page in ("overview", "runs")
     return {
         "site": site,
         "front": site.front,
         "merged": site.merged,
         "run": None if site.merged else site.runs[0],
         "where": site.where,
-        "banners": banners(site),
+        "banners": banners(site, runs, trainings=counts_trainings),
         "nav": navigation(site),
         "root": root,
         "page": page,
@@ -167,12 +176,19 @@ def navigation(site: SiteData) -> list[tuple[str, str, str]]:
     return [entry for entry in every if entry[0] in (*always, *site.parts)]
 
 
-def banners(site: SiteData) -> list[str]:
-    """Banners above every page: runs that are no measurement, incomplete, or damaged."""
+def banners(
+    site: SiteData, runs: Sequence[RunData] | None = None, *, trainings: bool = True
+) -> list[str]:
+    """Banners above a page: runs that are no measurement, incomplete, or damaged.
+
+    Args:
+        runs: that the page shows, None for all. trainings: whether to count the whole trainings
+            that are done.
+    """
     said, training = [], []
     if not site.runs:
         said.append("No run is shown here.")
-    for run in site.runs:
+    for run in site.runs if runs is None else runs:
         name = f"Run {run.slug}: " if site.merged else ""
         if run.smoke:
             said.append(f"{name}Smoke run on tiny data: it shows that everything runs. None of "
@@ -190,7 +206,7 @@ def banners(site: SiteData) -> list[str]:
             said.append(f"{name}Nothing counts: no result was compared with a reference.")
         elif not any(row.ok for row in run.rows):
             said.append(f"{name}Nothing ran: no cell of this run has a result.")
-    if training:
+    if training and trainings:
         said.append(f"Whole trainings that are done: {', '.join(training)}.")
     return said
 
@@ -233,9 +249,11 @@ def overview(
     # The race over most workloads that ran stands for the rest; the first of equal ones.
     main = max(mains, key=lambda m: (m[3].kind == "speedup", workloads(m[3])), default=None)
     tallies = [run.tally() for run in site.runs]
+    tabs = race_tabs(site) if page == "overview" else []
     return env.get_template(template).render(
         **common(site, "", page),
-        screen=race_screen(site) if page == "overview" else None,
+        screen=tabs[0].screen if tabs else None,
+        tabs=tabs,
         found=_found(site) if site.merged else [],
         headline=site.headline,
         counts=site.counts,
@@ -315,8 +333,9 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
     trained = site_trainings(site, [race for _, one in paper.sections for race in one.arena])
     tasks = any(one.arena_task is not None for one in paper.paper.experiments)
     return env.get_template("arena.html.j2" if tasks else "paper.html.j2").render(
-        **common(site, "../", "papers"),
+        **common(site, "../", "papers", [run for run, _ in paper.sections]),
         paper=paper,
+        heading=_heading(paper),
         columns=race_columns,
         gain_text=gain_text,
         quotable=quotable,
@@ -324,7 +343,7 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
         ratio_text=ratio_text,
         reason_text=reason_text,
         quality=lambda race: quality_text(race, trained_quality(race, trained)),
-        rate=shown_rate,
+        rate=lambda value: shown_rate(value).replace(" ", "\u00a0"),
         counts=paper.counts,
         total=paper.total,
         points=ranked(merged_points(paper)),
@@ -336,6 +355,12 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
         versus=[(run, s.versus) for run, s in paper.sections if s.versus is not None],
         over_time=[(run, s.over_time) for run, s in paper.sections if s.over_time is not None],
     )
+
+
+def _heading(paper: PaperOnSite) -> str:
+    """Heading of a paper's page: of the arena, what its first run found in all races."""
+    run, section = paper.sections[0]
+    return headline(section.arena, run.machine_name) if section.arena else paper.headline
 
 
 def race_columns(races: Sequence[ArenaRace]) -> list[tuple[str, Entrant]]:
@@ -389,7 +414,7 @@ def run_pages(env: Environment, site: SiteData, run: RunData) -> dict[str, str]:
                   ("Parquet", f"runs/{run.slug}.parquet")]  # fmt: skip
     return {
         path: env.get_template("run.html.j2").render(
-            **common(site, "../", "runs") | {"run": run},
+            **common(site, "../", "runs", [run]) | {"run": run},
             rows=rows,
             bad=sum(not row.ok for row in run.everything),
             page_number=number,

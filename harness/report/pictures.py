@@ -22,6 +22,10 @@ TEXT: Final = 1.3
 """At this scale 7 points of a figure are as high as the small print of a page."""
 
 
+ACROSS: Final = "figures/machines"
+"""Folder of the figures that show several machines."""
+
+
 def figure_folder(merged: bool, run: RunData, paper: str) -> str:
     """The folder of a paper's figures of a run, relative to the front page."""
     return f"figures/{run.slug}/{paper}" if merged else f"figures/{paper}"
@@ -38,7 +42,11 @@ def picture(
         CSS pixels, or None.
         `links`: words and addresses of files worth having.
     """
-    folder = figure_folder(merged, run, paper)
+    return images(figure_folder(merged, run, paper), root, drawn)
+
+
+def images(folder: str, root: Path, drawn: DrawnFigure) -> dict[str, Any]:
+    """Images of a figure in a folder below `root`; see `picture`."""
     names = set(drawn.files)
     narrow, wide = f"{drawn.name}-half.svg", f"{drawn.name}-full.svg"
     # A paper's own flavour is always there in two widths; the wide one says more only with panels.

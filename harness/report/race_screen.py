@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dgbench.harness.arena_quality import (
     kept_trainings,
@@ -31,9 +31,12 @@ from dgbench.harness.samples import sample_name
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import TrainedQuality, trained_quality
+from dgbench.lab.quality import TITLES, initials
 
 LINES: Final = 18
 """Races on the first screen; what does not fit stands on the arena's page."""
+FURTHER_LINES: Final = 9
+"""Races of each further machine."""
 TICKS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 EDGE: Final = 1.5
 """Percent of the axis that stays free at either end."""
@@ -104,8 +107,7 @@ class Screen:
     Attributes:
         sentence: above it. alt: what is seen. races: those of its lines. lines: as they are
             drawn. ticks: (percent, word) of the axis.
-        run: whose rows. left: races that are not here. others: runs of other machines.
-        smoke: whether the run is no measurement.
+        run: whose rows. left: races that are not here. smoke: whether the run is no measurement.
     """
 
     sentence: str
@@ -115,35 +117,79 @@ class Screen:
     ticks: list[tuple[float, str]]
     run: RunData
     left: int
-    others: list[RunData]
     smoke: bool
 
 
-def race_screen(site: SiteData) -> Screen | None:
-    """The race table of the run that raced most, of the newest of equal ones; None without races.
+@dataclass(frozen=True, slots=True)
+class MachineTab:
+    """What was raced on one machine.
 
-    Ratios are never formed over runs: other machines have their own table.
+    Attributes:
+        slug: names it on the page. name: in words.
+        screen: its race table; None where the arena was not run there.
+        papers: main races of papers there, each with its heading; for machines without a table.
     """
-    ran = [
-        (len(section.arena), -place, run, paper, section)
-        for paper in site.papers
-        for place, (run, section) in enumerate(paper.sections)
-        if section.arena
-    ]
-    if not ran:
-        return None
-    _, _, run, paper, section = max(ran, key=lambda one: one[:2])
-    return _screen(site, run, paper, section.arena, [one[2] for one in ran if one[2] is not run])
+
+    slug: str
+    name: str
+    screen: Screen | None
+    papers: list[tuple[PaperOnSite, str]]
+
+
+def race_tabs(site: SiteData) -> list[MachineTab]:
+    """A tab for each machine that has races, the one whose arena raced most first.
+
+    Ratios are never formed over runs: each machine has its own table, by the run that raced most,
+    the newest of equal ones. Machines without a run of the arena come last.
+    """
+    arenas: dict[tuple[str, str], list[_Arena]] = {}
+    mains: dict[tuple[str, str], list[tuple[PaperOnSite, str]]] = {}
+    names: dict[tuple[str, str], str] = {}
+    for paper in site.papers:
+        for place, (run, section) in enumerate(paper.sections):
+            key = run.machine_slug, run.device
+            if section.arena:
+                names.setdefault(key, run.machine_name)
+                arenas.setdefault(key, []).append(
+                    _Arena(len(section.arena), -place, run, paper, section.arena)
+                )
+            elif any(race["row"] for race in section.fastest):
+                names.setdefault(key, run.machine_name)
+                mains.setdefault(key, []).append((paper, section.headline))
+    best = {key: max(ran, key=lambda one: one[:2]) for key, ran in arenas.items()}
+    first = sorted(best, key=lambda key: best[key][:2], reverse=True)
+    keys = [*first, *(key for key in mains if key not in best)]
+    tabs = []
+    for number, key in enumerate(keys):
+        lines = LINES if number == 0 else FURTHER_LINES
+        screen = None
+        if key in best:
+            _, _, run, owner, races = best[key]
+            screen = _screen(site, run, owner, races, lines)
+        slug = key[0] if sum(other[0] == key[0] for other in keys) == 1 else "-".join(key)
+        tabs.append(MachineTab(slug, names[key], screen, [] if screen else mains[key]))
+    return tabs
+
+
+def race_screen(site: SiteData) -> Screen | None:
+    """The first race table of `race_tabs`; None where the arena was run nowhere."""
+    return next((tab.screen for tab in race_tabs(site) if tab.screen is not None), None)
+
+
+class _Arena(NamedTuple):
+    """A run of the arena: ordered by how many races it has, the newest of equal ones last."""
+
+    races_count: int
+    newness: int
+    run: RunData
+    paper: PaperOnSite
+    races: Sequence[ArenaRace]
 
 
 def _screen(
-    site: SiteData,
-    run: RunData,
-    paper: PaperOnSite,
-    races: Sequence[ArenaRace],
-    others: list[RunData],
+    site: SiteData, run: RunData, paper: PaperOnSite, races: Sequence[ArenaRace], most_lines: int
 ) -> Screen:
-    shown = _chosen([race for race in races if len(race.timed) > 1])
+    shown = _chosen([race for race in races if len(race.timed) > 1], most_lines)
     trained = site_trainings(site, shown)
     most = max((_reach(race) for race in shown), default=2.0)
     top = next((tick for tick in TICKS if tick >= most), most)
@@ -165,7 +211,6 @@ def _screen(
         ticks=[(_place(tick, top), f"{tick}x") for tick in TICKS if tick <= top],
         run=run,
         left=len(races) - len(shown),
-        others=others,
         smoke=run.smoke,
     )
 
@@ -197,15 +242,15 @@ def site_trainings(site: SiteData, races: Sequence[ArenaRace]) -> list[Any]:
     return found if site.merged else [*kept_trainings(races), *found]
 
 
-def _chosen(races: Sequence[ArenaRace]) -> list[ArenaRace]:
-    """At most `LINES` races, the first ones of each task in turns, in the order they came in."""
+def _chosen(races: Sequence[ArenaRace], most: int) -> list[ArenaRace]:
+    """At most so many races, the first ones of each task in turns, in the order they came in."""
     by_task: dict[str, list[ArenaRace]] = {}
     for race in races:
         by_task.setdefault(race.task.label, []).append(race)
     kept: set[int] = set()
     for number in range(len(races)):
         for mine in by_task.values():
-            if number < len(mine) and len(kept) < LINES:
+            if number < len(mine) and len(kept) < most:
                 kept.add(id(mine[number]))
     return [race for race in races if id(race) in kept]
 
@@ -303,7 +348,12 @@ def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:
     if judged is None:
         return ""
     if judged.quality is None:
-        return f"not trained: {judged.reason}"
+        best = (
+            f"{initials(judged.metric)} of {TITLES[judged.method]} {judged.method_score:.3f}"
+            if judged.method
+            else ""
+        )
+        return f"not trained whole ({best or judged.reason})"
     after = f" after {seconds_text(seconds)}" if seconds is not None else ""
     return f"{judged.quality.scores_short}{after}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dgbench.harness.figures.draw import DrawnFigure
@@ -26,7 +27,10 @@ def fastest(paper: Any, sections: Sequence[Section], context: Context) -> list[d
     for point in drawn.points:
         if not point.get("rest") and not point.get("projected"):
             tasks.setdefault((point.get("panel"), point["row"]), []).append(point)
-    return [_race(paper, panel, row, points, context) for (panel, row), points in tasks.items()]
+    return [
+        _race(paper, panel, row, points, context, drawn.titles)
+        for (panel, row), points in tasks.items()
+    ]
 
 
 def main_race(sections: Sequence[Section]) -> DrawnFigure | None:
@@ -53,16 +57,17 @@ def _raced(drawn: DrawnFigure) -> bool:
     return any(not p.get("projected") for p in drawn.points)
 
 
-def _race(paper, panel, row, points, context) -> dict[str, Any]:
+def _race(paper, panel, row, points, context, named=MappingProxyType({})) -> dict[str, Any]:
     ran = [p for p in points if not p.get("failed")]
     good = [p for p in ran if not p.get("below")]
-    titles = looks([*(p["system"] for p in points), points[0]["baseline"]])
+    every = looks([*(p["system"] for p in points), points[0]["baseline"]])
+    titles = {name: look.title for name, look in every.items()} | dict(named)
     best = max(good, key=lambda p: p["value"], default=None)
     own = next((p for p in points if p["system"] == paper.system), None)
     task = marked(row, any(p.get("twin") for p in points), panel)
     entry: dict[str, Any] = {
         "task": task + (f", {panel}" if panel else ""),
-        "baseline": titles[points[0]["baseline"]].title,
+        "baseline": titles[points[0]["baseline"]],
         "own": own if own is not None and not own.get("failed") else {},
         "faster": False,
         "row": None,
@@ -82,7 +87,7 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
     alike = which == "same"
     stamp = f", {IDLE}" if best.get("idle") else ""
     winner = {
-        "faster": titles[best["system"]].title,
+        "faster": titles[best["system"]],
         "slower": entry["baseline"],
         "same": "none: same",
         "undecided": "undecided",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgbench.harness.arena_quality import whole_trainings
 from dgbench.harness.claims.evaluate import PaperVerdicts, evaluate
 from dgbench.harness.claims.shown import digits
 from dgbench.harness.claims.verdict import Verdict
@@ -121,7 +122,8 @@ class PaperSection:
         total = len(self.verdicts.verdicts)
         if self.arena:
             return f"{title}: {quotable(self.arena)}".rstrip(".")
-        races = [f for f in self.fastest if f["own"]]
+        declared = any(one.main_race for one in self.paper.experiments)
+        races = [f for f in self.fastest if f["own"]] if declared else []
         if not races:
             return f"{title}: {counts['R']} of {total} claims reproduced"
         faster = [f for f in races if f["faster"]]
@@ -138,14 +140,20 @@ class PaperSection:
         return f"{title}: faster in {len(faster)} of {len(races)} races, {said}"
 
 
-def collect(paper: Any, run: RunData) -> PaperSection:
-    """Decide a paper's claims on a run and sketch its figures; nothing is drawn yet."""
+def collect(paper: Any, run: RunData, trained: Sequence[Any] = ()) -> PaperSection:
+    """Decide a paper's claims on a run and sketch its figures; nothing is drawn yet.
+
+    Args:
+        trained: rows of whole trainings of other runs, for speeds of a run that has none; no
+            verdict rests on them.
+    """
     verdicts = evaluate(paper, run.everything)
     rows = [r for r in run.rows if r.paper == paper.name]
     by_id = {claim.id: (claim, verdict) for claim, verdict in
              zip(verdicts.claims, verdicts.verdicts, strict=True)}  # fmt: skip
+    scored = rows if whole_trainings(rows) else [*rows, *trained]
     shown = PaperSection(
-        paper, verdicts, [_section(paper, e, rows, by_id, run) for e in paper.experiments]
+        paper, verdicts, [_section(paper, e, rows, by_id, run, scored) for e in paper.experiments]
     )
     shown.race = main_race_rows((s for e in shown.sections for s in e.sketches), rows)
     shown.idle = gpu_idle(shown.race)
@@ -204,7 +212,12 @@ def _strip(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _section(
-    paper: Any, experiment: Any, rows: Sequence[Any], by_id: dict, run: RunData
+    paper: Any,
+    experiment: Any,
+    rows: Sequence[Any],
+    by_id: dict,
+    run: RunData,
+    scored: Sequence[Any],
 ) -> Section:
     mine = [r for r in rows if r.experiment == experiment.name]
     command = f"dgbench run {experiment.paper}/{experiment.name}"
@@ -231,7 +244,7 @@ def _section(
                 notes.append(f"figure '{spec.name}' cannot be drawn: {error}")
                 continue
             if spec.kind == "speedup":
-                points = mark_quality(mark_idle(points, mine), paper, rows)
+                points = mark_quality(mark_idle(points, mine), paper, scored)
             options, contenders = dict(spec.options), {**paper.contenders, **spec.contenders}
             sketches.append(Sketch(spec.kind, spec.name, spec.title, points, options, contenders))
             if spec.kind == "speedup":

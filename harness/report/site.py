@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dgbench.harness.claims.kinds import headline, performance
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report.devices import device_notes
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.sections import PaperSection
@@ -109,6 +110,7 @@ class SiteData:
         runs: newest first, then by slug. front: file name of the first page.
         papers: by name. machines: in the order of their slugs.
         parts: which subject pages there are: `systems`, `datasets`, `machines`, `compare`.
+        across: by paper, the figure of its claimed factors on each machine.
     """
 
     runs: list[RunData]
@@ -116,6 +118,7 @@ class SiteData:
     papers: list[PaperOnSite]
     machines: list[MachineOnSite]
     parts: tuple[str, ...] = ()
+    across: dict[str, DrawnFigure] = field(default_factory=dict)
 
     @property
     def merged(self) -> bool:

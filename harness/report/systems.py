@@ -151,6 +151,7 @@ def _entry(
         "readings": _readings(paper),
         "datasets": _datasets(rows),
         "uses": _uses(site, rows),
+        "papers": sorted({row.paper for _, row in rows} | {race.paper for race in races}),
         "counters": _counters(name),
         "rows": len(rows),
         "runs": list(dict.fromkeys(run.slug for run, _ in rows)),

@@ -15,10 +15,17 @@ import pytest
 from dgbench.harness.report import pages
 from dgbench.harness.report.build import build_site
 from dgbench.harness.report.kept_history import PastRun, write_past
-from dgbench.harness.report.race_screen import LINES, Screen, lead_points, race_screen
+from dgbench.harness.report.race_screen import (
+    LINES,
+    Screen,
+    lead_points,
+    race_screen,
+    race_tabs,
+)
 from dgbench.harness.samples import sample_name
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.experiment import Measurement
+from dgbench.lab.quality import score_spread
 
 CASES = tuple(ArenaCase(f"c{n}", f"Graph {n}", ("quick",), {"dataset": "d", "model": "m"})
               for n in range(30))  # fmt: skip
@@ -55,16 +62,28 @@ def race(task: ArenaTask = TASK, case: str = "c0", **times: float) -> Any:
     return races(task, rows_of(task, case, *turns))[0]
 
 
-def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Screen | None:
-    run = SimpleNamespace(
-        machine_name="2 cores", slug="run1", everything=rows or [], smoke=False, noise=0.02,
-        row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}", rows=rows or [],
-        machine_slug="box", device="cpu", info={"preset": "quick"}, kept=True,
-        **{"store": SimpleNamespace(path=Path("nowhere/arena"), provenance=dict), **fields},
+def run_of(slug: str = "box", rows: list[Any] | None = None, **fields: Any) -> Any:
+    return SimpleNamespace(
+        machine_name=f"2 cores of {slug}", slug=f"{slug}-arena", everything=rows or [], smoke=False,
+        noise=0.02, row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}",
+        rows=rows or [], machine_slug=slug, info={"preset": "quick"}, kept=True,
+        **{"store": SimpleNamespace(path=Path("nowhere/arena"), provenance=dict), "device": "cpu",
+           **fields},
     )  # fmt: skip
-    section = SimpleNamespace(arena=found)
-    paper = SimpleNamespace(name="arena", sections=[(run, section)])
-    return race_screen(SimpleNamespace(papers=[paper], runs=[run], merged=True))  # type: ignore[arg-type]
+
+
+def shown(found: list[Any], fastest: list[Any] | None = None) -> Any:
+    return SimpleNamespace(arena=found, fastest=fastest or [], headline="faster on some")
+
+
+def site_of(*papers: tuple[str, list[tuple[Any, Any]]]) -> Any:
+    runs = [run for _, sections in papers for run, _ in sections]
+    made = [SimpleNamespace(name=name, sections=sections) for name, sections in papers]
+    return SimpleNamespace(papers=made, runs=runs, merged=True)
+
+
+def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Screen | None:
+    return race_screen(site_of(("arena", [(run_of(rows=rows, **fields), shown(found))])))
 
 
 def picture(screen: Screen) -> str:
@@ -122,7 +141,7 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     found = [race(task, a=1.0, b=2.0)]
     screen = screen_of(found)
     assert screen is not None
-    assert screen.lines[0].quality.startswith("not trained")
+    assert screen.lines[0].quality.startswith("not trained whole")
     scored = []
     for seed in range(1, 7):
         made = Measurement()
@@ -137,6 +156,9 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     screen = screen_of(found, scored)
     assert screen is not None
     assert "EdgeBank" in screen.lines[0].quality
+    spread = score_spread({n: 0.1 + 0.001 * n for n in range(1, 6)})
+    assert spread is not None
+    assert f"±{spread.high - spread.value:.3f}" in screen.lines[0].quality
     assert screen.lines[0].badges[0].word == "below dictionary"
 
 
@@ -188,13 +210,51 @@ def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
 
 def test_without_races_there_is_no_screen() -> None:
     assert screen_of([]) is None
+    assert race_tabs(site_of(("arena", [(run_of(), shown([]))]))) == []
+
+
+def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
+    """The machine that raced most is first; each tab is what a site of that machine would show."""
+    few, many = run_of("few"), run_of("many")
+    papers = run_of("papers")
+    mine = {
+        "few": [race(a=1.0, b=3.0), race(OTHER, a=1.0, b=5.0)],
+        "many": [race(case=f"c{n}", a=2.0, b=1.0) for n in range(25)],
+    }
+    measured = [{"row": "r1"}]
+    tabs = race_tabs(site_of(
+        ("arena", [(few, shown(mine["few"])), (many, shown(mine["many"]))]),
+        ("toy", [(papers, shown([], measured)), (many, shown([], measured)),
+                 (run_of("void"), shown([], [{"row": None}]))]),
+    ))  # fmt: skip
+    assert [tab.slug for tab in tabs] == ["many", "few", "papers"]
+    for tab in tabs[:2]:
+        assert tab.screen is not None
+        assert tab.screen.run.machine_slug == tab.slug
+        alone = race_tabs(site_of(("arena", [(tab.screen.run, shown(mine[tab.slug]))])))[0].screen
+        assert alone is not None
+        assert tab.screen.sentence == alone.sentence
+        kept = len(tab.screen.lines)
+        assert [(x.title, x.lead, x.dots) for x in tab.screen.lines] == [
+            (x.title, x.lead, x.dots) for x in alone.lines[:kept]
+        ]
+    assert (len(tabs[0].screen.lines), len(tabs[1].screen.lines)) == (LINES, 2)  # type: ignore[union-attr]
+    assert tabs[2].screen is None
+    assert [words for _, words in tabs[2].papers] == ["faster on some"]
+
+
+def test_one_machine_on_two_devices_has_two_tabs() -> None:
+    runs = [run_of("box", device=device) for device in ("cpu", "cuda")]
+    tabs = race_tabs(site_of(("arena", [(run, shown([race(a=1.0, b=3.0)])) for run in runs])))
+    assert len({tab.slug for tab in tabs}) == 2
 
 
 def test_the_front_page_says_beside_the_races_what_is_decided_of_performance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = screen_of([race(a=1.0, b=4.0)])
-    monkeypatch.setattr(pages, "race_screen", lambda site: screen)
+    (tab,) = race_tabs(site_of(("arena", [(run_of(), shown([race(a=1.0, b=4.0)]))])))
+    screen = tab.screen
+    monkeypatch.setattr(pages, "race_tabs", lambda site: [tab])
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
     paper, run = fake_run.light_paper(tmp_path), fake_run.make_run(tmp_path / "runs")
     front = html.unescape(build_site([run], tmp_path / "site", [paper]).read_text("utf-8"))

@@ -19,11 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_checker import broken_links, read_pages
+from undrawn_site import site_of
 
 from dgbench.harness.claims.verdict import GLYPHS, OPEN, STRONG, WEAK, Verdict
 from dgbench.harness.cli import main
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, reuse
+from dgbench.harness.report.boards import machine_points
 from dgbench.harness.report.build import build_report, build_site
 from dgbench.harness.report.merge import (
     assemble,
@@ -261,6 +263,26 @@ def test_the_front_page_counts_over_machines(world):
     assert "results/reference/other-machine/toy" in (world.out / f"runs/{slug}.html").read_text()
 
 
+def test_claimed_factors_of_machines_stand_in_one_panel(world):
+    site = site_of([load_run(path) for path in (world.first, world.kept)], {"toy": world.paper})
+    (paper,) = site.papers
+    points = machine_points(paper)
+    measured = {
+        (shown.claim.id, run.machine_name): verdict.measured
+        for shown in paper.claims
+        for run, verdict in shown.all
+    }
+    assert points
+    for point in points:
+        assert point["value"] == measured[point["row"], point["series"]]
+    names = [point["row"] for point in points]
+    assert {names.count(name) for name in names} == {len(site.machines)} == {2}
+    page = (world.out / "papers" / "toy.html").read_text("utf-8")
+    for path in re.findall(r'(figures/machines/[^"]+\.svg)', page):
+        assert (world.out / path).is_file()
+    assert "figures/machines/toy" in page
+
+
 def test_the_site_names_its_rows_and_its_files(world):
     found = json.loads((world.out / "site.json").read_text())
     told = {run["id"]: run["rows_sha256"] for run in found["runs"]}
@@ -302,7 +324,7 @@ def test_figures_do_not_depend_on_the_cache(world, tmp_path, monkeypatch):
     assert drawn == []
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cold"))
     build_site([world.first, world.kept], tmp_path / "cold-site", [world.paper])
-    assert len(drawn) == 4
+    assert len(drawn) == 5
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
 
 

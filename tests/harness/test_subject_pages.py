@@ -15,46 +15,27 @@ from pathlib import Path
 import fake_points
 import fake_run
 import pytest
+from undrawn_site import PARTS, site_of
 
 from dgbench import datasets
-from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.style import with_interval
 from dgbench.harness.report import datasets as dataset_pages
 from dgbench.harness.report import machines as machine_pages
 from dgbench.harness.report import subjects
 from dgbench.harness.report import systems as system_pages
 from dgbench.harness.report.contests import OUTCOMES, all_races, sentence, tally
-from dgbench.harness.report.merge import assemble
 from dgbench.harness.report.pages import assets, environment
 from dgbench.harness.report.run import load_run, slug
-from dgbench.harness.report.sections import collect, put_figures, sketches_of
 from dgbench.harness.store import Row
 from dgbench.harness.utilisation import IDLE
 from dgbench.lab.compare import paired
-from dgbench.systems.base import Broken, find_paper
+from dgbench.systems.base import Broken
 
 REFERENCES = sorted(
     path.parent
     for path in Path(__file__).resolve().parents[2].glob("results/reference/*/*/rows.jsonl.gz")
 )
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-PARTS = ("systems", "datasets", "machines")
-
-
-def site_of(runs, papers=None, merged=True):
-    """The model of some runs with figures that have points and were not drawn."""
-    shown = []
-    for run in runs:
-        for name in run.papers:
-            paper = (papers or {}).get(name) or find_paper(name)
-            section = collect(paper, run)
-            drawn = [
-                DrawnFigure(s.name, s.kind, s.title, "", "", s.points, empty=not s.points)
-                for s in sketches_of(section)
-            ]
-            put_figures(section, drawn, run)
-            shown.append((run, section))
-    return assemble(shown, runs, merged=merged, parts=PARTS)
 
 
 def write(site):

@@ -222,7 +222,8 @@ def test_a_race_whose_quality_was_not_measured_says_so():
 def test_headings_count_speeds_below_the_dictionary(mean, said):
     timed = row_of("t", WORKLOAD, experiment="speed")
     point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
-    own = SimpleNamespace(system="fast", title="Fast")
+    raced = SimpleNamespace(main_race=object())
+    own = SimpleNamespace(system="fast", title="Fast", experiments=[raced])
     verdicts = SimpleNamespace(verdicts=[], counts={"R": 0})
     points = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
     entry = _race(own, None, "d", points, SimpleNamespace(noise=None))
