@@ -7,6 +7,7 @@ Panels are races, x is the factor on a log axis. Keys of a point: see `docs/figu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dgbench.harness.figures import style
@@ -23,7 +24,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     """The figure at full or half width."""
     panels = order(points, "panel")
     names = order(points, "series")
-    looks = series_looks(names, distinct=True)
+    looks = _machine_looks(names)
     rows = rows_of(points, "row")
     shown = [p for p in points if not p.get("failed")]
     numbers = [v for p in shown for v in (p["value"], p.get("paper"), *style.ends(p))]
@@ -70,6 +71,13 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         label = label if "(log" in label else f"{label} (log)"
         axes.set_xlabel(label if style.text_width(label) <= width + 0.3 else "speed-up (log)")
     return grid.figure
+
+
+def _machine_looks(names: Sequence[str]) -> dict[str, Look]:
+    """A colour and a marker for each, all filled: hollow ones are the same as 1x or projected."""
+    plain = {name: name.replace(",", "") for name in names}  # "2 cores, AMD": no form of "2 cores"
+    found = series_looks(plain.values(), distinct=True)
+    return {name: replace(found[short], name=name, title=name) for name, short in plain.items()}
 
 
 def _row(axes, y, points, looks: dict[str, Look], step, detail, width, context) -> None:
@@ -136,7 +144,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     shared = [sides for sides in by_row.values() if len(sides) > 1]
     against = sum({"faster", "slower"} <= set(sides.values()) for sides in shared)
     parts = [
-        f"{against} of {len(shared)} {rows} that several have are faster on one and slower on "
+        f"{against} of {len(shared)} {rows} that several have lie above 1x on one and below on "
         "another"
         if against
         else f"no contradiction on {len(shared)} {rows} that several have"
