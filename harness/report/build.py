@@ -283,8 +283,13 @@ def _draw_across(site: SiteData, folder: Path) -> None:
                 points,
                 {"xlabel": "claimed factor, as measured", "rows": "claims"},
             )
-            newest = max(str(run.info.get("started", ""))[:10] for run, _ in paper.sections)
-            context = Context(machine=site.where, device="", date=newest)
+            runs = [run for run, _ in paper.sections]
+            context = Context(
+                machine=f"{len({point['series'] for point in points})} machines",
+                device="",
+                date=max(str(run.info.get("started", ""))[:10] for run in runs),
+                preset=", ".join(sorted({str(run.info.get("preset", "")) for run in runs})),
+            )
             jobs[paper.name] = FigureJob(sketch, ACROSS, context)
     drawn = draw_all(list(jobs.values()), folder, "site")
     for name, one in zip(jobs, drawn, strict=True):

@@ -69,14 +69,14 @@ class ModelScores:
         if not below:
             return (
                 f"None of {len(judged)} models of {self.paper} that were trained whole ({where}) "
-                "predicts worse than a dictionary, which trains nothing."
+                "predicts worse than a predictor that trains nothing."
             )
         of = f"All {len(below)}" if len(below) == len(judged) else f"{len(below)} of {len(judged)}"
         own, best = (_span([getattr(one, key) for one in below])
                      for key in ("score", "method_score"))  # fmt: skip
         return (
             f"{of} models of {self.paper} that were trained whole ({where}) predict worse than a "
-            f"dictionary, which trains nothing ({below[0].metric} {own} against {best})."
+            f"predictor that trains nothing ({below[0].metric} {own} against {best})."
         )
 
 

@@ -349,11 +349,11 @@ def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:
         return ""
     if judged.quality is None:
         best = (
-            f"{initials(judged.metric)} of {TITLES[judged.method]} {judged.method_score:.3f}"
+            f"{TITLES[judged.method]} {initials(judged.metric)} {judged.method_score:.3f}"
             if judged.method
             else ""
         )
-        return f"not trained whole ({best or judged.reason})"
+        return f"not trained whole; {best or judged.reason}"
     after = f" after {seconds_text(seconds)}" if seconds is not None else ""
     return f"{judged.quality.scores_short}{after}"
 

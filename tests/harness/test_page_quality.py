@@ -65,7 +65,10 @@ def timed_rows(site: Any, paper: str) -> set[str]:
 
 def shows_speed(site: Any, paper: str, name: str, page: str, addresses: set[str]) -> bool:
     """Whether a page links to a timed row of a paper, is one of its rows' pages, or repeats a
-    sentence on its speed."""
+    sentence on its speed. Pages of datasets and machines name rows for what they used and lacked:
+    there a factor with an interval is a speed."""
+    if name.startswith(("datasets/", "machines/")):
+        return re.search(r"\dx \[", plain(page)) is not None
     links = {re.sub(r"^(\.\./)+", "", link) for link in re.findall(r'href="([^"]+)"', page)}
     if links & addresses or any(a.partition("#")[0] == name for a in addresses):
         return True
