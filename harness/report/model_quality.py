@@ -1,4 +1,4 @@
-"""How well the models of a paper predict: its whole trainings, wherever they ran, for its pages."""
+"""Scores of the models of a paper, for its pages: from whole trainings, wherever they ran."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ModelScores:
 
     @property
     def sentence(self) -> str:
-        """How many of the models predict worse than what trains nothing, in one sentence."""
+        """Number of models that predict worse than what trains nothing, in one sentence."""
         judged = [one for one in self.scores if one.trained and not math.isnan(one.margin)]
         below = [one for one in judged if one.below]
         places = list(dict.fromkeys(one.dataset for one in judged))

@@ -122,7 +122,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class MachineTab:
-    """What was raced on one machine.
+    """Races of one machine.
 
     Attributes:
         slug: names it on the page. name: in words.

@@ -34,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, str]
 
 
 def plain(page: str) -> str:
-    """What a page says, without its tags."""
+    """Text of a page without its tags."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
@@ -64,8 +64,8 @@ def timed_rows(site: Any, paper: str) -> set[str]:
 
 
 def shows_speed(site: Any, paper: str, name: str, page: str, addresses: set[str]) -> bool:
-    """Whether a page links to a timed row of a paper, is one of its rows' pages, or repeats a
-    sentence on its speed. Pages of datasets and machines name rows for what they used and lacked:
+    """Return True if a page links to a timed row of a paper, lists its rows, or repeats a sentence
+    on its speed. Pages of datasets and machines name rows for what they used and lacked:
     there a factor with an interval is a speed."""
     if name.startswith(("datasets/", "machines/")):
         return re.search(r"\dx \[", plain(page)) is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import browser
 import fake_run
 import pytest
 
@@ -241,6 +242,34 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     assert (len(tabs[0].screen.lines), len(tabs[1].screen.lines)) == (LINES, 2)  # type: ignore[union-attr]
     assert tabs[2].screen is None
     assert [words for _, words in tabs[2].papers] == ["faster on some"]
+
+
+@pytest.mark.skipif(browser.FOUND is None, reason="no browser here")
+def test_tabs_are_chosen_by_keys_and_without_script_and_paper_has_them_all(tmp_path: Path) -> None:
+    one, two = run_of("one"), run_of("two")
+    tabs = race_tabs(site_of(
+        ("arena", [(one, shown([race(a=1.0, b=3.0)])), (two, shown([race(a=1.0, b=5.0)]))]),
+    ))  # fmt: skip
+    env = pages.environment()
+    macro = env.get_template("races.html.j2").make_module({"root": ""})
+    page = tmp_path / "tabs.html"
+    page.write_text(f"<style>{env.globals['style']}</style>{macro.machine_tabs(tabs)}", "utf-8")  # type: ignore[attr-defined]
+    visible = "[...document.querySelectorAll('.tabs>section')].map(s=>s.offsetHeight>0)"
+    seen = browser.Browser(tmp_path / "profile")
+    try:
+        # The window is asked by the protocol: the page itself has no script.
+        seen.open(page)
+        assert seen.js("document.scripts.length") == 0
+        assert seen.js(visible) == [True, False]
+        seen.key("Tab")
+        seen.key("ArrowRight")
+        seen.frames()
+        assert seen.js(visible) == [False, True]
+        assert seen.js("document.activeElement.labels[0].textContent") == "2 cores of two"
+        seen.call("Emulation.setEmulatedMedia", media="print")
+        assert seen.js(visible) == [True, True]
+    finally:
+        seen.close()
 
 
 def test_one_machine_on_two_devices_has_two_tabs() -> None:

@@ -486,6 +486,10 @@ def test_runs_that_say_little_have_a_banner(world):
     again = dataclasses.replace(trains, slug="another")
     (words,) = banners(assemble([], [trains, again], merged=True))  # one line for all runs
     assert words.count("of 9") == 2
+    assert banners(assemble([], [trains, again], merged=True), trainings=False) == []
+    both = assemble([], [trains, again], merged=True)
+    (words,) = banners(both, [trains])  # a page speaks of its own runs alone
+    assert words.count("of 9") == 1
 
 
 def test_the_committed_site_is_of_the_committed_rows():
