@@ -46,7 +46,7 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
     template = env.get_template("machine.html.j2")
     for entry in entries:
         texts[f"machines/{entry['slug']}.html"] = template.render(
-            **common(site, "../", "machines"), m=entry
+            **common(site, "../", "machines", site.machine(entry["slug"]).runs), m=entry
         )
     return texts
 

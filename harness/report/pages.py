@@ -143,8 +143,9 @@ def common(
     Args:
         root: from the page's folder to the front page's, `""` or `"../"`.
         page: which word of the navigation is current.
-        runs: that the page shows, None for all.
+        runs: of a site that the page shows, None for all.
     """
+    runs = runs if site.merged else None
     counts_trainings = not site.merged or page in ("overview", "runs")
     return {
         "site": site,

@@ -91,8 +91,9 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
     }
     template = env.get_template("system.html.j2")
     for entry in ordered:
+        runs = [run for run in site.runs if run.slug in entry["runs"]]
         texts[page_of("systems", entry["name"])] = template.render(
-            **common(site, "../", "systems"), system=entry
+            **common(site, "../", "systems", runs), system=entry
         )
     return texts
 
