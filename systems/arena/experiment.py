@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from dgbench.lab.arena import ArenaRace, ArenaTask, races
 from dgbench.lab.charts import chart, speedup
-from dgbench.lab.experiment import Experiment, FigureSpec
-from dgbench.systems.arena.entrants import registered
+from dgbench.lab.experiment import Contender, Experiment, FigureSpec
+from dgbench.systems.arena.entrants import own_systems, registered
 
 
 class TaskExperiment(Experiment):
@@ -34,8 +34,18 @@ class TaskExperiment(Experiment):
                 lambda rows: race_points(self.races(rows)),
                 baseline_label="the fastest",
                 xlabel="time over that of the fastest",
+                contenders=self.contenders(),
             )
         ]
+
+    def contenders(self) -> dict[str, Contender]:
+        """Contenders that are no registered systems: whose forms they are, and their titles."""
+        systems = own_systems()
+        return {
+            name: Contender(one.form_of if one.form_of in systems else "", one.title)
+            for name, one in self.arena_task.entrants.items()
+            if name not in systems
+        }
 
 
 def race_points(found: Iterable[ArenaRace]) -> list[dict[str, Any]]:
