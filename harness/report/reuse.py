@@ -189,7 +189,8 @@ def _put(job: FigureJob, kept: _CachedFigure, folder: Path) -> DrawnFigure:
 def _place(job: FigureJob) -> Path:
     sketch = job.sketch
     parts = [code_version(), sketch.kind, sketch.name, sketch.title, sketch.points, sketch.options,
-             astuple(job.context), repr(looks(_third_party(sketch.points)))]  # fmt: skip
+             sketch.titles, astuple(job.context),
+             repr(looks(_third_party(sketch.points)))]  # fmt: skip
     text = msgspec.json.encode(parts, enc_hook=_plain, order="deterministic")
     return cache_root() / "figures" / f"{hashlib.sha256(text).hexdigest()[:32]}.json"
 

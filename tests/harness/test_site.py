@@ -38,6 +38,7 @@ from dgbench.harness.report.pages import banners
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
+from dgbench.lab.experiment import Contender
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -326,6 +327,19 @@ def test_figures_do_not_depend_on_the_cache(world, tmp_path, monkeypatch):
     build_site([world.first, world.kept], tmp_path / "cold-site", [world.paper])
     assert len(drawn) == 5
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
+
+
+def test_a_figure_whose_contenders_got_other_titles_is_another_one(world):
+    points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0}]
+    titles = ("X", "the same, without X", "")
+    jobs = [
+        reuse.FigureJob(
+            reuse.Sketch("speedup", "fig", "A race", points, {}, {"x": Contender("", title)}),
+            "figures", fake_run.CONTEXT,
+        )
+        for title in titles
+    ]  # fmt: skip
+    assert len({reuse._place(job) for job in jobs}) == len(titles)
 
 
 def test_a_site_of_one_run_says_what_its_report_says(world, tmp_path):
