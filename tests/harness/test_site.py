@@ -522,3 +522,6 @@ def test_the_committed_site_is_of_the_committed_rows():
     weights = [p.stat().st_size for p in site.parent.rglob("*") if p.is_file()]
     assert sum(weights) < 20_000_000
     assert broken_links(site.parent) == []
+    front = (site.parent / "index.html").read_text("utf-8")
+    assert len(front.encode()) < 150_000
+    assert len(re.sub(r"<[^>]+>", " ", front).split()) < 1500
