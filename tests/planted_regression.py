@@ -27,7 +27,7 @@ from pathlib import Path
 from dgbench.harness.terminal.text import say, table
 from dgbench.harness.terminal.tracking import search_text
 from dgbench.harness.track.bisect import Bisection, Journal, find_commit
-from dgbench.harness.track.builds import Builder
+from dgbench.harness.track.builds import Builder, BuildFailed
 from dgbench.harness.track.race import RaceRequest, new_folder_name, run_race
 from dgbench.harness.track.revisions import Repository, Revision
 from tests.small_repository import SmallRepository
@@ -129,8 +129,12 @@ def search(folder: Path, commits: int, percent: float, place: int, rounds: int) 
             where = folder / "runs" / f"{new_folder_name(one, two)}-{times}"
             return run_race(build(one), build(two), request, where).comparison
 
-        begin = time.monotonic()
-        found = find_commit(good, chain, race, Journal(folder / "journal.json"), note=_say)
+        begin, journal = time.monotonic(), Journal(folder / "journal.json")
+        try:
+            found = find_commit(good, chain, race, journal, note=_say)
+        except BuildFailed as error:  # clocks cannot tell even the last commit from the first
+            _say(str(error))
+            return Trial(place, None, False, build.installed, time.monotonic() - begin)
         seconds = time.monotonic() - begin
     say(search_text(found, good, bad, CELL))
     return Trial(place, _place(found, [good, *chain]), not found.exit_code, build.installed,
