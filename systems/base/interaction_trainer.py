@@ -19,6 +19,7 @@ from dgbench.kernels_cuda.interact import local_rows
 from dgbench.models.streaming import IntervalEdges, build_interaction_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.adam import AdamTrainer
 from dgbench.systems.base.interaction_layout import (
     Group,
     edge_groups,
@@ -28,7 +29,6 @@ from dgbench.systems.base.interaction_layout import (
 from dgbench.systems.base.interaction_push import Propagation
 from dgbench.systems.base.interaction_scores import InteractionScores, StepResult, scores_of
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.training import check_device
 
 __all__ = ["InteractionScores", "InteractionTrainer", "StepResult", "scores_of"]
@@ -41,7 +41,7 @@ LAYOUTS: Final = {
 }
 
 
-class InteractionTrainer(Trainer):
+class InteractionTrainer(AdamTrainer):
     """Trains a network over interactions; a frame is an optimiser step of epoch 0.
 
     Frames are trained on in order, as the state moves on with them. A trainer that keeps the state
@@ -98,7 +98,6 @@ class InteractionTrainer(Trainer):
             self._classes = classes.to(self.device)
             self._taught = torch.where(held_out, -1, classes).to(self.device)
             self._asked = (held_out & (classes >= 0)).to(self.device)
-        self._optimiser: torch.optim.Adam | None = None
         self._begin: list[dict[str, Tensor | float]] | None = None
 
     def _fresh(self) -> tuple[Any, Any]:
@@ -256,10 +255,6 @@ class InteractionTrainer(Trainer):
 
     def group_loss(self, group: Group) -> Tensor:
         """`train_group` that does not wait for the device: float64 scalar, there."""
-        if self._optimiser is None:
-            self._optimiser = torch.optim.Adam(
-                self.model.parameters(), lr=self.workload.lr, fused=True
-            )
         # Zeros, not None, where a step does not reach: padding reaches everything, and Adam moves
         # on with a zero but not with None.
         for leaf in self.model.parameters():
@@ -268,7 +263,7 @@ class InteractionTrainer(Trainer):
         losses = [self.run_step(events, scale=1 / max(1, size)).loss for events in group]
         self.agree()
         with self.meter.phase("update"):
-            self._optimiser.step()
+            self.optimiser.step()
         total = torch.stack(losses).sum() if losses else torch.zeros(())
         return total.double() / max(1, size)
 
@@ -384,16 +379,10 @@ class InteractionTrainer(Trainer):
             leaf.grad = kept[name]
         return found
 
-    def state(self) -> dict[str, Tensor]:
-        return {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
-
     @property
     def state_bytes(self) -> int:
         """Bytes of the state of all vertices and of what waits for them."""
         return self.vertices.nbytes + self.pending.nbytes
-
-    def close(self) -> None:
-        self._optimiser = None
 
     def _frame(self, frame: int) -> Group:
         groups = self.groups(0, self.data.train_end)

@@ -27,7 +27,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.adam import AdamTrainer
 from dgbench.systems.base.training import check_device
 
 if TYPE_CHECKING:
@@ -344,7 +344,7 @@ def _pairs(
     return torch.cat(places, dim=1), torch.cat(labels)
 
 
-class SequenceTrainer(Trainer):
+class SequenceTrainer(AdamTrainer):
     """A trainer of one full-batch step per epoch; it lacks the computation only.
 
     Attributes:
@@ -385,7 +385,6 @@ class SequenceTrainer(Trainer):
         self.model = sequence_model(workload).to(self.device, dtype)
         self.task = SequenceTask(data, workload, self.graph)
         self.notes: list[str] = []
-        self._optimiser: torch.optim.Adam | None = None
 
     @abstractmethod
     def accumulate(self) -> float:
@@ -401,14 +400,10 @@ class SequenceTrainer(Trainer):
 
     def step(self, frame: int = 0) -> float:
         self._check(frame)
-        if self._optimiser is None:
-            self._optimiser = torch.optim.Adam(
-                self.model.parameters(), lr=self.workload.lr, fused=True
-            )
-        self._optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         loss = self.accumulate()
         with self.meter.phase("update"):
-            self._optimiser.step()
+            self.optimiser.step()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return loss
@@ -422,9 +417,6 @@ class SequenceTrainer(Trainer):
         self._check(frame)
         return self.outputs().detach().cpu()
 
-    def state(self) -> dict[str, Tensor]:
-        return {n: p.detach().cpu().clone() for n, p in self.model.named_parameters()}
-
     def gradients(self, frame: int = 0) -> dict[str, Tensor]:
         self._check(frame)
         self.model.zero_grad(set_to_none=True)
@@ -435,9 +427,6 @@ class SequenceTrainer(Trainer):
         }
         self.model.zero_grad(set_to_none=True)
         return found
-
-    def close(self) -> None:
-        self._optimiser = None
 
     def _check(self, frame: int) -> None:
         if frame != 0:

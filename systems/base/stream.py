@@ -18,6 +18,7 @@ from torch.nn import functional
 from dgbench.models.ctdg import MemoryRows, SampledHop, Tgn, build_stream_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.adam import AdamTrainer
 from dgbench.systems.base.scores import average_precision
 from dgbench.systems.base.stream_access import GraphAccess
 from dgbench.systems.base.stream_batches import Batch, batch_draw, batches
@@ -36,7 +37,6 @@ from dgbench.systems.base.stream_memory import (
     VertexMemory,
     last_messages,
 )
-from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.training import check_device
 
 __all__ = [
@@ -71,7 +71,7 @@ class Scores:
     n: int
 
 
-class StreamTrainer(Trainer):
+class StreamTrainer(AdamTrainer):
     """Trains a network over a stream through a `GraphAccess`.
 
     A frame is a batch of all events of the data, of epoch 0. A trainer that computes only a share
@@ -127,7 +127,6 @@ class StreamTrainer(Trainer):
         self._held = HeldWrites()
         self._frames = batches(workload, torch.arange(len(data.events)), data.events.t)
         self.num_frames = len(self._frames)
-        self._optimiser: torch.optim.Adam | None = None
 
     # --- what a worker among others overrides -----------------------------------------------------
 
@@ -266,9 +265,6 @@ class StreamTrainer(Trainer):
             batch = self._batch_of(frame)
             return float(self._loss(batch, self._hidden(batch)[0]))
 
-    def state(self) -> dict[str, Tensor]:
-        return {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
-
     def gradients(self, frame: int) -> dict[str, Tensor]:
         leaves = dict(self.model.named_parameters())
         with self._asking():
@@ -279,9 +275,6 @@ class StreamTrainer(Trainer):
             name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
             for (name, leaf), grad in zip(leaves.items(), found, strict=True)
         }
-
-    def close(self) -> None:
-        self._optimiser = None
 
     @contextmanager
     def frames_replaced(self, frames: Mapping[int, Tensor]) -> Iterator[None]:
@@ -341,12 +334,8 @@ class StreamTrainer(Trainer):
 
     def _train(self, events: Tensor, epoch: int) -> Tensor:
         """One step; its loss before the update, a scalar that nobody has waited for."""
-        if self._optimiser is None:
-            self._optimiser = torch.optim.Adam(
-                self.model.parameters(), lr=self.workload.lr, fused=True
-            )
         batch = self._batch(events, batch_draw(self.workload, int(events[0]), epoch))
-        self._optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         with self._dropping(batch.draw):
             hidden, recalled = self._hidden(batch)
         with self.meter.phase("compute"):
@@ -354,7 +343,7 @@ class StreamTrainer(Trainer):
             loss.backward()
         self.agree()
         with self.meter.phase("update"):
-            self._optimiser.step()
+            self.optimiser.step()
         self._memorise(batch, recalled)
         return self.gathered(loss.detach().unsqueeze(0)).sum()
 

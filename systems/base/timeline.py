@@ -21,7 +21,8 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.system import FrameResult, Trainer
+from dgbench.systems.base.adam import AdamTrainer
+from dgbench.systems.base.system import FrameResult
 from dgbench.systems.base.training import check_device, coordinates
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class TimelineTask:
         return int((scores.argmax(-1) == label).sum()), label.numel()
 
 
-class TimelineTrainer(Trainer):
+class TimelineTrainer(AdamTrainer):
     """A trainer of one full-batch step per epoch; it lacks the computation only.
 
     Attributes:
@@ -317,7 +318,6 @@ class TimelineTrainer(Trainer):
         self.notes: list[str] = []
         self.losses: list[float] = []
         self.last_loss = float("nan")
-        self._optimiser: torch.optim.Adam | None = None
 
     @abstractmethod
     def accumulate(self) -> float:
@@ -329,15 +329,11 @@ class TimelineTrainer(Trainer):
 
     def step(self, frame: int = 0) -> float:
         self._check(frame)
-        if self._optimiser is None:
-            self._optimiser = torch.optim.Adam(
-                self.model.parameters(), lr=self.workload.lr, fused=True
-            )
-        self._optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         self.last_loss = loss = self.accumulate()
         self.losses.append(loss)
         with self.meter.phase("update"):
-            self._optimiser.step()
+            self.optimiser.step()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return loss
@@ -360,17 +356,11 @@ class TimelineTrainer(Trainer):
                 return right / total
         return 0.0
 
-    def state(self) -> dict[str, Tensor]:
-        return {n: p.detach().cpu().clone() for n, p in self.model.named_parameters()}
-
     def gradients(self, frame: int = 0) -> dict[str, Tensor]:
         self._check(frame)
         self.model.zero_grad(set_to_none=True)
         self.last_loss = self.accumulate()
         return self._formed_gradients()
-
-    def close(self) -> None:
-        self._optimiser = None
 
     def _formed_gradients(self) -> dict[str, Tensor]:
         """Take the gradients that lie in `.grad` of the parameters."""
