@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +24,12 @@ from dgbench.runtime.collectives.traffic import (
     ring_share,
 )
 from dgbench.runtime.collectives.wire import LinkEmulation
-from dgbench.runtime.errors import DgbenchError, InvalidInputError, unknown_key
+from dgbench.runtime.errors import (
+    DgbenchError,
+    InvalidInputError,
+    UnsupportedError,
+    unknown_key,
+)
 from dgbench.runtime.meter import Meter
 
 Reduction = Literal["sum", "max", "min", "mean"]
@@ -238,6 +243,18 @@ class Communicator(ABC):
             CommunicationError: some did not come in time; the message names them where the
                 backend knows.
         """
+
+    def gather_objects(self, what: Any) -> list[Any]:
+        """One object from every rank, in order of rank; all must call it. It is not counted.
+
+        Raises:
+            UnsupportedError: the other ranks of the group do not exist.
+        """
+        if self.size > 1:
+            raise UnsupportedError(
+                "what other ranks would tell is not known to a rank that only counts"
+            )
+        return [what]
 
     @abstractmethod
     def all_traffic(self) -> TrafficMatrix:

@@ -156,8 +156,12 @@ class GroupCommunicator(Communicator):
 
     def all_traffic(self) -> TrafficMatrix:
         """See `Communicator.all_traffic`."""
-        with self._waiting("all_traffic"):
-            return stack(self._tell(self.traffic))
+        return stack(self.gather_objects(self.traffic))
+
+    def gather_objects(self, what: Any) -> list[Any]:
+        """See `Communicator.gather_objects`."""
+        with self._waiting("gather_objects"):
+            return self._tell(what)
 
     def _tell(self, what: Any) -> list[Any]:
         """Gather one object from every rank, in order of rank."""

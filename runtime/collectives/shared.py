@@ -39,12 +39,16 @@ Tell = Callable[[Any], list[Any]]
 
 
 def _machine() -> str | None:
-    """Key shared by ranks that can open each other's files; None where that is impossible."""
+    """Key shared by ranks that can open each other's files; None where that is impossible.
+
+    Containers with networks of their own are hosts of their own, whatever else they share.
+    """
     if not hasattr(os, "memfd_create"):
         return None
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
-        return f"{boot.read_text()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+        spaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "net")]
+        return f"{boot.read_text()} {spaces} {os.getuid()}"
     except OSError:
         return None
 

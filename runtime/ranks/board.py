@@ -16,7 +16,7 @@ from dgbench.runtime.collectives import OPERATIONS, RankProgress
 
 STARTING, WORKING, WAITING, DONE = range(4)
 
-_NAMES: Final = (*OPERATIONS, "barrier", "all_traffic", "share_memory")
+_NAMES: Final = (*OPERATIONS, "barrier", "gather_objects", "share_memory")
 _STATE, _OPERATION, _NUMBER, _SINCE, _BASE, _JOINED = range(6)
 _FIELDS: Final = 8  # one cache line a rank
 

@@ -44,3 +44,7 @@ def rank_error(
     """The error class that fits `kind`."""
     classes: dict[str, type[RankError]] = {"memory": RankMemoryError, "hung": RankTimeoutError}
     return classes.get(kind, RankError)(rank, size, kind, reason, trace=trace, hint=hint)
+
+
+class HostError(DgbenchError):
+    """Hosts of one training that do not come, do not fit together, or are gone."""
