@@ -22,6 +22,7 @@ from dgbench.harness.cli import (
     clustered,
     comparing,
     exporting,
+    hosting,
     listing,
     racing,
     repeating,
@@ -45,8 +46,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (
-    listing, running, racing, repeating, clustered, claiming, comparing, tracking, reporting,
-    exporting, sharing,
+    listing, running, racing, repeating, clustered, hosting, claiming, comparing, tracking,
+    reporting, exporting, sharing,
 ):  # fmt: skip
     module.register(app)
 

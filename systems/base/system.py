@@ -18,6 +18,7 @@ from dgbench.systems.base.workload import Workload
 if TYPE_CHECKING:
     from dgbench.lab.arena import Code
     from dgbench.lab.experiment import Measurement, RunContext
+    from dgbench.systems.base.rank_training import RankTraining
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,18 @@ class System(ABC):
             workload: one that the system trains. ranks: processes, at least 1.
             context: of the cell. least: turns that count, at least.
             timeout_s: of the whole group.
+
+        Raises:
+            UnsupportedError: the system has no ranks.
+        """
+        from dgbench.runtime.errors import UnsupportedError
+
+        raise UnsupportedError(f"{self.title} does not train on ranks")
+
+    def rank_training(self) -> RankTraining:
+        """How this system trains on ranks that `dgbench ranks` starts, on one host or several.
+
+        Default: the system trains on one process.
 
         Raises:
             UnsupportedError: the system has no ranks.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import (
     RankedRun,
     RankOutput,
@@ -190,3 +191,20 @@ def stale_history(trainer: ChunkRankTrainer) -> list[StaleEpoch]:
     """Rows sent and held back by each epoch so far on this rank; [] where all are sent."""
     exchange = trainer.exchange
     return list(exchange.history) if isinstance(exchange, StaleRows) else []
+
+
+class ChunkRanks(RankTraining):
+    """Training of vertex-steps by ranks that `dgbench ranks` starts, by chunks and exactly."""
+
+    def load(self, workload: SequenceWorkload) -> SnapshotSequence:
+        return load_sequences(workload)
+
+    def open(
+        self, comm: Communicator, hosts: int, workload: SequenceWorkload, data: SnapshotSequence
+    ) -> ChunkRankTrainer:
+        settings = ChunkRankSettings()
+        dealt = deal(workload, data, comm.size, settings, device=str(comm.device))
+        connect(comm, settings)
+        trainer = open_trainer(comm, workload, data, dealt, settings)
+        trainer.notes.extend(dealt.notes)
+        return trainer

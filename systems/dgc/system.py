@@ -27,6 +27,7 @@ from dgbench.systems.dgc.volumes import count_traffic, shape_of
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.lab.experiment import Measurement, RunContext
+    from dgbench.systems.base.rank_training import RankTraining
     from dgbench.systems.dgc.stale_workers import StaleWorkers
 
 STALE_WORKERS = 4
@@ -186,6 +187,11 @@ class DgcSystem(System):
         from dgbench.systems.dgc.rank_race import race_ranks
 
         return race_ranks(workload, ranks, context, least=least, timeout_s=timeout_s)
+
+    def rank_training(self) -> RankTraining:
+        from dgbench.systems.dgc.ranked import ChunkRanks
+
+        return ChunkRanks()
 
     def open(
         self,

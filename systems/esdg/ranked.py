@@ -22,6 +22,7 @@ from dgbench.runtime.collectives import Communicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.fields import check_count
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import (
     RankedRun,
     RankOutput,
@@ -333,3 +334,15 @@ def _shipped(data: SnapshotSequence) -> Iterator[SharedSequence]:
         yield SharedSequence(data, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class TimelineRanks(RankTraining):
+    """Training of a timeline by ranks that `dgbench ranks` starts, each with its snapshots."""
+
+    def load(self, workload: TimelineWorkload) -> SnapshotSequence:
+        return load_timeline(workload)
+
+    def open(
+        self, comm: Communicator, hosts: int, workload: TimelineWorkload, data: SnapshotSequence
+    ) -> SnapshotRankTrainer:
+        return SnapshotRankTrainer(comm, workload, data)

@@ -43,6 +43,7 @@ from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.lab.experiment import Measurement, RunContext
+    from dgbench.systems.base.rank_training import RankTraining
 
 MEMORY_SHARE: Final = 0.8
 """Of the device's free memory, what blocks may take where no budget is given."""
@@ -383,6 +384,11 @@ class EsdgSystem(System):
         from dgbench.systems.esdg.rank_race import race_ranks
 
         return race_ranks(workload, ranks, context, least=least, timeout_s=timeout_s)
+
+    def rank_training(self) -> RankTraining:
+        from dgbench.systems.esdg.ranked import TimelineRanks
+
+        return TimelineRanks()
 
     def open(
         self,

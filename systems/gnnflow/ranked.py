@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from dgbench.runtime.collectives import (
     stack,
 )
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import WorkClock, on_ranks
 from dgbench.systems.base.stream import (
     Batch,
@@ -36,12 +37,15 @@ from dgbench.systems.base.stream import (
     batches,
     load_stream,
 )
-from dgbench.systems.gnnflow.owners import IdentityHash, Owners
+from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout, Owners
 from dgbench.systems.gnnflow.remote_access import GraphRankSettings, RemoteAccess
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream_memory import VertexMemory
+
+INGEST: Final = 100_000
+"""Events that are inserted at a time."""
 
 
 class StreamRankTrainer(StreamTrainer):
@@ -254,7 +258,7 @@ def race_ranked(
     last: int | None = None,
     epochs: int = 1,
     score: tuple[int, int] | None = None,
-    ingest: int = 100_000,
+    ingest: int = INGEST,
     clocks: bool = False,
     timeout_s: float = 120.0,
     device: str = "cpu",
@@ -473,3 +477,28 @@ def _taken(comm: Communicator) -> Traffic:
     taken.sent = {key: counts.copy() for key, counts in comm.traffic.sent.items()}
     comm.traffic.clear()
     return taken
+
+
+class StreamRanks(RankTraining):
+    """Training on a stream by ranks that `dgbench ranks` starts; every host keeps its part of the
+    graph."""
+
+    def load(self, workload: StreamWorkload) -> StreamData:
+        return load_stream(workload)
+
+    def open(
+        self, comm: Communicator, hosts: int, workload: StreamWorkload, data: StreamData
+    ) -> StreamRankTrainer:
+        layout = MachineLayout(hosts, comm.size // hosts)
+        trainer = StreamRankTrainer(
+            comm, IdentityHash(hosts), workload, data, GraphRankSettings(layout)
+        )
+        events = len(data.events)
+        for first in range(0, events, INGEST):
+            trainer.insert(min(events, first + INGEST))
+        trainer.access.finish()
+        return trainer
+
+    def train_epoch(self, trainer: StreamRankTrainer, epoch: int) -> float:
+        trainer.reset_memory()
+        return trainer.train(0, len(trainer.data.events), epoch=epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -16,6 +16,9 @@ from dgbench.systems.gnnflow.device_access import DeviceAccess
 from dgbench.systems.gnnflow.replay import Replay
 from dgbench.systems.gnnflow.rounds import Continuous, Round
 from dgbench.systems.gnnflow.techniques import TECHNIQUES
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.rank_training import RankTraining
 
 
 class GnnflowTrainer(StreamTrainer):
@@ -73,6 +76,11 @@ class GnnflowSystem(System):
     provenance = "re-implemented from the paper (PVLDB 17)"
     techniques = TECHNIQUES
     trains = (StreamWorkload, "trains on streams of events")
+
+    def rank_training(self) -> RankTraining:
+        from dgbench.systems.gnnflow.ranked import StreamRanks
+
+        return StreamRanks()
 
     def open(
         self,

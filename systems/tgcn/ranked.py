@@ -30,6 +30,7 @@ from dgbench.systems.base.interactions import (
     InteractionWorkload,
     load_interactions,
 )
+from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import WorkClock, on_ranks
 from dgbench.systems.tgcn.device import PartLabels
 from dgbench.systems.tgcn.feeding import StagedInterval
@@ -306,3 +307,23 @@ def _train(comm: Communicator, work: _GridRankInput, data: InteractionData) -> _
     )  # fmt: skip
     trainer.close()
     return found
+
+
+class GridRanks(RankTraining):
+    """Training on interactions by ranks that `dgbench ranks` starts, each with its vertices."""
+
+    def load(self, workload: InteractionWorkload) -> InteractionData:
+        return load_interactions(workload)
+
+    def open(
+        self, comm: Communicator, hosts: int, workload: InteractionWorkload, data: InteractionData
+    ) -> GridRankTrainer:
+        from dgbench.systems.tgcn.system import TgcnSystem
+
+        trainer = GridRankTrainer(comm, workload, data, TgcnSystem().switches())
+        trainer.prepare()
+        return trainer
+
+    def train_epoch(self, trainer: GridRankTrainer, epoch: int) -> float:
+        trainer.reset_state()
+        return trainer.train(0, trainer.data.train_end, epoch=epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interactions import (
@@ -14,6 +14,9 @@ from dgbench.systems.base.interactions import (
 from dgbench.systems.base.system import System
 from dgbench.systems.tgcn.techniques import TECHNIQUES
 from dgbench.systems.tgcn.trainer import TgcnTrainer
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.rank_training import RankTraining
 
 
 class TgcnSystem(System):
@@ -38,6 +41,11 @@ class TgcnSystem(System):
             if workload.propagation:
                 reasons.append("T-GCN has no propagation to neighbours: propagation=False")
         return reasons
+
+    def rank_training(self) -> RankTraining:
+        from dgbench.systems.tgcn.ranked import GridRanks
+
+        return GridRanks()
 
     def open(
         self,
