@@ -1,0 +1,167 @@
+"""Two hosts on one machine: network namespaces joined by links, which programs enter by themselves.
+
+A namespace lives as long as a small process that holds it, and ends with the tests. Links are pairs
+of virtual Ethernet devices whose bandwidth is limited. Each of the hosts has two: `rows` and
+`control`, so that what travels for a training's control is measured apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+CLONE_NEWNET: Final = 0x40000000
+LINKS: Final = {"rows": "10.77.0", "control": "10.78.0"}
+"""Networks of the links by name; hosts are .1 and .2 there."""
+
+RATE: Final = "400mbit"
+HOLDER: Final = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+print(0 if libc.unshare({flag}) == 0 else ctypes.get_errno(), flush=True)
+sys.stdin.read()
+"""
+PROGRAM: Final = Path(__file__).with_name("host_program.py")
+
+
+def enter(namespace: str) -> None:
+    """Have this process, of one thread, in the network namespace of a file below /proc."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(namespace, os.O_RDONLY)
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(descriptor)
+
+
+@functools.cache
+def why_not() -> str:
+    """Why there can be no such hosts here, or ""."""
+    if sys.platform != "linux":
+        return "network namespaces are Linux's"
+    missing = [name for name in ("ip", "tc", "nsenter") if shutil.which(name) is None]
+    if missing:
+        return f"no {', '.join(missing)} here to join network namespaces"
+    try:
+        with two_hosts():
+            return ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        return f"network namespaces are not permitted here: {' '.join(said.split())}"
+
+
+@dataclass
+class Host:
+    """A host of two.
+
+    Attributes:
+        number: 1 or 2. holder: the process that keeps its namespace.
+    """
+
+    number: int
+    holder: subprocess.Popen[str]
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return f"/proc/{self.holder.pid}/ns/net"
+
+    def address(self, link: str = "rows") -> str:
+        return f"{LINKS[link]}.{self.number}"
+
+    def run(self, *words: str) -> str:
+        """Output of a program of this machine there."""
+        command = ["nsenter", f"--net={self.namespace}", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def sent(self, link: str) -> int:
+        """Bytes that have left over a link, as the kernel says."""
+        found = json.loads(self.run("ip", "-s", "-j", "link", "show", link))
+        return found[0]["stats64"]["tx"]["bytes"]
+
+    def start(
+        self, python: list[str], *words: str, changes: dict[str, Any] | None = None, **how: Any
+    ) -> subprocess.Popen[str]:
+        """Start `dgbench` with these words there.
+
+        Args:
+            python: words that stand for the interpreter.
+            changes: see `host_program`.
+            how: further settings of the process.
+        """
+        command = [*python, str(PROGRAM), self.namespace, json.dumps(changes or {}), *words]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, **how,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes there but the one that keeps the namespace."""
+        wanted, found = os.stat(self.namespace).st_ino, []
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                there = os.stat(f"/proc/{process.pid}/ns/net").st_ino == wanted
+                if there and process.pid != self.holder.pid:
+                    found.append(process)
+        return found
+
+    def lose(self) -> None:
+        """Kill all that runs there at once, as when a machine fails."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        self.lose()
+        for process in self.started:
+            process.kill()
+            process.communicate()
+        self.holder.communicate()
+
+
+@contextlib.contextmanager
+def two_hosts(rate: str = RATE) -> Iterator[tuple[Host, Host]]:
+    """Two hosts whose links carry so much.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: it is not permitted.
+    """
+    hosts: list[Host] = []
+    try:
+        for number in (1, 2):
+            holder = subprocess.Popen(
+                [sys.executable, "-S", "-E", "-c", HOLDER.format(flag=CLONE_NEWNET)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            hosts.append(Host(number, holder))
+            if reason := int(holder.stdout.readline()):
+                raise OSError(reason, os.strerror(reason))
+        one, two = hosts
+        for link in LINKS:
+            peer = ["peer", "name", link, "netns", str(two.holder.pid)]
+            one.run("ip", "link", "add", link, "type", "veth", *peer)
+            for host in hosts:
+                host.run("ip", "address", "add", f"{host.address(link)}/24", "dev", link)
+                host.run("ip", "link", "set", link, "up")
+                limit = ["rate", rate, "burst", "64kb", "latency", "400ms"]
+                host.run("tc", "qdisc", "add", "dev", link, "root", "tbf", *limit)
+        for host in hosts:
+            host.run("ip", "link", "set", "lo", "up")
+        yield one, two
+    finally:
+        for host in hosts:
+            host.close()
