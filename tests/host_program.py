@@ -5,7 +5,7 @@ Changes make the host another one than this machine is, as JSON:
 - `clock`: seconds that its clock is ahead.
 - `torch`, `dgbench`: versions that it has.
 - `data`: a number that is added to the first event's time.
-- `slow`: seconds that each epoch takes longer.
+- `hangs`: epochs that it keeps; then it stands still, before it keeps another one.
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ def change(changes: dict[str, Any]) -> None:
             return data
 
         GridRanks.load = shifted
-    if "slow" in changes:
+    if "hangs" in changes:
         from dgbench.systems.base.adam import AdamTrainer
 
-        keep = AdamTrainer.training_state
+        keep, done = AdamTrainer.training_state, []
 
-        def slow(self: AdamTrainer) -> dict[str, Any]:
-            time.sleep(changes["slow"])
+        def hang(self: AdamTrainer) -> dict[str, Any]:
+            done.append(1)
+            while len(done) > changes["hangs"]:
+                time.sleep(1)
             return keep(self)
 
-        AdamTrainer.training_state = slow
+        AdamTrainer.training_state = hang
 
 
 if __name__ == "__main__":

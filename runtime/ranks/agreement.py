@@ -28,8 +28,8 @@ CLOCK_TOLERANCE_S: Final = 2.0
 CLOCK_QUESTIONS: Final = 3
 """Times that a host asks for the clock of the rendezvous; the quickest answer counts."""
 
-RETRY_S: Final = 0.2
-"""Between two looks whether the rendezvous is there yet."""
+LOOK_S: Final = 0.05
+"""Between two looks whether the rendezvous, or a host, is there yet."""
 
 LAST_S: Final = 10.0
 """Longer that a host waits for the verdict than the host which gives it waits for others."""
@@ -58,7 +58,7 @@ def meeting(
     deadline = time.monotonic() + wait_s
     store = _open(address, wait_s, deadline)
     if not address.here:
-        _arrive(store, address, facts, deadline)
+        _arrive(store, address, facts)
         yield store
         return
     with _clock_answers(address.host, store.port):
@@ -135,10 +135,10 @@ def _wait_for_server(address: HostAddress, wait_s: float, deadline: float) -> No
                     f"{error.strerror or error}",
                     hint="start the command on the host that has this address, too",
                 ) from None
-        time.sleep(RETRY_S)
+        time.sleep(LOOK_S)
 
 
-def _arrive(store: Any, address: HostAddress, facts: Mapping[str, str], deadline: float) -> None:
+def _arrive(store: Any, address: HostAddress, facts: Mapping[str, str]) -> None:
     """Be a host that is not that of the rendezvous: compare, tell, and wait for the verdict."""
     try:
         first, wanted = json.loads(store.get("facts"))
@@ -163,17 +163,15 @@ def _verdict(store: Any, address: HostAddress, hosts: int, wait_s: float, deadli
     """Sentence on a host that differs or is missing, or ""; asked on the host of the rendezvous."""
     came = [address.own]
     while len(came) < hosts:
-        try:
-            store.wait(
-                [f"arrival/{len(came)}"],
-                timedelta(seconds=max(0.001, deadline - time.monotonic())),
-            )
-        except (RuntimeError, ValueError):
-            return (
-                f"{len(came)} of {hosts} hosts came to {address.place} within {wait_s:g} s: "
-                f"{', '.join(came)}"
-            )
-        host, problem = json.loads(store.get(f"arrival/{len(came)}"))
+        arrival = f"arrival/{len(came)}"
+        while not store.check([arrival]):
+            if time.monotonic() > deadline:
+                return (
+                    f"{len(came)} of {hosts} hosts came to {address.place} within {wait_s:g} s: "
+                    f"{', '.join(came)}"
+                )
+            time.sleep(LOOK_S)
+        host, problem = json.loads(store.get(arrival))
         if problem:
             return problem
         came.append(host)
@@ -184,7 +182,7 @@ def _read_by_all(store: Any) -> None:
     """Wait until the hosts that have come have read the verdict, or are gone."""
     end = time.monotonic() + LAST_S
     while store.add("readers", 0) < store.add("arrivals", 0) and time.monotonic() < end:
-        time.sleep(0.02)
+        time.sleep(LOOK_S)
 
 
 def _clock_samples(store: Any) -> list[tuple[float, float, float]]:

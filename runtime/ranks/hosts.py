@@ -56,7 +56,8 @@ class HostSettings:
         rendezvous: `HOST:PORT` of the host where they meet; "" for this host alone.
         interface: that ranks exchange rows over; "" is the one that leads to the rendezvous.
         wait_s: for hosts to come, at the beginning and after a loss.
-        lost_after_s: silence after which a host counts as lost.
+        lost_after_s: silence after which a host counts as lost; as long the fewest hosts wait for
+            more.
         restarts: how often ranks are started again after a loss.
         timeout_s: longest that a collective waits.
         device, backend, threads, seed: of each rank, as of `launch`.
@@ -212,6 +213,7 @@ def _elastic(
             "is_host": address.here,
             "timeout": int(settings.wait_s) or 1,
             "join_timeout": int(settings.wait_s) or 1,
+            "last_call_timeout": settings.lost_after_s,
             "keep_alive_interval": settings.lost_after_s // HEARTBEATS,
             "keep_alive_max_attempt": HEARTBEATS,
         },
