@@ -14,7 +14,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +31,8 @@ from dgbench.runtime.ranks.group import choose_backend, join
 from dgbench.runtime.ranks.launcher import MAX_RANKS, TRAINING
 from dgbench.runtime.ranks.process import die_with_launcher, keep_freed_memory
 from dgbench.runtime.threads import one_thread
+
+_LOG = logging.getLogger(__name__)
 
 MAX_HOSTS: Final = 1024
 RUN: Final = "dgbench-ranks"
@@ -197,7 +198,7 @@ def _elastic(
     from torch.distributed.elastic.rendezvous import api as rendezvous
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    start = "spawn" if torch.device(settings.device).type == "cuda" else "fork"
+    start = _start_method(settings.device)
     for module in TRAINING if start == "fork" else ():
         importlib.import_module(module)  # once, or each rank would have to
     place = HostAddress(address.host, port, address.own, address.interface, address.here)
@@ -254,12 +255,17 @@ def _elastic(
         shutil.rmtree(logs, ignore_errors=True)
 
 
+def _start_method(device: str) -> str:
+    """Forks share what this process has loaded; a device does not work in them."""
+    return "spawn" if torch.device(device).type == "cuda" else "fork"
+
+
 def _be_rank(
     function: Callable[..., Any], args: tuple[Any, ...], settings: HostSettings, host: HostAddress
 ) -> Any:
     """Main function of a rank's process."""
-    for name in SIGNALS:  # the launcher decides what Ctrl-C means, and ends ranks at once
-        signal.signal(getattr(signal, name), signal.SIG_IGN if name == "SIGINT" else signal.SIG_DFL)
+    for name in SIGNALS:  # torch's launcher handles them, this process ends at once
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
     die_with_launcher()
     keep_freed_memory()
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(settings.threads)
@@ -284,7 +290,7 @@ def _be_rank(
             return _run(comm, function, place, args)
     except Exception as error:
         text = " ".join(str(error).split())
-        print(f"rank {os.environ['RANK']} on {host.own}: {text}", file=sys.stderr, flush=True)
+        _LOG.warning("rank %s on %s: %s", os.environ["RANK"], host.own, text)
         raise
 
 
