@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RankTraining(ABC):
-    """How a system trains on ranks; without state, and the same on all of them."""
+    """A system's way to train on ranks; without state, and the same on all of them."""
 
     @abstractmethod
     def load(self, workload: Any) -> Any:
@@ -70,7 +70,7 @@ class RankTask:
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What a host says after a training.
+    """A host after a training.
 
     Attributes:
         address, interface: by which the other hosts reach it.
@@ -88,7 +88,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """What a group of ranks found; equal on all of them.
+    """Result of a group of ranks; equal on all of them.
 
     Attributes:
         losses: of every epoch, those before a restart included.
@@ -188,7 +188,7 @@ def _hosts(told: Sequence[tuple[RankHost, int]]) -> list[HostReport]:
 
 
 def data_words(training: RankTraining, data: Any) -> str:
-    """What a host trains on, in words that differ where the data does."""
+    """Words on what a host trains on, which differ where the data does."""
     found = training.describe(data)
     kind = f"twin of scale {found['scale']:g}" if found["twin"] else "real"
     return f"{found['dataset']} ({kind}, sha256 {digest(data)[:16]})"

@@ -209,7 +209,7 @@ class System(ABC):
         raise UnsupportedError(f"{self.title} does not train on ranks")
 
     def rank_training(self) -> RankTraining:
-        """How this system trains on ranks that `dgbench ranks` starts, on one host or several.
+        """Way to train on ranks that `dgbench ranks` starts, on one host or several.
 
         Default: the system trains on one process.
 

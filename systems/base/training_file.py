@@ -71,7 +71,7 @@ class TrainingFile:
             raise StoreError(f"{self.path} cannot be written: {error}") from error
 
     def read(self) -> KeptTraining | None:
-        """What was kept; None where nothing was. Nothing in it is executed.
+        """The training as it was kept, None where none was. Nothing in the file is executed.
 
         Raises:
             InvalidInputError: a file that is damaged, or of another training.
