@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ def ranks(
     Example: dgbench ranks dgc --dataset college-msg --set model=dysat --hosts 2 --rendezvous
     node01:29500 --keep kept
     """
+    # Read where torch is loaded: each lost connection is a page of warnings else.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from dgbench.harness.terminal.hosts import summary
     from dgbench.harness.terminal.text import columns, say, say_json
     from dgbench.runtime.ranks.hosts import HostSettings, launch_on_hosts, parse_hosts
@@ -113,7 +116,7 @@ def _training(system: str, dataset: str, settings: list[str], device: str) -> tu
 
 
 def _facts(task: Any, trained_on: str) -> dict[str, str]:
-    """What has to be equal on all hosts, as words by name."""
+    """Facts that have to be equal on all hosts, as words by name."""
     import platform
 
     import msgspec
