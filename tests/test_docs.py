@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -369,6 +370,18 @@ def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: 
         if line.startswith("|")
     )))  # fmt: skip
     assert keys == set(ClusterFile.__struct_fields__)
+
+
+def test_commands_of_ranks(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
+    """The form of one host; that of several needs them."""
+    work, env = place
+    found = [block for block in blocks(DOCS / "several-hosts.md") if not block.skip]
+    first, second = (execute(block, warm_python, work, env) for block in found)
+    assert "2 ranks on 1 host" in first
+    report = json.loads(second)["report"]
+    assert report["first_epoch"] == 3
+    assert len(report["losses"]) == 5
+    assert all(f"{loss:.6f}" in first for loss in report["losses"][:3])
 
 
 RUN_ALL = """
