@@ -27,7 +27,10 @@ CLONE_NEWNET: Final = 0x40000000
 LINKS: Final = {"rows": "10.77.0", "control": "10.78.0"}
 """Networks of the links by name; hosts are .1 and .2 there."""
 
-RATE: Final = "400mbit"
+BYTES_PER_S: Final = 50_000_000
+BURST: Final = 65_536
+"""Limits of a link: bytes per second, and bytes that may pass at once."""
+
 HOLDER: Final = """
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -134,8 +137,8 @@ class Host:
 
 
 @contextlib.contextmanager
-def two_hosts(rate: str = RATE) -> Iterator[tuple[Host, Host]]:
-    """Two hosts whose links carry so much.
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Two hosts whose links have limits.
 
     Raises:
         OSError, subprocess.CalledProcessError: it is not permitted.
@@ -157,7 +160,7 @@ def two_hosts(rate: str = RATE) -> Iterator[tuple[Host, Host]]:
             for host in hosts:
                 host.run("ip", "address", "add", f"{host.address(link)}/24", "dev", link)
                 host.run("ip", "link", "set", link, "up")
-                limit = ["rate", rate, "burst", "64kb", "latency", "400ms"]
+                limit = ["rate", f"{BYTES_PER_S}bps", "burst", f"{BURST}b", "latency", "400ms"]
                 host.run("tc", "qdisc", "add", "dev", link, "root", "tbf", *limit)
         for host in hosts:
             host.run("ip", "link", "set", "lo", "up")

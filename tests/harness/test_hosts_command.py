@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -121,6 +122,9 @@ def test_two_hosts_train_as_one(
     if system == "esdg":  # large rows: headers are what the bound allows beside them
         rows = max(map(max, report["exchanged"]))
         assert overhead_bound(rows, report["operations"]) < 0.15 * rows
+        # They went through the limit of the link, which lets a burst pass at once.
+        allowed = namespaces.BYTES_PER_S * sum(report["seconds"]) + 2 * namespaces.BURST
+        assert max(found["sent_bytes"] for found in report["hosts"]) <= allowed
     if system != "gnnflow":  # whose hosts keep a part of the graph each
         assert report["exchanged"] == one.exchanged
 
@@ -155,6 +159,42 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
     assert len(report["hosts"]) == len(started)
     assert not one.processes()
     assert not two.processes()
+
+
+def test_without_the_host_of_the_rendezvous_all_end_and_go_on_later(
+    hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
+) -> None:
+    one, two = hosts
+    words = words_of("tgcn", "--epochs", "5", *meeting_place(one))
+    kept = {host.number: ["--keep", str(tmp_path / str(host.number))] for host in hosts}
+    one.start(warm_python, *words, *kept[1], changes={"hangs": 2})
+    other = two.start(warm_python, *words, *kept[2])
+    wait_for_epochs(tmp_path / "2", 3, other)
+    one.lose()
+    code, out, err = ended(other)
+    assert (code, out) == (2, "")
+    assert f"the rendezvous {one.address('control')}:{PORT} is gone" in err
+    assert not two.processes()
+    again = [host.start(warm_python, *words, *kept[host.number]) for host in hosts]
+    (code, out, err), (other_code, *_) = map(ended, again)
+    assert (code, other_code) == (0, 0), err
+    report = json.loads(out)["report"]
+    assert report["losses"] == on_one_host("tgcn", 5).losses
+    assert report["first_epoch"] == 3
+
+
+def test_a_signal_ends_the_ranks_of_its_host(
+    hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
+) -> None:
+    words = words_of("tgcn", *meeting_place(hosts[0]), "--keep", str(tmp_path))
+    started = [host.start(warm_python, *words, changes={"hangs": 1}) for host in hosts]
+    wait_for_epochs(tmp_path, 1, started[0])
+    for host, process, number in zip(
+        hosts, started, (signal.SIGINT, signal.SIGTERM), strict=True
+    ):  # fmt: skip
+        process.send_signal(number)
+        assert ended(process)[:2] == (128 + number, "")
+        assert not host.processes()
 
 
 def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen[str]) -> None:
