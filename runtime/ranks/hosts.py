@@ -234,9 +234,10 @@ def _elastic(
         raise SignalExit(128 + int(error.sigval)) from None
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        told = failure.message
+        reason = told["message"] if isinstance(told, dict) else told
         raise HostError(
-            f"rank {rank} failed, and had been started again {settings.restarts} times: "
-            f"{failure.message}"
+            f"rank {rank} failed after {settings.restarts} restarts: {reason}"
         ) from None
     except rendezvous.RendezvousTimeoutError:
         raise HostError(
