@@ -5,6 +5,7 @@ Changes make the host another one than this machine is, as JSON:
 - `clock`: seconds that its clock is ahead.
 - `torch`, `dgbench`: versions that it has.
 - `data`: a number that is added to the first event's time.
+- `fails`: what each epoch fails with.
 - `hangs`: epochs that it keeps; then it stands still, before it keeps another one.
 """
 
@@ -58,6 +59,13 @@ def change(changes: dict[str, Any]) -> None:
             return keep(self)
 
         AdamTrainer.training_state = hang
+    if "fails" in changes:
+        from dgbench.systems.tgcn.ranked import GridRanks
+
+        def fail(*_: object) -> None:
+            raise RuntimeError(changes["fails"])
+
+        GridRanks.train_epoch = fail
 
 
 if __name__ == "__main__":

@@ -183,18 +183,28 @@ def test_without_the_host_of_the_rendezvous_all_end_and_go_on_later(
     assert report["first_epoch"] == 3
 
 
+def test_a_rank_that_fails_again_and_again_is_told_with_its_reason(
+    warm_python: list[str], hosts: tuple[Host, Host]
+) -> None:
+    words = words_of("tgcn", "--ranks-per-host", "2", "--restarts", "1")
+    code, out, err = ended(hosts[0].start(warm_python, *words, changes={"fails": "no room left"}))
+    assert (code, out) == (2, "")
+    assert "error: rank " in err
+    assert "RuntimeError: no room left" in err
+    assert "Traceback" not in err
+
+
 def test_a_signal_ends_the_ranks_of_its_host(
     hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
 ) -> None:
     words = words_of("tgcn", *meeting_place(hosts[0]), "--keep", str(tmp_path))
     started = [host.start(warm_python, *words, changes={"hangs": 1}) for host in hosts]
     wait_for_epochs(tmp_path, 1, started[0])
-    for host, process, number in zip(
-        hosts, started, (signal.SIGINT, signal.SIGTERM), strict=True
-    ):  # fmt: skip
-        process.send_signal(number)
-        assert ended(process)[:2] == (128 + number, "")
-        assert not host.processes()
+    # That of the rendezvous comes last, for the other one ends with it.
+    for number, sent in ((1, signal.SIGTERM), (0, signal.SIGINT)):
+        started[number].send_signal(sent)
+        assert ended(started[number])[:2] == (128 + sent, "")
+        assert not hosts[number].processes()
 
 
 def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen[str]) -> None:
