@@ -60,7 +60,7 @@ def why_not() -> str:
     try:
         with two_hosts():
             return ""
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         return f"network namespaces are not permitted here: {' '.join(said.split())}"
 
@@ -115,6 +115,7 @@ class Host:
     def processes(self) -> list[psutil.Process]:
         """All processes there but the one that keeps the namespace."""
         wanted, found = os.stat(self.namespace).st_ino, []
+        assert wanted != os.stat("/proc/self/ns/net").st_ino, "this machine is no host of a test"
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
                 there = os.stat(f"/proc/{process.pid}/ns/net").st_ino == wanted
@@ -150,9 +151,10 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
                 [sys.executable, "-S", "-E", "-c", HOLDER.format(flag=CLONE_NEWNET)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
-            hosts.append(Host(number, holder))
             if reason := int(holder.stdout.readline()):
+                holder.communicate()  # it is where this process is, and no host
                 raise OSError(reason, os.strerror(reason))
+            hosts.append(Host(number, holder))
         one, two = hosts
         for link in LINKS:
             peer = ["peer", "name", link, "netns", str(two.holder.pid)]
