@@ -5,12 +5,15 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "common/caught.hpp"
 #include "common/check.hpp"
 #include "common/counting.hpp"
+#include "common/lists.hpp"
+#include "temporal_sample/cpu_hops.hpp"
 #include "temporal_sample/functors.hpp"
 
 namespace nb = nanobind;
@@ -56,92 +59,103 @@ void build_tcsr(std::int64_t vertices, Array<const std::int64_t> src, Array<cons
            place);
 }
 
-// Which records of each root's row lie in [begin, end), or in [begin, end] if closed.
-void search_tcsr(Array<const std::int64_t> indptr, Array<const double> times,
-                 Array<const std::int64_t> nodes, Array<const double> begins,
-                 Array<const double> ends, bool closed, Array<std::int64_t> first,
-                 Array<std::int64_t> count, int threads) {
+// Records of a root: the first, and how many.
+struct Found {
+  std::int64_t first;
+  std::int64_t count;
+};
+
+// Samples all hops around the roots of a batch into `out`; see temporal_sample/cpu_hops.hpp.
+std::vector<std::int64_t> sample_tcsr(
+    Array<const std::int64_t> indptr, Array<const std::int64_t> neighbours,
+    Array<const std::int64_t> eids, Array<const double> times, Array<const std::int64_t> nodes,
+    Array<const double> ends, Maybe<const std::int64_t> positions, double length,
+    std::vector<std::uint32_t> fanouts, std::vector<std::int64_t> capacities,
+    std::uint32_t snapshots, bool prop_time, bool uniform, bool closed, bool replace,
+    std::uint64_t seed, std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot, int threads,
+    Array<std::int64_t> out) {
   const std::size_t roots = nodes.size();
   const auto vertices = static_cast<std::int64_t>(indptr.size()) - 1;  // -1: any id is refused
-  check_size(begins, roots, "begins");
-  check_size(ends, roots, "ends");
-  check_size(first, roots, "first");
-  check_size(count, roots, "count");
-  if (!ids_in_range(nodes.data(), roots, vertices)) reject("nodes holds ids outside [0, N)");
-  nb::gil_scoped_release release;
   const auto records = static_cast<std::int64_t>(times.size());
-  for (std::size_t r = 0; r < roots; ++r) {
-    const std::int64_t* row = indptr.data() + nodes.data()[r];
-    if (row[0] < 0 || row[0] > row[1] || row[1] > records) reject("indptr does not fit times");
-  }
-#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, kRoots)
-  for (std::size_t r = 0; r < roots; ++r) {
-    const double* all = times.data();
-    const double* row = all + indptr.data()[nodes.data()[r]];
-    const double* stop = all + indptr.data()[nodes.data()[r] + 1];
-    const double end = ends.data()[r];
-    const double* low = std::lower_bound(row, stop, begins.data()[r]);
-    const double* high = closed ? std::upper_bound(low, stop, end) : std::lower_bound(low, stop, end);
-    first.data()[r] = low - all;
-    count.data()[r] = high - low;
-  }
-}
-
-// Writes what each root takes of its records [first, first + count) to [offsets[r], offsets[r + 1]).
-void take_tcsr(Array<const std::int64_t> neighbours, Array<const std::int64_t> eids,
-               Array<const double> times, Array<const std::int64_t> first,
-               Array<const std::int64_t> count, Array<const std::int64_t> offsets,
-               Array<const std::int64_t> positions, std::uint32_t fanout, bool uniform,
-               bool replace, std::uint64_t seed, std::uint32_t hop, std::uint32_t snapshot,
-               std::uint32_t draw, Array<std::int64_t> out_neighbours,
-               Array<std::int64_t> out_eids, Array<double> out_times, int threads) {
-  const std::size_t roots = first.size();
-  const std::size_t records = times.size();
-  const std::size_t total = out_times.size();
-  check_size(neighbours, records, "neighbours");
-  check_size(eids, records, "eids");
-  check_size(count, roots, "count");
-  check_size(positions, roots, "positions");
-  check_size(offsets, roots + 1, "offsets");
-  check_offsets(offsets.data(), offsets.size(), total, "offsets");
-  check_size(out_neighbours, total, "out_neighbours");
-  check_size(out_eids, total, "out_eids");
-  nb::gil_scoped_release release;
+  check_size(neighbours, times.size(), "neighbours");
+  check_size(eids, times.size(), "eids");
+  check_size(ends, roots, "ends");
+  check_optional(positions, roots, "positions");
+  const temporal::HopsRequest batch{
+      nodes.data(), ends.data(), nullptr, pointer(positions), static_cast<std::int64_t>(roots),
+      length, prop_time, snapshots, seed, draw, hop, snapshot, fanouts, capacities};
+  check_size(out, static_cast<std::size_t>(batch.words(65535)), "out");
   const auto policy = uniform ? temporal::Policy::Uniform : temporal::Policy::Recent;
-  const auto limit = static_cast<std::int64_t>(records);
-  for (std::size_t r = 0; r < roots; ++r) {
-    const std::int64_t from = first.data()[r];
-    const std::int64_t n = count.data()[r];
-    if (from < 0 || n < 0 || n > UINT32_MAX || from > limit - n) reject("count reaches too far");
-    const std::int64_t wanted =
-        temporal::taken(static_cast<std::uint32_t>(n), fanout, replace, policy);
-    if (offsets.data()[r + 1] - offsets.data()[r] != wanted) reject("offsets do not fit count");
-  }
-  const DrawKey key = draw_key(seed, hop, snapshot, draw);
-  Caught caught;
-#pragma omp parallel num_threads(std::max(1, threads))
-  {
-    std::vector<std::uint32_t> chosen;
-    caught.run([&] { chosen.resize(fanout); });
+  threads = std::max(1, threads);
+  nb::gil_scoped_release release;
+  std::vector<Found> found;  // of the targets of a hop
+  const auto search = [&](const temporal::HopRequest& one) {
+    const double* const all = times.data();
+#pragma omp parallel for num_threads(threads) schedule(dynamic, kRoots)
+    for (std::int64_t r = 0; r < one.targets; ++r) {
+      const std::int64_t* const row = indptr.data() + one.nodes[r];
+      const double* const stop = all + row[1];
+      const double end = one.ends[r];
+      const double* const low =
+          std::isinf(length) ? all + row[0] : std::lower_bound(all + row[0], stop, end - length);
+      const double* const high =
+          closed ? std::upper_bound(low, stop, end) : std::lower_bound(low, stop, end);
+      found[r] = {low - all, high - low};
+    }
+  };
+  const auto take = [&](const temporal::HopRequest& one, const temporal::SampleOutput& output) {
+    Caught caught;
+#pragma omp parallel num_threads(threads)
+    {
+      std::vector<std::uint32_t> chosen;
+      caught.run([&] { chosen.resize(one.fanout); });
 #pragma omp for schedule(dynamic, kRoots)
-    for (std::size_t r = 0; r < roots; ++r) {
-      if (caught.any()) continue;
-      const auto n = static_cast<std::uint32_t>(count.data()[r]);
-      const std::int64_t at = offsets.data()[r];
-      const auto wanted = static_cast<std::uint32_t>(offsets.data()[r + 1] - at);
-      if (uniform) {
-        const auto position = static_cast<std::uint64_t>(positions.data()[r]);
-        temporal::draw_uniform(n, fanout, replace, key, position, chosen.data());
-      }
-      for (std::uint32_t i = 0; i < wanted; ++i) {
-        const std::int64_t place = first.data()[r] + (uniform ? chosen[i] : n - wanted + i);
-        out_neighbours.data()[at + i] = neighbours.data()[place];
-        out_eids.data()[at + i] = eids.data()[place];
-        out_times.data()[at + i] = times.data()[place];
+      for (std::int64_t r = 0; r < one.targets; ++r) {
+        if (caught.any()) continue;
+        const auto n = static_cast<std::uint32_t>(found[r].count);
+        const std::int64_t at = output.offsets[r];
+        const auto wanted = static_cast<std::uint32_t>(output.offsets[r + 1] - at);
+        if (uniform) {
+          const auto position = static_cast<std::uint64_t>(one.positions[r]);
+          temporal::draw_uniform(n, one.fanout, replace, one.key, position, chosen.data());
+        }
+        for (std::uint32_t i = 0; i < wanted; ++i) {
+          const std::int64_t place = found[r].first + (uniform ? chosen[i] : n - wanted + i);
+          output.neighbours[at + i] = neighbours.data()[place];
+          output.eids[at + i] = eids.data()[place];
+          output.times[at + i] = times.data()[place];
+        }
       }
     }
-  }
-  caught.rethrow();
+    caught.rethrow();
+  };
+  return temporal::sample_hops(
+      batch, out.data(),
+      [&](const temporal::HopRequest& one, const temporal::SampleOutput& output,
+          std::int64_t capacity) -> std::int64_t {
+        for (std::int64_t r = 0; r < one.targets; ++r) {
+          const std::int64_t node = one.nodes[r];
+          if (node < 0 || node >= vertices || one.ends[r] != one.ends[r]) {
+            if (r >= batch.roots) reject("neighbours or times are no vertices or numbers");
+            return -1 - r;
+          }
+          const std::int64_t* const row = indptr.data() + node;
+          if (row[0] < 0 || row[0] > row[1] || row[1] > records || row[1] - row[0] > UINT32_MAX) {
+            reject("indptr does not fit times");
+          }
+        }
+        if (found.size() < static_cast<std::size_t>(one.targets)) found.resize(one.targets);
+        search(one);
+        output.offsets[0] = 0;
+        for (std::int64_t r = 0; r < one.targets; ++r) {
+          const auto n = static_cast<std::uint32_t>(found[r].count);
+          output.offsets[r + 1] =
+              output.offsets[r] + temporal::taken(n, one.fanout, replace, policy);
+        }
+        const std::int64_t count = output.offsets[one.targets];
+        if (count <= capacity) take(one, output);
+        return count;
+      });
 }
 
 }  // namespace
@@ -150,14 +164,11 @@ void bind_tcsr(nb::module_& m) {
   m.def("build_tcsr", &build_tcsr, "vertices"_a, "src"_a.noconvert(), "dst"_a.noconvert(),
         "t"_a.noconvert(), "eid"_a.noconvert(), "undirected"_a, "indptr"_a.noconvert(),
         "neighbours"_a.noconvert(), "eids"_a.noconvert(), "times"_a.noconvert(), "threads"_a);
-  m.def("search_tcsr", &search_tcsr, "indptr"_a.noconvert(), "times"_a.noconvert(),
-        "nodes"_a.noconvert(), "begins"_a.noconvert(), "ends"_a.noconvert(), "closed"_a,
-        "first"_a.noconvert(), "count"_a.noconvert(), "threads"_a);
-  m.def("take_tcsr", &take_tcsr, "neighbours"_a.noconvert(), "eids"_a.noconvert(),
-        "times"_a.noconvert(), "first"_a.noconvert(), "count"_a.noconvert(),
-        "offsets"_a.noconvert(), "positions"_a.noconvert(), "fanout"_a, "uniform"_a, "replace"_a,
-        "seed"_a, "hop"_a, "snapshot"_a, "draw"_a, "out_neighbours"_a.noconvert(),
-        "out_eids"_a.noconvert(), "out_times"_a.noconvert(), "threads"_a);
+  m.def("sample_tcsr", &sample_tcsr, "indptr"_a.noconvert(), "neighbours"_a.noconvert(),
+        "eids"_a.noconvert(), "times"_a.noconvert(), "nodes"_a.noconvert(), "ends"_a.noconvert(),
+        "positions"_a.noconvert().none(), "length"_a, "fanouts"_a, "capacities"_a, "snapshots"_a,
+        "prop_time"_a, "uniform"_a, "closed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a,
+        "snapshot"_a, "threads"_a, "out"_a.noconvert());
 }
 
 }  // namespace dgbench

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids, check_vector
 from dgbench.kernels_cuda.build_info import extension
-from dgbench.kernels_cuda.temporal_sample import next_targets
+from dgbench.kernels_cuda.temporal_sample.batch import sample_batch
 from dgbench.kernels_cuda.temporal_sample.samples import Sample
-from dgbench.kernels_cuda.workspace import scratch
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
 _CPU = torch.device("cpu")
@@ -134,40 +133,11 @@ def sample_tcsr(
             below 0, NaN as a time.
         UnknownKeyError: another policy.
     """
-    if policy not in POLICIES:
-        raise unknown_key("policy", policy, POLICIES)
-    if isinstance(fanout, bool) or not isinstance(fanout, int) or not 1 <= fanout < 2**16:
-        raise InvalidInputError(f"fanout is {fanout!r}; an integer from 1 to 65535 is allowed")
-    if window is not None and not window >= 0:
-        raise InvalidInputError(f"window is {window!r}; a length from 0 or None is allowed")
-    check_vector(nodes, "nodes", torch.int64)
-    check_ids(nodes, "nodes", rows.num_vertices)
-    count = nodes.numel()
-    check_vector(times, "times", torch.float64, count)
-    if bool(times.isnan().any()):
-        raise InvalidInputError("times holds nan, allowed are numbers and infinities")
-    positions = torch.arange(count) if positions is None else positions
-    check_vector(positions, "positions", torch.int64, count)
-    begins = torch.full_like(times, -torch.inf) if window is None else times - window
-    native = extension(_CPU)
-    first, found = (torch.empty(count, dtype=torch.int64) for _ in range(2))
-    native.search_tcsr(
-        rows.indptr, rows.times, nodes, begins, times, closed, first, found, _threads(threads)
-    )
-    if policy == "uniform" and replace:
-        taken = torch.where(found > 0, fanout, 0)
-    else:
-        taken = found.clamp(max=fanout)
-    offsets = torch.zeros(count + 1, dtype=torch.int64)
-    torch.cumsum(taken, 0, out=offsets[1:])
-    total = int(offsets[-1])
-    neighbours, eids, edge_times = (scratch.empty((total,), like) for like in (nodes, nodes, times))
-    native.take_tcsr(
-        rows.neighbours, rows.eids, rows.times, first, found, offsets, positions, fanout,
-        policy == "uniform", replace, seed, hop, snapshot, draw, neighbours, eids, edge_times,
-        _threads(threads),
-    )  # fmt: skip
-    return Sample(nodes, times, positions, offsets, neighbours, eids, edge_times, fanout)
+    return _sample(
+        rows, nodes, times, (fanout,), policy=policy, window=window, closed=closed,
+        replace=replace, seed=seed, draw=draw, hop=hop, snapshot=snapshot, positions=positions,
+        threads=threads,
+    )[0][0]  # fmt: skip
 
 
 def sample_tcsr_hops(
@@ -199,22 +169,62 @@ def sample_tcsr_hops(
     """
     if snapshots > 1 and window is None:
         raise InvalidInputError(f"snapshots is {snapshots} without a window", hint="pass `window`")
-    found: list[list[Sample]] = []
-    for snapshot in range(snapshots):
-        hops: list[Sample] = []
-        targets = nodes, times - snapshot * window if snapshot and window else times, positions
-        for hop, fanout in enumerate(fanouts):
-            hops.append(
-                sample_tcsr(
-                    rows, targets[0], targets[1], fanout=fanout, policy=policy, window=window,
-                    closed=closed, replace=replace, seed=seed, draw=draw, hop=hop,
-                    snapshot=snapshot, positions=targets[2], threads=threads,
-                )
-            )  # fmt: skip
-            if hop + 1 < len(fanouts):
-                targets = next_targets(hops[-1], prop_time)
-        found.append(hops)
-    return found
+    return _sample(
+        rows, nodes, times, tuple(fanouts), policy=policy, window=window, snapshots=snapshots,
+        prop_time=prop_time, closed=closed, replace=replace, seed=seed, draw=draw,
+        positions=positions, threads=threads,
+    )  # fmt: skip
+
+
+def _sample(
+    rows: Tcsr,
+    nodes: Tensor,
+    times: Tensor,
+    fanouts: tuple[int, ...],
+    *,
+    policy: str,
+    window: float | None,
+    closed: bool,
+    replace: bool,
+    seed: int,
+    draw: int,
+    positions: Tensor | None,
+    threads: int | None,
+    snapshots: int = 1,
+    prop_time: bool = False,
+    hop: int = 0,
+    snapshot: int = 0,
+) -> list[list[Sample]]:
+    """[snapshot][hop], checked and sampled by one compiled call, as TGL's own sampler does it."""
+    if policy not in POLICIES:
+        raise unknown_key("policy", policy, POLICIES)
+    for fanout in fanouts:
+        if isinstance(fanout, bool) or not isinstance(fanout, int) or not 1 <= fanout < 2**16:
+            raise InvalidInputError(f"fanout is {fanout!r}; an integer from 1 to 65535 is allowed")
+    if window is not None and not window >= 0:
+        raise InvalidInputError(f"window is {window!r}; a length from 0 or None is allowed")
+    check_vector(nodes, "nodes", torch.int64)
+    count = nodes.numel()
+    check_vector(times, "times", torch.float64, count)
+    if positions is not None:
+        check_vector(positions, "positions", torch.int64, count)
+        positions = positions.contiguous()
+    nodes, times = nodes.contiguous(), times.contiguous()
+    compiled = extension(_CPU).sample_tcsr
+    length = float("inf") if window is None else float(window)
+
+    def fill(capacities: tuple[int, ...], out: Tensor) -> list[int]:
+        return compiled(
+            rows.indptr, rows.neighbours, rows.eids, rows.times, nodes, times, positions, length,
+            fanouts, capacities, snapshots, prop_time, policy == "uniform", closed, replace, seed,
+            draw, hop, snapshot, _threads(threads), out,
+        )  # fmt: skip
+
+    def refuse(root: int) -> None:
+        check_ids(nodes, "nodes", rows.num_vertices)
+        raise InvalidInputError(f"times[{root}] is nan, allowed are numbers and infinities")
+
+    return sample_batch(fill, refuse, count, fanouts, snapshots, prop_time)
 
 
 def _threads(threads: int | None) -> int:

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "common/check.hpp"
-#include "temporal_sample/cpu_sample.hpp"
+#include "common/lists.hpp"
 #include "temporal_sample/cpu_group.hpp"
+#include "temporal_sample/cpu_hops.hpp"
+#include "temporal_sample/cpu_sample.hpp"
 #include "temporal_store/cpu_store.hpp"
 
 namespace nb = nanobind;
@@ -34,52 +37,42 @@ std::int64_t sample_layout(const SampleRequest& request, const SampleOutput& out
   return temporal::sample_all<temporal::Single<Record>>(request, output, capacity, threads);
 }
 
-// `out` has roots + 1 offsets, then `capacity` elements each for neighbours, edge ids and times (as
-// doubles). Writes the offsets, and the others where there is capacity for all; returns the number
-// of neighbours, or -1 less the first root that cannot be asked for.
-std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_t> nodes,
-                             Array<const double> ends, Maybe<const double> begins, double length,
-                             bool uniform, bool closed, std::uint32_t fanout, bool replace,
-                             std::uint64_t seed, bool linear, bool grouped, int threads,
-                             std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot,
-                             Array<const std::int64_t> positions, Array<std::int64_t> out,
-                             std::int64_t capacity) {
+// Samples all hops around the roots of a batch into `out`; see cpu_hops.hpp for both.
+std::vector<std::int64_t> temporal_sample(
+    const TemporalStore& store, Array<const std::int64_t> nodes, Array<const double> ends,
+    Maybe<const double> begins, Maybe<const std::int64_t> positions, double length,
+    std::vector<std::uint32_t> fanouts, std::vector<std::int64_t> capacities,
+    std::uint32_t snapshots, bool prop_time, bool uniform, bool closed, bool replace,
+    std::uint64_t seed, std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot, bool linear,
+    bool grouped, int threads, Array<std::int64_t> out) {
   const std::size_t roots = nodes.size();
   check_size(ends, roots, "ends");
   check_optional(begins, roots, "begins");
-  check_size(positions, roots, "positions");
-  if (capacity < 0) reject("capacity must be at least 0");
-  check_size(out, roots + 1 + 3 * static_cast<std::size_t>(capacity), "out");
-  if (fanout < 1 || fanout > (uniform ? 1u << 17 : 0x7fffffffu)) reject("fanout out of its range");
-  if (hop > 255 || snapshot > 255) reject("hop and snapshot must be below 256");
-  if (!(length >= 0)) reject("length must be at least 0");
+  check_optional(positions, roots, "positions");
+  const temporal::HopsRequest batch{
+      nodes.data(), ends.data(), pointer(begins), pointer(positions),
+      static_cast<std::int64_t>(roots), length, prop_time, snapshots, seed, draw, hop, snapshot,
+      fanouts, capacities};
+  check_size(out, static_cast<std::size_t>(batch.words(uniform ? 1u << 17 : 0x7fffffffu)), "out");
   const temporal::StoreView view = store.view();
-  const SampleRequest request{view,
-                   nodes.data(),
-                   ends.data(),
-                   pointer(begins),
-                   positions.data(),
-                   static_cast<std::int64_t>(roots),
-                   length,
-                   closed,
-                   replace,
-                   linear,
-                   uniform ? temporal::Policy::Uniform : temporal::Policy::Recent,
-                   fanout,
-                   draw_key(seed, hop, snapshot, draw)};
-  std::int64_t* const first = out.data() + roots + 1;
-  const SampleOutput output{out.data(), first, first + capacity,
-                  reinterpret_cast<double*>(first + 2 * capacity)};
+  const auto policy = uniform ? temporal::Policy::Uniform : temporal::Policy::Recent;
   threads = std::max(1, threads);
   nb::gil_scoped_release release;
-  switch (view.layout) {
-    case temporal::Layout::Compact:
-      return sample_layout<temporal::Compact>(request, output, capacity, grouped, threads);
-    case temporal::Layout::Wide:
-      return sample_layout<temporal::Wide>(request, output, capacity, grouped, threads);
-    default:
-      return sample_layout<temporal::Packed>(request, output, capacity, grouped, threads);
-  }
+  return temporal::sample_hops(
+      batch, out.data(),
+      [&](const temporal::HopRequest& one, const SampleOutput& output, std::int64_t capacity) {
+        const SampleRequest request{view, one.nodes, one.ends, one.begins, one.positions,
+                                    one.targets, length, closed, replace, linear, policy,
+                                    one.fanout, one.key};
+        switch (view.layout) {
+          case temporal::Layout::Compact:
+            return sample_layout<temporal::Compact>(request, output, capacity, grouped, threads);
+          case temporal::Layout::Wide:
+            return sample_layout<temporal::Wide>(request, output, capacity, grouped, threads);
+          default:
+            return sample_layout<temporal::Packed>(request, output, capacity, grouped, threads);
+        }
+      });
 }
 
 // A record whose time counts how often it is asked for.
@@ -117,41 +110,6 @@ void count_walk(const TemporalStore& store, Array<const std::int64_t> nodes,
   }
 }
 
-// Positions of the next hop's targets: the targets themselves, then their neighbours in order.
-void child_positions(Array<const std::int64_t> positions, Array<const std::int64_t> offsets,
-                     std::int64_t fanout, Array<std::int64_t> children) {
-  const std::size_t roots = positions.size();
-  check_size(offsets, roots + 1, "offsets");
-  if (children.size() < roots) reject("children must hold all targets and neighbours");
-  check_offsets(offsets.data(), roots + 1, children.size() - roots, "offsets");
-  const std::int64_t* const offset = offsets.data();
-  std::int64_t* const self = children.data();
-  std::int64_t* const child = children.data() + roots;
-  nb::gil_scoped_release release;
-  for (std::size_t r = 0; r < roots; ++r) {
-    const std::int64_t own = temporal::child_position(positions.data()[r], fanout, 0);
-    self[r] = own;
-    for (std::int64_t k = offset[r]; k < offset[r + 1]; ++k) child[k] = own + 1 + k - offset[r];
-  }
-}
-
-// Times of the next hop's targets where roots pass theirs on: the targets' own, and each again for
-// every neighbour of the target.
-void child_times(Array<const double> times, Array<const std::int64_t> offsets,
-                 Array<double> children) {
-  const std::size_t roots = times.size();
-  check_size(offsets, roots + 1, "offsets");
-  if (children.size() < roots) reject("children must hold all targets and neighbours");
-  check_offsets(offsets.data(), roots + 1, children.size() - roots, "offsets");
-  const std::int64_t* const offset = offsets.data();
-  double* const self = children.data();
-  nb::gil_scoped_release release;
-  std::copy(times.data(), times.data() + roots, self);
-  for (std::size_t r = 0; r < roots; ++r) {
-    std::fill(self + roots + offset[r], self + roots + offset[r + 1], times.data()[r]);
-  }
-}
-
 // Reads the first word of lines of 64 bytes, each asked for ahead: what a machine can do at most.
 std::int64_t read_lines(Array<const std::int64_t> table, Array<const std::int64_t> order,
                         int threads) {
@@ -176,16 +134,13 @@ std::int64_t read_lines(Array<const std::int64_t> table, Array<const std::int64_
 
 void bind_temporal_sample(nb::module_& m) {
   m.def("temporal_sample", &temporal_sample, "store"_a, "nodes"_a.noconvert(),
-        "ends"_a.noconvert(), "begins"_a.noconvert().none(), "length"_a, "uniform"_a, "closed"_a,
-        "fanout"_a, "replace"_a, "seed"_a, "linear"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
-        "snapshot"_a, "positions"_a.noconvert(), "out"_a.noconvert(), "capacity"_a);
+        "ends"_a.noconvert(), "begins"_a.noconvert().none(), "positions"_a.noconvert().none(),
+        "length"_a, "fanouts"_a, "capacities"_a, "snapshots"_a, "prop_time"_a, "uniform"_a,
+        "closed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a, "linear"_a, "grouped"_a,
+        "threads"_a, "out"_a.noconvert());
   m.def("count_walk", &count_walk, "store"_a, "nodes"_a.noconvert(), "begins"_a.noconvert(),
         "ends"_a.noconvert(), "blocks"_a.noconvert(), "compared"_a.noconvert());
   m.def("read_lines", &read_lines, "table"_a.noconvert(), "order"_a.noconvert(), "threads"_a);
-  m.def("child_positions", &child_positions, "positions"_a.noconvert(), "offsets"_a.noconvert(),
-        "fanout"_a, "children"_a.noconvert());
-  m.def("child_times", &child_times, "times"_a.noconvert(), "offsets"_a.noconvert(),
-        "children"_a.noconvert());
 }
 
 }  // namespace dgbench

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.temporal_sample.batch import sample_batch
 from dgbench.kernels_cuda.temporal_sample.samples import Padded, Sample, Walks
-from dgbench.kernels_cuda.workspace import Workspace
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ POLICIES: Final = ("recent", "uniform")
 SEARCHES: Final = ("binary", "linear")
 MAX_UNIFORM_FANOUT: Final = 1 << 17
 """Largest fan-out with random numbers: calls are counted in 16 bits and give two numbers each."""
-_memory: Final = Workspace()
-"""Of samples alone: other operators ask for other sizes, and it would be given back each time."""
-MAX_UNCOUNTED: Final = 1 << 24
-"""Capacity for neighbours up to which it is allocated without counting them first."""
 
 
 def sample_neighbours(
@@ -92,9 +88,11 @@ def sample_neighbours(
         InvalidInputError: another dtype or length, a vertex that is not there, NaN, a window below
             0, or a number out of its range.
     """
-    options = _Options(store, fanout, policy, closed, replace, seed, search, grouped, threads)
-    check_vector(times, "times", torch.float64)
-    return options.sample(nodes, times, None, _length(window), draw, hop, snapshot, positions)
+    return _sample(
+        store, nodes, times, (fanout,), policy=policy, window=window, closed=closed,
+        replace=replace, seed=seed, draw=draw, hop=hop, snapshot=snapshot, positions=positions,
+        search=search, grouped=grouped, threads=threads,
+    )[0][0]  # fmt: skip
 
 
 def sample_between(
@@ -125,10 +123,13 @@ def sample_between(
     Raises:
         InvalidInputError: as `sample_neighbours`.
     """
-    options = _Options(store, fanout, policy, closed, replace, seed, search, grouped, threads)
     check_vector(ends, "ends", torch.float64)
     check_vector(begins, "begins", torch.float64, ends.numel())
-    return options.sample(nodes, ends, begins, 0.0, draw, hop, snapshot, positions)
+    return _sample(
+        store, nodes, ends, (fanout,), begins=begins, policy=policy, closed=closed,
+        replace=replace, seed=seed, draw=draw, hop=hop, snapshot=snapshot, positions=positions,
+        search=search, grouped=grouped, threads=threads,
+    )[0][0]  # fmt: skip
 
 
 def sample_hops(
@@ -168,43 +169,27 @@ def sample_hops(
     """
     if snapshots > 1 and window is None:
         raise InvalidInputError(f"snapshots is {snapshots} and window None, give their length")
-    _check_range("snapshots", snapshots, 1, 256)
-    _check_range("len(fanouts)", len(fanouts), 1, 256)
-    check_vector(times, "times", torch.float64)
-    length = _length(window)
-    every = []
-    for snapshot in range(snapshots):
-        ends = times - snapshot * length if snapshot else times
-        targets, where, hops = nodes, positions, []
-        for hop, fanout in enumerate(fanouts):
-            options = _Options(
-                store, fanout, policy, closed, replace, seed, search, grouped, threads
-            )
-            one = options.sample(targets, ends, None, length, draw, hop, snapshot, where)
-            hops.append(one)
-            if hop + 1 < len(fanouts):
-                targets, ends, where = next_targets(one, prop_time)
-        every.append(hops)
-    return every
+    return _sample(
+        store, nodes, times, tuple(fanouts), policy=policy, window=window, snapshots=snapshots,
+        prop_time=prop_time, closed=closed, replace=replace, seed=seed, draw=draw,
+        positions=positions, search=search, grouped=grouped, threads=threads,
+    )  # fmt: skip
 
 
 def next_targets(sample: Sample, prop_time: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """(nodes int64[R + K], times float64[R + K], positions int64[R + K]) of the hop that follows:
     the targets as they were, then their neighbours at the times of the edges, or with `prop_time`
     at the time of their target."""
-    size = sample.nodes.numel() + sample.neighbours.numel()
-    count = _rounded(size)
-    every = _memory.empty((3 * count,), sample.nodes)
-    nodes, times, positions = (every[x * count :][:size] for x in range(3))
-    times = times.view(torch.float64)
-    torch.cat((sample.nodes, sample.neighbours), out=nodes)
-    compiled = extension(nodes.device)
-    if prop_time:
-        compiled.child_times(sample.times, sample.offsets, times)
-    else:
-        torch.cat((sample.times, sample.edge_times), out=times)
-    compiled.child_positions(sample.positions, sample.offsets, sample.fanout, positions)
-    return nodes, times, positions
+    counts = sample.offsets.diff()
+    times = sample.times.repeat_interleave(counts) if prop_time else sample.edge_times
+    own = sample.positions * (sample.fanout + 1)
+    first = own + 1 - sample.offsets[:-1]  # less the neighbours that stand before a target's
+    children = first.repeat_interleave(counts) + torch.arange(sample.neighbours.numel())
+    return (
+        torch.cat((sample.nodes, sample.neighbours)),
+        torch.cat((sample.times, times)),
+        torch.cat((own, children)),
+    )
 
 
 def random_walks(
@@ -232,7 +217,6 @@ def random_walks(
         InvalidInputError: as `sample_neighbours`.
     """
     _check_range("length", length, 0, 256)
-    options = _Options(store, 1, policy, closed, False, seed, "binary", True, threads)
     check_vector(nodes, "nodes", torch.int64)
     check_vector(times, "times", torch.float64, nodes.numel())
     roots = nodes.numel()
@@ -245,7 +229,10 @@ def random_walks(
     walks.nodes[:, 0], walks.times[:, 0] = nodes, times
     alive, at, when = torch.arange(roots), nodes, times
     for step in range(length):
-        one = options.sample(at, when, None, _length(window), draw, step, 0, where[alive])
+        one = sample_neighbours(
+            store, at, when, fanout=1, policy=policy, window=window, closed=closed, seed=seed,
+            draw=draw, hop=step, positions=where[alive], threads=threads,
+        )  # fmt: skip
         alive = alive[one.offsets.diff() > 0]
         at, when = one.neighbours, one.edge_times
         walks.nodes[alive, step + 1], walks.times[alive, step + 1] = at, when
@@ -301,84 +288,64 @@ class TemporalSampler:
         )
 
 
-class _Options:
-    """Checked settings of one hop."""
+def _sample(
+    store: TemporalStore,
+    nodes: Tensor,
+    ends: Tensor,
+    fanouts: tuple[int, ...],
+    *,
+    policy: str,
+    closed: bool,
+    replace: bool,
+    seed: int,
+    draw: int,
+    positions: Tensor | None,
+    search: str,
+    grouped: bool,
+    threads: int | None,
+    begins: Tensor | None = None,
+    window: float | None = None,
+    snapshots: int = 1,
+    prop_time: bool = False,
+    hop: int = 0,
+    snapshot: int = 0,
+) -> list[list[Sample]]:
+    """[snapshot][hop], checked and sampled by one compiled call; `begins` are for a single hop."""
+    uniform = _one_of("policy", policy, POLICIES)
+    linear = _one_of("search", search, SEARCHES)
+    threads = torch.get_num_threads() if threads is None else threads
+    for name, value, low, high in (
+        ("snapshots", snapshots, 1, 256),
+        ("len(fanouts)", len(fanouts), 1, 256),
+        *(("fanout", one, 1, MAX_UNIFORM_FANOUT if uniform else 2**31 - 1) for one in fanouts),
+        ("seed", seed, 0, 2**64 - 1),
+        ("draw", draw, 0, 2**32 - 1),
+        ("hop", hop, 0, 255),
+        ("snapshot", snapshot, 0, 255),
+        ("threads", threads, 1, 1 << 16),
+    ):
+        if not low <= value <= high:
+            raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
+    length = _length(window)
+    check_vector(ends, "times", torch.float64)
+    roots = ends.numel()
+    check_vector(nodes, "nodes", torch.int64, roots)
+    if positions is not None:
+        check_vector(positions, "positions", torch.int64, roots)
+        positions = positions.contiguous()
+    nodes, ends = nodes.contiguous(), ends.contiguous()
+    begins = begins if begins is None else begins.contiguous()
+    compiled = extension(nodes.device).temporal_sample
 
-    def __init__(
-        self,
-        store: TemporalStore,
-        fanout: int,
-        policy: str,
-        closed: bool,
-        replace: bool,
-        seed: int,
-        search: str,
-        grouped: bool,
-        threads: int | None,
-    ) -> None:
-        uniform = _one_of("policy", policy, POLICIES)
-        linear = _one_of("search", search, SEARCHES)
-        _check_range("fanout", fanout, 1, MAX_UNIFORM_FANOUT if uniform else 2**31 - 1)
-        _check_range("seed", seed, 0, 2**64 - 1)
-        threads = torch.get_num_threads() if threads is None else threads
-        _check_range("threads", threads, 1, 1 << 16)
-        self._store, self._fanout = store, fanout
-        self._settings = (
-            uniform, closed, fanout, replace, seed, linear, grouped and not linear, threads,
+    def fill(capacities: tuple[int, ...], out: Tensor) -> list[int]:
+        return compiled(
+            store.handle, nodes, ends, begins, positions, length, fanouts, capacities, snapshots,
+            prop_time, uniform, closed, replace, seed, draw, hop, snapshot, linear,
+            grouped and not linear, threads, out,
         )  # fmt: skip
 
-    def sample(
-        self,
-        nodes: Tensor,
-        ends: Tensor,
-        begins: Tensor | None,
-        length: float,
-        draw: int,
-        hop: int,
-        snapshot: int,
-        positions: Tensor | None,
-    ) -> Sample:
-        """One hop; `length` is the window's where `begins` is None."""
-        roots = ends.numel()
-        check_vector(nodes, "nodes", torch.int64, roots)
-        _check_range("draw", draw, 0, 2**32 - 1)
-        _check_range("hop", hop, 0, 255)
-        _check_range("snapshot", snapshot, 0, 255)
-        if positions is None:
-            positions = torch.arange(roots)
-        else:
-            check_vector(positions, "positions", torch.int64, roots)
-        nodes, ends, positions = nodes.contiguous(), ends.contiguous(), positions.contiguous()
-        begins = begins if begins is None else begins.contiguous()
-        compiled = extension(nodes.device).temporal_sample
-
-        def into(capacity: int) -> tuple[Tensor, int]:
-            words = at + 3 * capacity
-            out = _memory.empty((_rounded(words),), nodes)[:words]
-            count = compiled(
-                self._store.handle, nodes, ends, begins, length, *self._settings, draw, hop,
-                snapshot, positions, out, capacity,
-            )  # fmt: skip
-            if count < 0:
-                self._refuse(-1 - count, nodes, ends, begins)
-            return out, count
-
-        at, capacity = roots + 1, roots * self._fanout
-        if capacity > MAX_UNCOUNTED:
-            capacity = into(0)[1]  # none to write to: it only counts
-        capacity = (_rounded(at + 3 * capacity) - at) // 3
-        out, count = into(capacity)
-        ids, eids, bits = (out[x : x + count] for x in (at, at + capacity, at + 2 * capacity))
-        when = bits.view(torch.float64)
-        return Sample(nodes, ends, positions, out[:at], ids, eids, when, self._fanout)
-
-    def _refuse(self, root: int, nodes: Tensor, ends: Tensor, begins: Tensor | None) -> None:
-        """Say what is wrong with a root.
-
-        Raises:
-            InvalidInputError: always.
-        """
-        node, count = int(nodes[root]), self._store.num_vertices
+    def refuse(root: int) -> None:
+        node, count = int(nodes[root]), store.num_vertices
         if not 0 <= node < count:
             raise InvalidInputError(f"nodes[{root}] is {node}, allowed is 0 <= x < {count}")
         if begins is None:
@@ -386,11 +353,7 @@ class _Options:
         found = f"begins[{root}] is {float(begins[root])} and ends[{root}] {float(ends[root])}"
         raise InvalidInputError(f"{found}, allowed are numbers and infinities")
 
-
-def _rounded(words: int) -> int:
-    """As many or up to an eighth more: few sizes, so that memory is used again."""
-    step = 1 << max(0, words.bit_length() - 4)
-    return -(-words // step) * step
+    return sample_batch(fill, refuse, roots, fanouts, snapshots, prop_time)
 
 
 def _length(window: float | None) -> float:

@@ -55,7 +55,7 @@ ANY_LENGTH: Final = {
         "RowCache.gather.source aggregate_sliced.x aggregate_sliced.y scatter_sliced.x "
         "scatter_sliced.y build_edge_table.indptr interact_dots.left interact_dots.right "
         "interact_group.offsets interact_local_rows.scratch interact_sums.x order_by_chunk.first "
-        "read_lines.table search_tcsr.indptr search_tcsr.times time_items.x time_items.y "
+        "read_lines.table time_items.x time_items.y "
         "connectivity.net_weight refine_workers.net_weight attend_rows_forward.positive "
         "attend_rows_backward.positive unpack_offsets.out rank_columns.scores"
     ),
@@ -64,7 +64,8 @@ ANY_LENGTH: Final = {
 
 ANY_NUMBER: Final = {
     "what it says is answered, not followed": (
-        "check_csr.indptr check_csr.indices weighted_check.weights temporal_sample.nodes"
+        "check_csr.indptr check_csr.indices weighted_check.weights sample_tcsr.nodes "
+        "temporal_sample.nodes"
     ),
     "columns that are compared and copied, and never followed": (
         "DifferenceMerge.__init__.indices DifferenceMerge.__init__.second_indices "
@@ -87,8 +88,8 @@ ANY_NUMBER: Final = {
         "weighted_draw.weights weighted_keys.weights weighted_time.weights"
     ),
     "ids that are handed back as they are, or count random numbers": (
-        "TemporalStore.insert.eid build_tcsr.eid child_positions.positions take_tcsr.eids "
-        "take_tcsr.neighbours take_tcsr.positions temporal_sample.positions"
+        "TemporalStore.insert.eid build_tcsr.eid sample_tcsr.eids "
+        "sample_tcsr.neighbours sample_tcsr.positions temporal_sample.positions"
     ),
     "without `positive` nothing is kept for a backward pass and no place is looked at": (
         "attend_rows_forward.place"
@@ -96,7 +97,7 @@ ANY_NUMBER: Final = {
     "one more than the largest of a small example is still in range": (
         "RowCache.gather.place TemporalStore.delete_edges.eids TemporalStore.reload.capacity "
         "connectivity.part count_grids.bounds place_grids.bounds sort_grids.bounds "
-        "sort_rows.indptr sort_rows.second take_tcsr.count take_tcsr.first"
+        "sort_rows.indptr sort_rows.second"
     ),
 }
 

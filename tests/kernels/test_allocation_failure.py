@@ -111,7 +111,7 @@ def test_every_parallel_region_with_memory_of_its_own_had_it_fail(reports_of_thr
     for entry in (
         "spmm", "aggregate_parts", "aggregate_parts_scatter", "build_edge_table", "count_grids",
         "count_groups", "EdgeSnapshots.__init__", "induce", "label_sweep", "merge_exclusive",
-        "sample_roots", "sample_subgraphs", "take_tcsr", "temporal_sample", "trace_rows",
+        "sample_roots", "sample_subgraphs", "sample_tcsr", "temporal_sample", "trace_rows",
     ):  # fmt: skip
         assert failed[entry] > 0, entry
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr, sample_tcsr_hops
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_hops, plain_sample
@@ -70,9 +69,6 @@ def test_it_answers_as_the_oracle_does(
         same(found, plain_sample(plain, nodes, times, positions=where, **how))
 
 
-@pytest.mark.skipif(
-    not hasattr(_cpu, "child_positions"), reason="built without the store's sampler"
-)
 @pytest.mark.parametrize("window", [None, 3.0])
 @pytest.mark.parametrize("prop_time", [False, True])
 def test_hops_and_snapshots_as_the_oracle(window: float | None, prop_time: bool) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.temporal_sample import (
     Sample,
     TemporalSampler,
+    batch,
     next_targets,
     random_walks,
     sample_between,
@@ -219,6 +220,98 @@ def test_hops_and_snapshots(policy) -> None:
         for mine, theirs in zip(found, expected, strict=True):
             for one, other in zip(mine, theirs, strict=True):
                 same(one, other)
+
+
+def hop_by_hop(
+    store: TemporalStore,
+    nodes: Tensor,
+    times: Tensor,
+    fanouts: tuple[int, ...],
+    *,
+    window: float | None,
+    snapshots: int,
+    prop_time: bool,
+    positions: Tensor | None,
+    **how: object,
+) -> list[list[Sample]]:
+    """[snapshot][hop] by a call for every hop."""
+    every = []
+    for snapshot in range(snapshots):
+        targets = nodes, times - snapshot * window if snapshot else times, positions
+        hops = []
+        for hop, fanout in enumerate(fanouts):
+            hops.append(
+                sample_neighbours(
+                    store, targets[0], targets[1], positions=targets[2], fanout=fanout, hop=hop,
+                    snapshot=snapshot, window=window, **how,
+                )
+            )  # fmt: skip
+            targets = next_targets(hops[-1], prop_time)
+        every.append(hops)
+    return every
+
+
+def all_same(found: list[list[Sample]], expected: list[list[Sample]]) -> None:
+    assert [len(hops) for hops in found] == [len(hops) for hops in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        for one, other in zip(mine, theirs, strict=True):
+            same(one, other)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    shape=st.tuples(st.integers(1, 12), st.integers(0, 150), st.integers(1, 30)),
+    layout=st.sampled_from(("packed", "compact", "wide")),
+    count=st.integers(0, 80),
+    fanouts=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
+    policy=st.sampled_from(("recent", "uniform")),
+    snapshots=st.integers(1, 3),
+    window=st.integers(0, 20).map(float),
+    prop_time=st.booleans(),
+    closed=st.booleans(),
+    replace=st.booleans(),
+    shifted=st.booleans(),
+    threads=st.integers(1, 2),
+)
+def test_all_hops_of_one_call_are_those_of_a_call_for_each(
+    seed, shape, layout, count, fanouts, policy, snapshots, window, prop_time, closed, replace,
+    shifted, threads,
+) -> None:  # fmt: skip
+    """Also for one vertex, no edges, no roots, ties, self edges, and roots that repeat."""
+    vertices, events, span = shape
+    store, plain = both(vertices, events, span, seed % 1000, layout=layout)
+    nodes, times = roots(vertices, count, span, seed % 997)
+    how = {
+        "policy": policy, "window": window, "snapshots": snapshots, "prop_time": prop_time,
+        "closed": closed, "replace": replace, "seed": seed, "draw": seed % 2**32,
+        "positions": torch.arange(count) * 3 + 5 if shifted else None,
+    }  # fmt: skip
+    found = sample_hops(store, nodes, times, fanouts, threads=threads, **how)
+    all_same(found, hop_by_hop(store, nodes, times, fanouts, **how))
+    all_same(found, plain_hops(plain, nodes, times, fanouts, **how))
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+@pytest.mark.parametrize("prop_time", [False, True])
+def test_hops_too_large_to_allocate_are_counted_first(policy, prop_time, monkeypatch) -> None:
+    store, plain = both()
+    nodes, times = roots(12, 60, 60)
+    how = {"policy": policy, "prop_time": prop_time, "window": 9.0, "snapshots": 3, "seed": 5}
+    expected = plain_hops(plain, nodes, times, (4, 3, 2), **how)
+    for limit in (0, 100, 300, 2_000):  # all hops, some of them, and those after others
+        monkeypatch.setattr(batch, "MAX_UNCOUNTED", limit)
+        for threads in (1, 2):
+            all_same(sample_hops(store, nodes, times, (4, 3, 2), threads=threads, **how), expected)
+
+
+def test_largest_ids_through_two_hops() -> None:
+    store, last = TemporalStore(3, undirected=True), 2**32 - 2
+    ends = torch.tensor([0, 1]), torch.tensor([1, 2])
+    store.insert(*ends, torch.tensor([1.0, 2.0]).double(), torch.tensor([last - 1, last]))
+    hops = sample_hops(store, torch.tensor([2]), torch.tensor([torch.inf]).double(), (2, 2))[0]
+    assert [hop.neighbours.tolist() for hop in hops] == [[1], [1, 0]]
+    assert [hop.eids.tolist() for hop in hops] == [[last], [last, last - 1]]
 
 
 def outside(hops: list[Sample], ends: Tensor, window: float) -> int:

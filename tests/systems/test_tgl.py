@@ -6,17 +6,12 @@ import pytest
 import torch
 
 from dgbench.datasets import EventStream
-from dgbench.kernels_cuda import _cpu
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Workload
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
 from dgbench.systems.tgl import RebuiltAccess, TglSystem
-
-pytestmark = pytest.mark.skipif(
-    not hasattr(_cpu, "child_positions"), reason="built without the store's sampler"
-)
 
 
 def workload(**fields) -> StreamWorkload:
