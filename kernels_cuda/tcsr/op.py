@@ -213,7 +213,7 @@ def _sample(
     compiled = extension(_CPU).sample_tcsr
     length = float("inf") if window is None else float(window)
 
-    def fill(capacities: tuple[int, ...], out: Tensor) -> list[int]:
+    def fill(capacities: list[int], out: Tensor) -> list[int]:
         return compiled(
             rows.indptr, rows.neighbours, rows.eids, rows.times, nodes, times, positions, length,
             fanouts, capacities, snapshots, prop_time, policy == "uniform", closed, replace, seed,

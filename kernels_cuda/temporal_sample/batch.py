@@ -7,7 +7,6 @@ lies in one piece.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,7 +24,7 @@ _memory: Final = Workspace()
 
 
 def sample_batch(
-    fill: Callable[[tuple[int, ...], Tensor], Sequence[int]],
+    fill: Callable[[list[int], Tensor], Sequence[int]],
     refuse: Callable[[int], None],
     roots: int,
     fanouts: tuple[int, ...],
@@ -41,68 +40,65 @@ def sample_batch(
     """
     known: dict[int, int] = {}  # neighbours of hops that were counted first
     while True:
-        capacities = _capacities(roots, fanouts, known)
-        sizes = _sizes(roots, capacities, snapshots, prop_time)
-        words = sum(sizes)
+        capacities, targets = _capacities(roots, fanouts, known)
+        words = snapshots * _words(targets, prop_time)
         out = _memory.empty((_rounded(words),), _WORDS)[:words]
         counts = fill(capacities, out)
         if counts[-1] < 0:
             refuse(-1 - counts[-1])
         hop = (len(counts) - 1) % len(fanouts)
         if counts[-1] <= capacities[hop]:
-            return _cut(out, sizes, counts, roots, fanouts, prop_time)
+            return _cut(out, targets, counts, fanouts, prop_time)
         known[hop] = counts[-1]
 
 
-def _capacities(roots: int, fanouts: tuple[int, ...], known: dict[int, int]) -> tuple[int, ...]:
-    """Neighbours of each hop at most; 0 where these are so many that they are counted first."""
-    targets, found = roots, []
+def _capacities(
+    roots: int, fanouts: tuple[int, ...], known: dict[int, int]
+) -> tuple[list[int], list[int]]:
+    """Neighbours of each hop at most, 0 where these are so many that they are counted first; and
+    vertices before each hop and behind the last at most."""
+    capacities, targets = [], [roots]
     for hop, fanout in enumerate(fanouts):
-        most = targets * fanout
-        found.append(known.get(hop, most if most <= MAX_UNCOUNTED else 0))
-        targets += found[-1]
-    return tuple(found)
+        most = targets[-1] * fanout
+        capacities.append(known.get(hop, most if most <= MAX_UNCOUNTED else 0))
+        targets.append(targets[-1] + capacities[-1])
+    return capacities, targets
 
 
-@functools.lru_cache(maxsize=64)
-def _sizes(
-    roots: int, capacities: tuple[int, ...], snapshots: int, prop_time: bool
-) -> tuple[int, ...]:
-    """Words of the parts of the array, in order."""
-    targets, by_hop = roots, []
-    for capacity in capacities:
-        by_hop += [targets + 1, targets]
-        targets += capacity
-    times = [targets - capacities[-1]] if prop_time else []
-    return (targets, targets, targets - roots, *times, *by_hop) * snapshots
+def _words(targets: list[int], prop_time: bool) -> int:
+    """Words of one snapshot."""
+    by_hop = 2 * sum(targets[:-1]) + len(targets) - 1
+    return 3 * targets[-1] - targets[0] + by_hop + (targets[-2] if prop_time else 0)
 
 
 def _cut(
     out: Tensor,
-    sizes: tuple[int, ...],
+    targets: list[int],
     counts: Sequence[int],
-    roots: int,
     fanouts: tuple[int, ...],
     prop_time: bool,
 ) -> list[list[Sample]]:
     """The samples, views of the array."""
-    parts, found = iter(out.split_with_sizes(sizes)), []
+    bits, found, at = out.view(torch.float64), [], 0
+    roots, most = targets[0], targets[-1]
     for first in range(0, len(counts), len(fanouts)):
-        nodes, times, eids = next(parts), next(parts).view(torch.float64), next(parts)
-        ends = next(parts).view(torch.float64) if prop_time else times
-        taken = counts[first : first + len(fanouts)]
-        free = eids.numel() - sum(taken)
-        new_nodes, new_times = (a.split_with_sizes((roots, *taken, free)) for a in (nodes, times))
-        new_eids = eids.split_with_sizes((*taken, free))
+        # Where these stand of vertex 0; an edge has the place of its neighbour.
+        nodes, times, eids = at, at + most, at + 2 * most - roots
+        ends, at = times, at + 3 * most - roots
+        if prop_time:
+            ends, at = at, at + targets[-2]
         live, hops = roots, []
-        for hop, fanout in enumerate(fanouts):
-            offsets, positions = next(parts), next(parts)
+        for fanout, count, capacity in zip(fanouts, counts[first:], targets, strict=False):
+            offsets, positions, upto = at, at + capacity + 1, live + count
+            at = positions + capacity
             sample = Sample(
-                nodes[:live], ends[:live], positions[:live], offsets[: live + 1],
-                new_nodes[hop + 1], new_eids[hop], new_times[hop + 1], fanout,
+                out[nodes : nodes + live], bits[ends : ends + live],
+                out[positions : positions + live], out[offsets : offsets + live + 1],
+                out[nodes + live : nodes + upto], out[eids + live : eids + upto],
+                bits[times + live : times + upto], fanout,
             )  # fmt: skip
             hops.append(sample)
-            live += taken[hop]
+            live = upto
         found.append(hops)
     return found
 

@@ -314,18 +314,16 @@ def _sample(
     uniform = _one_of("policy", policy, POLICIES)
     linear = _one_of("search", search, SEARCHES)
     threads = torch.get_num_threads() if threads is None else threads
-    for name, value, low, high in (
-        ("snapshots", snapshots, 1, 256),
-        ("len(fanouts)", len(fanouts), 1, 256),
-        *(("fanout", one, 1, MAX_UNIFORM_FANOUT if uniform else 2**31 - 1) for one in fanouts),
-        ("seed", seed, 0, 2**64 - 1),
-        ("draw", draw, 0, 2**32 - 1),
-        ("hop", hop, 0, 255),
-        ("snapshot", snapshot, 0, 255),
-        ("threads", threads, 1, 1 << 16),
-    ):
-        if not low <= value <= high:
-            raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
+    largest = MAX_UNIFORM_FANOUT if uniform else 2**31 - 1
+    _check_range("snapshots", snapshots, 1, 256)
+    _check_range("len(fanouts)", len(fanouts), 1, 256)
+    for fanout in fanouts:
+        _check_range("fanout", fanout, 1, largest)
+    _check_range("seed", seed, 0, 2**64 - 1)
+    _check_range("draw", draw, 0, 2**32 - 1)
+    _check_range("hop", hop, 0, 255)
+    _check_range("snapshot", snapshot, 0, 255)
+    _check_range("threads", threads, 1, 1 << 16)
     length = _length(window)
     check_vector(ends, "times", torch.float64)
     roots = ends.numel()
@@ -337,7 +335,7 @@ def _sample(
     begins = begins if begins is None else begins.contiguous()
     compiled = extension(nodes.device).temporal_sample
 
-    def fill(capacities: tuple[int, ...], out: Tensor) -> list[int]:
+    def fill(capacities: list[int], out: Tensor) -> list[int]:
         return compiled(
             store.handle, nodes, ends, begins, positions, length, fanouts, capacities, snapshots,
             prop_time, uniform, closed, replace, seed, draw, hop, snapshot, linear,
