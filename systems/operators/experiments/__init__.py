@@ -28,7 +28,11 @@ from dgbench.systems.operators.experiments.placements import (
     PlacedUpdates,
 )
 from dgbench.systems.operators.experiments.predicted import Predicted
-from dgbench.systems.operators.experiments.sampling import Insert, Sampling
+from dgbench.systems.operators.experiments.sampling import (
+    Insert,
+    Sampling,
+    SamplingBetweenSteps,
+)
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.twins import Twins
 from dgbench.systems.operators.experiments.weighted import Weighted
@@ -53,6 +57,7 @@ EXPERIMENTS: tuple[Grid, ...] = (
     DeviceSubgraphs(),
     Partners(),
     Sampling(),
+    SamplingBetweenSteps(),
     PlacedSampling(),
     Insert(),
     PlacedUpdates(),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
@@ -25,6 +25,7 @@ from dgbench.systems.operators.streams import RacedHop, Stream
 TCSR, SEARCH = "T-CSR", "torch search"
 DGL = "DGL, rebuilt"
 FANOUT, BATCHES = 10, 32
+EDGE_WIDTH, HIDDEN = 272, 100
 STEP = 100_000
 """Edges that are inserted at a time where a graph is built."""
 STREAMS = {"smoke": (200, 4000), "quick": (10_000, 300_000), None: (200_000, 10_000_000)}
@@ -55,6 +56,10 @@ class Sampling(OperatorRace):
         for preset, (n, edges) in STREAMS.items()
     }  # fmt: skip
     label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
+
+    def before(self, params: Mapping[str, Any]) -> Callable[[], object] | None:
+        """What runs before every call and is not timed."""
+        return None
 
     def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
         stream = Stream.power_law(params["vertices"], params["edges"])
@@ -87,6 +92,7 @@ class Sampling(OperatorRace):
         return OperatorCase(
             calls=calls,
             check=lambda name, _, found: stream.check(list(map(_hop, found)), FANOUT, policy),
+            before=dict.fromkeys(calls, before) if (before := self.before(params)) else {},
             work=(("throughput", {"of": "targets"}, targets),),
             observe=(
                 ("vertices", stream.vertices, {}),
@@ -94,6 +100,44 @@ class Sampling(OperatorRace):
                 ("memory", store.memory().total, {"method": OURS}),
             ),
         )
+
+
+class SamplingBetweenSteps(Sampling):
+    name = "sampling_between_steps"
+    title = "Sampling between steps of training"
+    question = "How fast are the neighbours of a small batch sampled where a step of training ran?"
+    reading = (
+        "As in `sampling`, but before every call a network of two layers is trained on ten "
+        "neighbours of every root, so that samplers find their graph, their memory and "
+        "their own code out of the caches. A batch has three roots for an edge."
+    )
+    claims = ()
+    workloads = {
+        preset: tuple(
+            {
+                "policy": policy, "hops": hops, "roots": roots, "threads": threads,
+                "vertices": n, "edges": edges,
+            }
+            for threads in ((1,) if preset == "smoke" else (1, 2))
+            for policy, hops, roots in product(
+                ("recent", "uniform"), (1, 2), (20,) if preset == "smoke" else (33, 100, 200)
+            )
+        )
+        for preset, (n, edges) in STREAMS.items()
+    }  # fmt: skip
+
+    def before(self, params: Mapping[str, Any]) -> Callable[[], object]:
+        """A step of training on features as wide as Wikipedia's with an encoding of time."""
+        rows = torch.rand(3 * params["roots"] * FANOUT, EDGE_WIDTH)
+        layers = nn.Sequential(nn.Linear(EDGE_WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN))
+        optimiser = torch.optim.Adam(layers.parameters(), fused=True)
+
+        def step() -> None:
+            optimiser.zero_grad()
+            layers(rows).square().mean().backward()
+            optimiser.step()
+
+        return step
 
 
 POLICIES = {
