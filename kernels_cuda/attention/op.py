@@ -27,7 +27,7 @@ CUDA_WIDTHS = {"attend_rows": 128, "packed_attention": 64}
 
 
 def serves(name: str, x: Tensor, width: int) -> bool:
-    """Return True if there is a compiled form of `attend_rows` or `packed_attention` for `x`.
+    """Return True if there is a compiled form of an attention of this package for `x`.
 
     Args:
         name: of the function.
@@ -36,7 +36,7 @@ def serves(name: str, x: Tensor, width: int) -> bool:
     """
     if x.dtype != torch.float32 or x.is_meta or x.device.type not in ("cpu", "cuda"):
         return False
-    if x.device.type == "cuda" and width > CUDA_WIDTHS[name]:
+    if x.device.type == "cuda" and width > CUDA_WIDTHS.get(name, 0):
         return False
     try:
         return hasattr(extension(x.device), f"{name}_forward")

@@ -29,6 +29,7 @@ void bind_hypergraph(nb::module_& m);
 void bind_worker_refinement(nb::module_& m);
 void bind_attend_rows(nb::module_& m);
 void bind_packed_attention(nb::module_& m);
+void bind_temporal_attention(nb::module_& m);
 void bind_fuse_units(nb::module_& m);
 void bind_temporal_store(nb::module_& m);
 void bind_temporal_sample(nb::module_& m);
@@ -91,6 +92,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_worker_refinement(m);
   dgbench::bind_attend_rows(m);
   dgbench::bind_packed_attention(m);
+  dgbench::bind_temporal_attention(m);
   dgbench::bind_fuse_units(m);
   dgbench::bind_temporal_store(m);
   dgbench::bind_temporal_sample(m);

@@ -1,8 +1,9 @@
-"""Attention over dense rows of neighbours, with nothing kept or made that can be had again.
+"""Attention over sampled neighbours, with nothing kept or made that can be had again.
 
-One autograd function instead of twenty small operators: a batch of TGAT has 20,000 targets of ten
-neighbours, so every tensor of the size of these is dear, and most of all its memory, whose pages
-are cleared each time that it is fresh. Blocks come from `kernels_cuda.workspace`.
+Compiled over ragged rows where there is such a form (`kernels_cuda.attention.temporal_attention`);
+else over dense rows by one autograd function instead of twenty small operators. A batch of TGAT has
+20,000 targets of ten neighbours, so every tensor of the size of these is dear, and most of all its
+memory, whose pages are cleared each time that it is fresh. Blocks are those of a `Workspace`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dgbench.kernels_cuda.attention import serves, temporal_attention
 from dgbench.kernels_cuda.workspace import scratch
 
 if TYPE_CHECKING:
@@ -42,6 +44,24 @@ def attend(
         [R, heads, D + E + T], zeros for a target without neighbours; differentiable once in all but
         `edges`.
     """
+    if serves("temporal_attention", query, query.shape[2]):
+        hop = around.hop
+        asked = query.transpose(0, 1)
+        return temporal_attention(
+            hop.offsets, hop.times, hop.edge_times, asked, neighbours, edges, weight, bias
+        ).transpose(0, 1)
+    return attend_dense(around, query, neighbours, edges, weight, bias)
+
+
+def attend_dense(
+    around: Neighbourhood,
+    query: Tensor,
+    neighbours: Tensor,
+    edges: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """`attend` over rows of `fanout` places, in torch operators, on any device and in float64."""
     return _Attend.apply(around, query, neighbours, edges, weight, bias)
 
 

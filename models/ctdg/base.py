@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -52,12 +53,21 @@ class Neighbourhood:
         self.hop = hop
         self.counts = hop.offsets.diff().to(device)
         self.shape = (self.counts.numel(), hop.fanout)
-        self.mask: Tensor | None = None
-        if hop.eids.numel() < self.shape[0] * self.shape[1]:
-            self.mask = torch.arange(hop.fanout, device=device) < self.counts.unsqueeze(1)
-            flat = self.mask.flatten()
-            self._taken, self._free = flat.nonzero().squeeze(1), (~flat).nonzero().squeeze(1)
         self._dtype, self._device = dtype, device
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        if self.hop.eids.numel() == self.shape[0] * self.shape[1]:
+            return None
+        return torch.arange(self.hop.fanout, device=self._device) < self.counts.unsqueeze(1)
+
+    @cached_property
+    def _taken(self) -> Tensor:
+        return self.mask.flatten().nonzero().squeeze(1)
+
+    @cached_property
+    def _free(self) -> Tensor:
+        return (~self.mask).flatten().nonzero().squeeze(1)
 
     def spread(self, rows: Tensor) -> Tensor:
         """[K, D] -> [R, fanout, D], zeros where there is no neighbour; not differentiable."""

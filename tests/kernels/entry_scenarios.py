@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda import _cpu, twins, variants, weighted
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, degrees, spmm
-from dgbench.kernels_cuda.attention import attend_rows, packed_attention
+from dgbench.kernels_cuda.attention import attend_rows, packed_attention, temporal_attention
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
 from dgbench.kernels_cuda.edge_sampling import (
@@ -384,6 +384,19 @@ def stores(n: int) -> None:
 
 
 SHELF: Final = ("vertices", "counts", "sizes", "capacity", "records")
+
+
+@scenario
+def temporal_neighbours(n: int) -> None:
+    offsets, edge_times = torch.arange(n + 1) * 2, torch.rand(2 * n).double()
+    times = 1 + torch.rand(n).double()
+    for edge_dim, time_dim in ((2, 4), (0, 0)):
+        query, neighbours = normal(1, 2, n, 3 + edge_dim + time_dim), normal(2, 2 * n, 3)
+        edges = normal(3, 2 * n, edge_dim).detach() if edge_dim else None
+        encoding = (normal(4, time_dim, 1), normal(5, time_dim)) if time_dim else (None, None)
+        both_ways(
+            temporal_attention(offsets, times, edge_times, query, neighbours, edges, *encoding)
+        )
 
 
 @scenario
