@@ -135,14 +135,10 @@ std::vector<std::int64_t> sample_tcsr(
           std::int64_t capacity) -> std::int64_t {
         for (std::int64_t r = 0; r < one.targets; ++r) {
           const std::int64_t node = one.nodes[r];
-          if (node < 0 || node >= vertices || one.ends[r] != one.ends[r]) {
-            if (r >= batch.roots) reject("neighbours or times are no vertices or numbers");
-            return -1 - r;
-          }
+          if (node < 0 || node >= vertices || one.ends[r] != one.ends[r]) return -1 - r;
           const std::int64_t* const row = indptr.data() + node;
-          if (row[0] < 0 || row[0] > row[1] || row[1] > records || row[1] - row[0] > UINT32_MAX) {
-            reject("indptr does not fit times");
-          }
+          const bool fits = row[0] >= 0 && row[0] <= row[1] && row[1] <= records;
+          if (!fits || row[1] - row[0] > UINT32_MAX) return -1 - r;
         }
         if (found.size() < static_cast<std::size_t>(one.targets)) found.resize(one.targets);
         search(one);

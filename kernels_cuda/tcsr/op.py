@@ -222,7 +222,9 @@ def _sample(
 
     def refuse(root: int) -> None:
         check_ids(nodes, "nodes", rows.num_vertices)
-        raise InvalidInputError(f"times[{root}] is nan, allowed are numbers and infinities")
+        if root < count and bool(times[root].isnan()):
+            raise InvalidInputError(f"times[{root}] is nan, allowed are numbers and infinities")
+        raise InvalidInputError(f"rows: indptr or neighbours do not fit, target {root} has no row")
 
     return sample_batch(fill, refuse, count, fanouts, snapshots, prop_time)
 

@@ -55,7 +55,7 @@ ANY_LENGTH: Final = {
         "RowCache.gather.source aggregate_sliced.x aggregate_sliced.y scatter_sliced.x "
         "scatter_sliced.y build_edge_table.indptr interact_dots.left interact_dots.right "
         "interact_group.offsets interact_local_rows.scratch interact_sums.x order_by_chunk.first "
-        "read_lines.table time_items.x time_items.y "
+        "read_lines.table sample_tcsr.indptr time_items.x time_items.y "
         "connectivity.net_weight refine_workers.net_weight attend_rows_forward.positive "
         "attend_rows_backward.positive unpack_offsets.out rank_columns.scores"
     ),
@@ -64,8 +64,8 @@ ANY_LENGTH: Final = {
 
 ANY_NUMBER: Final = {
     "what it says is answered, not followed": (
-        "check_csr.indptr check_csr.indices weighted_check.weights sample_tcsr.nodes "
-        "temporal_sample.nodes"
+        "check_csr.indptr check_csr.indices weighted_check.weights sample_tcsr.indptr "
+        "sample_tcsr.nodes temporal_sample.nodes"
     ),
     "columns that are compared and copied, and never followed": (
         "DifferenceMerge.__init__.indices DifferenceMerge.__init__.second_indices "

@@ -405,16 +405,17 @@ def temporal_samples(n: int) -> None:
     store = TemporalStore(n, undirected=True, policy=BlockPolicy("fixed", 3))
     store.insert(src, dst, t)
     roots, when = ids(3, n, n), torch.full((n,), float(t[-1]), dtype=torch.float64)
-    sample_hops(store, roots, when, [2, 3], policy="uniform")
+    places = 3 * torch.arange(n)
+    sample_hops(store, roots, when, [2, 3], policy="uniform", positions=places)
+    sample_between(store, roots, when - 5, when, fanout=2)
     sample_hops(store, roots, when, [2], policy="uniform", replace=True, search="linear")
     length = float(t[-1]) / 3
     sample_hops(store, roots, when, [3], window=length, snapshots=2, grouped=False)
     sample_hops(store, roots, when, [2, 2], window=length, prop_time=True)
-    sample_between(store, roots, when - 5, when, fanout=2)
     random_walks(store, roots, when, 2)
     count_walk(store, roots, when - 5, when)
     rows = build_tcsr(n, src, dst, t, undirected=True)
-    sample_tcsr_hops(rows, roots, when, [2, 2], policy="uniform")
+    sample_tcsr_hops(rows, roots, when, [2, 2], policy="uniform", positions=places)
     sample_tcsr_hops(rows, roots, when, [2], window=5.0)
 
 

@@ -181,5 +181,5 @@ def test_a_direct_call_with_rows_that_lie_is_refused() -> None:
     """The compiled part never reads outside of what it was given."""
     rows = build_tcsr(2, ints(0), ints(1), ints(0))
     lying = Tcsr(ints(0, 9, 9), rows.neighbours, rows.eids, rows.times)
-    with pytest.raises(ValueError, match="indptr"):
+    with pytest.raises(InvalidInputError, match="indptr"):
         sample_tcsr(lying, ints(0), torch.ones(1).double(), fanout=1)
