@@ -58,7 +58,7 @@ class Sampling(OperatorRace):
     label = "{policy}, {hops} hops, {roots} x 3 roots, {threads} threads"
 
     def before(self, params: Mapping[str, Any]) -> Callable[[], object] | None:
-        """What runs before every call and is not timed."""
+        """Work before every call, which is not timed; None for none."""
         return None
 
     def case(self, params: Mapping[str, Any], preset: Preset, device: str) -> OperatorCase:
