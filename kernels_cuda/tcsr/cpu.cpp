@@ -3,6 +3,7 @@
 // grouping of roots, on purpose: it is what the blocks of GNNFlow are compared with.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cmath>
