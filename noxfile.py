@@ -73,10 +73,10 @@ def _run(session: nox.Session, program: str, *arguments: str, **settings: object
 def tests(session: nox.Session) -> None:
     """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
     _install(session)
-    # Many tests wait for processes that they start, so there is work for three workers on two
+    # Many tests wait for processes that they start, so there is work for four workers on two
     # cores; on more cores the others are those processes'. A worker that runs out of its own tests
     # takes over some of another's.
-    workers = ["-n", "3", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
+    workers = ["-n", "4", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
     # Two workers with two threads each would wait for each other; tests that are about threads
     # ask for theirs.
     session.env.setdefault("OMP_NUM_THREADS", "1")
