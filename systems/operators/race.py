@@ -194,7 +194,7 @@ class OperatorRace(Grid):
     def _sound(
         self, case: OperatorCase, found: Measurement, timer: Timer
     ) -> dict[str, tuple[Call, float]]:
-        """Contenders that are here, right and fast enough, with seconds of their second call."""
+        """Contenders that are here, right and fast enough, with seconds of a call."""
         found.notes += [f"{name} is left out: {why}" for name, why in case.left_out.items()]
         calls: dict[str, tuple[Call, float]] = {}
         for name, call in case.calls.items():
@@ -213,6 +213,8 @@ class OperatorRace(Grid):
             if seconds > self.slow_s and name != OURS:
                 found.notes.append(f"{name} is left out: a call takes {seconds:.2g} s")
                 continue
+            if self.shortest_turn_s > 0:  # calls may still prepare at their second time
+                seconds = min(seconds, timer.once(partial(call, 0)))
             calls[name] = call, seconds
         return calls
 
