@@ -16,10 +16,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "aggregate/cpu_product.hpp"
@@ -39,13 +42,48 @@ constexpr std::int64_t kPiece = 8192;
 // cache, which is worth more than reading the indices again.
 constexpr int kColumnTile = 128;
 
-std::atomic<bool> portable_only{false};
+// Entries ahead at which rows of x are asked for; below 0 where `entries_ahead` says it.
+std::atomic<int> chosen_ahead{-1};
+using PickKernels = RowKernels<float> (*)(int width, Weights weights, bool single);
+std::atomic<PickKernels> pick_float{pick_avx512};
 
 RowKernels<float> pick(int width, Weights weights, bool single, float) {
-  return portable_only ? pick_portable(width, weights) : pick_avx512(width, weights, single);
+  return pick_float.load()(width, weights, single);
 }
-RowKernels<double> pick(int width, Weights weights, bool, double) {
-  return pick_portable_double(width, weights);
+RowKernels<double> pick(int width, Weights weights, bool single, double) {
+  return pick_portable_double(width, weights, single);
+}
+
+// Bytes of a core's second-level cache.
+std::int64_t core_cache() {
+  static const long found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return found > 0 ? found : std::int64_t{1} << 20;
+}
+
+// How far ahead rows of x are asked for, by their width and the size of x. Asking costs slots: while
+// rows of at most a line lie in half a core's cache, beside the lists that pass through it, they
+// come soon enough. No bit of a result depends on it.
+template <class T>
+int entries_ahead(const RowJob<T>& job, std::int64_t columns) {
+  if (chosen_ahead >= 0) return chosen_ahead;
+  const auto lines = (job.width() * sizeof(T) + 63) / 64;
+  if (lines == 1) {
+    const auto bytes = columns * job.stride * static_cast<std::int64_t>(sizeof(T));
+    return bytes > core_cache() / 2 ? 32 : 0;
+  }
+  return lines == 3 ? 32 : lines <= 4 ? 16 : 8;
+}
+
+void set_registers(const std::string& name) {
+  if (name == "avx512") {
+    pick_float = pick_avx512;
+  } else if (name == "avx2") {
+    pick_float = pick_avx2;
+  } else if (name == "portable") {
+    pick_float = pick_portable;
+  } else {
+    reject("registers is '" + name + "', allowed are avx512, avx2 and portable");
+  }
 }
 
 std::int64_t entries_of(const std::int64_t* over, const std::int64_t* ex, std::int64_t begin,
@@ -163,6 +201,7 @@ template <class T>
 void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, int threads) {
   const std::vector<std::int64_t> none(static_cast<std::size_t>(columns) + 1, 0);
   job.over_ptr = none.data();
+  job.entries = 0;  // so that nothing is asked for ahead
   job.over_values = nullptr;
   job.ex_ptr = nullptr;
   job.order = nullptr;
@@ -182,6 +221,7 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
   const T* x = job.x;
   T* y = job.y;
   while ((1 << job.shift) < S) ++job.shift;
+  job.entries = job.over_ptr[rows];
   job.stride = static_cast<std::int64_t>(S) * F;
   std::vector<std::int32_t> snapshot_of(job.stride);
   for (int j = 0; j < job.stride; ++j) snapshot_of[j] = j / F;
@@ -200,6 +240,7 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
     job.x = x + at;
     job.y = y + at;
     job.features = std::min(tile, F - at);
+    job.ahead = entries_ahead(job, columns);
     run(job, pick(job.width(), weights, single, T()), rows, threads);
   }
 }
@@ -302,8 +343,10 @@ void bind_aggregate(nb::module_& m) {
   using namespace nb::literals;
   define<float>(m);
   define<double>(m);
-  m.def("aggregate_portable_only", [](bool on) { portable_only = on; }, "on"_a,
-        "Use the portable kernels even where wider registers exist; for tests.");
+  m.def("aggregate_ahead", [](int entries) { chosen_ahead = entries; }, "entries"_a,
+        "Ask for rows of x so many entries ahead, 0 for never, below 0 as width and caches say.");
+  m.def("aggregate_registers", &set_registers, "name"_a,
+        "Use the kernels on these registers, or on the widest that are compiled below them.");
 }
 
 }  // namespace dgbench

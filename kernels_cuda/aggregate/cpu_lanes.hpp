@@ -1,7 +1,7 @@
-// The vector registers that aggregation runs on: `Avx512<L>` (16, 8 or 4 floats) where the compiler
-// has them, and `Portable<T, L>` on the compiler's generic vectors everywhere else and for doubles.
-// Both offer the same few operations. A mask names the lanes [lo, hi) that exist; lanes outside it
-// are never read from or written to memory, so rows need no padding.
+// The vector registers that aggregation runs on: `Avx512<L>` (16, 8 or 4 floats) and `Avx2<L>` (8 or
+// 4) where the compiler has them, and `Portable<T, L>` on the compiler's generic vectors everywhere
+// else and for doubles. All offer the same few operations. A mask names the lanes [lo, hi) that
+// exist; lanes outside it are never read from or written to memory, so rows need no padding.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 #define DGBENCH_AVX512 1
+#endif
+#if defined(__AVX2__) && defined(__FMA__)
+#define DGBENCH_AVX2 1
 #include <immintrin.h>
 #endif
 
@@ -32,8 +35,30 @@ struct Portable {
   }
   static Reg load(const T* p, Mask m) {
     if (m.lo == 0 && m.hi == L) return load(p);
+    if (m.lo == 0) {  // the tail of a row: a copy of known size stays in registers
+      switch (m.hi) {
+        case 1:
+          return first<1>(p);
+        case 2:
+          return first<2>(p);
+        case 3:
+          return first<3>(p);
+        case 4:
+          return first<4>(p);
+        case 5:
+          return first<5>(p);
+        case 6:
+          return first<6>(p);
+        case 7:
+          return first<7>(p);
+        default:
+          break;
+      }
+    }
     Reg r{};
-    for (int j = m.lo; j < m.hi; ++j) r[j] = p[j];
+    for (int j = 0; j < L; ++j) {
+      if (m.lo <= j && j < m.hi) r[j] = p[j];
+    }
     return r;
   }
   static void store(T* p, Reg r, Mask m) {
@@ -57,7 +82,102 @@ struct Portable {
   static Reg spread(const T* p, int, const std::int32_t* index, Mask m) {
     return gather(p, index, m);
   }
+
+ private:
+  template <int K>
+  static Reg first(const T* p) {
+    Reg r{};
+    if constexpr (K <= L) std::memcpy(&r, p, K * sizeof(T));
+    return r;
+  }
 };
+
+#if defined(DGBENCH_AVX2)
+
+template <int L>
+struct Avx2;
+
+template <>
+struct Avx2<8> {
+  using Scalar = float;
+  using Reg = __m256;
+  using Mask = __m256i;  // all bits of the lanes that exist
+  static constexpr int lanes = 8;
+
+  static Mask mask(int lo, int hi) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
+                               _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
+  }
+  static Reg zero() { return _mm256_setzero_ps(); }
+  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+  static Reg load(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
+  static void store(float* p, Reg r, Mask m) { _mm256_maskstore_ps(p, m, r); }
+  static Reg broadcast(float value) { return _mm256_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    const __m256i where = _mm256_maskload_epi32(index, m);
+    return _mm256_mask_i32gather_ps(zero(), p, where, _mm256_castsi256_ps(m), 4);
+  }
+  static Reg spread(const float* p, int count, const std::int32_t* index, Mask m) {
+    if (count > lanes) return gather(p, index, m);
+    const __m256i where = _mm256_maskload_epi32(index, m);
+    return _mm256_permutevar8x32_ps(load(p, mask(0, count)), where);
+  }
+};
+
+template <>
+struct Avx2<4> {
+  using Scalar = float;
+  using Reg = __m128;
+  using Mask = __m128i;
+  static constexpr int lanes = 4;
+
+  static Mask mask(int lo, int hi) {
+    const __m128i lane = _mm_setr_epi32(0, 1, 2, 3);
+    return _mm_andnot_si128(_mm_cmpgt_epi32(_mm_set1_epi32(lo), lane),
+                            _mm_cmpgt_epi32(_mm_set1_epi32(hi), lane));
+  }
+  static Reg zero() { return _mm_setzero_ps(); }
+  static Reg load(const float* p) { return _mm_loadu_ps(p); }
+  static Reg load(const float* p, Mask m) { return _mm_maskload_ps(p, m); }
+  static void store(float* p, Reg r, Mask m) { _mm_maskstore_ps(p, m, r); }
+  static Reg broadcast(float value) { return _mm_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    const __m128i where = _mm_maskload_epi32(index, m);
+    return _mm_mask_i32gather_ps(zero(), p, where, _mm_castsi128_ps(m), 4);
+  }
+  static Reg spread(const float* p, int, const std::int32_t* index, Mask m) {
+    return gather(p, index, m);
+  }
+};
+
+// One or two floats at the bottom of a register. Always whole, so masks are ignored.
+template <int L>
+struct Few : Avx2<4> {
+  static constexpr int lanes = L;
+
+  static Mask mask(int, int) { return Avx2<4>::mask(0, L); }
+  static Reg load(const float* p) {
+    if constexpr (L == 1) return _mm_load_ss(p);
+    return _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p)));
+  }
+  static Reg load(const float* p, Mask) { return load(p); }
+  static void store(float* p, Reg r, Mask) {
+    if constexpr (L == 1) {
+      _mm_store_ss(p, r);
+    } else {
+      _mm_storel_pi(reinterpret_cast<__m64*>(p), r);
+    }
+  }
+};
+
+#endif  // DGBENCH_AVX2
 
 #if defined(DGBENCH_AVX512)
 
@@ -149,40 +269,6 @@ struct Avx512<4> {
   static Reg gather(const float* p, const std::int32_t* index, Mask m) {
     const __m128i where = _mm_maskz_loadu_epi32(m, index);
     return _mm_mmask_i32gather_ps(zero(), m, where, p, 4);
-  }
-  static Reg spread(const float* p, int, const std::int32_t* index, Mask m) {
-    return gather(p, index, m);
-  }
-};
-
-// One or two floats at the bottom of a register. Always whole, so masks are ignored.
-template <int L>
-struct Few {
-  using Scalar = float;
-  using Reg = __m128;
-  using Mask = __mmask8;
-  static constexpr int lanes = L;
-
-  static Mask mask(int, int) { return Mask((1u << L) - 1u); }
-  static Reg zero() { return _mm_setzero_ps(); }
-  static Reg load(const float* p) {
-    if constexpr (L == 1) return _mm_load_ss(p);
-    return _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p)));
-  }
-  static Reg load(const float* p, Mask) { return load(p); }
-  static void store(float* p, Reg r, Mask) {
-    if constexpr (L == 1) {
-      _mm_store_ss(p, r);
-    } else {
-      _mm_storel_pi(reinterpret_cast<__m64*>(p), r);
-    }
-  }
-  static Reg broadcast(float value) { return _mm_set1_ps(value); }
-  static Reg add(Reg a, Reg b) { return _mm_add_ps(a, b); }
-  static Reg mul(Reg a, Reg b) { return _mm_mul_ps(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm_fmadd_ps(a, b, c); }
-  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
-    return Avx512<4>::gather(p, index, m);
   }
   static Reg spread(const float* p, int, const std::int32_t* index, Mask m) {
     return gather(p, index, m);

@@ -3,14 +3,20 @@
 #include "aggregate/cpu_rows.hpp"
 
 namespace dgbench {
+namespace {
 
-RowKernels<float> pick_portable(int width, Weights weights) {
-  return Family<Portable<float, 4>, Portable<float, 8>, Portable<float, 8>>::pick(width, weights);
+template <class T>
+using Generic =
+    Family<Portable<T, 1>, Portable<T, 2>, Portable<T, 4>, Portable<T, 8>, Portable<T, 8>>;
+
+}  // namespace
+
+RowKernels<float> pick_portable(int width, Weights weights, bool single) {
+  return Generic<float>::pick(width, weights, single);
 }
 
-RowKernels<double> pick_portable_double(int width, Weights weights) {
-  return Family<Portable<double, 4>, Portable<double, 8>, Portable<double, 8>>::pick(width,
-                                                                                     weights);
+RowKernels<double> pick_portable_double(int width, Weights weights, bool single) {
+  return Generic<double>::pick(width, weights, single);
 }
 
 }  // namespace dgbench

@@ -1,5 +1,6 @@
-// A copy of a topology with its rows sorted by length. Rows of one length after another make the
-// branch at the end of a row predictable, which on narrow products costs as much as the sums do.
+// A copy of a topology with its rows sorted by length, block by block. Rows of one length after
+// another make the branch at the end of a row predictable, which on narrow products costs as much
+// as the sums do.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -15,21 +16,29 @@ namespace nb = nanobind;
 namespace dgbench {
 namespace {
 
-// Stable counting sort of `rows` by falling length in one list.
-void by_length(const std::int64_t* at, std::vector<std::int32_t>& rows) {
-  std::int64_t longest = 0;
-  for (const std::int32_t r : rows) longest = std::max(longest, at[r + 1] - at[r]);
-  std::vector<std::int64_t> first(static_cast<std::size_t>(longest) + 2, 0);
-  for (const std::int32_t r : rows) ++first[longest - (at[r + 1] - at[r]) + 1];
-  for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
-  std::vector<std::int32_t> sorted(rows.size());
-  for (const std::int32_t r : rows) sorted[first[longest - (at[r + 1] - at[r])]++] = r;
-  rows.swap(sorted);
+// Rows are sorted among so many neighbours: few enough that their rows of y are written while they
+// lie in a core's cache, enough for long runs of one length.
+constexpr std::int64_t kBlock = 4096;
+
+// Sorts rows [begin, end) of a block by falling length in one list, equal ones as they were.
+void by_length(const std::int64_t* at, std::int32_t* begin, std::int32_t* end) {
+  constexpr std::int64_t kLong = 1024;  // rows as long as this are few
+  const auto length = [&](std::int32_t r) { return at[r + 1] - at[r]; };
+  const auto place = [&](std::int32_t r) { return std::max<std::int64_t>(kLong - length(r), 0); };
+  std::int32_t first[kLong + 2] = {};
+  for (const std::int32_t* r = begin; r < end; ++r) ++first[place(*r) + 1];
+  for (std::int64_t i = 1; i <= kLong; ++i) first[i] += first[i - 1];
+  std::int32_t sorted[kBlock];
+  for (const std::int32_t* r = begin; r < end; ++r) sorted[first[place(*r)]++] = *r;
+  std::stable_sort(sorted, sorted + first[0],
+                   [&](std::int32_t a, std::int32_t b) { return length(a) > length(b); });
+  std::copy(sorted, sorted + (end - begin), begin);
 }
 
-// Rows by falling length in the first list, ties by the second (where there is one), then by row.
+// Block after block: rows by falling length in the first list, ties by the second (where there is
+// one), then by row.
 void sort_rows(Array<const std::int64_t> indptr, Maybe<const std::int64_t> second,
-               Array<std::int32_t> order, int) {
+               Array<std::int32_t> order, int threads) {
   check_size(indptr, order.size() + 1, "indptr");
   check_optional(second, order.size() + 1, "second");
   const auto check = [](const Array<const std::int64_t>& at, const char* name) {
@@ -40,11 +49,15 @@ void sort_rows(Array<const std::int64_t> indptr, Maybe<const std::int64_t> secon
   check(indptr, "indptr");
   if (second) check(*second, "second");
   nb::gil_scoped_release release;
-  std::vector<std::int32_t> rows(order.size());
-  for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>(r);
-  if (second) by_length(second->data(), rows);
-  by_length(indptr.data(), rows);
-  std::copy(rows.begin(), rows.end(), order.data());
+  const auto rows = static_cast<std::int64_t>(order.size());
+  std::int32_t* row = order.data();
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (rows > kBlock)
+  for (std::int64_t at = 0; at < rows; at += kBlock) {
+    const std::int64_t end = std::min(at + kBlock, rows);
+    for (std::int64_t r = at; r < end; ++r) row[r] = static_cast<std::int32_t>(r);
+    if (second) by_length(second->data(), row + at, row + end);
+    by_length(indptr.data(), row + at, row + end);
+  }
 }
 
 // The lists of rows order[0], order[1], ... one after another. `values` may hold several scalars

@@ -36,9 +36,13 @@ struct RowJob {
   int features = 1;                         // F (or the width of a column tile when S = 1)
   const T* row_scale = nullptr;             // [rows, S] or null
   bool self_loop = false;
+  std::int64_t entries = 0;                 // over_ptr[rows]
+  int ahead = 0;                            // entries ahead at which rows of x are asked for, or 0
   const std::int32_t* lane_snapshot = nullptr;  // [d]: which snapshot a scalar of a row belongs to
 
   int width() const { return snapshots * features; }
+  // Whether entries before `end` may ask for the rows of those `ahead` entries later.
+  bool goes_on(std::int64_t end) const { return ahead > 0 && end + ahead <= entries; }
 };
 
 // What a caller picks once per call: whole rows, and a piece of one row without self loop or scale.
@@ -58,19 +62,19 @@ std::int64_t scratch_size(const RowJob<T>& job) {
 }
 
 constexpr std::int64_t kStream = 512;  // entries ahead at which the lists are asked for
+constexpr std::int64_t kLine = 16;     // entries of a list in a line of cache
 constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are asked for
 
-// Adds entries [begin, end) of one list to N registers. `ids` is read ahead up to `last`: the rows
-// that follow are on their way before the branch miss at the end of this one.
-template <class V, int N, Weights W, bool Full>
+// Adds entries [begin, end) of one list to N registers. With `Ahead` the list goes on for at least
+// `job.ahead` entries behind `end`: the rows of x that follow are on their way before the branch
+// miss at the end of this row.
+template <class V, int N, Weights W, bool Full, bool Ahead>
 inline __attribute__((always_inline)) void add_shared(
     typename V::Reg (&sum)[N], const RowJob<typename V::Scalar>& job, std::int64_t begin,
-    std::int64_t end, std::int64_t last, int offset, typename V::Mask tail) {
+    std::int64_t end, int offset, typename V::Mask tail) {
   using T = typename V::Scalar;
   using Reg = typename V::Reg;
   constexpr int kChains = N == 1 ? 4 : N == 2 ? 2 : 1;  // independent sums hide the adder's latency
-  // Rows of one register are many to a line and few lines in all: asking early only costs slots.
-  constexpr int kAhead = N == 1 ? 0 : N == 3 ? 32 : N <= 4 ? 16 : 8;
   const std::int32_t* ids = job.over_ids;
   const T* x = job.x + offset;
   const std::int64_t stride = job.stride;
@@ -97,20 +101,21 @@ inline __attribute__((always_inline)) void add_shared(
   };
   // The lists are read once, mostly from memory, in one stream that the hardware follows only a
   // short way; asked for this early a line is there when it is needed.
-  const auto stream = [&](std::int64_t e) __attribute__((always_inline)) {
+  for (std::int64_t e = begin; e < end; e += kLine) {
     __builtin_prefetch(ids + e + kStream);
     if constexpr (W == Weights::one) __builtin_prefetch(job.over_values + e + kStream);
-  };
+  }
+  [[maybe_unused]] const int reach = std::min(V::lanes, job.width() - offset) - 1;
   const auto ahead = [&]([[maybe_unused]] std::int64_t e) __attribute__((always_inline)) {
-    if constexpr (kAhead == 0) return;
-    const std::int64_t then = e + kAhead < last ? e + kAhead : last;
-    const T* row = x + ids[then] * stride;
+    if constexpr (!Ahead) return;
+    const T* row = x + ids[e + job.ahead] * stride;
     for (int v = 0; v < N; ++v) __builtin_prefetch(row + v * V::lanes);
+    // A row that does not fill its registers may begin in one line and end in the next.
+    if constexpr (!Full && N == 1 && V::lanes >= 8) __builtin_prefetch(row + reach);
   };
 
   std::int64_t e = begin;
   for (; e + kChains <= end; e += kChains) {
-    stream(e);
     for (int c = 0; c < kChains; ++c) ahead(e + c);
     for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
   }
@@ -150,9 +155,11 @@ inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& j
 // Adds entries of single snapshots to a row of sums in memory. F is taken apart into whole registers
 // of 16, 8, 4, 2 and 1 scalars: a sum is then read back exactly as it was written last, which a
 // processor forwards from the store; a masked or overlapping access would wait for the cache.
-template <class T>
-inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t end,
-                        std::int64_t last, T* sums) {
+// `V` tells the register families' instances apart, which are compiled for different machines.
+template <class V>
+inline void add_singles(const RowJob<typename V::Scalar>& job, std::int64_t begin, std::int64_t end,
+                        std::int64_t last, typename V::Scalar* sums) {
+  using T = typename V::Scalar;
   constexpr std::int64_t kAhead = 32;
   const std::uint32_t low = (1u << job.shift) - 1u;
   const int features = job.features;
@@ -187,26 +194,27 @@ inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t e
   }
 }
 
-// All kernels of one register family. `V4`, `V8`, `V16` hold 4, 8 and 16 scalars.
-template <class V4, class V8, class V16>
+// All kernels of one register family. `V1` and `V2` hold as many scalars and know no masks; `V4`,
+// `V8` and `V16` hold up to 4, 8 and 16.
+template <class V1, class V2, class V4, class V8, class V16>
 struct Family {
   using T = typename V16::Scalar;
   static constexpr int kMax = 8;  // registers of sums a row keeps; wider rows go tile by tile
 
   // The sums of one row's pieces, without self loop and scale.
-  template <class V, int N, Weights W, bool Full>
+  template <class V, int N, Weights W, bool Full, bool Ahead>
   static inline __attribute__((always_inline)) void sums(
       typename V::Reg (&sum)[N], const RowJob<T>& job, std::int64_t ob, std::int64_t oe,
-      std::int64_t last, std::int64_t eb, std::int64_t ee, std::int64_t ex_last,
-      typename V::Mask tail, const typename V::Mask* lanes_of, T* scratch) {
-    add_shared<V, N, W, Full>(sum, job, ob, oe, last, 0, tail);
+      std::int64_t eb, std::int64_t ee, std::int64_t ex_last, typename V::Mask tail,
+      const typename V::Mask* lanes_of, T* scratch) {
+    add_shared<V, N, W, Full, Ahead>(sum, job, ob, oe, 0, tail);
     if (eb == ee) return;
     if constexpr (N == 1) {
       add_single<V>(sum[0], job, eb, ee, ex_last, lanes_of);
     } else {
       const auto all = V::mask(0, V::lanes);
       for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
-      add_singles(job, eb, ee, ex_last, scratch);
+      add_singles<V16>(job, eb, ee, ex_last, scratch);
       for (int v = 0; v < N; ++v) {
         sum[v] = V::load(scratch + v * V::lanes, v + 1 < N ? all : tail);
       }
@@ -221,28 +229,27 @@ struct Family {
     }
   }
 
-  template <class V, int N, Weights W, bool Full>
-  static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
+  // Rows [begin, end) of which the lists go on behind the last one, where `Ahead`.
+  template <class V, int N, Weights W, bool Full, bool Ahead>
+  static void span(const RowJob<T>& job, std::int64_t begin, std::int64_t end, std::int64_t ex_last,
+                   T* scratch) {
     const int d = job.width();
     const auto tail = V::mask(0, d - (N - 1) * V::lanes);
     const auto all = V::mask(0, V::lanes);
     typename V::Mask lanes_of[V::lanes];
     snapshot_lanes<V>(job, lanes_of);
-    const std::int64_t last = std::max<std::int64_t>(job.over_ptr[end] - 1, 0);
-    const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
-      if (N > 1 && job.order) {
-        // Rows of y are written in no order that the hardware could follow. Narrow ones share lines
-        // with their neighbours, so there asking costs more than it saves.
+      if (Ahead && job.order) {
+        // Rows of y are written in no order that the hardware could follow.
         const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * job.stride;
         for (int v = 0; v < N; ++v) __builtin_prefetch(next + v * V::lanes, 1);
       }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
-      sums<V, N, W, Full>(sum, job, job.over_ptr[k], job.over_ptr[k + 1], last,
-                          job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0,
-                          ex_last, tail, lanes_of, scratch);
+      sums<V, N, W, Full, Ahead>(sum, job, job.over_ptr[k], job.over_ptr[k + 1],
+                                 job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0,
+                                 ex_last, tail, lanes_of, scratch);
       const T* own = job.x + r * job.stride;
       T* out = job.y + r * job.stride;
       for (int v = 0; v < N; ++v) {
@@ -261,6 +268,17 @@ struct Family {
   }
 
   template <class V, int N, Weights W, bool Full>
+  static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
+    const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
+    std::int64_t split = end;
+    while (split > begin && !job.goes_on(job.over_ptr[split])) {
+      split = job.ahead > 0 ? split - 1 : begin;
+    }
+    if (begin < split) span<V, N, W, Full, true>(job, begin, split, ex_last, scratch);
+    if (split < end) span<V, N, W, Full, false>(job, split, end, ex_last, scratch);
+  }
+
+  template <class V, int N, Weights W, bool Full>
   static void piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
                     std::int64_t ee, T* out, T* scratch) {
     const auto tail = V::mask(0, job.width() - (N - 1) * V::lanes);
@@ -268,34 +286,45 @@ struct Family {
     snapshot_lanes<V>(job, lanes_of);
     typename V::Reg sum[N];
     for (int v = 0; v < N; ++v) sum[v] = V::zero();
-    sums<V, N, W, Full>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, ee - 1, tail,
-                        lanes_of, scratch);
+    if (job.goes_on(oe)) {
+      sums<V, N, W, Full, true>(sum, job, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
+    } else {
+      sums<V, N, W, Full, false>(sum, job, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
+    }
     for (int v = 0; v < N; ++v) {
       V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
     }
   }
 
   // Rows wider than kMax registers: the shared list once per tile, into a row held in scratch.
-  template <Weights W>
-  static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
-                         std::int64_t ee, T* out, T*) {
+  template <Weights W, bool Ahead>
+  static void wide_shared(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, T* out) {
     constexpr int kTile = 4 * V16::lanes;
     const int d = job.width();
-    const std::int64_t last = std::max<std::int64_t>(oe - 1, 0);
     const auto all = V16::mask(0, V16::lanes);
     int at = 0;
     for (; at + kTile <= d; at += kTile) {
       typename V16::Reg sum[4] = {V16::zero(), V16::zero(), V16::zero(), V16::zero()};
-      add_shared<V16, 4, W, true>(sum, job, ob, oe, last, at, all);
+      add_shared<V16, 4, W, true, Ahead>(sum, job, ob, oe, at, all);
       for (int v = 0; v < 4; ++v) V16::store(out + at + v * V16::lanes, sum[v], all);
     }
     for (; at < d; at += V16::lanes) {
       typename V16::Reg sum[1] = {V16::zero()};
       const auto m = V16::mask(0, d - at);
-      add_shared<V16, 1, W, false>(sum, job, ob, oe, last, at, m);
+      add_shared<V16, 1, W, false, Ahead>(sum, job, ob, oe, at, m);
       V16::store(out + at, sum[0], m);
     }
-    add_singles(job, eb, ee, ee - 1, out);
+  }
+
+  template <Weights W>
+  static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
+                         std::int64_t ee, T* out, T*) {
+    if (job.goes_on(oe)) {
+      wide_shared<W, true>(job, ob, oe, out);
+    } else {
+      wide_shared<W, false>(job, ob, oe, out);
+    }
+    add_singles<V16>(job, eb, ee, ee - 1, out);
   }
 
   template <Weights W>
@@ -334,7 +363,10 @@ struct Family {
     return d == N * V::lanes ? weighted<V, N, true>(w) : weighted<V, N, false>(w);
   }
 
-  static RowKernels<T> pick(int d, Weights w) {
+  // `single`: one snapshot and no entries of its own.
+  static RowKernels<T> pick(int d, Weights w, bool single) {
+    if (d == 1 && single) return weighted<V1, 1, true>(w);
+    if (d == 2 && single) return weighted<V2, 1, true>(w);
     if (d <= 4) return filled<V4, 1>(d, w);
     if (d <= 8) return filled<V8, 1>(d, w);
     switch ((d + V16::lanes - 1) / V16::lanes) {
@@ -368,10 +400,10 @@ struct Family {
   }
 };
 
-// Compiled in their own files; the AVX-512 ones only where the compiler has it.
-// `single`: one snapshot and no entries of its own.
+// Compiled in their own files. Where the compiler has no such registers, the next narrower ones.
 RowKernels<float> pick_avx512(int width, Weights weights, bool single);
-RowKernels<float> pick_portable(int width, Weights weights);
-RowKernels<double> pick_portable_double(int width, Weights weights);
+RowKernels<float> pick_avx2(int width, Weights weights, bool single);
+RowKernels<float> pick_portable(int width, Weights weights, bool single);
+RowKernels<double> pick_portable_double(int width, Weights weights, bool single);
 
 }  // namespace dgbench

@@ -20,31 +20,7 @@ from dgbench.kernels_cuda.aggregate import prepared as topologies
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
-WIDTHS = [
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    17,
-    24,
-    31,
-    32,
-    33,
-    48,
-    64,
-    96,
-    100,
-    127,
-    128,
-    129,
-    200,
-    256,
-    300,
-]
+WIDTHS = [*range(1, 21), 24, 31, 32, 33, 48, 64, 96, 100, 127, 128, 129, 200, 256, 300]
 
 
 def csr_of(mask, values=None):
@@ -112,12 +88,12 @@ def random_parts(generator, n, snapshots, density, weighted):
     return SimpleNamespace(over=over, exclusive=exclusive), dense_snapshots
 
 
-@pytest.fixture(params=["wide", "portable"])
+@pytest.fixture(params=["avx512", "avx2", "portable"])
 def registers(request):
-    """Both families of kernels: the machine's widest registers and the portable ones."""
-    _cpu.aggregate_portable_only(request.param == "portable")
+    """All families of kernels; one that the machine does not have runs as the next narrower."""
+    _cpu.aggregate_registers(request.param)
     yield request.param
-    _cpu.aggregate_portable_only(False)
+    _cpu.aggregate_registers("avx512")
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -143,6 +119,40 @@ def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
     for row_scale, col_scale, loop in [(None, None, False), (r, c, True)]:
         y = aggregate_parts(parts, x, row_scale, col_scale, loop)
         close(y, parts_product(matrices, x, row_scale, col_scale, loop))
+
+
+@pytest.fixture
+def asked_ahead():
+    """The setter of how far ahead rows of x are asked for; the model's choice again afterwards."""
+    yield _cpu.aggregate_ahead
+    _cpu.aggregate_ahead(-1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 8, 12, 16, 33, 128, 150])
+def test_no_bit_depends_on_how_far_ahead_rows_are_asked_for(
+    width, weighted, registers, asked_ahead
+):
+    """Nor is anything read behind the lists' ends, however short they are."""
+    g = torch.Generator().manual_seed(width)
+    n = 300
+    degree = torch.randint(0, 9, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
+    degree[7] = 40_000  # one row is cut into pieces
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
+    values = torch.randn(indices.numel(), generator=g) if weighted else None
+    csr, x = Csr(indptr, indices, n, values), torch.randn(n, width, generator=g)
+    asked_ahead(0)
+    first = spmm(csr, x)
+    close(first, product(dense(csr), x, None, None, False), 2e-5)
+    for ahead in (1, 16, 64, 50_000, -1):
+        asked_ahead(ahead)
+        assert torch.equal(spmm(csr, x), first)
+
+
+def test_registers_that_nobody_has_are_refused():
+    with pytest.raises(ValueError, match="registers is 'avx1024'"):
+        _cpu.aggregate_registers("avx1024")
 
 
 @settings(max_examples=60, deadline=None)
@@ -182,6 +192,28 @@ def test_rows_are_copied_in_order_of_length():
     assert copied[3].tolist() == [0, 0, 0, 2, 2, 3]
     assert copied[4].tolist() == [0, 1, 2]
     assert copied[5] is None
+
+
+def test_rows_are_sorted_among_neighbours():
+    """Each 4096 rows for themselves, very long ones too; equal rows stay in their order."""
+    g = torch.Generator().manual_seed(3)
+    lengths = torch.randint(0, 6, (10_000,), generator=g)
+    lengths[torch.randint(0, 10_000, (40,), generator=g)] = torch.randint(900, 1300, (40,))
+    second = torch.randint(0, 3, (10_000,), generator=g)
+    starts = [
+        torch.cat([torch.zeros(1, dtype=torch.int64), at.cumsum(0)]) for at in (lengths, second)
+    ]
+    order = torch.empty(10_000, dtype=torch.int32)
+    _cpu.sort_rows(*starts, order, 1)
+    expected = [
+        row
+        for begin in range(0, 10_000, 4096)
+        for row in sorted(
+            range(begin, min(begin + 4096, 10_000)),
+            key=lambda row: (-int(lengths[row]), -int(second[row])),
+        )
+    ]
+    assert order.tolist() == expected
 
 
 @pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])
