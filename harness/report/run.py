@@ -163,7 +163,7 @@ class RunData:
             stamp=stamp,
         )
         if experiment not in self.trained:
-            return context
+            return self._of_other_presets(context, experiment)
         first = min(
             (r for r in self.rows if r.experiment == experiment and r.preset == "quality"),
             key=lambda r: r.started,
@@ -171,6 +171,17 @@ class RunData:
         return replace(
             context, run=first.run, date=first.started[:10], preset=first.preset, noise=None
         )
+
+    def _of_other_presets(self, context: Context, experiment: str) -> Context:
+        """A context that tells of groups of another preset, which were kept beside this run."""
+        mine = [r for r in self.rows if r.experiment == experiment and r.ok and r.preset]
+        presets = list(dict.fromkeys(r.preset for r in mine))
+        if presets in ([], [context.preset]):
+            return context
+        if len(presets) > 1:
+            return replace(context, preset=" and ".join(presets))
+        first = min(mine, key=lambda r: r.started)
+        return replace(context, preset=presets[0], run=first.run, date=first.started[:10])
 
     def tally(self) -> dict[str, int]:
         """Cells ok, failed and not run here; a cell with one failed process failed."""

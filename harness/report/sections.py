@@ -229,8 +229,9 @@ def _section(
     mine = [r for r in rows if r.experiment == experiment.name]
     command = f"dgbench run {experiment.paper}/{experiment.name}"
     command += own_dataset(mine[0]) if mine else ""
-    if run.info.get("preset") not in (None, "quick"):
-        command += f" --preset {run.info['preset']}"
+    presets = {r.preset for r in mine if r.preset} or {run.info.get("preset") or "quick"}
+    if len(presets) == 1 and presets != {"quick"}:
+        command += f" --preset {presets.pop()}"
     answer, sketches, notes = "", [], []
     if mine:
         try:

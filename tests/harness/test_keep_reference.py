@@ -294,3 +294,7 @@ def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
     others = [row for row in before if row.paper == "-" or (row.experiment, row.group) != group]
     assert sorted(map(repr, others)) == sorted(repr(r) for r in after.rows() if r not in mine)
     assert {row.provenance for row in after.rows()} <= set(after.provenance())
+    presets = {row.preset for row in after.rows() if row.ok and row.experiment == group[0]}
+    shown = load_run(folder).context(group[0]).preset
+    assert "full" in presets
+    assert set(shown.split(" and ")) == presets
