@@ -319,7 +319,7 @@ def _named(row: Any, names: Collection[str] | None) -> Sequence[Observation]:
     seen: list[Observation] = row.observations
     if names is None:
         return seen
-    if len(names) > 1 or len(seen) <= FEW:
+    if len(names) != 1 or len(seen) <= FEW:
         return [one for one in seen if one.metric in names]
     kept = getattr(row, "_by_metric", None)
     if kept is None or kept[0] is not seen or kept[1] != len(seen):
@@ -329,7 +329,8 @@ def _named(row: Any, names: Collection[str] | None) -> Sequence[Observation]:
         kept = (seen, len(seen), index)
         with suppress(AttributeError):
             row._by_metric = kept
-    return kept[2].get(*names, [])
+    (name,) = names
+    return kept[2].get(name, [])
 
 
 _REQUIRED: Final = object()

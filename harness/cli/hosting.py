@@ -109,6 +109,8 @@ def _training(system: str, dataset: str, settings: list[str], device: str) -> tu
 
     found = get_system(system)
     training = found.rank_training()
+    if found.trains is None:
+        raise UnsupportedError(f"{system} trains nothing")
     workload = workload_from(found.trains[0], settings, dataset=dataset)
     if reasons := found.unsupported(workload, device):
         raise UnsupportedError(f"{system} cannot train this here: {'; '.join(reasons)}")
