@@ -232,13 +232,14 @@ def test_a_daemon_is_found_and_ended():
     if os.fork() == 0:
         try:
             server_module.adopt_orphans()
-            if os.fork() == 0:
+            between = os.fork()
+            if between == 0:
                 os.setsid()
                 if os.fork() == 0:
                     os.close(theirs)
                     time.sleep(60)
                 os._exit(0)
-            time.sleep(0.1)
+            os.waitpid(between, 0)
             left = [len(server_module.end_strays()) for _ in range(2)]
             os.write(theirs, str(left).encode())
         finally:

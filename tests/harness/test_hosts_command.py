@@ -154,7 +154,10 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
         assert report["losses"] == whole.losses
     else:
         assert report["losses"] == pytest.approx(whole.losses, rel=1e-4)
-    assert report["first_epoch"] == 3
+    # One host is enough of 1:2, and on a busy machine the other may come too late to train at all.
+    took_part = any(path.is_file() for path in (tmp_path / "two").rglob("*"))
+    assert took_part or fewest == "1:2"
+    assert report["first_epoch"] == (3 if took_part else 0)
     assert report["hosts"][0]["restarts"] == 1
     assert len(report["hosts"]) == len(started)
     assert not one.processes()
