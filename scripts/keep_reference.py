@@ -159,11 +159,9 @@ def write_reference(
     plan = store.read_plan() or {}
     cells = [c["cell"] for c in plan.get("cells", ()) if "cell" in c]
     planned = sum(c["paper"] == paper.name and CONTROL not in c.get("params", {}) for c in cells)
-    if beside.groups:
-        pass
-    elif store.info.get("preset") == WHOLE:
+    if store.info.get("preset") == WHOLE and not beside.groups:
         info["trained"] = planned
-    else:
+    elif not beside.groups:
         info |= {k: v for k, v in (("planned", planned), ("trained", beside.trained)) if v}
     used = {row.provenance for row in mine}
     facts_of = [beside.provenance, store.provenance()]  # those of the run in run.json come last

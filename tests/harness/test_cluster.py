@@ -1,4 +1,7 @@
-"""Runs on a cluster: groups stay whole, jobs get lost, killed and requeued, shards are refused."""
+"""Runs on a cluster: groups stay whole, jobs get lost, killed and requeued, shards are refused.
+
+Over 500 lines: its tests share one stand-in for a cluster and one fork server, seconds to make.
+"""
 
 from __future__ import annotations
 

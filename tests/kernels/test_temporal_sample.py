@@ -1,4 +1,7 @@
-"""The compiled temporal sampler against the oracle, record by record."""
+"""The compiled temporal sampler against the oracle, record by record.
+
+Over 500 lines: all ways to ask one sampler, on the same few streams.
+"""
 
 from __future__ import annotations
 
