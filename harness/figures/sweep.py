@@ -113,7 +113,8 @@ def _special(points: Sequence[dict], together: bool) -> list[str]:
     items = []
     if together:
         items.append("lines that coincide: drawn thick to thin, each marks points of its own")
-    if points and all(p.get("counted") for p in points if not p.get("failed")):
+    valued = [p for p in points if not p.get("failed")]
+    if valued and all(p.get("counted") for p in valued):
         items.append("counted exactly, no interval")
     elif any(p.get("low") is not None for p in points):
         items.append("bar: 95 % interval")

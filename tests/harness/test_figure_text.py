@@ -105,5 +105,16 @@ def test_long_names_stand_beside_a_single_row_and_not_upright_above_it(width, tm
         assert list(picture.beside(box)) == names
 
 
+@pytest.mark.parametrize("ran", [True, False])
+def test_only_values_are_called_counted(ran, tmp_path):
+    points = fake_points.category_points()
+    if not ran:
+        points = [{"series": p["series"], "x": p["x"], "failed": "no GPU"} for p in points]
+    draw_points("sweep", "f", "A title", points, tmp_path, fake_run.CONTEXT, {},
+                flavour="site", widths=("full",))  # fmt: skip
+    words = Picture(tmp_path / "f-full.svg").words
+    assert any("counted" in line.text for line in words) == ran
+
+
 def test_every_kind_is_compared_with_its_csv():
     assert set(CHECKS) == set(KINDS)
