@@ -68,7 +68,7 @@ struct Layer {
 #pragma omp parallel num_threads(team) if (team > 1)
     {
       static thread_local Scratch<R> scratch;
-      R* memory = scratch.try_get(std::max<int64_t>(1, scratch_size));
+      R* memory = scratch.try_get(scratch_size);
       if (!memory) failed = true;
 #pragma omp for schedule(static)
       for (int64_t u = 0; u < units(); ++u) {

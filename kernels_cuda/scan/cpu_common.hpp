@@ -63,8 +63,10 @@ struct Shape {
 template <class R>
 class Scratch {
  public:
-  // Null where there is no memory; inside a parallel region nothing may be thrown.
+  // Null where there is no memory; inside a parallel region nothing may be thrown. Of nothing, too,
+  // there is a place.
   R* try_get(int64_t count) {
+    count = std::max<int64_t>(1, count);
     if (count > size_) {
       data_.reset();
       size_ = 0;
@@ -278,7 +280,7 @@ void for_blocks(const Shape<R>& s, int threads, int64_t scratch_size, Block&& bl
 #pragma omp parallel num_threads(team) if (team > 1)
   {
     static thread_local Scratch<R> scratch;
-    R* memory = scratch.try_get(std::max<int64_t>(1, scratch_size));
+    R* memory = scratch.try_get(scratch_size);
     if (!memory) failed = true;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t b = 0; b < s.blocks; ++b) {
@@ -300,7 +302,7 @@ void for_shards(const Shape<R>& s, const BackwardArgs<R>& a, int64_t scratch_siz
 #pragma omp parallel num_threads(team) if (team > 1)
   {
     static thread_local Scratch<R> scratch;
-    R* memory = scratch.try_get(std::max<int64_t>(1, scratch_size + size));
+    R* memory = scratch.try_get(scratch_size + size);
     if (!memory) failed = true;
     R* own = memory + scratch_size;
 #pragma omp for schedule(dynamic, 1)

@@ -63,7 +63,7 @@ void sum_blocks(const Cut& c, int64_t scratch_size, int64_t size, R* total, Body
 #pragma omp parallel num_threads(c.team) if (c.team > 1)
   {
     static thread_local Scratch<R> own;
-    R* memory = own.try_get(scratch_size + size + 1);
+    R* memory = own.try_get(scratch_size + size);
     if (!memory) failed = true;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t s = 0; s < c.shards; ++s) {

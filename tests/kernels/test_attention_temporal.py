@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -101,6 +102,12 @@ def test_result_and_derivatives_are_those_of_a_loop(counts, heads, nodes, edges,
 @pytest.mark.parametrize("counts", [[0], [0, 0, 0], [1], [300, 0, 1]])
 def test_few_targets_and_many_neighbours(counts) -> None:
     compare(problem(counts, 2, 20, 5, 7), 2e-6)
+
+
+def test_the_first_target_that_a_thread_meets_may_have_no_neighbours() -> None:
+    """Without an encoding of ages its place to work in has no floats at all, which is no lack."""
+    with ThreadPoolExecutor(1) as of_its_own:
+        of_its_own.submit(compare, problem([0, 0, 3], 2, 20, 5, 0), 2e-6).result()
 
 
 def test_no_targets() -> None:
