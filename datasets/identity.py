@@ -36,15 +36,20 @@ def written_bytes(path: str) -> int:
 
     Whole pages; 0 where the system does not say (it is not Linux).
     """
-    kib, inside = 0, False
     try:
-        with open("/proc/self/smaps") as file:
-            for line in file:
-                head, _, rest = line.partition(" ")
-                if not head.endswith(":"):
-                    inside = rest.rstrip("\n").removesuffix(" (deleted)").endswith(path)
-                elif inside and head in ("Anonymous:", "Swap:"):
-                    kib += int(rest.split()[0])
+        with open("/proc/self/smaps", "rb") as file:
+            mappings = file.read()
     except OSError:
         return 0
+    kib = 0
+    for part in mappings.split(os.fsencode(path))[1:]:
+        first, *facts = part.split(b"\n")
+        if first not in (b"", b" (deleted)"):
+            continue
+        for fact in facts:
+            name, _, value = fact.partition(b" ")
+            if not name.endswith(b":"):  # the next mapping
+                break
+            if name in (b"Anonymous:", b"Swap:"):
+                kib += int(value.split()[0])
     return 1024 * kib

@@ -26,6 +26,7 @@ import stat
 import tempfile
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -276,6 +277,7 @@ def _load(target: Path) -> Pack:
         view = _View(stream.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
         if size:
             view.path = os.path.join(target, "data.bin")
+            _MAPPED[view.path] += 1
     _OPENED[os.path.join(target, "data.bin")] = found, index.crc32
     arrays = {}
     for place in index.arrays:
@@ -300,12 +302,15 @@ class _View(mmap.mmap):
     path = ""
 
     def __del__(self) -> None:
+        _MAPPED[self.path] -= 1
         if _WATCHING:
             _count_writes(self.path)
 
 
 _OPENED: dict[str, tuple[Identity, int]] = {}
 _WRITTEN: dict[str, int] = {}
+_MAPPED: Counter[str] = Counter()
+"""Mappings of a file that are in use; those that were let go have been counted."""
 _WATCHING = False
 
 
@@ -328,7 +333,7 @@ def disturbed() -> list[str]:
     found = []
     for path, (known, crc) in _OPENED.items():
         name = os.path.basename(os.path.dirname(path))
-        if _WATCHING:
+        if _WATCHING and _MAPPED[path]:
             _count_writes(path)
         if count := _WRITTEN.get(path):
             found.append(
