@@ -66,7 +66,7 @@ LARGE = {
 SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 """P of the shares that are measured, on a larger and on a smaller graph."""
 
-MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
+MEASURED = {"smoke": (2,), "quick": (2,), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
 MIN_ROUNDS = {"smoke": 2, "quick": 6, "full": 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""

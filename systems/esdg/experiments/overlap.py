@@ -78,7 +78,7 @@ class Overlap(Experiment):
                 timeout_s=60 if preset in ("smoke", "quick") else 1800,
                 unavailable="runs on ranks of CPUs" if device == "cuda" else "",
             )
-            for model in (MODELS[:1] if preset == "smoke" else MODELS)
+            for model in (MODELS[:1] if preset in ("smoke", "quick") else MODELS)
             for ranks in RANKS[preset]
         ]
 
