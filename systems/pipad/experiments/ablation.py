@@ -53,8 +53,6 @@ BUDGETS = {"smoke": 1.0, "quick": 3.0, "full": 2.0, "paper": 2.0}
 """Budgets of a process that one process may take: all its settings share it."""
 SMOKE = (("hepth", "tgcn_model", "plain", "ladder"), ("hepth", "tgcn_model", "arena", "removed"))
 QUICK = (
-    ("hepth", "tgcn_model", "plain", "ladder"),
-    ("hepth", "tgcn_model", "plain", "removed"),
     ("flickr", "evolvegcn", "arena", "ladder"),
     ("covid19-england", "evolvegcn", "plain", "removed"),
     ("pems08", "mpnn_lstm", "plain", "removed"),
