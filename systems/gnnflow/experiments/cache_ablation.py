@@ -44,8 +44,7 @@ from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
 
 WORKLOADS: Final = {
     "smoke": (("college-msg", "tgn"),),
-    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"),
-              ("college-msg", "tgn")),
+    "quick": (("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"), ("college-msg", "tgn")),
     "full": (("netflix", "tgn"), ("gdelt", "tgn"), ("netflix", "tgat"), ("wikipedia", "tgn"),
              ("sx-mathoverflow", "tgn"), ("enron", "tgn"), ("college-msg", "tgn"),
              ("email-eu-core", "tgn"), ("wikipedia", "tgat"), ("sx-mathoverflow", "tgat")),

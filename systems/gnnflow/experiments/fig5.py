@@ -23,7 +23,7 @@ from dgbench.systems.gnnflow.rounds import Round
 
 GRAPHS: Final = {
     "smoke": ("wikipedia",),
-    "quick": ("reddit", "wikipedia", "sx-mathoverflow"),
+    "quick": ("wikipedia", "sx-mathoverflow"),
     "full": ("reddit", "gdelt", "wikipedia", "sx-mathoverflow", "enron", "college-msg"),
     "paper": ("reddit", "mooc", "lastfm", "gdelt", "wikipedia"),
 }

@@ -27,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "sampling_ablation"
-STREAMS: Final = {"smoke": ("college-msg",), "quick": (SYNTHETIC, "sx-mathoverflow")}
+STREAMS: Final = {"smoke": ("college-msg",), "quick": ("sx-mathoverflow",)}
 ALL: Final = (SYNTHETIC, "sx-mathoverflow", "wikipedia")
 SIZES: Final = ((1000, 20_000), (10_000, 500_000), (200_000, 10_000_000), (200_000, 10_000_000))
 """Vertices and edges of the synthetic stream, by preset."""

@@ -47,7 +47,7 @@ SCALES: Final = {
 """Larger than where models are trained: edges alone take little memory."""
 GRAPHS: Final = {
     "smoke": ("gdelt", "college-msg"),
-    "quick": (*PAPERS, "wikipedia", "sx-mathoverflow"),
+    "quick": PAPERS,
     "full": (*PAPERS, *HELD_NAMES),
     "paper": (*PAPERS, *HELD_NAMES),
 }
