@@ -62,14 +62,15 @@ class Partition(Grid):
         yield {"kind": SORT}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        # Fill is counted; what is timed needs processes.
+        # Fill is counted; what is timed needs processes, where a claim can be decided.
+        once = (FILL, DEGREES, SHARE) if preset == "quick" else (FILL, DEGREES)
         return [
             self.cell(
                 one,
                 preset,
                 group="/".join(one.values()),
                 interleaved=True,
-                **({"repeats": 1} if one["kind"] in (FILL, DEGREES) else {}),
+                **({"repeats": 1} if one["kind"] in once else {}),
             )
             for one in self.points(preset, device)
         ]

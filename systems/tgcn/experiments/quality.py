@@ -92,6 +92,8 @@ class InteractionQuality(QualityStudy):
     paper = "tgcn"
     name = NAME
     title = "Quality of relaxed order and of sampling"
+    # Dictionaries alone decide nothing, and quick has no time to train beside them.
+    presets = ("smoke", "full", "paper", "quality")
     metric = "mrr"
     measure = "mean reciprocal rank"
     heading = "Mean reciprocal rank by order of training, and of dictionaries"

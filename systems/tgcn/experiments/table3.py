@@ -34,7 +34,7 @@ NAME: Final = "table3"
 SYSTEMS: Final = (DYGNN, JODIE, TGCN, STREAMED)
 SHOWN: Final = {
     "smoke": ("wikipedia",),
-    "quick": (*SMALL_NAMES, "wikipedia"),
+    "quick": SMALL_NAMES,
     "full": (*SMALL_NAMES, "wikipedia"),
     "paper": (*SMALL_NAMES, "wikipedia"),
 }
