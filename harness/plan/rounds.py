@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.plan.plan import PROCESS_S, GroupKey, Plan, PlannedCell
+from dgbench.harness.plan.plan import NOISE_S, PROCESS_S, GroupKey, Plan, PlannedCell
 from dgbench.harness.plan.presets import MIN_ROUNDS
 from dgbench.harness.store.row import LACKING, Row
 
@@ -87,7 +87,7 @@ class RoundsRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         budget_s: seconds of a paper up to which rounds are added. spent_s: what its processes
-            took, by paper.
+            took, by paper, with its share of the run's own.
         looks: after how many rounds groups were looked at -> how many of them.
         added: rounds beyond the planned ones by group, as `paper/experiment/group`.
         repeated: groups of which a disturbed round ran once more.
@@ -271,25 +271,39 @@ def timed_groups(plan: Plan, paper: str, rows: Sequence[Row]) -> list[TimedGroup
 
 
 def seconds_left(plan: Plan, paper: str, rows: Sequence[Row]) -> float:
-    """Seconds of a paper's budget that neither its rows took nor its planned processes will."""
+    """Seconds of a paper's budget that neither its rows took nor its planned processes will.
+
+    A paper's share of the processes that the run has for itself counts, too: the machine's limits
+    and the pairs for the noise floor.
+    """
     if plan.rounds is None:
         return 0.0
     return max(0.0, plan.rounds.budget_s - _seconds_of(plan, paper, rows))
 
 
 def _seconds_of(plan: Plan, paper: str, rows: Sequence[Row]) -> float:
-    """Seconds that a paper's rows took and its planned processes will take."""
+    """Seconds that a paper's rows took and its planned processes will take, with its share of the
+    run's own."""
     seconds = _seconds(plan, rows)
     mine = [row for row in rows if row.paper == paper]
     done = {(row.cell_hash, row.round, row.instrumented) for row in mine}
     lacking = {row.cell_hash for row in mine if row.status in LACKING}
     spent = sum(row.seconds + PROCESS_S for row in mine if row.seconds > 0)
+    spent += _own_seconds(plan, rows) / max(1, len(_papers(plan)))
     for step in plan.steps:
         planned = plan.cells[step.index]
         due = (planned.hash, step.round, step.instrumented) not in done
         if planned.cell.paper == paper and due and planned.hash not in lacking:
             spent += seconds[planned.hash]
     return spent
+
+
+def _own_seconds(plan: Plan, rows: Sequence[Row]) -> float:
+    """Seconds that processes of the run's own took, and that pairs for its noise floor will."""
+    own = [row for row in rows if row.paper == "-" and row.seconds > 0]
+    pairs = [row.seconds for row in own if row.experiment == "noise"]
+    due = max(0, 2 * plan.noise_pairs - len(pairs)) * (fmean(pairs) if pairs else NOISE_S)
+    return due + sum(row.seconds + PROCESS_S for row in own)
 
 
 def _seconds(plan: Plan, rows: Sequence[Row]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.machine.provenance import provenance
-from dgbench.harness.plan import PRESETS, GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
+from dgbench.harness.plan import GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
 from dgbench.harness.probes.cpu import MachineActivity, available_memory
 from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
@@ -46,11 +46,6 @@ MACHINE = Cell(paper="-", experiment="machine", params={}, group="limits", timeo
 """The cell that measures the machine's own limits; its row stands first."""
 NOISE = Cell(paper="-", experiment="noise", params={"system": "reference"}, group="noise")
 """The cell whose pairs give a noise floor where not every paper of a run has a control."""
-NOISE_PAIRS = (5, 21)
-"""Fewest and most of them: of 21 pairs the floor holds 95 % and leaves one out, so that no single
-visit of a neighbour decides it."""
-STEPS_A_PAIR = 10
-"""Between fewest and most, a pair for so many processes of the plan."""
 SEED = 1
 """Of torch's and Python's own generators in every process, unless another is asked for."""
 
@@ -251,18 +246,13 @@ class _Runner:
 
         A pair is what is missing of it, as (cell, hash, round); its two stand back to back.
         """
-        wanted = PRESETS[self.plan.preset].control != "none"
-        if not wanted or self.plan.controlled or not self.plan.runnable:
-            return []
-        least, most = NOISE_PAIRS
         first = on_node(NOISE, self.node)
         again = msgspec.structs.replace(first, params={**first.params, CONTROL: "aa"})
         both = [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (first, again)]
-        count = min(most, max(least, len(self.plan.steps) // STEPS_A_PAIR))
         pairs = [
             [(c, key, number) for c, key in both[:: 1 if number % 2 else -1]
              if (key, number, False) not in kept]
-            for number in range(1, count + 1)
+            for number in range(1, self.plan.noise_pairs + 1)
         ]  # fmt: skip
         return [pair for pair in pairs if pair]
 

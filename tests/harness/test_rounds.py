@@ -14,6 +14,7 @@ from passed_checks import PASSED
 
 from dgbench.harness.claims.open_groups import open_groups
 from dgbench.harness.plan import Plan, RoundsRule, read_plan
+from dgbench.harness.plan.plan import NOISE_S, PROCESS_S
 from dgbench.harness.plan.rounds import RoundsRecord, add_rounds, stages, timed_groups
 from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.repeat import agreement
@@ -204,12 +205,12 @@ def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     def seconds(one, number):
         return {"cheap": 1.0, "dear": 3.0, "dearest": 9.0}[one.group]
 
-    own = 2 * 5 * (1.0 + 3.0 + 9.0 + 3 * 0.1)
+    own = 2 * 5 * (1.0 + 3.0 + 9.0 + 3 * PROCESS_S + NOISE_S)  # and five pairs for the floor
     plan = race("dearest", "dear", "cheap", rule=RoundsRule(most=10, budget_s=own + 40.0))
     everything = lambda rows: {(r.paper, r.experiment, r.group) for r in rows}  # noqa: E731
     store = simulate(plan, everything, lambda *_: 1.0, seconds=seconds)
     seen = rounds_by_cell(store.rows())
-    # A round costs 2.2, 6.2 and 18.2 s: five of the cheap one, then four of the next, then none.
+    # A round costs little more than 2, 6 and 18 s: five of the cheap one, four of the next.
     ends = {group: len(seen[group, "a"]) for group in ("cheap", "dear", "dearest")}
     assert ends == {"cheap": 10, "dear": 9, "dearest": 5}
     assert all(seen[group, "a"] == seen[group, "b"] for group in ends)
@@ -222,6 +223,25 @@ def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     assert record.budget_s == own + 40.0 >= record.spent_s["fake"] > own
     assert RoundsRecord.kept({"rounds": msgspec.to_builtins(record)}) == record
     assert RoundsRecord.kept({"rounds": {"looks": 3}}) is RoundsRecord.kept({}) is None
+
+
+def test_a_run_ends_within_its_budget_whatever_its_own_processes_take():
+    given = []
+    for taken in (0.0, 7.0, 20.0, 40.0):
+        own = timed_row(race("limits").cells[0], 1, 1.0, seconds=taken)
+        own.paper, own.experiment, own.cell_hash = "-", "machine", "limits"
+        plan = race("g", "h", rule=RoundsRule(most=10, budget_s=50.0))
+        everything = lambda rows: {(r.paper, r.experiment, r.group) for r in rows}  # noqa: E731
+        store = simulate(plan, everything, lambda *_: 1.0, Memory([own] if taken else []))
+        rows = store.written_rows
+        spent = sum(row.seconds + PROCESS_S for row in rows)
+        planned = 2 * 2 * 5 * (1.0 + PROCESS_S) + taken
+        assert spent <= max(50.0, planned + PROCESS_S)
+        assert store.record.spent_s["fake"] >= round(spent, 1)
+        given.append(len(rows))
+    assert sorted(given, reverse=True) == given
+    assert given[0] == 2 * 2 * 10
+    assert given[-1] == 2 * 2 * 5 + 1
 
 
 def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():

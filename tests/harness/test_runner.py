@@ -18,6 +18,7 @@ import pytest
 from fake_papers import HANG_CHILD, cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan
+from dgbench.harness.plan import plan as plan_module
 from dgbench.harness.probes.series import unpack
 from dgbench.harness.report.limits import limits_in
 from dgbench.harness.runner import ForkServer, Listener, run_plan
@@ -303,7 +304,7 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
 def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
     tmp_path, server, monkeypatch
 ):
-    monkeypatch.setattr(run_module, "NOISE_PAIRS", (2, 21))
+    monkeypatch.setattr(plan_module, "NOISE_PAIRS", (2, 21))
     monkeypatch.setattr(run_module, "MACHINE", cell("ok", of="limits"))  # not seconds
     cells = [cell("ok", group="alone")]
     with Store.create(tmp_path) as store:
@@ -322,12 +323,12 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
 
 @pytest.mark.parametrize(
     ("steps", "steps_a_pair", "expected"),
-    [(14, 2, ".aA..Aa..aA..Aa..aA..Aa..aA."), (1, run_module.STEPS_A_PAIR, "aAAaaAAaaA.")],
+    [(14, 2, ".aA..Aa..aA..Aa..aA..Aa..aA."), (1, plan_module.STEPS_A_PAIR, "aAAaaAAaaA.")],
 )
 def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(
     tmp_path, server, monkeypatch, steps, steps_a_pair, expected
 ):
-    monkeypatch.setattr(run_module, "STEPS_A_PAIR", steps_a_pair)
+    monkeypatch.setattr(plan_module, "STEPS_A_PAIR", steps_a_pair)
     for name in ("NOISE", "MACHINE"):  # their places are looked at
         monkeypatch.setattr(run_module, name, cell("ok", group=name, of=name))
     cells = [cell("ok", number=n) for n in range(steps)]
