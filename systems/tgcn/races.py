@@ -72,9 +72,14 @@ CHECKED: Final = 36
 """Events of a stream on which contenders and the plain reference train from the start."""
 
 
+HELD_EVENTS: Final = {("wikipedia", "quick"): 5_000}
+"""Fewer events where no claim rests on a graph: as many as the ablation trains on."""
+
+
 def task_of(name: str, preset: Preset, **fields: Any) -> InteractionWorkload:
     """The link task of a graph in a preset."""
-    given: dict[str, Any] = {"events": EVENTS[preset], "batch": BATCH[preset]}
+    events = HELD_EVENTS.get((name, preset), EVENTS[preset])
+    given: dict[str, Any] = {"events": events, "batch": BATCH[preset]}
     if name in SMALLER:
         given |= {"events": None, "scale": SMALLER[name][PRESETS.index(preset)]}
     given |= fields
