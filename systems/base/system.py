@@ -174,6 +174,13 @@ class System(ABC):
             reasons.append("there is no CUDA device here")
         return reasons
 
+    def load_ahead(self) -> None:  # noqa: B027 (most systems have nothing)
+        """Make once what each process that opens this system would make again.
+
+        The fork server calls it for dgbench's own systems before it forks: it starts no thread,
+        reaches no device and opens no data. Default: nothing.
+        """
+
     @abstractmethod
     def open(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.pygt.released import origin, version
+from dgbench.systems.pygt.released import cell_classes, origin, version
 from dgbench.systems.pygt.trainer import PyGTTrainer, Variant
 
 
@@ -49,6 +50,14 @@ class PyGTSystem(System):
         if workload.model == "mpnn_lstm" and workload.loss_on == "every":
             reasons.append("the released MPNNLSTM returns the last snapshot's output only")
         return reasons
+
+    def load_ahead(self) -> None:
+        """Execute the released cells, and let PyG write the code of their convolutions."""
+        with suppress(ImportError):
+            from torch_geometric.nn import GCNConv
+
+            GCNConv(1, 1)
+            cell_classes().fixed_w(1, 1)
 
     def open(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -44,6 +45,25 @@ def without_package(monkeypatch):
     yield
     for cached in (released.import_pygt, released.cell_classes, released.evolvegcn_check):
         cached.cache_clear()
+
+
+def test_what_is_loaded_ahead_leaves_no_code_to_write_and_starts_no_thread():
+    code = """
+import sys
+from dgbench.harness.runner.server import count_threads
+from dgbench.systems.base import get_system
+import torch_geometric.nn
+threads = count_threads()
+get_system("pygt").load_ahead()
+assert count_threads() == threads
+before = set(sys.modules)
+from dgbench.systems.pygt.released import cell_classes
+classes = cell_classes()
+classes.tgcn(2, 3), classes.mpnn_lstm(2, 3, 5, 1, 0.0), classes.fixed_w(2, 3)
+print(*sorted(name for name in set(sys.modules) - before if "propagate" in name))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 @has_package
