@@ -170,7 +170,7 @@ def _points(preset: Preset) -> list[tuple[str, str, str]]:
         # No claim reads these; the ladder keeps two models, what is removed one.
         fewer = {
             ("tm_gcn", "ladder"), ("cd_gcn", "removed"), ("evolvegcn_o", "removed"),
-            ("tm_gcn", "reuse"), ("cd_gcn", "reuse"),
+            ("tm_gcn", "reuse"),
         }  # fmt: skip
         every = [point for point in every if point[1:] not in fewer]
     # EvolveGCN exchanges no activations.
