@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/caught.hpp"
 #include "common/check.hpp"
 #include "common/work_division.hpp"
 #include "difference/arguments.hpp"
@@ -209,14 +210,18 @@ void rebuild(std::optional<Offsets> indptr, Columns indices, std::int64_t num_co
     first[s] = chunk_start(r.rows, cost(r.rows), s, spans, cost);
   }
   const bool wide = gone.count > 0 ? gone.rows.wide : r.added.rows.wide;
+  Caught caught;
 #pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (spans > 1)
   for (std::int64_t s = 0; s < spans; ++s) {
-    if (wide) {
-      rebuild_rows<std::int64_t>(r, gone, num_cols, first[s], first[s + 1], found.data());
-    } else {
-      rebuild_rows<std::int32_t>(r, gone, num_cols, first[s], first[s + 1], found.data());
-    }
+    caught.run([&] {
+      if (wide) {
+        rebuild_span<std::int64_t>(r, gone, num_cols, first[s], first[s + 1], found.data());
+      } else {
+        rebuild_span<std::int32_t>(r, gone, num_cols, first[s], first[s + 1], found.data());
+      }
+    });
   }
+  caught.rethrow();
   r.out_indptr[r.rows] = r.out_nnz;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "difference/cpu_merge.hpp"
 #include "difference/functors.hpp"
@@ -271,6 +273,109 @@ void rebuild_rows(const Rebuild& r, const Pairs& removed_pairs, std::int64_t num
     ++row;
   }
   if (gone != end.gone || come != end.come) report(found + kDisorder, come);
+}
+
+// Keys of pairs [begin, end): row and column of each, and one behind them that is above all. False
+// where they do not ascend strictly or leave the rows [first, stop) and columns [0, num_cols).
+template <class Index>
+bool pair_keys(const SentPairs<Index>& pairs, std::int64_t begin, std::int64_t end,
+               std::int64_t num_cols, std::int64_t first, std::int64_t stop,
+               std::vector<std::uint64_t>& keys) {
+  keys.resize(static_cast<std::size_t>(end - begin) + 1);
+  bool sound = true;
+  std::uint64_t before = 0;
+  for (std::int64_t k = begin; k < end; ++k) {
+    const auto row = static_cast<std::int64_t>(pairs.rows[k]);
+    const auto column = static_cast<std::int64_t>(pairs.columns[k]);
+    sound &= row >= first && row < stop && column >= 0 && column < num_cols;
+    const std::uint64_t key = static_cast<std::uint64_t>(row) << 32 | static_cast<std::uint32_t>(column);
+    sound &= k == begin || key > before;
+    keys[static_cast<std::size_t>(k - begin)] = before = key;
+  }
+  keys.back() = ~std::uint64_t{0};
+  return sound;
+}
+
+// As rebuild_rows where most rows change or are empty: there a branch for each row, its length and
+// its changes is missed as often as not, which costs more than the work. So the span is merged as one
+// list of keys, without a branch that depends on them. Returns false, and has reported nothing, where
+// anything is wrong; what it wrote lies inside the span.
+template <class Index>
+bool rebuild_merged(const Rebuild& r, const Pairs& removed_pairs, std::int64_t num_cols,
+                    std::int64_t first, std::int64_t stop) {
+  const SpanStart begin = span_start(r, removed_pairs, first);
+  const SpanStart end = span_start(r, removed_pairs, stop);
+  if (begin.gone > end.gone || begin.come > end.come) return false;
+  if (begin.place < 0 || end.place > r.out_nnz || begin.place > end.place) return false;
+  if (first == 0 && begin.gone + begin.come > 0) return false;
+  if (stop == r.rows && (end.gone != removed_pairs.count || end.come != r.added.count)) return false;
+  static thread_local std::vector<std::uint64_t> gone, come, old;
+  if (!pair_keys(SentPairs<Index>(removed_pairs), begin.gone, end.gone, num_cols, first, stop, gone) ||
+      !pair_keys(SentPairs<Index>(r.added), begin.come, end.come, num_cols, first, stop, come)) {
+    return false;
+  }
+  const std::int64_t from = r.indptr[first];
+  const std::int64_t size = r.indptr[stop] - from;
+  // The row of an entry is the last one that begins at it or before it.
+  old.assign(static_cast<std::size_t>(size) + 1, static_cast<std::uint64_t>(first) << 32);
+  std::int64_t* offset = r.out_indptr;
+  for (std::int64_t row = first; row < stop; ++row) {
+    old[static_cast<std::size_t>(r.indptr[row] - from)] = static_cast<std::uint64_t>(row) << 32;
+    offset[row] = 0;
+  }
+  std::uint64_t row = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    std::uint64_t& key = old[static_cast<std::size_t>(i)];
+    row = std::max(row, key);
+    key = row | static_cast<std::uint32_t>(r.indices[from + i]);
+  }
+  old.back() = ~std::uint64_t{0};
+  const std::uint64_t* x = old.data();
+  const std::uint64_t* y = come.data();
+  const std::uint64_t* z = gone.data();
+  std::int32_t* out = r.out_indices + begin.place;
+  const std::int64_t total = end.place - begin.place;
+  const std::int64_t steps = size + (end.come - begin.come);
+  std::int64_t done = 0;
+  bool held = false;
+  for (std::int64_t step = 0; step < steps && done < total; ++step) {
+    const bool comes = *y < *x;
+    held |= *y == *x;
+    const bool goes = !comes & (*z == *x);
+    out[done] = static_cast<std::int32_t>(static_cast<std::uint32_t>(comes ? *y : *x));
+    done += !goes;
+    y += comes;
+    x += !comes;
+    z += goes;
+  }
+  // What is left of the old entries goes.
+  for (; *x != ~std::uint64_t{0} && *z == *x; ++x) ++z;
+  const bool used = *x == ~std::uint64_t{0} && *y == ~std::uint64_t{0} && *z == ~std::uint64_t{0};
+  if (held || !used || done != total) return false;
+  // Changes of a row move the offsets of the rows behind it.
+  for (std::int64_t k = 0; k + 1 < static_cast<std::int64_t>(come.size()); ++k) ++offset[come[k] >> 32];
+  for (std::int64_t k = 0; k + 1 < static_cast<std::int64_t>(gone.size()); ++k) --offset[gone[k] >> 32];
+  std::int64_t shift = begin.come - begin.gone;
+  for (std::int64_t k = first; k < stop; ++k) {
+    const std::int64_t own = offset[k];
+    offset[k] = r.indptr[k] + shift;
+    shift += own;
+  }
+  return true;
+}
+
+// Rows [first, stop) of the new matrix by the way that suits them.
+template <class Index>
+void rebuild_span(const Rebuild& r, const Pairs& removed, std::int64_t num_cols, std::int64_t first,
+                  std::int64_t stop, std::int64_t* found) {
+  if (r.indptr != nullptr && stop > first) {
+    const std::int64_t rows = stop - first;
+    const std::int64_t changes = removed.count + r.added.count;
+    const std::int64_t entries = r.indptr[r.rows];
+    const bool sparse = entries < 2 * r.rows && changes * 4 > r.rows;
+    if (rows > 0 && sparse && rebuild_merged<Index>(r, removed, num_cols, first, stop)) return;
+  }
+  rebuild_rows<Index>(r, removed, num_cols, first, stop, found);
 }
 
 }  // namespace dgbench

@@ -143,6 +143,28 @@ def test_one_hub_among_many_rows_and_every_number_of_threads():
         assert torch.equal(sent.removed, found[0].removed)
 
 
+@pytest.mark.parametrize("index", INDEX)
+def test_more_rows_than_entries_and_every_number_of_threads(index):
+    """Few entries, most of which change: empty rows, rows of one, and one hub that comes."""
+    draw = np.random.default_rng(4)
+    snapshots = []
+    for hub in (0, 3000, 10):
+        rows: list[list[int]] = [[] for _ in range(60_000)]
+        for r, c in set(zip(*draw.integers(0, 60_000, (2, 40_000)).tolist(), strict=True)):
+            rows[r].append(c)
+        rows[77] = list(range(5, 5 + 2 * hub, 2))
+        snapshots.append(csr_of([sorted(set(row)) for row in rows], 60_000))
+    kept = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            back = snapshots[0]
+            for now in snapshots[1:]:
+                back = check_step(back, now, index)
+    finally:
+        torch.set_num_threads(kept)
+
+
 def test_the_fallback_sends_plain_exactly_where_it_is_smaller():
     a = csr_of([list(range(10))], 100)
     for moved, plain in [(4, False), (5, False), (6, True), (10, True)]:
@@ -292,17 +314,18 @@ CHANGES = st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 40)), max_size=
 
 @settings(deadline=None, max_examples=80)
 # Removals in another order, of entries that one vector compares, are made all the same.
-@example(2, [(2, 1), (2, 0)], [], False, torch.int64)
+@example(2, 0.4, [(2, 1), (2, 0)], [], False, torch.int64)
 @given(
     seed=st.integers(0, 99),
+    density=st.sampled_from([0.4, 0.02]),  # in few entries, rows are merged as one list
     gone=CHANGES,
     come=CHANGES,
     ordered=st.booleans(),
     dtype=st.sampled_from([torch.int64, torch.int32]),
 )
-def test_random_nonsense_never_writes_out_of_bounds(seed, gone, come, ordered, dtype):
+def test_random_nonsense_never_writes_out_of_bounds(seed, density, gone, come, ordered, dtype):
     """Either refused or right; a canary behind the output shows a write past its end."""
-    a = random_csr(seed, 5, 40, 0.4)
+    a = random_csr(seed, 5, 40, density)
     if ordered:
         gone, come = sorted(set(gone)), sorted(set(come))
     sent = _difference(a, gone, come, dtype=dtype)
