@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from dgbench.kernels_cuda import _cpu
 
@@ -131,7 +132,9 @@ LEFT_OUT: Final = object()
 
 
 def as_numpy(value: Any) -> Any:
-    """Tensors, alone and in sequences, as the arrays that they are."""
+    """Tensors, alone, in capsules and in sequences, as the arrays that they are."""
+    if type(value).__name__ == "PyCapsule":
+        value = from_dlpack(value)
     if isinstance(value, torch.Tensor):
         return value.detach().numpy()
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
