@@ -40,6 +40,7 @@ from torch import Tensor
 from dgbench.datasets.identity import Identity, identity, settle, written_bytes
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError, DataWarning
+from dgbench.runtime.machine import cache_root
 
 FORMAT: Final = 2
 """Version of the layout and of what is computed before storing; part of every hash."""
@@ -88,15 +89,6 @@ class _Sealed(msgspec.Struct):
 
 class BrokenError(Exception):
     """A prepared directory that is incomplete or damaged; it is made again."""
-
-
-def cache_root() -> Path:
-    """The cache folder: `DGBENCH_CACHE`, else `dgbench` in the user's cache folder."""
-    named = os.environ.get("DGBENCH_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dgbench"
 
 
 def slot(name: str, key: Any) -> str:

@@ -7,10 +7,11 @@ when it trains. It belongs to one machine and one kind of device.
 from __future__ import annotations
 
 import os
-import platform
 import re
 from pathlib import Path
 from typing import Any
+
+from dgbench.runtime.machine import cache_root, cpu_name
 
 FOLDER = "calibration"
 _ROOM = "set DGBENCH_CACHE to a folder with room to write"
@@ -24,7 +25,7 @@ def machine_of(device: str) -> dict[str, Any]:
         if not torch.cuda.is_available():
             return {"name": "no CUDA device"}
         return {"name": torch.cuda.get_device_name(torch.device(device))}
-    return {"name": _cpu_name(), "threads": torch.get_num_threads()}
+    return {"name": cpu_name(), "threads": torch.get_num_threads()}
 
 
 def calibration_path(system: str, device: str) -> Path:
@@ -32,8 +33,6 @@ def calibration_path(system: str, device: str) -> Path:
 
     The number of threads is part of a CPU's name: kernels gain differently on two and on twenty.
     """
-    from dgbench.datasets.store import cache_root
-
     machine = machine_of(device)
     words = [str(machine["name"])]
     if "threads" in machine:
@@ -88,15 +87,3 @@ def write_atomically(path: Path, text: str) -> None:
             f"'{path}' cannot be written: {error.strerror or error}",
             hint=_ROOM,
         ) from error
-
-
-def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.processor() or platform.machine() or "unknown"
