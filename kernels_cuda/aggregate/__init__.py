@@ -1,7 +1,7 @@
 """Neighbour aggregation: sparse-dense products over one snapshot or over a whole partition."""
 
+from dgbench.kernels_cuda.aggregate.choice import ORDERED_WIDTH
 from dgbench.kernels_cuda.aggregate.op import (
-    ORDERED_WIDTH,
     aggregate_parts,
     aggregate_parts_scatter,
     degrees,

@@ -45,12 +45,19 @@ constexpr int kColumnTile = 128;
 // Entries ahead at which rows of x are asked for; below 0 where `entries_ahead` says it.
 std::atomic<int> chosen_ahead{-1};
 using PickKernels = RowKernels<float> (*)(int width, Weights weights, bool single);
-std::atomic<PickKernels> pick_float{pick_avx512};
+std::atomic<PickKernels> chosen_kernels{nullptr};
 
-RowKernels<float> pick(int width, Weights weights, bool single, float) {
-  return pick_float.load()(width, weights, single);
+// How one call is done; see `aggregate/choice.py`. No bit of a result depends on `ahead`.
+struct Variant {
+  int ahead = -1;                  // as `chosen_ahead`, which comes first
+  PickKernels kernels = nullptr;   // the widest registers where null; `chosen_kernels` comes first
+};
+
+RowKernels<float> pick(const Variant& how, int width, Weights weights, bool single, float) {
+  const PickKernels chosen = chosen_kernels;
+  return (chosen ? chosen : how.kernels ? how.kernels : pick_avx512)(width, weights, single);
 }
-RowKernels<double> pick(int width, Weights weights, bool single, double) {
+RowKernels<double> pick(const Variant&, int width, Weights weights, bool single, double) {
   return pick_portable_double(width, weights, single);
 }
 
@@ -64,8 +71,9 @@ std::int64_t core_cache() {
 // rows of at most a line lie in half a core's cache, beside the lists that pass through it, they
 // come soon enough. No bit of a result depends on it.
 template <class T>
-int entries_ahead(const RowJob<T>& job, std::int64_t columns) {
+int entries_ahead(const RowJob<T>& job, const Variant& how, std::int64_t columns) {
   if (chosen_ahead >= 0) return chosen_ahead;
+  if (how.ahead >= 0) return how.ahead;
   const auto lines = (job.width() * sizeof(T) + 63) / 64;
   if (lines == 1) {
     const auto bytes = columns * job.stride * static_cast<std::int64_t>(sizeof(T));
@@ -74,16 +82,13 @@ int entries_ahead(const RowJob<T>& job, std::int64_t columns) {
   return lines == 3 ? 32 : lines <= 4 ? 16 : 8;
 }
 
-void set_registers(const std::string& name) {
-  if (name == "avx512") {
-    pick_float = pick_avx512;
-  } else if (name == "avx2") {
-    pick_float = pick_avx2;
-  } else if (name == "portable") {
-    pick_float = pick_portable;
-  } else {
-    reject("registers is '" + name + "', allowed are avx512, avx2 and portable");
-  }
+// The kernels on some registers; null for no choice.
+PickKernels kernels_of(const std::string& name) {
+  if (name.empty()) return nullptr;
+  if (name == "avx512") return pick_avx512;
+  if (name == "avx2") return pick_avx2;
+  if (name == "portable") return pick_portable;
+  reject("registers is '" + name + "', allowed are avx512, avx2, portable and '' for no choice");
 }
 
 std::int64_t entries_of(const std::int64_t* over, const std::int64_t* ex, std::int64_t begin,
@@ -198,7 +203,8 @@ T* scratch_of(std::size_t count) {
 // C X, because scaling a column once costs less than scaling each of its entries: a product with no
 // entries but the self loop.
 template <class T>
-void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, int threads) {
+void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, const Variant& how,
+                int threads) {
   const std::vector<std::int64_t> none(static_cast<std::size_t>(columns) + 1, 0);
   job.over_ptr = none.data();
   job.entries = 0;  // so that nothing is asked for ahead
@@ -208,12 +214,12 @@ void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, int
   job.y = out;
   job.row_scale = scale;
   job.self_loop = true;
-  run(job, pick(job.width(), Weights::none, false, T()), columns, threads);
+  run(job, pick(how, job.width(), Weights::none, false, T()), columns, threads);
 }
 
 template <class T>
 void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* col_scale,
-              int column_tile, int threads) {
+              int column_tile, const Variant& how, int threads) {
   const int S = job.snapshots;
   const int F = job.features;
   if (S == 0 || F == 0 || rows == 0) return;
@@ -228,7 +234,7 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
   job.lane_snapshot = snapshot_of.data();
   if (col_scale) {
     T* scaled = scratch_of<T>(static_cast<std::size_t>(columns) * job.stride);
-    scale_into(job, scaled, col_scale, columns, threads);
+    scale_into(job, scaled, col_scale, columns, how, threads);
     x = scaled;
   }
   const Weights weights = !job.over_values ? Weights::none
@@ -240,8 +246,8 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
     job.x = x + at;
     job.y = y + at;
     job.features = std::min(tile, F - at);
-    job.ahead = entries_ahead(job, columns);
-    run(job, pick(job.width(), weights, single, T()), rows, threads);
+    job.ahead = entries_ahead(job, how, columns);
+    run(job, pick(how, job.width(), weights, single, T()), rows, threads);
   }
 }
 
@@ -249,7 +255,7 @@ template <class T>
 void spmm(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
           Maybe<const T> values, Maybe<const std::int32_t> order, Matrix<const T> x, Matrix<T> y,
           Maybe<const T> row_scale, Maybe<const T> col_scale, bool self_loop, int threads,
-          int column_tile) {
+          int column_tile, int ahead, const std::string& registers) {
   const std::size_t rows = y.shape(0);
   check_size(indptr, rows + 1, "indptr");
   check_end(indptr.data(), rows, indices.size(), "indptr");
@@ -269,9 +275,10 @@ void spmm(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
   job.features = static_cast<int>(x.shape(1));
   job.row_scale = pointer(row_scale);
   job.self_loop = self_loop;
+  const Variant how{ahead, kernels_of(registers)};
   nb::gil_scoped_release release;
   multiply(job, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(x.shape(0)),
-           pointer(col_scale), column_tile, threads);
+           pointer(col_scale), column_tile, how, threads);
 }
 
 template <class T>
@@ -280,7 +287,7 @@ void aggregate_parts(Array<const std::int64_t> over_ptr, Array<const std::int32_
                      Maybe<const std::int32_t> ex_ids, Maybe<const T> ex_values,
                      Maybe<const std::int32_t> order, Cube<const T> x, Cube<T> y,
                      Maybe<const T> row_scale, Maybe<const T> col_scale, bool self_loop,
-                     int threads) {
+                     int threads, int ahead, const std::string& registers) {
   const std::size_t rows = y.shape(0);
   const std::size_t S = x.shape(1);
   check_size(over_ptr, rows + 1, "over_indptr");
@@ -309,9 +316,10 @@ void aggregate_parts(Array<const std::int64_t> over_ptr, Array<const std::int32_
   job.features = static_cast<int>(x.shape(2));
   job.row_scale = pointer(row_scale);
   job.self_loop = self_loop;
+  const Variant how{ahead, kernels_of(registers)};
   nb::gil_scoped_release release;
   multiply(job, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(x.shape(0)),
-           pointer(col_scale), 0, threads);
+           pointer(col_scale), 0, how, threads);
 }
 
 template <class T>
@@ -320,13 +328,13 @@ void define(nb::module_& m) {
   m.def("spmm", &spmm<T>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert().none(), "order"_a.noconvert().none(), "x"_a.noconvert(),
         "y"_a.noconvert(), "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(),
-        "self_loop"_a, "threads"_a, "column_tile"_a = 0);
+        "self_loop"_a, "threads"_a, "column_tile"_a = 0, "ahead"_a = -1, "registers"_a = "");
   m.def("aggregate_parts", &aggregate_parts<T>, "over_indptr"_a.noconvert(),
         "over_indices"_a.noconvert(), "over_values"_a.noconvert().none(),
         "ex_indptr"_a.noconvert().none(), "ex_entries"_a.noconvert().none(),
         "ex_values"_a.noconvert().none(), "order"_a.noconvert().none(), "x"_a.noconvert(),
         "y"_a.noconvert(), "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(),
-        "self_loop"_a, "threads"_a);
+        "self_loop"_a, "threads"_a, "ahead"_a = -1, "registers"_a = "");
 }
 
 }  // namespace
@@ -334,7 +342,7 @@ void define(nb::module_& m) {
 template <class T>
 void multiply_rows(const RowJob<T>& job, std::int64_t rows, std::int64_t columns,
                    const T* col_scale, int threads) {
-  multiply(job, rows, columns, col_scale, 0, threads);
+  multiply(job, rows, columns, col_scale, 0, Variant(), threads);
 }
 template void multiply_rows(const RowJob<float>&, std::int64_t, std::int64_t, const float*, int);
 template void multiply_rows(const RowJob<double>&, std::int64_t, std::int64_t, const double*, int);
@@ -345,8 +353,10 @@ void bind_aggregate(nb::module_& m) {
   define<double>(m);
   m.def("aggregate_ahead", [](int entries) { chosen_ahead = entries; }, "entries"_a,
         "Ask for rows of x so many entries ahead, 0 for never, below 0 as width and caches say.");
-  m.def("aggregate_registers", &set_registers, "name"_a,
-        "Use the kernels on these registers, or on the widest that are compiled below them.");
+  m.def("aggregate_registers", [](const std::string& name) { chosen_kernels = kernels_of(name); },
+        "name"_a,
+        "Force the kernels on these registers, or on the widest that are compiled below them; with "
+        "'' calls choose for themselves.");
 }
 
 }  // namespace dgbench

@@ -6,7 +6,8 @@ namespace dgbench {
 
 #if defined(DGBENCH_AVX2)
 RowKernels<float> pick_avx2(int width, Weights weights, bool single) {
-  return Family<Few<1>, Few<2>, Avx2<4>, Avx2<8>, Avx2<8>>::pick(width, weights, single);
+  return Family<Few<1>, Few<2>, Avx2<4>, Avx2<8>, Avx2<8>, Avx2Pair>::pick(
+      width, weights, single);
 }
 #else
 RowKernels<float> pick_avx2(int width, Weights weights, bool single) {

@@ -177,6 +177,41 @@ struct Few : Avx2<4> {
   }
 };
 
+// Sixteen floats in two registers: rows of more than 64 floats are then read once, from front to back,
+// with their sums in up to sixteen registers; what does not fit there is spilled to the stack, which
+// costs less than reading the list of neighbours and every row in several passes.
+struct Avx2Pair {
+  using Half = Avx2<8>;
+  using Scalar = float;
+  struct Reg {
+    __m256 low, high;
+  };
+  struct Mask {
+    __m256i low, high;
+  };
+  static constexpr int lanes = 16;
+
+  static Mask mask(int lo, int hi) { return {Half::mask(lo, hi), Half::mask(lo - 8, hi - 8)}; }
+  static Reg zero() { return {Half::zero(), Half::zero()}; }
+  static Reg load(const float* p) { return {Half::load(p), Half::load(p + 8)}; }
+  static Reg load(const float* p, Mask m) {
+    return {Half::load(p, m.low), Half::load(p + 8, m.high)};
+  }
+  static void store(float* p, Reg r, Mask m) {
+    Half::store(p, r.low, m.low);
+    Half::store(p + 8, r.high, m.high);
+  }
+  static Reg broadcast(float value) { return {Half::broadcast(value), Half::broadcast(value)}; }
+  static Reg add(Reg a, Reg b) { return {Half::add(a.low, b.low), Half::add(a.high, b.high)}; }
+  static Reg mul(Reg a, Reg b) { return {Half::mul(a.low, b.low), Half::mul(a.high, b.high)}; }
+  static Reg fma(Reg a, Reg b, Reg c) {
+    return {Half::fma(a.low, b.low, c.low), Half::fma(a.high, b.high, c.high)};
+  }
+  static Reg spread(const float* p, int count, const std::int32_t* index, Mask m) {
+    return {Half::spread(p, count, index, m.low), Half::spread(p, count, index + 8, m.high)};
+  }
+};
+
 #endif  // DGBENCH_AVX2
 
 #if defined(DGBENCH_AVX512)

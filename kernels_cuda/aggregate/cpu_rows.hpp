@@ -195,8 +195,8 @@ inline void add_singles(const RowJob<typename V::Scalar>& job, std::int64_t begi
 }
 
 // All kernels of one register family. `V1` and `V2` hold as many scalars and know no masks; `V4`,
-// `V8` and `V16` hold up to 4, 8 and 16.
-template <class V1, class V2, class V4, class V8, class V16>
+// `V8` and `V16` hold up to 4, 8 and 16. `Wide` is for rows of more than kMax of `V16`.
+template <class V1, class V2, class V4, class V8, class V16, class Wide = V16>
 struct Family {
   using T = typename V16::Scalar;
   static constexpr int kMax = 8;  // registers of sums a row keeps; wider rows go tile by tile
@@ -388,6 +388,20 @@ struct Family {
         return filled<V16, 8>(d, w);
       default:
         break;
+    }
+    if constexpr (Wide::lanes > V16::lanes) {
+      switch ((d + Wide::lanes - 1) / Wide::lanes) {
+        case 5:
+          return filled<Wide, 5>(d, w);
+        case 6:
+          return filled<Wide, 6>(d, w);
+        case 7:
+          return filled<Wide, 7>(d, w);
+        case 8:
+          return filled<Wide, 8>(d, w);
+        default:
+          break;
+      }
     }
     switch (w) {
       case Weights::none:

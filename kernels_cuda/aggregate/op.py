@@ -14,13 +14,12 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_features, check_scale
 from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.aggregate.choice import Variant, choose, model
 from dgbench.kernels_cuda.aggregate.prepared import Arrays, Prepared, prepare, prepare_parts
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.workspace import scratch
 from dgbench.runtime.errors import InvalidInputError
-
-ORDERED_WIDTH: Final = 128
-"""Floats of a row up to which rows are taken by length: then branches cost more than loads."""
 
 _NO_ARRAYS: Final[Arrays] = (None,) * 7
 
@@ -155,8 +154,9 @@ def degrees(csr: Csr) -> Tensor:
     return out.to(device)
 
 
-def _ordered(x: Tensor) -> bool:
-    return x.shape[1] * x.shape[2] <= ORDERED_WIDTH
+def _variant(x: Tensor) -> Variant:
+    """How a product with x [C, S, F] is done."""
+    return (choose if x.is_cpu else model)(x.shape[1], x.shape[2])
 
 
 def _apply(
@@ -168,7 +168,7 @@ def _apply(
     self_loop: bool,
     symmetric: bool,
 ) -> Tensor:
-    ordered = _ordered(x)
+    ordered = _variant(x).ordered
     arrays = prepared.forward(over, x.dtype, ordered)
     back: Arrays = _NO_ARRAYS
     if x.requires_grad and torch.is_grad_enabled():
@@ -217,9 +217,14 @@ _library.define(f"aggregate_scatter({_LISTS.format('')}, {_SCALES}, SymInt colum
 
 def _aggregate(*arguments: Any) -> Tensor:
     lists, (x, row_scale, col_scale, self_loop, _) = arguments[:7], arguments[14:]
-    y = x.new_empty(lists[0].numel() - 1, x.shape[1], x.shape[2])
+    # On fresh pages a product of wide rows takes half as long again.
+    y = scratch.empty((lists[0].numel() - 1, x.shape[1], x.shape[2]), x)
     x = x.detach()
-    named = {} if x.device.type == "cpu" else segments(lists, x)
+    named: dict[str, Any] = {}
+    if not x.is_cpu:
+        named = segments(lists, x)
+    elif (variant := _variant(x)).registers or variant.ahead >= 0:
+        named = {"registers": variant.registers, "ahead": variant.ahead}
     if x.shape[1] == 1 and lists[3] is None:
         flat = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
         values = None if lists[2] is None else lists[2].view(-1)

@@ -171,7 +171,7 @@ def parts_in_one_call(n: int) -> None:
 
 @scenario
 def switches(_: int) -> None:
-    _cpu.aggregate_registers("avx512")
+    _cpu.aggregate_registers("")
     _cpu.aggregate_ahead(-1)
     _cpu.build_info()
     _cpu.scan_record_size(4, 7, 3, 5, 3, 4)

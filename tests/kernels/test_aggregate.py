@@ -93,7 +93,7 @@ def registers(request):
     """All families of kernels; one that the machine does not have runs as the next narrower."""
     _cpu.aggregate_registers(request.param)
     yield request.param
-    _cpu.aggregate_registers("avx512")
+    _cpu.aggregate_registers("")
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -1,0 +1,139 @@
+"""How products over one snapshot are done: what is measured, kept and read, and who chooses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from dgbench.kernels_cuda.aggregate import choice, spmm
+from dgbench.kernels_cuda.aggregate.choice import Variant
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """An empty cache folder, and no choice that outlives a test."""
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    monkeypatch.delenv(choice.SWITCH, raising=False)
+    choice.forget()
+    yield tmp_path
+    monkeypatch.undo()
+    choice.forget()
+
+
+def keep(table):
+    path, owner = choice.kept_at(torch.get_num_threads())
+    assert choice.write(path, owner, table)
+    choice.forget()
+    return path
+
+
+def times(fastest, slow=2.0):
+    """Seconds of a product: the nearer to the fastest variant, the fewer."""
+
+    def seconds(variant, width):
+        wanted = fastest(width)
+        return slow - sum(0.3 for a, b in zip(variant, wanted, strict=True) if a == b)
+
+    return seconds
+
+
+def test_the_fastest_variant_of_every_width_is_found():
+    fastest = {w: Variant("avx2", w % 3 == 0, 32 if w > 16 else -1) for w in choice.WIDTHS}
+    assert choice.measure(times(fastest.__getitem__), lambda: 0.0) == fastest
+
+
+def test_a_small_gain_is_no_reason_to_leave_the_model():
+    found = choice.measure(lambda v, w: 1.0 if v == choice.model(1, w) else 0.96, lambda: 0.0)
+    assert found == {w: choice.model(1, w) for w in choice.WIDTHS}
+
+
+def test_widths_that_there_was_no_time_for_are_left_to_the_model():
+    clock = iter(i * choice.LIMIT_S / 3.5 for i in range(99))
+    found = choice.measure(lambda v, w: 1.0, lambda: next(clock))
+    assert tuple(found) == choice.WIDTHS[:4]
+
+
+def test_a_kept_table_is_read_and_used_for_the_widths_below():
+    mine = Variant("avx2", False, 8)
+    keep({6: mine, 32: Variant("portable", True, 32)})
+    assert choice.choose(1, 6) == choice.choose(1, 5) == mine
+    assert choice.choose(1, 7) == Variant("portable", True, 32)
+    assert choice.choose(1, 33) == choice.model(1, 33)
+    assert choice.choose(8, 6) == choice.model(8, 6)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda kept: "",
+        lambda kept: "[]",
+        lambda kept: kept[:40],
+        lambda kept: json.dumps(json.loads(kept) | {"cpu": "another"}),
+        lambda kept: json.dumps(json.loads(kept) | {"build": "another"}),
+        lambda kept: json.dumps(json.loads(kept) | {"threads": 4096}),
+        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx1024", True, 8]}}),
+        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx2", True, 1 << 40]}}),
+        lambda kept: json.dumps(json.loads(kept) | {"widths": {"2": ["avx2", True]}}),
+        lambda kept: json.dumps(json.loads(kept) | {"widths": {"two": ["avx2", True, 8]}}),
+    ],
+)
+def test_what_does_not_belong_here_is_passed_over(spoil):
+    path = keep({2: Variant("avx2", False, -1)})
+    path.write_text(spoil(path.read_text()))
+    choice.forget()
+    assert choice.choose(1, 2) == choice.model(1, 2)
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(own_cache, monkeypatch):
+    (own_cache / "file").write_text("")
+    monkeypatch.setenv("DGBENCH_CACHE", str(own_cache / "file"))
+    path, owner = choice.kept_at(1)
+    assert not choice.write(path, owner, {})
+    assert choice.choose(1, 2) == choice.model(1, 2)
+
+
+def test_who_chooses(monkeypatch):
+    found = {2: Variant("portable", False, -1)}
+    monkeypatch.setattr(choice, "_measure_here", lambda threads: found)
+    assert choice.choose(1, 2) == choice.model(1, 2)  # nothing is measured unasked
+    monkeypatch.setenv(choice.SWITCH, "measured")
+    choice.forget()
+    assert choice.choose(1, 2) == found[2]
+    found = {2: Variant("avx2", True, -1)}
+    monkeypatch.delenv(choice.SWITCH)
+    choice.forget()
+    assert choice.choose(1, 2) == Variant("portable", False, -1)  # kept
+    monkeypatch.setenv(choice.SWITCH, "model")
+    choice.forget()
+    assert choice.choose(1, 2) == choice.model(1, 2)
+    monkeypatch.setenv(choice.SWITCH, "fastest")
+    choice.forget()
+    with pytest.raises(InvalidInputError, match="DGBENCH_AGGREGATE is 'fastest'"):
+        choice.choose(1, 2)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 12, 24, 31, 32, 33, 64, 65, 80, 96, 100, 127, 128])
+def test_every_variant_is_the_product(width):
+    """Empty rows, a hub, duplicates; and the same bits for all orders and distances."""
+    g = torch.Generator().manual_seed(width)
+    n = 257
+    degree = torch.randint(0, 7, (n,), generator=g) * torch.randint(0, 2, (n,), generator=g)
+    degree[5] = 40_000
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
+    csr = Csr(indptr, indices, n, torch.rand(indices.numel(), generator=g))
+    x = torch.rand(n, width, generator=g)
+    rows = torch.repeat_interleave(torch.arange(n), degree)
+    expected = torch.zeros(n, width, dtype=torch.float64)
+    expected.index_add_(0, rows, csr.values.double()[:, None] * x.double()[csr.indices.long()])
+    for registers in choice.REGISTERS:
+        bits = []
+        for ordered, ahead in [(False, -1), (True, -1), (False, 8), (True, 32)]:
+            keep({width: Variant(registers, ordered, ahead)})
+            bits += [spmm(csr, x) for _ in range(2)]  # rows are put in order at the second product
+        assert all(torch.equal(one, bits[0]) for one in bits)
+        torch.testing.assert_close(bits[0].double(), expected, rtol=2e-5, atol=1e-5)
