@@ -31,6 +31,7 @@ struct Scratch {
   std::vector<uint32_t> places;
   std::vector<uint64_t> band;
   std::vector<float> sample;
+  std::vector<uint32_t> few;
 };
 
 // Keys are not negative, so their bits order as they do; places order ties.
@@ -118,6 +119,52 @@ void take_least(std::vector<uint64_t>& candidates, int64_t count, Band range, ui
   for (int64_t j = 0; j < count; ++j) flag(candidates[j], 1);
 }
 
+// Of a few items: all keys, the k-th smallest of them by digits of their bits between the least and
+// the largest, and the places of those below it, in one pass without a branch that depends on them.
+// Of equal keys the first ones win. `keys` and `places` are of items with weight, in order.
+void write_few(const float* keys, const uint32_t* places, int64_t found, int64_t k,
+               std::vector<uint32_t>& candidates, int64_t* out) {
+  constexpr int kDigit = 10;
+  constexpr std::size_t kSorted = 24;
+  candidates.resize(static_cast<std::size_t>(found));
+  uint32_t low = ~uint32_t{0};
+  uint32_t high = 0;
+  for (int64_t j = 0; j < found; ++j) {
+    const uint32_t bits = float_as_bits(keys[j]);  // of a number from 0 on: ordered as the number
+    candidates[j] = bits;
+    low = std::min(low, bits);
+    high = std::max(high, bits);
+  }
+  int64_t rank = k;  // of the bound among the candidates, from 1 on
+  while (candidates.size() > kSorted && low < high) {
+    const int shift = std::max(0, 32 - __builtin_clz(high - low) - kDigit);
+    int32_t sizes[1 << kDigit] = {};
+    for (const uint32_t c : candidates) sizes[(c - low) >> shift]++;
+    uint32_t digit = 0;
+    while (sizes[digit] < rank) rank -= sizes[digit++];
+    std::size_t kept = 0;
+    for (const uint32_t c : candidates) {
+      candidates[kept] = c;
+      kept += (c - low) >> shift == digit;
+    }
+    candidates.resize(kept);
+    low += digit << shift;
+    high = std::min(high, low + (uint32_t{1} << shift) - 1);
+  }
+  std::sort(candidates.begin(), candidates.end());
+  const uint32_t bound = candidates[static_cast<std::size_t>(rank - 1)];
+  int64_t equal = 0;  // keys of the bound that are among the k
+  for (int64_t j = rank - 1; j >= 0 && candidates[static_cast<std::size_t>(j)] == bound; --j) ++equal;
+  int64_t done = 0;
+  for (int64_t j = 0; j < found && done < k; ++j) {
+    const uint32_t bits = float_as_bits(keys[j]);
+    const bool same = bits == bound;
+    out[done] = places[j];
+    done += (bits < bound) | (same & (equal > 0));
+    equal -= same;
+  }
+}
+
 struct BandCounts {
   int64_t below;
   int64_t within;
@@ -200,10 +247,20 @@ KeyDraw draw_by_keys(const W* weights, int64_t n, int64_t k, uint64_t seed, uint
   if (scratch.below.size() < bytes) scratch.below.resize(bytes);
   std::fill_n(scratch.below.begin() + (bytes - 8), 8, uint8_t{0});
   Band band{0.0f, FLT_MAX};
-  if (n > kDirect) {
-    band = guess(s, weights, n, k, scratch.sample, result.odd);
-    result.keys_made += static_cast<int64_t>(scratch.sample.size());
+  if (n <= kDirect) {
+    const int64_t found = band_of(s, band, weights, 0, n, scratch.below.data(), scratch.keys.data(),
+                                  scratch.places.data(), result.odd);
+    result.keys_made = n;
+    if (result.odd) return result;
+    if (found < k) {
+      result.positive = found;
+    } else if (k > 0) {
+      write_few(scratch.keys.data(), scratch.places.data(), found, k, scratch.few, out);
+    }
+    return result;
   }
+  band = guess(s, weights, n, k, scratch.sample, result.odd);
+  result.keys_made += static_cast<int64_t>(scratch.sample.size());
   for (;;) {
     if (result.odd) return result;
     const BandCounts found = pass(s, band, weights, n, threads, scratch, result.odd);

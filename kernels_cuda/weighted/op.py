@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda._dispatch import capsule
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.weighted.device import draw_keys
 from dgbench.kernels_cuda.workspace import Workspace
@@ -46,6 +47,7 @@ ARITIES: Final = (2, 4, 8, 16)
 """Children of a node of the tree: 2 is the paper's, 8 reads one line of memory a level."""
 DTYPES: Final = (torch.float64, torch.float32, torch.int64)
 MAX_KEYS: Final = 1 << 32
+_LAST: Final = 2**64 - 1
 _TINY: Final = 2.0**-900
 _memory: Final = Workspace()
 _LIKE: Final = torch.empty(0, dtype=torch.int64)
@@ -263,17 +265,21 @@ def _draw(
         raise unknown_key("method", method, METHODS)
     _check_weights(weights)
     weights = weights.contiguous()
-    check_range("seed", seed, 0, 2**64 - 1)
-    check_range("repeats", repeats, 0, 2**31 - 1)
-    check_range("stream", stream, 0, 2**64 - 1 - repeats)
     threads = torch.get_num_threads() if threads is None else threads
-    check_range("threads", threads, 1, 1 << 16)
+    for name, value, low, high in (
+        ("seed", seed, 0, _LAST),
+        ("repeats", repeats, 0, 2**31 - 1),
+        ("stream", stream, 0, _LAST - repeats),
+        ("threads", threads, 1, 1 << 16),
+    ):
+        if not low <= value <= high:
+            check_range(name, value, low, high)
     if arity not in ARITIES:
         raise InvalidInputError(f"arity is {arity}, allowed are {', '.join(map(str, ARITIES))}")
     n = weights.numel()
     if not 0 <= k <= n:
         raise InvalidInputError(f"k is {k}, allowed are 0 to {n}, the number of weights")
-    if weights.device.type == "cuda":
+    if weights.is_cuda:
         if method != "keys":
             raise UnsupportedError(
                 f"method '{method}' does not run on '{weights.device}'",
@@ -311,7 +317,7 @@ def _check_weights(weights: Tensor) -> None:
             f"weights is {weights.dtype} with {weights.dim()} dimensions, expected float64, "
             "float32 or int64 with 1"
         )
-    if weights.device.type not in ("cpu", "cuda"):
+    if not weights.is_cpu and not weights.is_cuda:
         raise InvalidInputError(f"weights lies on {weights.device}, expected the CPU or CUDA")
 
 
@@ -331,19 +337,20 @@ def _keys(
     if weights.numel() >= MAX_KEYS:
         raise InvalidInputError(f"weights has {weights.numel()} elements, keys take < 2^32")
     out = _places(repeats * k)
-    compiled = extension(weights.device)
+    compiled = extension(_LIKE.device)
     if k == 0:
         if compiled.weighted_check(weights)[0] >= 0:
             summarise(weights)
         return out, 0
+    rest = (k, seed, stream, repeats)
     odd, positive, made = compiled.weighted_keys(
-        weights, k, seed, stream, repeats, False, threads, out
+        capsule(weights), *rest, False, threads, capsule(out)
     )
     if odd:
         if compiled.weighted_check(weights)[0] >= 0:
             summarise(weights)
         odd, positive, made = compiled.weighted_keys(
-            weights, k, seed, stream, repeats, True, threads, out
+            capsule(weights), *rest, True, threads, capsule(out)
         )
     if positive >= 0:
         _enough(positive, k)
