@@ -58,7 +58,7 @@ def sample_nodewise(
     share: float = 0.5,
     layers: int = 2,
     union: bool = True,
-    method: str = "sis",
+    method: str | None = "sis",
     weights: Tensor | Literal["degree"] | None = None,
     before: Tensor | None = None,
     seed: int = 0,
@@ -76,7 +76,8 @@ def sample_nodewise(
             vertex's neighbours. None for `share` of them in `layers` layers.
         union: draw once from all neighbours of the layer before, as Algorithm 4 is printed; False
             draws from every vertex's neighbours, as node-wise sampling is defined (section 2.3).
-        method: how one edge is drawn, see `weighted.METHODS`.
+        method: how one edge is drawn, see `weighted.METHODS`; None for the fastest that draws by
+            these weights: `reservoir` among equal ones, else `sis`, the paper's.
         weights: float64[E] by edge id, finite and at least 0; `degree`, that of the neighbour; None
             for equal ones. What has no weight is never drawn.
         before: float64[R], not nan: see the module. None looks at all edges.
@@ -108,7 +109,7 @@ def sample_layerwise(
     layers: int = 2,
     batch: int | None = None,
     items: Literal["edges", "vertices"] = "edges",
-    method: str = "sis",
+    method: str | None = "sis",
     weights: Tensor | Literal["degree"] | None = None,
     before: Tensor | None = None,
     seed: int = 0,
@@ -270,7 +271,7 @@ def _sample(
     sizes: Sequence[int] | None,
     share: float,
     layers: int,
-    method: str,
+    method: str | None,
     weights: Tensor | Literal["degree"] | None,
     before: Tensor | None,
     seed: int,
@@ -286,6 +287,9 @@ def _sample(
         if bool(before.isnan().any()):
             raise InvalidInputError("before holds nan, allowed are numbers and infinities")
         before = before.contiguous()
+    if method is None:
+        on_cpu = table.indptr.device.type == "cpu"  # a device draws by keys in any case
+        method = "reservoir" if on_cpu and weights is None else "sis"
     _check_call(method, arity, seed, call, first)
     sizes = [] if sizes is None else [int(size) for size in sizes]
     if sizes:

@@ -361,3 +361,16 @@ def test_wrong_arguments_are_named() -> None:
         sample_subgraph(table, 5, 1, replacement=False)
     with pytest.raises(UnknownKeyError, match="rebuild"):
         sample_subgraph(table, 2, 1, rebuild="all")  # type: ignore[arg-type]
+
+
+def test_the_method_left_open_is_chosen_by_the_weights() -> None:
+    g = torch.Generator().manual_seed(3)
+    src, dst = torch.randint(0, 40, (2, 900), generator=g)
+    table = EdgeTable.build(src, dst, torch.arange(900.0).double(), 40)
+    roots = torch.arange(40)
+    for weights, name in [(None, "reservoir"), ("degree", "sis")]:
+        for sample in (sample_nodewise, sample_layerwise):
+            found = sample(table, roots, (7, 5), method=None, weights=weights, seed=5)
+            named = sample(table, roots, (7, 5), method=name, weights=weights, seed=5)
+            for one, other in zip(found.layers, named.layers, strict=True):
+                assert torch.equal(one.eids, other.eids)
