@@ -143,7 +143,7 @@ class Merged(OperatorRace):
     )
     claims = ("operators-merged-one-by-one",)
     devices = ("cpu", "cuda")
-    workloads = workloads({"smoke": (2,), "quick": (2, 6), None: (2, 6, 16)})
+    workloads = workloads({"smoke": (2,), "quick": (2, 6, 16, 32), None: (2, 6, 16, 32)})
     label = "{width} columns"
     sweep = ("width", "columns of the features of a snapshot")
 
