@@ -40,6 +40,8 @@ ORDERED_SINGLE: Final = 31
 """The same for one snapshot: rows of two lines and more cost more than the branches at their ends,
 and y is better written from front to back."""
 REGISTERS: Final = ("avx512", "avx2", "portable")
+TRIED: Final = ("avx512", "avx2")
+"""Those that are measured; the last is for machines that have neither."""
 SWITCH: Final = "DGBENCH_AGGREGATE"
 WIDTHS: Final = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 AHEAD: Final = (8, 32)
@@ -56,7 +58,7 @@ class Variant(NamedTuple):
     """One way to do a product.
 
     Attributes:
-        registers: of `REGISTERS`; "" for the widest. ordered: rows by length.
+        registers: of `REGISTERS`; "" as the compiled model says. ordered: rows by length.
         ahead: entries ahead at which rows of x are asked for; -1 as the compiled model says.
     """
 
@@ -112,7 +114,7 @@ def measure(seconds: Callable[[Variant, int], float], spent: Callable[[], float]
         best = model(1, width)
         for name in Variant._fields:
             values = {
-                "registers": REGISTERS[1:],
+                "registers": TRIED,
                 "ordered": (not best.ordered,),
                 "ahead": AHEAD if width > LINE else (),
             }[name]

@@ -50,12 +50,21 @@ std::atomic<PickKernels> chosen_kernels{nullptr};
 // How one call is done; see `aggregate/choice.py`. No bit of a result depends on `ahead`.
 struct Variant {
   int ahead = -1;                  // as `chosen_ahead`, which comes first
-  PickKernels kernels = nullptr;   // the widest registers where null; `chosen_kernels` comes first
+  PickKernels kernels = nullptr;   // by the width where null; `chosen_kernels` comes first
 };
 
+// The registers for a width where nobody chose. A last register of 512 bits that is not filled makes
+// rows cross lines of cache under a mask, which takes up to a third longer than narrower registers.
+PickKernels pick_by_width(int width, bool single) {
+  const bool narrow = (width > 4 && width < 8) || (width > 8 && width < 13) ||
+                      (width > 16 && width < 25);
+  return single && narrow ? pick_avx2 : pick_avx512;
+}
+
 RowKernels<float> pick(const Variant& how, int width, Weights weights, bool single, float) {
-  const PickKernels chosen = chosen_kernels;
-  return (chosen ? chosen : how.kernels ? how.kernels : pick_avx512)(width, weights, single);
+  PickKernels kernels = chosen_kernels;
+  if (!kernels) kernels = how.kernels ? how.kernels : pick_by_width(width, single);
+  return kernels(width, weights, single);
 }
 RowKernels<double> pick(const Variant&, int width, Weights weights, bool single, double) {
   return pick_portable_double(width, weights, single);
