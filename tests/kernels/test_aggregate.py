@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda.aggregate import (
@@ -440,3 +441,24 @@ def test_mistakes_in_parts_are_named():
         aggregate_parts(parts, torch.ones(5, 3, 3))
     with pytest.raises(InvalidInputError, match="row_scale has shape"):
         aggregate_parts(parts, x, torch.ones(5))
+
+
+def test_a_mode_that_watches_operators_sees_products():
+    """Without one, and without gradients, the product is called past torch: the same bits."""
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    g = torch.Generator().manual_seed(1)
+    csr, x = random_csr(g, 30, 30, 0.2, True), torch.randn(30, 5, generator=g)
+    with Watch():
+        watched = spmm(csr, x)
+    assert "dgbench.aggregate.default" in seen
+    assert torch.equal(watched, spmm(csr, x))
+    leaf = x.clone().requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(watched, spmm(csr, leaf))
+    assert spmm(csr, leaf).requires_grad
