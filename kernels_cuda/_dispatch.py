@@ -39,5 +39,5 @@ def call(name: str, device: torch.device, *arguments: Any, **named: Any) -> None
 
 
 def capsule(argument: Any) -> Any:
-    """What a compiled operator takes for a tensor of the CPU; anything else as it is."""
+    """Capsule of a tensor of the CPU for a compiled operator; anything else as it is."""
     return to_dlpack(argument) if isinstance(argument, Tensor) else argument

@@ -1,4 +1,4 @@
-"""What is known of the machine at hand without measuring: its processor, and where caches lie."""
+"""Facts of the machine at hand that need no measuring: its processor, and its cache folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a product over one snapshot is done on the CPU: by a model, as measured here, or forced.
+"""Choice of how a product over one snapshot is done on the CPU: modelled, measured, or forced.
 
 Kernels for several kinds of registers are compiled, rows can be taken by length, and rows of x
 asked for early: which is the fastest differs from processor to processor by up to a third, by no
@@ -54,7 +54,7 @@ MARGIN: Final = 0.93
 TURNS: Final = 4
 
 
-class Variant(NamedTuple):
+class ProductVariant(NamedTuple):
     """One way to do a product.
 
     Attributes:
@@ -67,14 +67,14 @@ class Variant(NamedTuple):
     ahead: int
 
 
-Table = Mapping[int, Variant]
-"""What was measured, by width."""
+Table = Mapping[int, ProductVariant]
+"""Variants that were measured, by width."""
 
 _tables: dict[int, Table] = {}
 """By number of threads; empty ones where the model chooses."""
 
 
-def choose(snapshots: int, width: int) -> Variant:
+def choose(snapshots: int, width: int) -> ProductVariant:
     """The variant of a product of `snapshots` by `width` floats a row, on torch's threads.
 
     Raises InvalidInputError where `DGBENCH_AGGREGATE` is none of its values.
@@ -88,10 +88,10 @@ def choose(snapshots: int, width: int) -> Variant:
     return table.get(width) or _near(table, width)
 
 
-def model(snapshots: int, width: int) -> Variant:
-    """What is done where nothing was measured."""
+def model(snapshots: int, width: int) -> ProductVariant:
+    """ProductVariant where nothing was measured."""
     most = ORDERED_SINGLE if snapshots == 1 else ORDERED_WIDTH
-    return Variant("", snapshots * width <= most, -1)
+    return ProductVariant("", snapshots * width <= most, -1)
 
 
 def forget() -> None:
@@ -100,19 +100,19 @@ def forget() -> None:
     extension(torch.device("cpu")).aggregate_registers("")
 
 
-def measure(seconds: Callable[[Variant, int], float], spent: Callable[[], float]) -> Table:
+def measure(seconds: Callable[[ProductVariant, int], float], spent: Callable[[], float]) -> Table:
     """The fastest variant of each width, one property after the other.
 
     Args:
         seconds: does a product once by a variant at a width and says how long it took.
         spent: seconds since the beginning; widths that begin after `LIMIT_S` are left to the model.
     """
-    found: dict[int, Variant] = {}
+    found: dict[int, ProductVariant] = {}
     for width in WIDTHS:
         if spent() > LIMIT_S:
             break
         best = model(1, width)
-        for name in Variant._fields:
+        for name in ProductVariant._fields:
             values = {
                 "registers": TRIED,
                 "ordered": (not best.ordered,),
@@ -125,11 +125,14 @@ def measure(seconds: Callable[[Variant, int], float], spent: Callable[[], float]
 
 
 def _faster(
-    best: Variant, others: Iterable[Variant], width: int, seconds: Callable[[Variant, int], float]
-) -> Variant:
+    best: ProductVariant,
+    others: Iterable[ProductVariant],
+    width: int,
+    seconds: Callable[[ProductVariant, int], float],
+) -> ProductVariant:
     """The best of some variants in turns; another one than `best` only by a margin."""
     everyone = [best, *others]
-    taken: dict[Variant, list[float]] = {one: [] for one in everyone}
+    taken: dict[ProductVariant, list[float]] = {one: [] for one in everyone}
     for turn in range(TURNS + 1):
         for one in everyone:
             took = seconds(one, width)
@@ -140,7 +143,7 @@ def _faster(
     return least if min(taken[least]) < MARGIN * min(taken[best]) else best
 
 
-def _near(table: Table, width: int) -> Variant:
+def _near(table: Table, width: int) -> ProductVariant:
     """Of the next measured width above; the model where there is none."""
     above = [known for known in table if known > width]
     return table[min(above)] if above else model(1, width)
@@ -178,7 +181,7 @@ def read(path: Path, owner: Mapping[str, Any]) -> Table | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if {key: kept[key] for key in owner} != owner or kept["build"] != _build():
             return None
-        table = {int(width): Variant(*one) for width, one in kept["widths"].items()}
+        table = {int(width): ProductVariant(*one) for width, one in kept["widths"].items()}
         sound = all(
             one.registers in ("", *REGISTERS)
             and isinstance(one.ordered, bool)
@@ -209,7 +212,7 @@ def write(path: Path, owner: Mapping[str, Any], table: Table) -> bool:
 
 
 def _build() -> str:
-    """What tells one build of the operators from another."""
+    """Hash that tells one build of the operators from another."""
     module = extension(torch.device("cpu"))
     return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()[:16]
 
@@ -233,7 +236,7 @@ def _measure_here(threads: int) -> Table:
     place = torch.ones(2, rows * max(WIDTHS))
     clock = time.process_time if threads == 1 else time.perf_counter
 
-    def seconds(variant: Variant, width: int) -> float:
+    def seconds(variant: ProductVariant, width: int) -> float:
         x, y = (one[: rows * width].view(rows, width) for one in place)
         lists = by_length if variant.ordered else plain
         start = clock()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_features, check_scale
 from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda.aggregate.choice import Variant, choose, model
+from dgbench.kernels_cuda.aggregate.choice import ProductVariant, choose, model
 from dgbench.kernels_cuda.aggregate.prepared import Arrays, Prepared, prepare, prepare_parts
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
@@ -156,8 +156,8 @@ def degrees(csr: Csr) -> Tensor:
     return out.to(device)
 
 
-def _variant(x: Tensor) -> Variant:
-    """How a product with x [C, S, F] is done."""
+def _variant(x: Tensor) -> ProductVariant:
+    """Variant of a product with x [C, S, F]."""
     return (choose if x.is_cpu else model)(x.shape[1], x.shape[2])
 
 
@@ -185,7 +185,7 @@ def _apply(
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether nobody watches or traces operators, so that torch need not hear of this one."""
+    """Return True if nobody watches or traces operators, so that torch need not hear of this."""
     return (
         type(x) is Tensor
         and _modes is not None

@@ -1,4 +1,4 @@
-"""How products over one snapshot are done: what is measured, kept and read, and who chooses."""
+"""Choice of how products over one snapshot are done: measured, kept, read, forced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dgbench.kernels_cuda.aggregate import choice, spmm
-from dgbench.kernels_cuda.aggregate.choice import Variant
+from dgbench.kernels_cuda.aggregate.choice import ProductVariant
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
@@ -42,7 +42,7 @@ def times(fastest, slow=2.0):
 
 
 def test_the_fastest_variant_of_every_width_is_found():
-    fastest = {w: Variant("avx2", w % 3 == 0, 32 if w > 16 else -1) for w in choice.WIDTHS}
+    fastest = {w: ProductVariant("avx2", w % 3 == 0, 32 if w > 16 else -1) for w in choice.WIDTHS}
     assert choice.measure(times(fastest.__getitem__), lambda: 0.0) == fastest
 
 
@@ -58,10 +58,10 @@ def test_widths_that_there_was_no_time_for_are_left_to_the_model():
 
 
 def test_a_kept_table_is_read_and_used_for_the_widths_below():
-    mine = Variant("avx2", False, 8)
-    keep({6: mine, 32: Variant("portable", True, 32)})
+    mine = ProductVariant("avx2", False, 8)
+    keep({6: mine, 32: ProductVariant("portable", True, 32)})
     assert choice.choose(1, 6) == choice.choose(1, 5) == mine
-    assert choice.choose(1, 7) == Variant("portable", True, 32)
+    assert choice.choose(1, 7) == ProductVariant("portable", True, 32)
     assert choice.choose(1, 33) == choice.model(1, 33)
     assert choice.choose(8, 6) == choice.model(8, 6)
 
@@ -82,7 +82,7 @@ def test_a_kept_table_is_read_and_used_for_the_widths_below():
     ],
 )
 def test_what_does_not_belong_here_is_passed_over(spoil):
-    path = keep({2: Variant("avx2", False, -1)})
+    path = keep({2: ProductVariant("avx2", False, -1)})
     path.write_text(spoil(path.read_text()))
     choice.forget()
     assert choice.choose(1, 2) == choice.model(1, 2)
@@ -97,16 +97,16 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(own_cache, monkeypatch):
 
 
 def test_who_chooses(monkeypatch):
-    found = {2: Variant("portable", False, -1)}
+    found = {2: ProductVariant("portable", False, -1)}
     monkeypatch.setattr(choice, "_measure_here", lambda threads: found)
     assert choice.choose(1, 2) == choice.model(1, 2)  # nothing is measured unasked
     monkeypatch.setenv(choice.SWITCH, "measured")
     choice.forget()
     assert choice.choose(1, 2) == found[2]
-    found = {2: Variant("avx2", True, -1)}
+    found = {2: ProductVariant("avx2", True, -1)}
     monkeypatch.delenv(choice.SWITCH)
     choice.forget()
-    assert choice.choose(1, 2) == Variant("portable", False, -1)  # kept
+    assert choice.choose(1, 2) == ProductVariant("portable", False, -1)  # kept
     monkeypatch.setenv(choice.SWITCH, "model")
     choice.forget()
     assert choice.choose(1, 2) == choice.model(1, 2)
@@ -133,7 +133,7 @@ def test_every_variant_is_the_product(width):
     for registers in choice.REGISTERS:
         bits = []
         for ordered, ahead in [(False, -1), (True, -1), (False, 8), (True, 32)]:
-            keep({width: Variant(registers, ordered, ahead)})
+            keep({width: ProductVariant(registers, ordered, ahead)})
             bits += [spmm(csr, x) for _ in range(2)]  # rows are put in order at the second product
         assert all(torch.equal(one, bits[0]) for one in bits)
         torch.testing.assert_close(bits[0].double(), expected, rtol=2e-5, atol=1e-5)
