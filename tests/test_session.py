@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bytecode import write_share
 from skips import MAX_GROUPS, MAX_WIDTH, reason_groups, summary_lines
 from tree_check import left_entries
 
@@ -68,6 +69,21 @@ def test_few_lines_hold_all_skipped_tests():
     assert max(map(len, lines)) <= MAX_WIDTH
 
 
+def test_workers_write_the_bytecode_of_test_files_in_shares(tmp_path, pytestconfig, monkeypatch):
+    """What was written is what pytest reads: nothing is left to write for any of them."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
+    files = [tmp_path / f"test_{number}.py" for number in range(5)]
+    for file in files:
+        file.write_text("def test_it(one=1):\n    assert one == 1\n")
+    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [3, 2]
+    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [0, 0]
+    files[2].write_text("def test_it(one=1):\n    assert one == 2\n")
+    assert write_share(pytestconfig, files, 0, 1) == 1
+    written = [path.name.split(".")[0] for path in (tmp_path / "cache").rglob("*.pyc")]
+    assert sorted(written) == [file.stem for file in files]
+
+
 def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):
     seen = ["results/.site-ab", "results/x/rows.csv", "harness/.hidden/file", "log.txt", ".cfg"]
     unseen = ["harness/new.py", "results/runs/one/run.json", "build/x", ".git/index",
@@ -89,7 +105,9 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     """With this suite's own conftest.py, over a tree of its own."""
     tests = tmp_path / "tests"
     tests.mkdir()
-    for name in ("conftest.py", "skips.py", "tree_check.py", "warm.py", "wording.py"):
+    for name in (
+        "bytecode.py", "conftest.py", "skips.py", "tree_check.py", "warm.py", "wording.py",
+    ):  # fmt: skip
         (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
     leaves = "from pathlib import Path\ndef test_it(): Path({!r}).mkdir(parents=True)\n"
