@@ -16,6 +16,7 @@ from dgbench.harness.claims.ledger import load_ledger
 from dgbench.lab.evidence import finding
 from dgbench.systems.base import Finding
 from dgbench.systems.dgc import PAPER, claims
+from dgbench.systems.dgc.experiments import race_runs
 from dgbench.systems.dgc.experiments.settings import (
     ALL,
     BY_NAME,
@@ -122,6 +123,13 @@ def test_paper_scales_are_the_papers_and_smaller_ones_smaller() -> None:
         assert BY_NAME[graph.name].bins == graph.printed["snapshots"]
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Races of smoke over fewer snapshots: what they do does not depend on how many there are."""
+    monkeypatch.setitem(race_runs.KEPT["email-eu-core"], "smoke", 5)
+
+
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = small_rows(experiment, 1)
