@@ -120,7 +120,7 @@ def _line(owner: Owner) -> tuple[Owner, ...]:
 
 
 def _inherited(owner: Owner) -> Mapping[str, Any]:
-    """What an owner has by name; a method may also be put before that of a base."""
+    """Members of an owner by name; a method may also be put before that of a base."""
     found: dict[str, Any] = {}
     for one in reversed(_line(owner)):
         found.update(vars(one))
