@@ -15,16 +15,13 @@ from dgbench.models.streaming.dygnn import ACTIVATIONS
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.stream_data import mixed
+from dgbench.systems.base.stream_data import mixed, part_ends
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
 
 TASKS: Final = ("link", "classify")
 AGGREGATES: Final = ("mean", "last")
-TRAIN: Final = 0.8
-VALIDATE: Final = 0.1
-"""Shares of the events that are trained on and that settings are chosen by (section 6.1.3)."""
 TEST_VERTICES: Final = 0.1
 """Share of the labelled vertices that accuracy is measured on (section 6.4: drawn at random)."""
 CLASSES: Final = 4
@@ -152,7 +149,7 @@ def interaction_data(events: EventStream, workload: InteractionWorkload) -> Inte
     if len(events) == 0:
         raise InvalidInputError(f"'{workload.dataset}' has no events, at least 1 is needed")
     events = replace(events, eid=torch.arange(len(events)), node_feat=None)
-    train, validate, _ = events.split(TRAIN, VALIDATE)
+    train_end, validate_end = part_ends(events)
     notes: list[str] = []
     classes = held_out = None
     if workload.task == "classify":
@@ -163,9 +160,9 @@ def interaction_data(events: EventStream, workload: InteractionWorkload) -> Inte
         )
     return InteractionData(
         events,
-        len(train),
-        len(train) + len(validate),
-        time_unit(train) if len(train) else 1.0,
+        train_end,
+        validate_end,
+        time_unit(events.select(0, train_end)) if train_end else 1.0,
         negative_ends(workload.seed, events),
         classes,
         held_out,

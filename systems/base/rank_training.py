@@ -46,7 +46,7 @@ class RankTraining(ABC):
         """
 
     def train_epoch(self, trainer: Any, epoch: int) -> float:
-        """Train on everything once; the loss, equal on all ranks."""
+        """Train once on the training part of the data; the loss, equal on all ranks."""
         return trainer.train_epoch()
 
     def describe(self, data: Any) -> dict[str, Any]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from dgbench.datasets import EventStream
 
 SAMPLINGS: Final = ("recent", "uniform")
+TRAIN: Final = 0.8
+VALIDATE: Final = 0.1
+"""Shares of a stream's events, first in time, that are trained on and that choose settings (T-GCN,
+section 6.1.3)."""
 _NODE_SEED, _EDGE_SEED = 104_729, 1_299_709
 """Apart from each other and from the seeds of parameters."""
 
@@ -196,6 +200,15 @@ def _features(
     notes.append(f"{dim} random features of {what} (seed {seed}); the data {has}")
     draw = torch.Generator().manual_seed(seed)
     return torch.empty(count, dim).normal_(generator=draw)
+
+
+def part_ends(events: EventStream) -> tuple[int, int]:
+    """Ends of the parts of a stream that are trained on and that choose settings; the rest tests.
+
+    Events of one time are never parted, so a part may be empty.
+    """
+    train, validate, _ = events.split(TRAIN, VALIDATE)
+    return len(train), len(train) + len(validate)
 
 
 def negatives(workload: StreamWorkload, data: StreamData, first: int, last: int) -> Tensor:

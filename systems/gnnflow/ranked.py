@@ -37,6 +37,7 @@ from dgbench.systems.base.stream import (
     batches,
     load_stream,
 )
+from dgbench.systems.base.stream_data import part_ends
 from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout, Owners
 from dgbench.systems.gnnflow.remote_access import GraphRankSettings, RemoteAccess
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory
@@ -490,15 +491,21 @@ class StreamRanks(RankTraining):
         self, comm: Communicator, hosts: int, workload: StreamWorkload, data: StreamData
     ) -> StreamRankTrainer:
         layout = MachineLayout(hosts, comm.size // hosts)
+        end, _ = part_ends(data.events)
+        if end == 0:
+            raise InvalidInputError(
+                f"'{workload.dataset}' has {len(data.events)} events, of which none is in the "
+                "training part: its end lies between two times",
+                hint="take more events, or data with more times",
+            )
         trainer = StreamRankTrainer(
             comm, IdentityHash(hosts), workload, data, GraphRankSettings(layout)
         )
-        events = len(data.events)
-        for first in range(0, events, INGEST):
-            trainer.insert(min(events, first + INGEST))
+        for first in range(0, end, INGEST):
+            trainer.insert(min(end, first + INGEST))
         trainer.access.finish()
         return trainer
 
     def train_epoch(self, trainer: StreamRankTrainer, epoch: int) -> float:
         trainer.reset_memory()
-        return trainer.train(0, len(trainer.data.events), epoch=epoch)
+        return trainer.train(0, part_ends(trainer.data.events)[0], epoch=epoch)

@@ -12,6 +12,7 @@ import torch
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.stream_data import TRAIN
 from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.races import observe_report
@@ -22,7 +23,7 @@ from dgbench.systems.tgcn.recounts import (
     intervals_of,
     parts_of,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, SPLIT, workload
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, workload
 
 LIMIT: Final = 16 * 2**30
 """Bytes within which Flickr is trained on."""
@@ -169,7 +170,7 @@ def count_grids_streamed(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.tgcn.grids import by_times, count_streamed, cut_vertices, inner_times
 
     events = open_graph(name, context.preset, COUNTED.get(context.preset, COUNTED["full"]))
-    end = round(len(events) * SPLIT[0])
+    end = round(len(events) * TRAIN)
 
     def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         for first in range(0, end, PIECE):
@@ -212,7 +213,7 @@ def train_within_limit(name: str, context: RunContext) -> Measurement:
     scale = TRAINED[context.preset]
     graph = BY_NAME[name]
     edges = round(graph.printed.edges * scale)
-    intervals = max(1, round(edges * SPLIT[0] / 2 / EDGES))
+    intervals = max(1, round(edges * TRAIN / 2 / EDGES))
     task = workload(graph, context.preset, scale=scale, intervals=intervals)
     data = load_interactions(task)
     trainer = get_system("tgcn").open(

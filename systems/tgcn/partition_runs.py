@@ -14,10 +14,11 @@ from torch import Tensor
 from dgbench.lab.compare import AGAIN, observe_control, with_control
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.stream_data import TRAIN, part_ends
 from dgbench.systems.tgcn.common import open_graph, synthetic_data
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
-from dgbench.systems.tgcn.settings import BY_NAME, PIECES, SPLIT, workload
+from dgbench.systems.tgcn.settings import BY_NAME, PIECES, workload
 
 DEVICES: Final = (4, 8)
 SKEWS: Final = (0.0, 0.5, 1.0, 1.5)
@@ -44,7 +45,7 @@ def measure_fill(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.tgcn.schedule import make_schedule
 
     events = open_graph(name, context.preset)
-    train, _, _ = events.split(*SPLIT[:2])
+    train = events.select(0, part_ends(events)[0])
     src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
     found = Measurement(data=describe(events), checks=[])
     at = intervals_of(t, PIECES)
@@ -219,7 +220,7 @@ def measure_share(name: str, context: RunContext) -> Measurement:
     found.observe("epoch_time", epoch)
     found.observe("throughput", rate)
     found.observe("edges", kept.numel())
-    whole = BY_NAME[TRAINED].printed.edges * SPLIT[0] * task.share / rate
+    whole = BY_NAME[TRAINED].printed.edges * TRAIN * task.share / rate
     share = whole / table2("tgcn", "total")[TRAINED]
     found.observe("time_share", share, phase="cut", setting="printed")
     trainer.close()

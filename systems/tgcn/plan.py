@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.base.stream_data import TRAIN
 
 FLOAT, DOUBLE, INDEX, ID = 4, 8, 4, 8
 VECTORS: Final = {"paper": 5, "tgcn": 5, "dygnn": 5, "jodie": 5}
@@ -26,8 +27,6 @@ PLANES_READ, PLANES_ADDED = 1, 2
 the sum over its partners."""
 ACTIVATIONS: Final = 48
 """Vectors that a refresh keeps of a row for its gradients, both roles together, at most."""
-TRAIN: Final = 0.8
-"""Share of the edges that are trained on (section 6.1.3)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,6 @@ HIDDEN: Final = 64
 """Floats of a hidden layer, and so of a vertex's embedding (section 6.1.3)."""
 SHARE: Final = 0.5
 """Share of a neighbourhood that is sampled, and so of the edges that are trained on."""
-SPLIT: Final = (0.8, 0.1, 0.1)
-"""Training, validation and test (section 6.1.3)."""
 PIECES: Final = 11
 """Pieces of time of Figure 9."""
 GPU_BYTES: Final = 32 * 2**30

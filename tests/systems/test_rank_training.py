@@ -83,6 +83,39 @@ def test_a_training_goes_on_from_what_was_kept(system: str, tmp_path: Path) -> N
     assert not again.seconds
 
 
+@pytest.mark.parametrize("system", ["gnnflow", "tgcn"])
+def test_only_the_training_part_of_a_stream_is_trained_on(system: str, monkeypatch: Any) -> None:
+    """Events after the first 80 %, from the next time on, change nothing; the last before do."""
+    training, task = get_system(system).rank_training(), workload(system)
+    data = training.load(task)
+    t = data.events.t
+    end = int((t < t[round(0.8 * len(t))]).sum())
+    assert 0 < end < len(t)
+
+    def losses(first: int, last: int) -> list[float]:
+        """Losses where the ends of these events lie elsewhere."""
+        src = data.events.src.clone()
+        src[first:last] = src[:1]
+        changed = replace(data, events=replace(data.events, src=src))
+        monkeypatch.setattr(type(training), "load", lambda self, task: changed)
+        return alone(RankTask(system, task, 2)).losses
+
+    plain = losses(0, 0)
+    assert losses(end, len(t)) == plain
+    assert losses(end - 5, end) != plain
+
+
+def test_a_stream_without_a_training_part_is_refused(monkeypatch: Any) -> None:
+    training, task = get_system("gnnflow").rank_training(), workload("gnnflow")
+    data = training.load(task)
+    same = replace(data, events=replace(data.events, t=torch.zeros_like(data.events.t)))
+    monkeypatch.setattr(type(training), "load", lambda self, task: same)
+    comm = LocalCommunicator()
+    found = train_rank(comm, place(comm), RankTask("gnnflow", task, 1), None)
+    assert isinstance(found, Refusal)
+    assert "training part" in found.message
+
+
 @pytest.mark.parametrize("system", WORDS)
 def test_two_ranks_go_on_from_what_one_has_kept(system: str, tmp_path: Path) -> None:
     """Hosts of a training of one rank and an epoch, of which one has the disk."""
