@@ -165,15 +165,19 @@ def paired_ratios(new: Sequence[Any], old: Sequence[Any]) -> dict[str, Confidenc
     """
     found: dict[str, list[float]] = {}
     used: dict[str, list[Any]] = {}
-    first = {row.round: row for row in old}
+    first = {(row.node, row.round): row for row in old}
     for row in new:
-        if row.round not in first:
+        other = first.get((row.node, row.round))
+        if other is None:
             continue
-        sides = quantities([row]), quantities([first[row.round]])
+        sides = quantities([row]), quantities([other])
         for name in sides[0].keys() & sides[1].keys():
             found.setdefault(name, []).append(ratio_of(sides[0][name], sides[1][name]).value)
-            used.setdefault(name, []).extend((row, first[row.round]))
-    pooled = {n: ratio_of_values(v, used[n], len(v)) for n, v in found.items()}
+            used.setdefault(name, []).extend((row, other))
+    pooled = {
+        n: ratio_of_values(v, used[n], len(v), nodes=[row.node for row in used[n][::2]])
+        for n, v in found.items()
+    }
     return {n: ConfidenceInterval(r.value, r.low, r.high, r.n) for n, r in pooled.items()}
 
 

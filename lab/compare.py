@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from dgbench.lab.judging import current_floor, note_ratio, note_read
 from dgbench.lab.metrics import metric
@@ -174,12 +174,12 @@ def paired(
     named = {*numerator, *denominator}
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number, _), (tops, bottoms) in cells.items():
+    for (experiment, group, number, node), (tops, bottoms) in cells.items():
         for key, top, bottom in _match(tops, bottoms, named):
             first, second = quantity(top, value), quantity(bottom, value)
             if first is None or second is None or first <= 0 or second <= 0:
                 continue
-            groups[experiment, group][key][number] = first, second
+            groups[experiment, group][key][node, number] = first, second
             used[top.id], used[bottom.id] = top, bottom
     if not groups:
         return None
@@ -196,7 +196,7 @@ def ratio_of(found: Table) -> Ratio | None:
     if not found:
         return None
     values = found.values
-    pooled = pooled_ratio([(values, [1.0] * len(values))], level=level_of(found.rows))
+    pooled = _mean_ratio(values, [_node(one.row) for one in found], level_of(found.rows))
     if len(values) == 1:
         pooled = pooled._replace(low=found[0].of.low, high=found[0].of.high)
     return _resting_on(found.rows, pooled, len(found.rows))
@@ -212,18 +212,34 @@ def ratio_of_turns(slow: Sequence[float], fast: Sequence[float], rows: Sequence[
 
 
 def ratio_of_values(
-    values: Sequence[float], rows: Sequence[Any], processes: int, *, median: bool = False
+    values: Sequence[float],
+    rows: Sequence[Any],
+    processes: int,
+    *,
+    median: bool = False,
+    nodes: Sequence[str] | None = None,
 ) -> Ratio:
     """The mean of ratios that were formed process by process, or turn by turn of one process.
 
     Args:
         values: a ratio each. rows: that they stand in. processes: that they come from.
         median: their median, bounded by order statistics, where single turns have outliers.
+        nodes: that the processes ran on, one a value; one node where None.
     """
     level = level_of(rows) if processes > 1 else level_of(())
-    method: Literal["sign", "t"] = "sign" if median else "t"
-    found = paired_ratio(values, [1.0] * len(values), method=method, level=level)
+    if median:
+        found = paired_ratio(values, [1.0] * len(values), method="sign", level=level)
+    else:
+        found = _mean_ratio(values, nodes, level)
     return _resting_on(rows, found, processes)
+
+
+def _mean_ratio(
+    values: Sequence[float], nodes: Sequence[str] | None, level: float
+) -> ConfidenceInterval:
+    """The mean of ratios of one group."""
+    ones = [1.0] * len(values)
+    return pooled_ratio([(values, ones)], nodes=None if nodes is None else [nodes], level=level)
 
 
 def observe_ratio(
@@ -318,20 +334,20 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     apart = _apart(numerator, denominator)
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number, _), (tops, bottoms) in cells.items():
+    for (experiment, group, number, node), (tops, bottoms) in cells.items():
         pairs = _match_entries(tops, bottoms, apart, f"group '{group}', round {number}")
         for key, top, bottom in pairs:
             if top.value <= 0 or bottom.value <= 0:
                 continue
-            groups[experiment, group][key][number] = float(top.value), float(bottom.value)
+            groups[experiment, group][key][node, number] = float(top.value), float(bottom.value)
             used[top.row.id], used[bottom.row.id] = top.row, bottom.row
     if not groups:
         return None
     return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
 
 
-_Groups = dict[tuple[str, str], dict[tuple, dict[int, tuple[float, float]]]]
-"""(experiment, group) -> what is compared -> round -> (numerator, denominator)."""
+_Groups = dict[tuple[str, str], dict[tuple, dict[tuple[str, int], tuple[float, float]]]]
+"""(experiment, group) -> what is compared -> (node, round) -> (numerator, denominator)."""
 
 
 def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
@@ -343,6 +359,7 @@ def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
     """
     pairs: list[tuple[list[float], list[float]]] = []
     weights: list[float] = []
+    nodes: list[list[str]] = []
     for compared in groups.values():
         rounds = [sorted(one) for one in compared.values()]
         if len(compared) > 1 and all(one == rounds[0] for one in rounds):
@@ -352,13 +369,15 @@ def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
                  [_mean(bottom for _, bottom in one) for one in each])
             )  # fmt: skip
             weights.append(len(compared))
+            nodes.append([node for node, _ in rounds[0]])
         else:
             for one in compared.values():
                 tops, bottoms = zip(*one.values(), strict=True)
                 pairs.append((list(tops), list(bottoms)))
                 weights.append(1)
+                nodes.append([node for node, _ in one])
     fewest = min(len(tops) for tops, _ in pairs)
-    return pooled_ratio(pairs, weights=weights, level=level), fewest
+    return pooled_ratio(pairs, weights=weights, nodes=nodes, level=level), fewest
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -447,7 +466,12 @@ def control_ratios(rows: Sequence[Any]) -> list[float]:
 
 def _meeting(row: Any) -> tuple[str, str, int, str]:
     """Experiment, group, round and node: rows form pairs where all of them are the same."""
-    return f"{row.paper}/{row.experiment}", row.group, row.round, getattr(row, "node", "")
+    return f"{row.paper}/{row.experiment}", row.group, row.round, _node(row)
+
+
+def _node(row: Any) -> str:
+    """Label of the cluster's node that a row's process ran on; "" elsewhere."""
+    return getattr(row, "node", "")
 
 
 def _param(row: Any, key: str) -> Any:

@@ -102,6 +102,7 @@ def pooled_ratio(
     groups: Sequence[tuple[Sequence[float], Sequence[float]]],
     *,
     weights: Sequence[float] | None = None,
+    nodes: Sequence[Sequence[str]] | None = None,
     level: float = 0.95,
 ) -> ConfidenceInterval:
     """Geometric mean over fixed workloads of their paired ratios.
@@ -111,8 +112,15 @@ def pooled_ratio(
     freedom of Welch and Satterthwaite. A group with one pair has no variance of its own; then
     the interval is None.
 
+    Pairs of several nodes are processes within nodes: a group of two or more is the mean of its
+    nodes' means, whose spread holds the variance of nodes and that of processes, so that the
+    interval holds for nodes of this kind. What a node does to one group it may do to another, so
+    groups that share such nodes vary together. A group on a single node cannot tell the node's part
+    from the workload's, and its interval holds on that node.
+
     Args:
         groups: (a, b) per workload, as `paired_ratio` takes them; `n` counts all pairs.
+        nodes: names of the nodes of every group's pairs; one node where None.
         weights: how many workloads a group stands for; one each where None. Workloads that share
             a denominator come as one group, averaged round by round.
 
@@ -124,12 +132,14 @@ def pooled_ratio(
     logs = [_log_ratios(a, b) for a, b in groups]
     share = np.ones(len(logs)) if weights is None else np.asarray(weights, dtype=np.float64)
     n = int(sum(count * len(x) for count, x in zip(share, logs, strict=True)))
+    named = [[""] * len(x) for x in logs] if nodes is None else nodes
+    apart = [_node_means(x, one) for x, one in zip(logs, named, strict=True)]
+    logs = [x for x, _ in apart]
     mean = float(np.average([x.mean() for x in logs], weights=share))
     if min(len(x) for x in logs) < 2:
         return ConfidenceInterval(bounded_exp(mean), None, None, n)
     share = share / share.sum()
-    parts = np.array([x.var(ddof=1) / len(x) for x in logs]) * share**2
-    free = np.array([len(x) - 1 for x in logs])
+    parts, free = _variances(logs, share, [where for _, where in apart])
     variance = parts.sum()
     if variance == 0:
         return ConfidenceInterval(bounded_exp(mean), bounded_exp(mean), bounded_exp(mean), n)
@@ -138,6 +148,47 @@ def pooled_ratio(
     return ConfidenceInterval(
         bounded_exp(mean), bounded_exp(mean - half), bounded_exp(mean + half), n
     )
+
+
+def _node_means(logs: np.ndarray, nodes: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Mean of every node and the nodes, where there are several; else the logs as they are."""
+    if len(nodes) != len(logs):
+        raise InvalidInputError(f"'nodes' names {len(nodes)} nodes for {len(logs)} pairs")
+    where = sorted(set(nodes))
+    if len(where) < 2:
+        return logs, []
+    of = np.asarray(nodes)
+    return np.array([logs[of == node].mean() for node in where]), where
+
+
+def _variances(
+    logs: Sequence[np.ndarray], share: np.ndarray, nodes: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Variances that add up to that of the weighted mean of groups, and degrees of freedom of each.
+
+    Groups with a node in common are one summand: their deviations are added up node by node.
+    """
+    together: list[tuple[set[str], list[int]]] = []
+    for group, where in enumerate(nodes):
+        meet = [one for one in together if one[0] & set(where)]
+        together = [one for one in together if one not in meet]
+        members = [member for _, one in meet for member in one]
+        together.append((set(where).union(*(one for one, _ in meet)), [*members, group]))
+    parts, free = [], []
+    for _, members in together:
+        if len(members) == 1:
+            x = logs[members[0]]
+            parts.append(x.var(ddof=1) / len(x) * share[members[0]] ** 2)
+        else:
+            by_node: dict[str, float] = {}
+            for group in members:
+                x = logs[group]
+                scale = share[group] / math.sqrt(len(x) * (len(x) - 1))
+                for node, deviation in zip(nodes[group], x - x.mean(), strict=True):
+                    by_node[node] = by_node.get(node, 0.0) + scale * deviation
+            parts.append(sum(value**2 for value in by_node.values()))
+        free.append(min(len(logs[group]) for group in members) - 1)
+    return np.array(parts), np.array(free)
 
 
 def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> ConfidenceInterval:

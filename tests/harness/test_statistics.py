@@ -211,6 +211,68 @@ def test_processes_cover_the_truth_and_their_turns_do_not():
     assert over_turns / trials < 0.6
 
 
+@pytest.mark.parametrize("counts", [(4, 4), (7, 2), (3, 3, 3), (6, 1, 2, 4)])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
+def test_processes_within_nodes_cover_the_truth(counts, spread):
+    """Nodes differ by `spread`, processes of one by 0.01: with the level of nodes 95 % are held,
+    whatever the spread; without it the more are missed, the more nodes differ."""
+    rng = np.random.default_rng(13)
+    trials, truth = 1500, 1.2
+    where = [f"node{i}" for i, count in enumerate(counts) for _ in range(count)]
+    held = plain = 0
+    for _ in range(trials):
+        of_node = np.repeat(rng.normal(0, spread, len(counts)), counts)
+        ratios = truth * np.exp(of_node + rng.normal(0, 0.01, len(where)))
+        pairs = [(ratios, np.ones(len(where)))]
+        found, alone = pooled_ratio(pairs, nodes=[where]), pooled_ratio(pairs)
+        assert found.n == alone.n == len(where)
+        held += found.low <= truth <= found.high
+        plain += alone.low <= truth <= alone.high
+    assert 0.92 <= held / trials <= 0.98
+    if spread == 0.05:
+        assert plain / trials < 0.75
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_workloads_on_the_same_nodes_cover_the_truth_only_together(shared):
+    """Three workloads on four nodes, which are fast or slow for all of them, or for each apart."""
+    rng = np.random.default_rng(19)
+    trials, truths, nodes, rounds = 1500, (1.1, 2.0, 5.0), 4, 2
+    where = [f"node{i}" for i in range(nodes) for _ in range(rounds)]
+    apart = [[f"{name} of {number}" for name in where] for number in range(len(truths))]
+    together = separate = 0
+    wanted = math.prod(truths) ** (1 / len(truths))
+    for _ in range(trials):
+        common = rng.normal(0, 0.05, nodes)
+        groups = []
+        for truth in truths:
+            own = common if shared else rng.normal(0, 0.05, nodes)
+            logs = np.repeat(own, rounds) + rng.normal(0, 0.01, nodes * rounds)
+            groups.append((truth * np.exp(logs), np.ones(len(logs))))
+        joint = pooled_ratio(groups, nodes=[where] * len(truths))
+        alone = pooled_ratio(groups, nodes=apart)
+        assert joint.value == pytest.approx(alone.value)
+        together += joint.low <= wanted <= joint.high
+        separate += alone.low <= wanted <= alone.high
+    assert 0.92 <= together / trials <= 0.98
+    assert separate / trials < 0.85 if shared else separate / trials > 0.92
+
+
+def test_nodes_are_a_level_only_where_there_are_several():
+    rng = np.random.default_rng(23)
+    a, b = np.exp(rng.normal(0, 0.1, (2, 6)))
+    assert pooled_ratio([(a, b)], nodes=[["one"] * 6]) == pooled_ratio([(a, b)])
+    two = pooled_ratio([(a, b)], nodes=[["one"] * 3 + ["two"] * 3])
+    means = np.exp(np.log(a / b).reshape(2, 3).mean(axis=1))
+    assert two[:3] == pytest.approx(paired_ratio(means, [1.0, 1.0])[:3])
+    mixed = pooled_ratio([(a, b), (b, a)], nodes=[["one"] * 3 + ["two"] * 3, ["one"] * 6])
+    half = math.log(means[0] / means[1]) / 2  # one weight of two groups; the other is sharper
+    assert mixed.value == pytest.approx(math.sqrt(two.value * pooled_ratio([(b, a)]).value))
+    assert math.log(mixed.high / mixed.low) / 2 > t_quantile(6, 0.95) * abs(half) / 2
+    with pytest.raises(InvalidInputError, match="'nodes' names 2 nodes for 6 pairs"):
+        pooled_ratio([(a, b)], nodes=[["one", "two"]])
+
+
 @pytest.mark.parametrize(
     ("ratio", "floor", "word"),
     [

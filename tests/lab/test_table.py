@@ -57,6 +57,26 @@ def test_one_number_is_asked_for_where_there_is_one() -> None:
         table.where("edgs")
 
 
+def test_a_ratio_is_the_mean_of_its_nodes_and_pairs_no_two_of_them() -> None:
+    """Seconds of the fast side are of the same round, and on `there` of other nodes, too."""
+    places = {1: "here", 2: "here", 3: "here", 4: "there", 5: "elsewhere"}
+    gains = {1: 2.0, 2: 2.1, 3: 2.2, 4: 4.0, 5: 9.0}
+    slow = [timed("slow", n, gains[n], node=node) for n, node in places.items()]
+    fast = [timed("fast", n, 1.0, node=node) for n, node in places.items() if n != 5]
+    fast.append(timed("fast", 5, 1.0, node="here"))
+    table = Table.of([*slow, *fast])
+    found = ratio(table.where(system="slow"), table.where(system="fast"))
+    first = (2.0 * 2.1 * 2.2) ** (1 / 3)
+    assert found is not None
+    assert (found.n, found.processes) == (4, 4)
+    assert found.value == pytest.approx((first * 4.0) ** 0.5)
+    assert found.low < 1 < 100 < found.high  # two nodes tell little of others
+    alone = Table.of([*slow[:3], *fast[:3]])
+    one = ratio(alone.where(system="slow"), alone.where(system="fast"))
+    assert one is not None
+    assert 1.5 < one.low < one.value == pytest.approx(first)
+
+
 @pytest.mark.parametrize(
     "fields", [{"status": "oom"}, {"instrumented": True}, {"params": {"control": "aa"}}], ids=str
 )

@@ -172,7 +172,10 @@ def ratio_over(pairs: Sequence[Pair], *, arithmetic: bool = False) -> Ratio:
     single = min((one.processes for one, *_ in pairs), default=1)
     rows = {row.id: row for one, *_ in pairs for row in one.rows}
     alone = single <= 1 and len(pairs) == 1
-    mean = ratio_of_values(joined, list(rows.values()), single, median=alone)
+    nodes = None
+    if single > 1:
+        nodes = [" ".join(one.rows[n].node for one, *_ in pairs) for n in range(shared)]
+    mean = ratio_of_values(joined, list(rows.values()), single, median=alone, nodes=nodes)
     gaps = [one.deviation for one, *_ in pairs if one.deviation is not None]
     return replace(mean, deviation=max(gaps, default=None))
 
