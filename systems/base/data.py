@@ -84,8 +84,14 @@ def check_degrees(data: SnapshotSequence) -> None:
             )
 
 
-def describe(data: SnapshotSequence) -> dict[str, Any]:
-    """The `data` field of a measurement: what was used, and whether it is a twin."""
+def describe(data: Any) -> dict[str, Any]:
+    """The `data` field of a measurement: what was used, and whether it is a twin.
+
+    Args:
+        data: snapshots or events with their origin, or a container that describes itself.
+    """
+    if hasattr(data, "describe"):
+        return data.describe()
     origin = data.origin
     return {
         "dataset": origin.dataset,

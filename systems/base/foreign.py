@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy
@@ -36,15 +36,11 @@ from dgbench.runtime.errors import (
 )
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks.process import kill_below, signal_name
-from dgbench.systems.base.data import load
-from dgbench.systems.base.foreign_arrays import SharedResults, arrays_of, written
+from dgbench.systems.base.foreign_arrays import SharedResults, written
+from dgbench.systems.base.foreign_inputs import KINDS, kind_of, parameters_of
 from dgbench.systems.base.foreign_server import PROTOCOL, receive, send
 from dgbench.systems.base.system import System, Trainer
-from dgbench.systems.base.training import FrameTask, model_for
 from dgbench.systems.base.workload import Workload
-
-if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
 
 SERVER: Final = Path(__file__).with_name("foreign_server.py")
 DEATH_S: Final = 5.0
@@ -112,6 +108,7 @@ class ForeignSystem(System):
 
     Class attributes:
         foreign: where and what it runs.
+        trains: frames of snapshots, unless a plugin names `TimelineWorkload` or `StreamWorkload`.
     """
 
     trains = (Workload, "trains on frames of snapshots")
@@ -120,20 +117,20 @@ class ForeignSystem(System):
 
     def unsupported(self, workload: Any, device: str) -> list[str]:
         reasons = super().unsupported(workload, device)
-        if isinstance(workload, Workload) and workload.task != "node":
-            reasons.append(f"foreign contenders train the task 'node', not '{workload.task}'")
+        if isinstance(workload, self.trains[0]) and (kind := kind_of(workload)) is not None:
+            reasons += kind.unsupported(workload)
         return reasons + ([self.foreign.missing] if self.foreign.missing else [])
 
     def open(
         self,
-        workload: Workload,
+        workload: Any,
         *,
         device: str = "cpu",
         switches: Mapping[str, bool] | None = None,
         meter: Meter | None = None,
     ) -> ForeignTrainer:
         return ForeignTrainer(
-            self.title, self.foreign, workload, load(workload),
+            self.title, self.foreign, workload, None,
             device=device, switches=self.switches(switches), meter=meter,
         )  # fmt: skip
 
@@ -314,7 +311,7 @@ class ForeignTrainer(Trainer):
 
     Attributes:
         process: the contender's.
-        data: snapshots that it was given.
+        data: that it was given.
         notes: sentence on where it runs.
     """
 
@@ -322,21 +319,28 @@ class ForeignTrainer(Trainer):
         self,
         title: str,
         foreign: Foreign,
-        workload: Workload,
-        data: SnapshotSequence,
+        workload: Any,
+        data: Any,
         *,
         device: str = "cpu",
         switches: Mapping[str, bool] | None = None,
         meter: Meter | None = None,
     ) -> None:
-        self.data = data
+        """Args: data: of the workload; None: loaded here."""
+        kind = kind_of(workload)
+        if kind is None:
+            known = ", ".join(of.__name__ for of in KINDS)
+            raise InvalidInputError(f"workload is a {type(workload).__name__}, allowed: {known}")
+        self.data = kind.load(workload) if data is None else data
         self.meter = meter if meter is not None else Meter(device=device)
-        self.num_frames = FrameTask(data, workload, device=torch.device("cpu")).num_frames
-        model = model_for(workload)
-        first = {name: p.detach().numpy() for name, p in model.named_parameters()}
+        task = kind.inputs(workload, self.data)
+        self.num_frames, self._rows = len(task.frames), task.rows
+        first = parameters_of(task.model)
         shapes = {f"values/{name}": value.shape for name, value in first.items()}
-        self._results = SharedResults({"output": (data.num_nodes, model.output_dim), **shapes})
-        inputs, places = written(arrays_of(data, first))
+        self._results = SharedResults({"output": (max(task.rows), task.model.output_dim), **shapes})
+        given = {f"parameters/{name}": value for name, value in first.items()}
+        frames = numpy.array(task.frames, dtype=numpy.int64)
+        inputs, places = written({**task.arrays, **given, "frames": frames})
         self._start_s, self._threads = foreign.start_s, torch.get_num_threads()
         self._totals: dict[str, int] = {}
         self._since: tuple[float, float | None] | None = None
@@ -347,7 +351,7 @@ class ForeignTrainer(Trainer):
         self.notes = [f"it ran in a process of its own: {found}"]
         opened = self.process.call(
             "open", limit_s=foreign.start_s, inputs=places, results=self._results.places,
-            workload=msgspec.to_builtins(workload), num_frames=self.num_frames, device=device,
+            kind=kind.name, workload=msgspec.to_builtins(workload), device=device,
             threads=self._threads, switches=dict(switches or {}),
         )  # fmt: skip
         self._compare_shapes(self.process.mapping(opened, "state"), first)
@@ -382,7 +386,8 @@ class ForeignTrainer(Trainer):
         return loss
 
     def evaluate(self, frame: int) -> Tensor:
-        return self._read("evaluate", "output", frame=frame)[""]
+        rows = self._rows[frame]
+        return self._read("evaluate", "output", frame=frame, rows=rows)[""][:rows]
 
     def state(self) -> dict[str, Tensor]:
         return self._read("state", "values/")

@@ -6,16 +6,13 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy
 import torch
 from torch import Tensor
 
 from dgbench.systems.base.foreign_server import view
-
-if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
 
 ALIGNMENT: Final = 64
 """Bytes that the places of arrays are multiples of."""
@@ -43,25 +40,6 @@ class SharedResults:
             for name, one in self._views.items()
             if name.startswith(prefix)
         }
-
-
-def arrays_of(
-    data: SnapshotSequence, parameters: Mapping[str, numpy.ndarray]
-) -> dict[str, numpy.ndarray]:
-    """Snapshots, targets and first parameters as a contender gets them, by name."""
-    csrs = [data.topology[t] for t in range(len(data))]
-    found = {
-        "features": torch.as_tensor(data.features).numpy(),
-        "targets": torch.as_tensor(data.targets).numpy(),
-        "indptr": torch.stack([csr.indptr for csr in csrs]).numpy(),
-        "indices": torch.cat([csr.indices for csr in csrs]).numpy(),
-        "offsets": numpy.cumsum([0, *(csr.nnz for csr in csrs)]),
-        **{f"parameters/{name}": value for name, value in parameters.items()},
-    }
-    if any(csr.values is not None for csr in csrs):
-        ones = (torch.ones(csr.nnz) if csr.values is None else csr.values for csr in csrs)
-        found["values"] = torch.cat(list(ones)).numpy()
-    return found
 
 
 def _places(arrays: Mapping[str, tuple[str, Sequence[int]]]) -> tuple[dict[str, list[Any]], int]:

@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the messages; both sides must speak the same."""
 
 MAX_BYTES = 1 << 20
@@ -88,20 +88,27 @@ class Task:
     """Training task as a foreign contender sees it; its arrays can only be read.
 
     Attributes:
-        workload: settings by name (`model`, `hidden_dim`, `lr`, `norm`, `loss_on`, ...).
-        features: float32[T, N, F]. targets: float32[T, N]; a frame that ends at snapshot t
-            predicts row t + 1.
+        kind: `frames` of snapshots, a whole `timeline`, or a `stream` of events.
+        workload: settings by name (`model`, `hidden_dim`, `lr`, ...).
         parameters: first values, float32, by the shared model's names.
         num_frames: frames of an epoch.
         device, threads, switches: as the driver was asked for them.
+        features: float32[T, N, F]; None of a stream.
+        targets: [T, N] or None. A frame that ends at snapshot t predicts row t + 1; step t of a
+            timeline is scored against row t, of numbers or (task `class`) of classes.
+        src, dst, t, negatives: of a stream, by event.
+        node_feat, edge_feat: of a stream, float32 by vertex and by event, or None.
     """
 
     def __init__(self, told: dict, arrays: dict) -> None:
-        self.workload = told["workload"]
-        self.num_frames = told["num_frames"]
+        self.kind, self.workload = told["kind"], told["workload"]
+        self.num_frames = len(arrays["frames"])
         self.device, self.threads = told["device"], told["threads"]
         self.switches = told["switches"]
-        self.features, self.targets = arrays["features"], arrays["targets"]
+        self.features, self.targets = arrays.get("features"), arrays.get("targets")
+        self.src, self.dst, self.t = arrays.get("src"), arrays.get("dst"), arrays.get("t")
+        self.negatives = arrays.get("negatives")
+        self.node_feat, self.edge_feat = arrays.get("node_feat"), arrays.get("edge_feat")
         self.parameters = {
             name[len("parameters/") :]: array
             for name, array in arrays.items()
@@ -110,9 +117,9 @@ class Task:
         self._arrays = arrays
 
     def frame(self, number: int) -> range:
-        """Snapshots of a frame."""
-        first = number * self.workload["stride"]
-        return range(first, first + self.workload["frame"])
+        """Snapshots of a frame, all steps of a timeline, or the events of a stream's batch."""
+        first, last = self._arrays["frames"][number]
+        return range(int(first), int(last))
 
     def snapshot(self, t: int) -> tuple:
         """Rows of a snapshot (indptr int64[N + 1], indices int32[E], values float32[E] or None).
@@ -127,6 +134,12 @@ class Task:
             None if values is None else values[first:last],
         )
 
+    def pairs(self, t: int) -> tuple:
+        """Pairs int64[2, P] (source, destination) that step t of a timeline is scored on (task
+        `link`), and their labels int64[P]."""
+        first, last = self._arrays["pair_offsets"][t : t + 2]
+        return self._arrays["pairs"][:, first:last], self._arrays["labels"][first:last]
+
 
 class Server:
     """Answers of a contender, one method for each call of the driver."""
@@ -134,7 +147,6 @@ class Server:
     def __init__(self, open_trainer: object, inputs: int, results: int) -> None:
         self._open_trainer = open_trainer
         self._files = inputs, results
-        self._results = {}
         self.trainer = None
 
     def open(self, told: dict) -> dict:
@@ -144,7 +156,9 @@ class Server:
             for file, access in zip(self._files, (mmap.ACCESS_READ, mmap.ACCESS_WRITE))  # noqa: B905
         )
         arrays = {name: view(inputs, place) for name, place in told["inputs"].items()}
-        self._results = {name: view(results, place) for name, place in told["results"].items()}
+        places = {name: view(results, place) for name, place in told["results"].items()}
+        self._output = places.pop("output")
+        self._values = {name[len("values/") :]: place for name, place in places.items()}
         self.trainer = self._open_trainer(Task(told, arrays))
         state = self.trainer.state()
         return {"state": {name: list(value.shape) for name, value in state.items()}}
@@ -162,17 +176,18 @@ class Server:
 
     def evaluate(self, told: dict) -> dict:
         """Write the output of a frame."""
-        self._write("", {"output": self.trainer.evaluate(told["frame"])}, ["output"])
+        value = self.trainer.evaluate(told["frame"])
+        self._write({"output": value}, {"output": self._output[: told["rows"]]})
         return {}
 
     def gradients(self, told: dict) -> dict:
         """Write the gradients of a frame's loss."""
-        self._write("values/", self.trainer.gradients(told["frame"]))
+        self._write(self.trainer.gradients(told["frame"]), self._values)
         return {}
 
     def state(self, told: dict) -> dict:
         """Write the parameters."""
-        self._write("values/", self.trainer.state())
+        self._write(self.trainer.state(), self._values)
         return {}
 
     def counters(self, told: dict) -> dict:
@@ -191,16 +206,15 @@ class Server:
         """Counters so far."""
         return {str(k): int(v) for k, v in getattr(self.trainer, "counters", {}).items()}
 
-    def _write(self, prefix: str, values: dict, names: list = ()) -> None:
+    def _write(self, values: dict, places: dict) -> None:
         """Copy arrays or tensors to their places among the results."""
         import numpy
 
-        wanted = names or [n[len(prefix) :] for n in self._results if n.startswith(prefix)]
-        if set(values) != set(wanted):
-            odd = ", ".join(sorted(set(values) ^ set(wanted)))
+        if set(values) != set(places):
+            odd = ", ".join(sorted(set(values) ^ set(places)))
             raise ValueError(f"other names than those of the model's parameters: {odd}")
-        for name in wanted:
-            value, place = values[name], self._results[prefix + name]
+        for name, place in places.items():
+            value = values[name]
             if hasattr(value, "detach"):  # a tensor of torch
                 value = value.detach().cpu().numpy()
             value = numpy.asarray(value)

@@ -28,8 +28,10 @@ from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
+from dgbench.systems.base.data_digest import digest
 from dgbench.systems.base.kept import content_of, kept_file, read, write
 from dgbench.systems.base.system import FrameResult, Trainer
+from dgbench.systems.base.workload import Workload
 
 FRAMES: Final = 2
 """Frames that are compared: the last one, and the others drawn."""
@@ -207,8 +209,7 @@ class Oracle:
         """
         frames = range(min(STEPS, len(losses), self.trainer.num_frames))
         about = {"against": AGAINST, "system": system, "part": f"first {len(frames)} steps"}
-        times = self.trainer.task.times(len(frames) - 1)  # type: ignore[attr-defined]
-        content = content_of(self.trainer.data, times.stop + 1, self._first)  # type: ignore[attr-defined]
+        content = self._content(len(frames))
 
         def of_plain(dtype: torch.dtype, *, anew: bool) -> list[float]:
             kept = kept_file((self._task, "losses", str(dtype), content))
@@ -231,6 +232,14 @@ class Oracle:
             if check.passed:
                 break
         return check
+
+    def _content(self, frames: int) -> str:
+        """Hash of what the first frames read, and of the parameters that training begins with."""
+        data = self.trainer.data  # type: ignore[attr-defined]
+        if isinstance(self._task, Workload):
+            times = self.trainer.task.times(frames - 1)  # type: ignore[attr-defined]
+            return content_of(data, times.stop + 1, self._first)
+        return digest((data, self._first))
 
     @comparing()
     def train(self, trainer: Trainer, *, system: str = "", released: bool = False) -> ResultCheck:

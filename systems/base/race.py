@@ -25,7 +25,9 @@ from dgbench.runtime.steady import measure_steady
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.oracle import Oracle
+from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.system import System, Trainer
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
 from dgbench.systems.base.workload import Workload
@@ -207,12 +209,16 @@ def checked(
 
 
 def oracle_of(
-    task: Workload | TimelineWorkload, context: RunContext, data: SnapshotSequence | None = None
+    task: Workload | TimelineWorkload | StreamWorkload,
+    context: RunContext,
+    data: SnapshotSequence | None = None,
 ) -> Oracle:
-    """The oracle of a task on frames or on a timeline, on the context's device.
+    """The oracle of a task on frames, a timeline or a stream, on the context's device.
 
     `data` are the snapshots of a timeline, where they are open already.
     """
+    if isinstance(task, StreamWorkload):
+        return Oracle(_plain_stream(task, load_stream(task), context.device), task)
     if isinstance(task, TimelineWorkload):
         timeline = load_timeline(task) if data is None else data
         return Oracle(
@@ -221,6 +227,19 @@ def oracle_of(
     frames = workload_data.load(task)
     plain = get_system("reference").trainer
     return Oracle(lambda dtype: plain(task, frames, device=context.device, dtype=dtype), task)
+
+
+def _plain_stream(
+    task: StreamWorkload, data: StreamData, device: str
+) -> Callable[[torch.dtype], StreamTrainer]:
+    """Opens the plain trainer on a stream, its graph filled, in a dtype."""
+
+    def opened(dtype: torch.dtype) -> StreamTrainer:
+        trainer = StreamTrainer(task, data, PlainStream(task, data), device=device, dtype=dtype)
+        trainer.prepare()
+        return trainer
+
+    return opened
 
 
 @comparing()

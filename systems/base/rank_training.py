@@ -51,7 +51,7 @@ class RankTraining(ABC):
 
     def describe(self, data: Any) -> dict[str, Any]:
         """The `data` field of a measurement."""
-        return data.describe() if hasattr(data, "describe") else describe(data)
+        return describe(data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from dgbench.systems.base.stream_memory import (
     VertexMemory,
     last_messages,
 )
+from dgbench.systems.base.system import FrameResult
 from dgbench.systems.base.training import check_device
 
 __all__ = [
@@ -275,6 +276,10 @@ class StreamTrainer(AdamTrainer):
             name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
             for (name, leaf), grad in zip(leaves.items(), found, strict=True)
         }
+
+    def result(self, frame: int) -> FrameResult:
+        """Output, gradients and loss of a frame, without an update."""
+        return FrameResult(self.evaluate(frame), self.gradients(frame), self.loss(frame))
 
     @contextmanager
     def frames_replaced(self, frames: Mapping[int, Tensor]) -> Iterator[None]:

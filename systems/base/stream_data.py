@@ -145,6 +145,11 @@ class StreamData:
     edge_feat: Tensor | None
     notes: tuple[str, ...] = ()
 
+    @property
+    def num_nodes(self) -> int:
+        """Vertices of the stream."""
+        return self.events.num_nodes
+
     def describe(self) -> dict[str, Any]:
         """The `data` field of a measurement."""
         found = describe(self.events)  # type: ignore[arg-type]

@@ -24,12 +24,24 @@ from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import Workload, race
 from dgbench.systems.base.data import load
 from dgbench.systems.base.foreign import SERVER, Foreign, ForeignSystem, ForeignTrainer
+from dgbench.systems.base.stream import StreamWorkload, load_stream
+from dgbench.systems.base.timeline import TimelineTask, TimelineWorkload, load_timeline
 
 PLUGIN = Path(__file__).parents[1] / "plugin"
 STUB = Path(__file__).with_name("foreign_stub.py")
 TASK = Workload(
     dataset="chickenpox", snapshots=9, frame=4, model="tgcn_model", feature_dim=4, hidden_dim=4
 )
+OTHERS = {
+    "timeline": TimelineWorkload(
+        dataset="chickenpox", model="tm_gcn", task="node", snapshots=8, hidden_dim=8, window=3,
+        seed=3,
+    ),
+    "stream": StreamWorkload(
+        dataset="college-msg", model="graphsage", source="twin", scale=0.05, events=100, node_dim=4,
+        edge_dim=0, hidden_dim=8, fanouts=(3,), batch=40,
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +67,10 @@ def opened(data):
     """Opens the stub that is broken in a named way; ends all that a test has opened."""
     trainers = []
 
-    def open_stub(how: str, **fields) -> ForeignTrainer:
+    def open_stub(how: str, task=TASK, **fields) -> ForeignTrainer:
         fields = {"answer_s": 20.0, **fields}
         foreign = Foreign(sys.executable, how, SERVER.parent, server=STUB, **fields)
-        trainers.append(ForeignTrainer("Stub", foreign, TASK, data))
+        trainers.append(ForeignTrainer("Stub", foreign, task, data if task is TASK else None))
         return trainers[-1]
 
     yield open_stub
@@ -66,19 +78,20 @@ def opened(data):
         trainer.close()
 
 
-def system_of(foreign: Foreign) -> ForeignSystem:
+def system_of(foreign: Foreign, task=TASK) -> ForeignSystem:
     class Contender(ForeignSystem):
         name, title, kind = "contender", "Contender", "paper"
+        trains = (type(task), "trains what a test says")
 
     Contender.foreign = foreign
     return Contender()
 
 
-def raced(monkeypatch, system: ForeignSystem, **context):
+def raced(monkeypatch, system: ForeignSystem, task=TASK, **context):
     """Measurement of a process of a race, as a row is made of it."""
     known = race.get_system
     monkeypatch.setattr(race, "get_system", lambda n: system if n == system.name else known(n))
-    return race.timed(system.name, TASK, RunContext("cpu", "smoke", 1, budget_s=0.02, **context))
+    return race.timed(system.name, task, RunContext("cpu", "smoke", 1, budget_s=0.02, **context))
 
 
 def alive(pid: int) -> bool:
@@ -116,6 +129,57 @@ def test_it_races_and_passes_the_gate_in_an_environment_without_dgbench(
     assert observed["spent_time"].dims == {"phase": "protocol"}
     assert found.data["dataset"] == "chickenpox"
     assert any(f"numpy {numpy.__version__}" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_streams_and_timelines_are_raced_and_gated_likewise(
+    kind, second_python, monkeypatch
+) -> None:
+    task = OTHERS[kind]
+    system = system_of(Foreign(second_python, "numpy_others", PLUGIN), task)
+    found = raced(monkeypatch, system, task)
+    assert {check.of for check in found.checks} == {"losses", "outputs", "gradients", "updates"}
+    assert all(check.passed for check in found.checks), [check.words for check in found.checks]
+    observed = {one.metric: one.value for one in found.observations}
+    data = load_timeline(task) if kind == "timeline" else load_stream(task)
+    if kind == "stream":  # batches of 40, 40 and 20; after the first step come the others and it
+        assert observed["targets"] == 3 * 100
+    else:  # two layers, all entries and loops, for the last snapshot is only a target
+        entries = sum(data.topology[t].nnz + data.num_nodes for t in range(len(data) - 1))
+        assert observed["edges_aggregated"] == 3 * 2 * entries
+    assert found.data["dataset"] == task.dataset
+
+
+@pytest.mark.parametrize("task", ["link", "class"])
+def test_pairs_and_classes_of_a_timeline_are_those_of_its_task(
+    task, second_python, tmp_path
+) -> None:
+    """The contender's loss is a checksum of what it was given."""
+    asked = msgspec.structs.replace(OTHERS["timeline"], task=task, theta=0.5, classes=3)
+    (tmp_path / "sums.py").write_text(
+        "import numpy as np\n\n\nclass open_trainer:\n"
+        "    def __init__(self, task):\n        self.task = task\n\n"
+        "    def state(self):\n        return self.task.parameters\n\n"
+        "    def step(self, frame):\n        task, total = self.task, 0.0\n"
+        "        for t in task.frame(frame):\n"
+        "            if task.workload['task'] == 'link':\n"
+        "                pairs, labels = task.pairs(t)\n"
+        "                total += (t + 1) * (pairs[0] * labels + 7 * pairs[1]).sum()\n"
+        "            else:\n"
+        "                total += (t + 1) * task.targets[t].astype(np.int64).sum()\n"
+        "        return total\n"
+    )
+    data = load_timeline(asked)
+    trainer = ForeignTrainer("Contender", Foreign(second_python, "sums", tmp_path), asked, data)
+    own = TimelineTask(data, asked)
+    if task == "link":
+        each = [(s * label + 7 * d).sum() for (s, d), label in map(own.pairs, range(own.steps))]
+    else:
+        each = [own.target(t).sum() for t in range(own.steps)]
+    wanted = sum((t + 1) * int(one) for t, one in enumerate(each))
+    assert wanted > 0
+    assert trainer.step(0) == wanted
+    trainer.close()
 
 
 def test_what_it_trains_is_what_it_was_given(second_python, data) -> None:
@@ -165,15 +229,27 @@ WRONG = {
 }
 
 
+CONTENDERS = {
+    "frames": ("numpy_tgcn", "NumpyTrainer"),
+    "timeline": ("numpy_others", "NumpyTmGcn"),
+    "stream": ("numpy_others", "NumpySage"),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENDERS)
 @pytest.mark.parametrize("how", WRONG)
-def test_wrong_results_do_not_pass_the_gate(how, second_python, tmp_path, monkeypatch) -> None:
+def test_wrong_results_do_not_pass_the_gate(
+    how, kind, second_python, tmp_path, monkeypatch
+) -> None:
     of, method = WRONG[how]
+    module, base = CONTENDERS[kind]
     (tmp_path / "wrong.py").write_text(
         f"import sys\nsys.path.append({str(PLUGIN)!r})\nimport numpy as np\n"
-        "from numpy_tgcn import NumpyTrainer\n\n\n"
-        f"class Wrong(NumpyTrainer):\n    {method}\n\n\nopen_trainer = Wrong\n"
+        f"from {module} import {base}\n\n\n"
+        f"class Wrong({base}):\n    {method}\n\n\nopen_trainer = Wrong\n"
     )
-    found = raced(monkeypatch, system_of(Foreign(second_python, "wrong", tmp_path)))
+    task = OTHERS.get(kind, TASK)
+    found = raced(monkeypatch, system_of(Foreign(second_python, "wrong", tmp_path), task), task)
     assert any(check.of == of and not check.passed for check in found.checks)
 
 
@@ -189,9 +265,12 @@ def test_a_loss_that_is_no_number_is_a_check_row(second_python, tmp_path, monkey
     assert "is nan" in told.reason
 
 
-def test_results_that_nobody_wrote_are_nan(opened) -> None:
-    trainer = opened("writes nothing")
-    assert trainer.evaluate(0).isnan().all()
+@pytest.mark.parametrize("task", [TASK, *OTHERS.values()])
+def test_results_that_nobody_wrote_are_nan(task, opened) -> None:
+    trainer = opened("writes nothing", task)
+    last = trainer.evaluate(trainer.num_frames - 1)
+    assert len(last) == (60 if isinstance(task, StreamWorkload) else trainer.data.num_nodes)
+    assert last.isnan().all()
     assert all(one.isnan().all() for one in trainer.state().values())
     assert all(one.isnan().all() for one in trainer.gradients(0).values())
 
@@ -223,9 +302,15 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("how", BROKEN)
-def test_every_break_is_a_row_with_its_reason_and_leaves_nothing(how, opened) -> None:
-    trainer = opened(how, answer_s=0.5 if how == "hang" else 20.0)
+SOME = ("killed", "hang", "half", "clock", "count that falls")
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [*((how, "frames") for how in BROKEN), *((how, kind) for how in SOME for kind in OTHERS)],
+)
+def test_every_break_is_a_row_with_its_reason_and_leaves_nothing(how, kind, opened) -> None:
+    trainer = opened(how, OTHERS.get(kind, TASK), answer_s=0.5 if how == "hang" else 20.0)
     trainer.prepare()
     with pytest.raises(DgbenchError) as caught:
         trainer.step(0)
@@ -328,6 +413,22 @@ def test_other_tasks_are_a_reason_not_to_run(wording) -> None:
     wording(reason)
     (reason,) = system_of(Foreign(sys.executable, "m")).unsupported(object(), "cpu")
     wording(reason)
+    stream = OTHERS["stream"]
+    system = system_of(Foreign(sys.executable, "m"), stream)
+    assert system.unsupported(stream, "cpu") == []
+    for fields, words in (
+        ({"model": "tgn"}, "keeps memories"),
+        ({"sampling": "uniform"}, "draw nothing"),
+        ({"dropout": 0.1}, "draw nothing"),
+        ({"batch": 40, "chunks": 2}, "draw nothing"),
+    ):
+        (reason,) = system.unsupported(msgspec.structs.replace(stream, **fields), "cpu")
+        assert words in reason
+
+
+def test_a_workload_of_no_kind_is_refused() -> None:
+    with pytest.raises(DgbenchError, match="workload is a object, allowed: Workload, Timeline"):
+        ForeignTrainer("Stub", Foreign(sys.executable, "m"), object(), None)
 
 
 def refused(trainer) -> str:
