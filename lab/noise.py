@@ -86,6 +86,10 @@ class NoisePairs:
         ]
         return max((one for one in floors if one is not None), default=None)
 
+    def of_run(self) -> float | None:
+        """The floor of all pairs of a run together; None without pairs."""
+        return noise_floor([ratio for pairs in self.ratios.values() for ratio in pairs])
+
     def _main(self, paper: Paper) -> list[str]:
         """Names of the paper's main races."""
         return [one.name for one in paper.experiments if one.main_race is not None]

@@ -162,7 +162,7 @@ def _build(
         where = figure_folder(merged, run, section.name)
         of = {id(sketch): one.name for one in section.sections for sketch in one.sketches}
         jobs += [
-            FigureJob(sketch, where, run.context(of.get(id(sketch), "")))
+            FigureJob(sketch, where, run.context(section.paper, of.get(id(sketch), "")))
             for sketch in sketches_of(section)
         ]
     drawn = iter(draw_all(jobs, folder, "site" if merged else "paper"))

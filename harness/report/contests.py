@@ -132,7 +132,9 @@ def _sides(point: dict[str, Any], where: tuple, read: Callable[[str], Side]) -> 
                 own=mine,
                 other=yours,
                 baseline=baseline,
-                outcome=_outcome(point, run, at_fault, baseline),
+                outcome=_outcome(
+                    point, run, run.floor(paper.paper, experiment), at_fault, baseline
+                ),
                 point=point,
             )
         )
@@ -145,8 +147,10 @@ def _workload(point: dict[str, Any]) -> str:
     return f"{row}, {panel}" if panel else row
 
 
-def _outcome(point: dict[str, Any], run: RunData, at_fault: bool, baseline: bool) -> str:
-    """Of a side; `at_fault`: whether a failure is its own."""
+def _outcome(
+    point: dict[str, Any], run: RunData, floor: float | None, at_fault: bool, baseline: bool
+) -> str:
+    """Of a side. floor: noise floor of the race. at_fault: whether a failure is its own."""
     if point.get("failed"):
         if failure_of(point).status not in FAILED:
             return "not run"
@@ -155,7 +159,7 @@ def _outcome(point: dict[str, Any], run: RunData, at_fault: bool, baseline: bool
         return "projected"
     if run.smoke:
         return "smoke"
-    found = side(point, run.noise)
+    found = side(point, floor)
     return FLIPPED.get(found, found) if baseline else found
 
 

@@ -33,10 +33,11 @@ def before_you_quote(
             baselines.append(f"{system.title} ({system.provenance or 'origin not stated'})")
     if baselines:
         said.append(f"Baselines: {'; '.join(baselines)}.")
-    if run.noise is not None:
+    if floors := run.floors_text(paper):
         said.append(
-            f"Two runs of the same thing differ here by up to {100 * run.noise:.1f} % "
-            "(noise floor). Differences inside it are called same."
+            f"Two runs of the same thing differed by up to {floors}"
+            f"{', depending on the experiment' if ' to ' in floors else ''} (noise floor). "
+            "Differences inside it are called same."
         )
     elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")

@@ -77,7 +77,8 @@ class Line:
 
     Attributes:
         title: its workload. task: title of its task, where that begins; else "".
-        unit: what rates count. anchor: of its task on the arena's page.
+        unit: what rates count, and the noise floor of the task's races.
+        anchor: of its task on the arena's page.
         winner: who leads, in words. rate: its rate. lead: over whom and by how much.
         parts: (factor, name) of a gain that is taken apart. gain: of whom over whom, in full.
         quality: of the model, in a few words. judged: in full; "" where nothing is trained.
@@ -306,7 +307,7 @@ def _line(
     return Line(
         title=race_title(race),
         task=task,
-        unit=f"{race.task.unit}/s",
+        unit=_unit(race),
         anchor=f"papers/{paper}.html#exp-{race.task.name}",
         dots=[_dot(race, one, run, top, steps) for one in reversed(race.timed)],
         winner=first.entrant.title,
@@ -319,6 +320,12 @@ def _line(
         judged=words,
         history=_history(race, first, rows, past),
     )
+
+
+def _unit(race: ArenaRace) -> str:
+    """`events/s`, with the noise floor that the race is judged by where one was measured."""
+    floor = max((one.ratio.floor for one in race.timed if one.ratio is not None), default=0.0)
+    return f"{race.task.unit}/s" + (f", noise floor ±{100 * floor:.1f} %" if floor else "")
 
 
 def _of_machine(runs: Sequence[RunData], here: RunData) -> list[RunData]:

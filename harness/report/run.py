@@ -13,8 +13,8 @@ from dgbench.harness.plan.rounds import RoundsRecord
 from dgbench.harness.report.limits import limits_in
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
-from dgbench.lab.compare import control_ratios, without_control
-from dgbench.runtime.statistics import noise_floor
+from dgbench.lab.compare import without_control
+from dgbench.lab.noise import NoisePairs
 
 ROWS_A_PAGE: Final = 150
 """Rows that one page shows; pages of more rows would be slow to open and to sort."""
@@ -44,6 +44,7 @@ class RunData:
         planned: cells of the plan; started: cells with a row; left: cells without.
         trained: experiments of whole trainings that were kept beside what is timed; left_trained:
             cells without a row that are theirs.
+        noise_pairs: its A/A pairs, from which every race has its noise floor (`floor`).
         torn: lines that were set aside. limits: what the machine can do, measured in this run.
         slug: names the run on a site: its id, or machine and paper of a reference run.
         machine_slug: names its machine. kept: whether its folder is a reference that was kept.
@@ -56,7 +57,7 @@ class RunData:
     planned: int
     left: int
     torn: int
-    noise: float | None
+    noise_pairs: NoisePairs
     machine: dict[str, Any]
     limits: dict[str, float]
     info: dict[str, Any]
@@ -145,8 +146,30 @@ class RunData:
         except (KeyError, TypeError, ValueError):  # also where only one of them has a zone
             return ""
 
-    def context(self, experiment: str = "") -> Context:
-        """Facts about this run that every figure, or those of an experiment, show."""
+    @property
+    def noise(self) -> float | None:
+        """Noise floor of all of its A/A pairs together; a race is judged by `floor`."""
+        return self.noise_pairs.of_run()
+
+    def floor(self, paper: Any, experiment: str) -> float | None:
+        """Noise floor of an experiment of a paper, in its figures, tables and sentences."""
+        return self.noise_pairs.floor(paper, [experiment])
+
+    def floors_text(self, paper: Any) -> str:
+        """Noise floors of a paper's experiments that ran, `±4.6 %` or `±3.5 % to ±17.9 %`; "" where
+        none was measured."""
+        ran = dict.fromkeys(row.experiment for row in self.rows if row.paper == paper.name)
+        measured = [found for name in ran if (found := self.floor(paper, name)) is not None]
+        ends = [f"±{100 * end:.1f} %" for end in (min(measured), max(measured))] if measured else []
+        return " to ".join(dict.fromkeys(ends))
+
+    def context(self, paper: Any = None, experiment: str = "") -> Context:
+        """Facts about this run that a figure shows.
+
+        Args:
+            paper: of the figure. experiment: of the figure; "" for a figure of several, which
+                has no noise floor in common.
+        """
         stamp = ""
         lacks = self.left_trained if experiment in self.trained else self.left - self.left_trained
         if self.smoke:
@@ -159,7 +182,7 @@ class RunData:
             date=str(self.info.get("started", ""))[:10],
             run=self.store.run,
             preset=str(self.info.get("preset", "")),
-            noise=self.noise,
+            noise=self.floor(paper, experiment) if experiment else None,
             stamp=stamp,
         )
         if experiment not in self.trained:
@@ -236,7 +259,7 @@ def load_run(path: Path) -> RunData:
         planned=planned,
         left=sum(c.get("hash") not in seen for c in cells) if cells else planned - ran,
         torn=torn,
-        noise=noise_floor(control_ratios(everything)),
+        noise_pairs=NoisePairs.of(everything),
         machine=machine,
         limits=next(
             (limits_in(r.observations) for r in reversed(everything) if is_limits(r) and r.ok), {}

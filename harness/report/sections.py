@@ -28,7 +28,6 @@ from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
 from dgbench.lab.arena import ArenaRace
-from dgbench.lab.noise import NoisePairs
 from dgbench.lab.quality import BELOW
 
 log = logging.getLogger(__name__)
@@ -198,10 +197,7 @@ def put_figures(shown: PaperSection, drawings: Sequence[DrawnFigure | str], run:
     if not run.smoke:  # a heading must not rest on times that are no measurement
         raced = main_race(shown.sections)
         owner = next((s.name for s in shown.sections if raced in s.figures), "") if raced else ""
-        # by the floor of its own A/A pairs, as the sentences on what was found
-        floor = NoisePairs.of(run.everything).floor(shown.paper, [owner])
-        context = dataclasses.replace(run.context(), noise=floor)
-        shown.fastest = fastest(shown.paper, shown.sections, context)
+        shown.fastest = fastest(shown.paper, shown.sections, run.context(shown.paper, owner))
 
 
 def _strip(line: dict[str, Any]) -> dict[str, Any]:
@@ -260,8 +256,7 @@ def _section(
     ran = any(r.ok for r in mine)
     races = []
     if experiment.arena_task is not None:
-        floor = NoisePairs.of(run.everything).floor(paper, [experiment.name])
-        races = experiment.races(mine, floor or 0.0)
+        races = experiment.races(mine, run.floor(paper, experiment.name) or 0.0)
         answer = quotable([race for race in races if race.timed])
     return Section(
         name=experiment.name,

@@ -215,7 +215,7 @@ def _step(run: RunData, paper: Any, part: Any, point: dict[str, Any]) -> dict[st
         low, high = point.get("gain_low"), point.get("gain_high")
         text = with_interval(gain, low, high)
         found = "same" if point.get("same") else side(
-            {"value": gain, "low": low, "high": high}, run.noise
+            {"value": gain, "low": low, "high": high}, run.floor(paper.paper, part.name)
         )  # fmt: skip
         word = "" if found in ("faster", "slower") else found
         word = word or ("" if low is not None else "no interval")

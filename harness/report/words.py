@@ -39,7 +39,8 @@ WORDS = (
      "counts. A claim about a number that the twin was fitted to is not run here: agreement "
      "would be circular."),
     ("same", "Inside the noise floor. Never called faster."),
-    ("noise floor", "How far apart two runs of the same thing come out on this machine."),
+    ("noise floor", "How far apart two runs of the same thing came out: of the experiment itself "
+     "where it has such pairs, else of its paper's main race, else of the whole run."),
     ("interval", "2.1x [1.9, 2.3]: the ratio and its 95 % paired t interval on log ratios, from n "
      "interleaved pairs of processes; of turns inside one process, the order statistics that "
      "bound the median ratio."),

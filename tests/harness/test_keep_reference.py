@@ -23,6 +23,7 @@ from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_checked
 from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
 
+PLUGIN = SimpleNamespace(name="twin", experiments=())
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
 
@@ -239,14 +240,17 @@ def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, sc
     assert loaded.planned == load_run(world.kept[1]).planned + 11
     lacking = 11 - len({row.cell_hash for row in loaded.rows if row.preset == "quality"})
     assert loaded.left_trained == lacking > 0
-    assert {loaded.context(name).stamp for name in loaded.trained} == {"PARTIAL"}
+    assert {loaded.context(PLUGIN, name).stamp for name in loaded.trained} == {"PARTIAL"}
     timed_alone = load_run(world.kept[1])
     assert loaded.left - loaded.left_trained == timed_alone.left
-    assert loaded.context("another").stamp == timed_alone.context().stamp
+    assert loaded.context(PLUGIN, "another").stamp == timed_alone.context(PLUGIN).stamp
     done = replace(loaded, left=loaded.left_trained, info=loaded.info | {"state": "done"})
-    assert (done.context("another").stamp, done.context("fig1").stamp) == ("", "PARTIAL")
-    assert done.context("another").run == timed.info["run"]
-    told = done.context("fig1")  # of the run that trained
+    assert (done.context(PLUGIN, "another").stamp, done.context(PLUGIN, "fig1").stamp) == (
+        "",
+        "PARTIAL",
+    )
+    assert done.context(PLUGIN, "another").run == timed.info["run"]
+    told = done.context(PLUGIN, "fig1")  # of the run that trained
     assert (told.preset, told.run, told.noise) == ("quality", whole[0].run, None)
     before = contents(root / where / "twin")
     script.keep(world.run, where, root)  # the next timed run
@@ -295,6 +299,6 @@ def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
     assert sorted(map(repr, others)) == sorted(repr(r) for r in after.rows() if r not in mine)
     assert {row.provenance for row in after.rows()} <= set(after.provenance())
     presets = {row.preset for row in after.rows() if row.ok and row.experiment == group[0]}
-    shown = load_run(folder).context(group[0]).preset
+    shown = load_run(folder).context(PLUGIN, group[0]).preset
     assert "full" in presets
     assert set(shown.split(" and ")) == presets

@@ -29,6 +29,7 @@ from dgbench.harness.report.run import load_run, slug
 from dgbench.harness.store import Row
 from dgbench.harness.utilisation import IDLE
 from dgbench.lab.compare import paired
+from dgbench.lab.noise import NoisePairs
 from dgbench.systems.base import Broken
 
 REFERENCES = sorted(
@@ -281,7 +282,9 @@ def test_a_plugin_that_does_not_load_has_a_page(toy, monkeypatch):
 
 def test_a_run_of_nothing_has_pages(toy, tmp_path):
     run, _, _ = toy
-    empty = dataclasses.replace(run, rows=[], everything=[], places={}, limits={}, noise=None)
+    empty = dataclasses.replace(
+        run, rows=[], everything=[], places={}, limits={}, noise_pairs=NoisePairs({})
+    )
     site = site_of([empty], {"toy": fake_run.toy_paper(tmp_path)}, merged=False)
     texts = write(site)
     check_links(site, texts)
