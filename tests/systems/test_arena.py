@@ -26,11 +26,12 @@ from dgbench.systems.arena import timeline as timeline_module
 from dgbench.systems.arena import training as training_module
 from dgbench.systems.arena.experiment import race_points
 from dgbench.systems.base.registry import get_system, system_names
+from dgbench.systems.gnnflow.experiments.quality import whole_task
 
 DIGESTS = {
     "snapshot-training@1": "f837503b3e79805d",
     "timeline-training@1": "a529eef6cf1ef087",
-    "stream-training@1": "e644a5916e555907",
+    "stream-training@2": "ac4324880aa1c5f9",
     "temporal-sampling@1": "16c5691bbccf8d83",
     "graph-update@1": "71dc2f53ece94630",
     "weighted-draw@1": "1dfe90ccb4aad71f",
@@ -83,6 +84,14 @@ def test_definitions_are_frozen() -> None:
 )  # fmt: skip
 def test_what_defines_a_task_changes_its_digest(changed: dict[str, Any]) -> None:
     assert replace(TASK, **changed).digest != TASK.digest
+
+
+def test_streams_are_raced_as_their_whole_trainings_are_set() -> None:
+    """A rate stands beside the quality of the same task: not one setting differs."""
+    racing = experiment("stream-training")
+    for case in racing.arena_task.cases:
+        dataset, model = (case.settings[key] for key in ("dataset", "model"))
+        assert racing.task(case.name) == whole_task(dataset, model)
 
 
 def test_titles_do_not_change_the_digest() -> None:

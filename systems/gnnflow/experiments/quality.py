@@ -179,6 +179,11 @@ def _seconds(
     return 10.0 + epoch * (size.epochs[model] * (1.1 + (one.replay or 0.0)) + RANKED[dataset])
 
 
+def whole_task(dataset: str, model: str) -> StreamWorkload:
+    """Workload of a whole training on a stream with the first seed."""
+    return _task(dataset, model, 1, WHOLE)
+
+
 def _task(dataset: str, contender: str, seed: int, size: QualitySize) -> StreamWorkload:
     one = CONTENDERS[contender]
     width = dict.fromkeys(("hidden_dim", "time_dim", "memory_dim"), size.width)
