@@ -100,7 +100,8 @@ class ArenaTask:
             multiply.
         words: dimension of a setting inside a case -> how its value is written, "" for not at all;
             `{}` without.
-        trained: where whole trainings of its models are kept; None where nothing is trained.
+        trained: where whole trainings of its models are kept; None where there are none.
+        untrained: why there are none of models that it trains; "" where it trains nothing.
     """
 
     name: str
@@ -118,6 +119,7 @@ class ArenaTask:
     factors: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     trained: QualitySource | None = None
+    untrained: str = ""
 
     @property
     def chains(self) -> list[tuple[str, ...]]:

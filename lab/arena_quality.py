@@ -55,8 +55,12 @@ def trained_quality(race: ArenaRace, rows: Iterable[Any]) -> TrainedQuality | No
     """
     source = race.task.trained
     workload = {name: race.case.settings.get(name) for name in ("dataset", "model")}
+    if source is None and race.task.untrained:
+        return TrainedQuality(None, race.task.untrained)
     if source is None or None in workload.values():
         return None
+    if race.twin:
+        return TrainedQuality(None, "the race was on a twin, which no training is scored on")
     runs: dict[str, list[Any]] = {}
     for row in rows:
         if _trained_for(row, source, workload["dataset"]):

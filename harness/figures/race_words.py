@@ -122,8 +122,8 @@ def headline(found: Sequence[ArenaRace], where: str) -> str:
     rival = best.rival or best.timed[1]
     return (
         f"On {where}, {len(told)} of {_races(len(raced))} {'has' if len(raced) == 1 else 'have'} a "
-        f"clear leader; the clearest is {best.timed[0].entrant.title}, {lead_text(best)} as fast "
-        f"as {rival.entrant.title}, the next, at {lower_first(best.task.title)} "
+        f"clear leader; {best.timed[0].entrant.title} leads by most, {lead_text(best)} as fast "
+        f"as the next, {rival.entrant.title}, at {lower_first(best.task.title)} "
         f"({race_title(best)}; {conditions(best)})"
     )
 

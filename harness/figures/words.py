@@ -117,14 +117,17 @@ def factor(value: float) -> str:
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> str:
-    """`2.1x [1.9, 2.3]`; the interval has as many decimals as the value."""
+    """`2.1x [1.9, 2.3]`; the interval has as many decimals as the value, which gets more where
+    both ends would read the same."""
     text = digits(value)
     if low is None or high is None:
         return f"{text}x"
     if not 0 < high / WIDE <= low:
         return f"{text}x, uncertain"
     places = len(text.partition(".")[2])
-    return f"{text}x [{low:.{places}f}, {high:.{places}f}]"
+    more = next((p for p in range(places, 4) if f"{low:.{p}f}" != f"{high:.{p}f}"), places)
+    text = text if more == places else f"{value:.{more}f}"
+    return f"{text}x [{low:.{more}f}, {high:.{more}f}]"
 
 
 def seconds_text(value: float) -> str:

@@ -110,14 +110,14 @@ def _idle(card: DatasetCard) -> dict[str, Any]:
 def _headline(card: DatasetCard | None, name: str, kinds: Sequence[str]) -> str:
     title = card.title if card is not None else name
     if not kinds:
-        return f"{title}: nothing of it was read in these runs"
+        return f"{title}: not read in these runs"
     if card is None:
         return f"{title}: made by a generator, no dataset with a card"
     words = {
-        "twin": "a synthetic twin stands in for it",
-        "subset": "a true part of it was read",
-        "real": "its real data were read",
-        "printed sizes": "its printed sizes were used without data",
+        "twin": "a synthetic twin",
+        "subset": "a part of the real data",
+        "real": "real data",
+        "printed sizes": "printed sizes, no data",
     }
     return f"{title}: " + "; ".join(words[kind] for kind in kinds)
 

@@ -190,23 +190,24 @@ def banners(
     if not site.runs:
         said.append("No run is shown here.")
     for run in site.runs if runs is None else runs:
-        name = f"Run {run.slug}: " if site.merged else ""
+        words = []
         if run.smoke:
-            said.append(f"{name}Smoke run on tiny data: it shows that everything runs. None of "
-                        "its numbers is a measurement.")  # fmt: skip
+            words.append("Smoke run on tiny data: it shows that everything runs. None of its "
+                         "numbers is a measurement.")  # fmt: skip
         if run.partial and site.merged and _only_trainings_left(run):
             planned = int(run.info["trained"])
             training.append(f"{planned - run.left} of {planned} ({run.slug})")
         elif run.partial:
-            said.append(f"{name}{partial_words(run)}")
+            words.append(partial_words(run))
         if run.torn:
             lines = "damaged line was" if run.torn == 1 else "damaged lines were"
             take = "takes" if run.torn == 1 else "take"
-            said.append(f"{name}{run.torn} {lines} set aside and {take} no part (rows.torn).")
+            words.append(f"{run.torn} {lines} set aside and {take} no part (rows.torn).")
         if any(row.status == VOID for row in run.rows) and not any(row.ok for row in run.rows):
-            said.append(f"{name}Nothing counts: no result was compared with a reference.")
+            words.append("Nothing counts: no result was compared with a reference.")
         elif not any(row.ok for row in run.rows):
-            said.append(f"{name}Nothing ran: no cell of this run has a result.")
+            words.append("Nothing ran: no cell of this run has a result.")
+        said += [f"Run {run.slug}: {' '.join(words)}"] if words and site.merged else words
     if training and trainings:
         said.append(f"Whole trainings that are done: {', '.join(training)}.")
     return said

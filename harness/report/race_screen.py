@@ -296,7 +296,7 @@ def _line(
     if race.lead is None:
         lead = f"before {next_one.entrant.title}, no interval"
     elif race.decided:
-        lead = f"{lead_text(race)} {next_one.entrant.title}"
+        lead = f"{lead_text(race)} over {next_one.entrant.title}"
     else:
         others = race.leaders[1:]
         lead = f"same: {others[0].entrant.title if len(others) == 1 else f'{len(others)} others'}"

@@ -70,12 +70,15 @@ def _race(paper, panel, row, points, context, named=MappingProxyType({})) -> dic
         "baseline": titles[points[0]["baseline"]],
         "own": own if own is not None and not own.get("failed") else {},
         "faster": False,
+        "slower": False,
         "row": None,
         "deviation": None,
         "quality": next((p["quality"] for p in points if p.get("quality")), ""),
     }
     if entry["own"]:
-        entry["faster"] = side(own, context.noise) == "faster" and not entry["own"].get("below")
+        found = side(own, context.noise)
+        entry["faster"] = found == "faster" and not entry["own"].get("below")
+        entry["slower"] = found == "slower"
     elif own is not None:
         entry["own"] = {"value": 0.0}
     if best is None and ran:

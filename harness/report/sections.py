@@ -14,7 +14,7 @@ from dgbench.harness.claims.shown import digits
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.over_time import summary
-from dgbench.harness.figures.race_words import quotable
+from dgbench.harness.figures.race_words import listed, quotable
 from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.boards import board_points, ratio_points
 from dgbench.harness.report.devices import device_sketches, main_race_rows
@@ -126,19 +126,25 @@ class PaperSection:
         if not races:
             return f"{title}: {counts['R']} of {total} claims reproduced"
         faster = [f for f in races if f["faster"]]
+        slower = sum(f["slower"] for f in races)
+        behind = f", slower on {slower}" if slower else ""
         if not faster:
-            return f"{title}: shown faster on none of {len(races)} workloads"
+            return f"{title}: faster on none of {len(races)} workloads{behind}"
         low, high = (pick(f["own"]["value"] for f in faster) for pick in (min, max))
         ends = [f"{digits(value)}x" for value in (low, high)]
         span = f"by {' to '.join(dict.fromkeys(ends))}"
         over = list(dict.fromkeys(f["baseline"] for f in faster))
         rest = [b for b in dict.fromkeys(f["baseline"] for f in races) if b not in over]
         if not rest:
-            return f"{title}: faster on {len(faster)} of {len(races)} workloads, {span}"
+            over = f" than {over[0]}" if len(over) == 1 else ""
+            return (
+                f"{title}: faster{over} on {len(faster)} of {len(races)} workloads, {span}{behind}"
+            )
         # who was not passed says as much as who was
-        apart = "; " if any("," in name for name in (*over, *rest)) else ", "
-        said = f"{span} over {apart.join(over)}; not over {apart.join(rest)}"
-        return f"{title}: faster in {len(faster)} of {len(races)} races, {said}"
+        apart = [[name.replace(", ", " with ") for name in names] for names in (over, rest)]
+        said = f"{span} over {listed(apart[0])}; not over {listed(apart[1])}"
+        behind = f", slower in {slower}" if slower else ""
+        return f"{title}: faster in {len(faster)} of {len(races)} races, {said}{behind}"
 
 
 def collect(paper: Any, run: RunData, trained: Sequence[Any] = ()) -> PaperSection:

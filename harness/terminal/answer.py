@@ -166,9 +166,10 @@ class PaperAnswer:
 
     @property
     def one_process(self) -> bool:
-        """True if every headline ratio rests on a single process."""
+        """True if every headline ratio rests on a single process, and one has an interval."""
         ratios = [one.ratio for race in self.races if not race.fairer for one in race.counted]
-        return bool(ratios) and all(r is not None and len(r.rows) == 1 for r in ratios)
+        known = any(r is not None and r.low is not None for r in ratios)
+        return known and all(r is not None and len(r.rows) == 1 for r in ratios)
 
 
 def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None = None) -> list[str]:

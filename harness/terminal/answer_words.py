@@ -61,11 +61,23 @@ def answer_text(found: Sequence[str], width: int = WIDTH) -> str:
 
 def _race_sentences(race: RaceAnswer, start: str) -> list[str]:
     """The lead and how many workloads it holds for, in one sentence where there is room."""
+    if all(one.ratio is None or one.ratio.low is None for one in race.counted):
+        return [_without_interval(race, start)]
     lead, tally = _lead(race, start), _tally(race)
     if not tally:
         return [f"{lead}."]
     one = f"{lead}; {tally}."
     return [one] if len(one) <= MAX_LENGTH else [f"{lead}.", f"In all: {tally}."]
+
+
+def _without_interval(race: RaceAnswer, start: str) -> str:
+    """Factors that decide nothing, of up to `SHOWN` workloads."""
+    subject = race.subject if start else race.subject[0].upper() + race.subject[1:]
+    factors = [f"{_factor(one)} {_place(race, one)}" for one in _chosen(race.counted)]
+    return (
+        f"{start}{subject} was timed against {race.rival} without an interval, so that nothing is "
+        f"decided: {_joined(factors)}."
+    )
 
 
 def _lead(race: RaceAnswer, start: str) -> str:

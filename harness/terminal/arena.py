@@ -59,8 +59,7 @@ def race_table(
                 wrapped(race_title(race), "  ", width),
                 *(_line(one, width) for one in race.timed),
             ]
-            if race.task.trained is not None:
-                judged = trained_quality(race, trained)
+            if judged := trained_quality(race, trained):
                 lines += [wrapped(quality_text(race, judged), "    ", width)]
         lines += _absent(mine, width)
         lines += _provenance(mine, width)

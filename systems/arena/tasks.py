@@ -176,6 +176,7 @@ TIMELINES: Final = ArenaTask(
         "fusion": ("chunks", "dgc, exact"),
         "stale rows": ("dgc, exact", "dgc"),
     },
+    untrained="no quality study has this task",
 )  # fmt: skip
 
 

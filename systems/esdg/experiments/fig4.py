@@ -192,10 +192,10 @@ class Fig4(Experiment):
                 sides = [sum(r.side == side for r in found.values()) for side in (1, 0, -1)]
                 low, high = (pick(r.value for r in found.values()) for pick in (min, max))
                 where = "" if any(r.device == "cuda" for r in timed_rows(rows)) else " on this CPU"
+                ends = " to ".join(dict.fromkeys(f"{end:.2g}" for end in (low, high)))
                 parts.append(
-                    f"{kind} times of Base over those of the difference are {low:.2g} to "
-                    f"{high:.2g}{where} (faster {sides[0]}, undecided {sides[1]}, slower "
-                    f"{sides[2]} of {len(found)})"
+                    f"{kind} times of Base over those of the difference are {ends}{where} "
+                    f"(faster {sides[0]}, undecided {sides[1]}, slower {sides[2]} of {len(found)})"
                 )
         apart = noise(rows, "transfer")
         if apart is not None:

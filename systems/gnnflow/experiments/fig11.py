@@ -157,9 +157,9 @@ class Fig11(AccuracyRun):
             found = runs(rows, model)
             if found:
                 words.append(
-                    f"{MODEL_TITLES[model]}: retraining every round leads TGL's schedule by "
-                    f"{lead(found, OFTEN, SELDOM)} points and no retraining by "
-                    f"{lead(found, OFTEN, NEVER)}"
+                    f"{MODEL_TITLES[model]}: retraining every round comes out "
+                    f"{lead(found, OFTEN, SELDOM)} points from TGL's schedule and "
+                    f"{lead(found, OFTEN, NEVER)} from no retraining"
                 )
         found = runs(rows, "tgat")
         if found:

@@ -216,9 +216,10 @@ class Fig12(Grid):
         trained = gains(rows)
         if trained:
             best = max(trained, key=lambda key: trained[key].value)
+            words = "gains most from it" if trained[best].value > 1 else "gains nothing, at best"
             parts.append(
-                f"training gains most from it on {BY_NAME[best[0]].title} with "
-                f"{MODEL_TITLES[best[1]]}: {trained[best].value:.2f}x"
+                f"training {words} {trained[best].value:.2f}x on {BY_NAME[best[0]].title} with "
+                f"{MODEL_TITLES[best[1]]}"
             )
         return "; ".join(parts) + "." if parts else ""
 

@@ -112,10 +112,12 @@ class Depth(Grid):
             return ""
         grown, flat = ([one[-1] / one[0] for row in found if (one := drawn(row, way))]
                        for way in ("node", "layer"))  # fmt: skip
+        ends = list(dict.fromkeys(f"{end:.1f}" for end in (min(flat), max(flat))))
+        times = "as many" if ends == ["1.0"] else f"{' to '.join(ends)} times as many"
         return (
             f"The last of {LAYERS} layers draws {min(grown):.0f} to {max(grown):.0f} times the "
             f"edges of the first node-wise ({FANOUT}^{LAYERS - 1} = {FANOUT ** (LAYERS - 1)} with "
-            f"no vertex met twice), {min(flat):.1f} to {max(flat):.1f} times layer-wise."
+            f"no vertex met twice), and {times} layer-wise."
         )
 
 

@@ -116,7 +116,7 @@ class Fig9(Grid):
                 for row in found
                 if row.params["seed"] == 1
             )
-            words.append(f"{TITLES[kind]}: T-GCN leads by {lead} points ({means})")
+            words.append(f"{TITLES[kind]}: T-GCN comes out {lead} points from DyGNN ({means})")
         return "; ".join(words) + "."
 
 
@@ -149,6 +149,8 @@ class Lead:
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def __str__(self) -> str:
+        if math.isinf(self.low):
+            return f"{self.value:+.1f} (one seed)"
         return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
