@@ -143,7 +143,7 @@ class PaperSection:
         # who was not passed says as much as who was
         apart = [[name.replace(", ", " with ") for name in names] for names in (over, rest)]
         said = f"{span} over {listed(apart[0])}; not over {listed(apart[1])}"
-        behind = f", slower in {slower}" if slower else ""
+        behind = f"; slower in {slower}" if slower else ""
         return f"{title}: faster in {len(faster)} of {len(races)} races, {said}{behind}"
 
 

@@ -149,15 +149,15 @@ TIMELINES: Final = ArenaTask(
         ),
     ),
     entrants={
-        "plain": Entrant("Plain snapshots", "snapshots dealt out, no technique"),
-        "vertex": Entrant("vertices dealt out", "re-implemented (ESDG's baseline)"),
+        "plain": Entrant("Snapshot partition", "whole snapshots on each rank, no technique"),
+        "vertex": Entrant("Vertex partition", "re-implemented (ESDG's baseline)"),
         "esdg, the paper's": Entrant(
             "ESDG, the paper's", "re-implemented from the paper (SC 2021)", form_of="esdg"
         ),
         "esdg": Entrant("ESDG", "with our compiled scans and spared exchanges"),
-        "pss": Entrant("PSS", "snapshots dealt out, re-implemented (DGC's baseline)"),
-        "pts": Entrant("PTS", "sequences dealt out, re-implemented (DGC's baseline)"),
-        "pss-ts": Entrant("PSS-TS", "both dealt out, re-implemented (DGC's baseline)"),
+        "pss": Entrant("PSS", "partition by snapshot, re-implemented (DGC's baseline)"),
+        "pts": Entrant("PTS", "partition by sequence, re-implemented (DGC's baseline)"),
+        "pss-ts": Entrant("PSS-TS", "both partitions, re-implemented (DGC's baseline)"),
         "chunks": Entrant("DGC, chunks", "its partition alone", form_of="dgc"),
         "dgc, exact": Entrant(
             "DGC, exact", "chunks and fusion, every row sent", form_of="dgc"
