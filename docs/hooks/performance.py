@@ -37,7 +37,7 @@ this on the machine at hand and decides whether the bars of `systems/operators/c
 Both take turns inside one process; the 95 % interval is over processes, over turns where one ran.
 The best peer is the one with the lowest ratio; other forms of our own are no peers.
 
-**Marks**: faster or **SLOWER** where the whole interval lies beyond the noise floor of the run,
+**Marks**: faster or **SLOWER** where the whole interval lies beyond the noise floor of its race,
 else *level*. Rows of single times have no interval: their mark says so, and within 10 % they are
 level.
 
