@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace as changed
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -14,13 +14,9 @@ from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.arena.experiment import TaskExperiment
 from dgbench.systems.arena.tasks import SAMPLING, STREAMS, UPDATE, WEIGHTED
 from dgbench.systems.base.registry import get_paper
-from dgbench.systems.base.stream import StreamWorkload, load_stream
-from dgbench.systems.gnnflow.experiments.fig8 import LENGTHS
-from dgbench.systems.gnnflow.experiments.quality import whole_task
-from dgbench.systems.gnnflow.experiments.round_race import GNNFLOW, REBUILT, TGL, race
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+from dgbench.systems.base.stream import StreamWorkload
 
-HOST: Final = ("race", "twin")
+HOST = ("race", "twin")
 """Settings of a case that are no params of the race that runs it."""
 
 
@@ -72,8 +68,7 @@ class HostedTask(TaskExperiment):
                 {**where, self.arena_task.contender: one.params["contenders"]}, group,
                 unavailable=one.unavailable,
             )
-            for one in (race_called(settings["race"]).cells(preset, "cpu") if "race" in settings
-                        else ())
+            for one in race_called(settings["race"]).cells(preset, "cpu")
             if one.unavailable and "contenders" in one.params
             and one.params["contenders"] in self.arena_task.entrants
         ]  # fmt: skip
@@ -100,8 +95,6 @@ class HostedTask(TaskExperiment):
 
 
 class StreamTraining(HostedTask):
-    """Rounds of GNNFlow's continuous training, on the workloads of its whole trainings."""
-
     name = "stream-training"
     arena_task = STREAMS
     title = "Continuous training on a stream"
@@ -109,20 +102,6 @@ class StreamTraining(HostedTask):
     workload = StreamWorkload
     device = ""
     control: ClassVar = {"case": "sx-mathoverflow/tgn"}
-
-    def run(self, cell: Cell, context: RunContext) -> Measurement:
-        task = self.task(str(cell.params["case"]))
-        return race(
-            (TGL, REBUILT, GNNFLOW), task, load_stream(task), BY_NAME[task.dataset],
-            LENGTHS[context.preset], device=context.device,
-            epochs=int(self.arena_task.settings["epochs"]), control=self.controls(cell),
-        )  # fmt: skip
-
-    def task(self, case: str) -> StreamWorkload:
-        """The workload of a case: that of a whole training, as the task's definition has it."""
-        settings = self.arena_task.case(case).settings
-        frozen = {k: v for k, v in self.arena_task.settings.items() if k != "epochs"}
-        return replace(whole_task(settings["dataset"], settings["model"]), **frozen)
 
 
 class TemporalSampling(HostedTask):

@@ -182,7 +182,9 @@ TIMELINES: Final = ArenaTask(
 
 def _rounds(dataset: str, title: str, presets: tuple[str, ...], model: str = "tgn") -> ArenaCase:
     """Continuous training on a real stream."""
-    settings = {"dataset": dataset, "model": model}
+    settings = {
+        "race": "gnnflow/fig8", "dataset": dataset, "model": model, "workload": "whole training",
+    }  # fmt: skip
     return ArenaCase(f"{dataset}/{model}", f"{title}, {model.upper()}", presets, settings)
 
 

@@ -25,13 +25,16 @@ from dgbench.systems.arena import PAPER
 from dgbench.systems.arena import timeline as timeline_module
 from dgbench.systems.arena import training as training_module
 from dgbench.systems.arena.experiment import race_points
+from dgbench.systems.base import stream
 from dgbench.systems.base.registry import get_system, system_names
+from dgbench.systems.gnnflow.experiments import fig8
 from dgbench.systems.gnnflow.experiments.quality import whole_task
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS
 
 DIGESTS = {
     "snapshot-training@1": "f837503b3e79805d",
     "timeline-training@1": "a529eef6cf1ef087",
-    "stream-training@2": "ac4324880aa1c5f9",
+    "stream-training@2": "e6db9508137b0784",
     "temporal-sampling@1": "16c5691bbccf8d83",
     "graph-update@1": "71dc2f53ece94630",
     "weighted-draw@1": "1dfe90ccb4aad71f",
@@ -86,12 +89,22 @@ def test_what_defines_a_task_changes_its_digest(changed: dict[str, Any]) -> None
     assert replace(TASK, **changed).digest != TASK.digest
 
 
-def test_streams_are_raced_as_their_whole_trainings_are_set() -> None:
+def test_streams_are_raced_as_their_whole_trainings_are_set(monkeypatch) -> None:
     """A rate stands beside the quality of the same task: not one setting differs."""
     racing = experiment("stream-training")
+    raced: list[Any] = []
+    monkeypatch.setattr(fig8, "race", lambda names, task, *_, **__: raced.append(task))
+    monkeypatch.setattr(stream, "load_stream", lambda task: None)
+    context = SimpleNamespace(preset="smoke", device="cpu", control=False)
+    frozen = {k: v for k, v in racing.arena_task.settings.items() if k != "epochs"}
     for case in racing.arena_task.cases:
-        dataset, model = (case.settings[key] for key in ("dataset", "model"))
-        assert racing.task(case.name) == whole_task(dataset, model)
+        host = case.settings["race"].partition("/")[2]
+        params = {k: v for k, v in case.settings.items() if k != "race"}
+        cell = SimpleNamespace(params=params, paper="gnnflow", experiment=host)
+        fig8.Fig8().run(cell, context)
+        assert raced[-1] == whole_task(params["dataset"], params["model"])
+        assert {key: getattr(raced[-1], key) for key in frozen} == frozen
+    assert racing.arena_task.settings["epochs"] == EPOCHS
 
 
 def test_titles_do_not_change_the_digest() -> None:

@@ -19,6 +19,7 @@ from dgbench.systems.base import (
     Preset,
     RunContext,
 )
+from dgbench.systems.gnnflow.experiments.quality import whole_task
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
     CACHED,
@@ -45,6 +46,10 @@ SMALL: Final = 1 / 4096
 ALL: Final = (TGL, CACHED, REBUILT, BARE, GNNFLOW)
 SOME: Final = (TGL, BARE, GNNFLOW)
 TWO: Final = (TGL, GNNFLOW)
+WHOLE_TRAINING: Final = "whole training"
+"""Value of the param `workload` for that of the whole trainings; the arena's task has it."""
+FEATURELESS: Final = (TGL, REBUILT, GNNFLOW)
+"""Contenders on streams without features, where a cache has nothing to hold."""
 QUICK: Final = {
     ("gdelt", "tgn"): (1 / 1024, ALL),
     ("gdelt", "tgat"): (SMALL, TWO),
@@ -179,6 +184,8 @@ class Fig8(Experiment):
         graph, model = BY_NAME[str(params["dataset"])], str(params["model"])
         scale, names = runs(preset).get((graph.name, model), (graph.scale(preset), ALL))
         task = workload(graph, model, preset, scale=scale)
+        if params.get("workload") == WHOLE_TRAINING:
+            task, names = whole_task(graph.name, model), FEATURELESS
         return race(
             names, task, load_stream(task), graph, LENGTHS[preset], device=context.device,
             control=self.controls(cell, context),
