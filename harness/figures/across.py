@@ -13,6 +13,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, Look, series_looks
 from dgbench.harness.figures.panels import PanelGrid, order, rows_of
+from dgbench.harness.figures.words import span_text
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 
 REQUIRED = ("row", "series")
@@ -153,7 +154,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         mine = [p for p in points if p["series"] == name]
         good = [p["value"] for p in mine if not p.get("failed")]
         if good:
-            parts.append(f"{name}: {style.factor(min(good))} to {style.factor(max(good))}")
+            parts.append(f"{name}: {span_text(style.factor(min(good)), style.factor(max(good)))}")
         if len(good) < len(mine):
             parts.append(f"{name}: {len(mine) - len(good)} without a value")
     return "; ".join(parts) + "."

@@ -13,6 +13,7 @@ from dgbench.harness.claims.shown import digits
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, rows_of
+from dgbench.harness.figures.words import span_text
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT, RATE
 
 REQUIRED = ("row", "counter")
@@ -116,9 +117,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         mine = [p for p in points if p["counter"] == name and not p.get("failed")]
         if mine:
             low, high = (pick(p["value"] for p in mine) for pick in (min, max))
-            span = (
-                digits(low) if digits(low) == digits(high) else f"{digits(low)} to {digits(high)}"
-            )
+            span = span_text(digits(low), digits(high))
             parts.append(f"{name} {span} {mine[0]['unit']}")
             idle = name == "SM active" and high < IDLE_PERCENT
             parts[-1] += f" ({IDLE})" if idle else ""

@@ -11,6 +11,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, row_label
+from dgbench.harness.figures.words import span_text
 
 REQUIRED = ("row",)
 NUMBERS = ("value", "limit", "limit_name", "unit")
@@ -99,5 +100,5 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     low = min(good, key=lambda p: p["value"] / p["limit"])
     high = max(good, key=lambda p: p["value"] / p["limit"])
     shares = [f"{100 * p['value'] / p['limit']:.0f} % ({p['row']})" for p in (low, high)]
-    text = f"Share of the limit from {shares[0]} to {shares[1]}"
+    text = f"Share of the limit: {span_text(*shares)}"
     return text + (f"; {failed} failed." if failed else ".")

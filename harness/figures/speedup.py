@@ -12,6 +12,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, rows_of
+from dgbench.harness.figures.words import span_text
 from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 from dgbench.lab.charts import marked
 from dgbench.lab.quality import BELOW, NOT_MEASURED
@@ -178,7 +179,8 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         if good and modelled == len(good):
             low, high = (pick(good, key=lambda p: p["value"]) for pick in (min, max))
             text = f"a model projects {systems[name].title} over {base}"
-            parts.append(f"{text} from {_where(low, context)} to {_where(high, context)}")
+            span = span_text(_where(low, context), _where(high, context))
+            parts.append(f"{text}: {span}")
             continue
         mine = [p for p in mine if not p.get("projected")]
         good = [p for p in mine if not p.get("failed")]
@@ -190,7 +192,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         sides = [style.side(p, context.noise) for p in good]
         faster, alike = sides.count("faster"), sides.count("same")
         text = f"{systems[name].title} is faster than {base} on {faster} of {len(mine)} workloads"
-        text += f", from {_where(low, context)} to {_where(high, context)}"
+        text += f": {span_text(_where(low, context), _where(high, context))}"
         text += f"; {alike} the same" if alike else ""
         open_ = sides.count("undecided")
         text += f"; {open_} undecided, the interval includes 1x" if open_ else ""

@@ -13,6 +13,7 @@ from dgbench.harness.figures.palette import SECONDARY, looks, series_looks
 from dgbench.harness.figures.panels import PanelGrid, order, row_label
 from dgbench.harness.figures.sweep_dots import draw_dots
 from dgbench.harness.figures.sweep_lines import draw_lines, is_paper
+from dgbench.harness.figures.words import span_text
 from dgbench.lab.quality import BELOW
 
 REQUIRED = ("series", "x")
@@ -145,7 +146,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         said = "" if not modelled else " (projected)" if modelled == len(mine) else (
             f" ({modelled} of {len(mine)} projected)"
         )  # fmt: skip
-        span = f"{style.digits(min(values))} to {style.digits(max(values))}"
+        span = span_text(style.digits(min(values)), style.digits(max(values)))
         parts.append(f"{look.title} {span}{said}")
     failed = sum(bool(p.get("failed")) for p in points)
     what = options.get("ylabel") or "values"

@@ -12,6 +12,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, PHASES, SECONDARY, looks
 from dgbench.harness.figures.panels import PanelGrid, order, row_label
+from dgbench.harness.figures.words import span_text
 
 REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
@@ -222,7 +223,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         said = " (projected)" if mine is every and modelled else ""
         if len({p.get("phase") for p in points} - {None}) == 1:  # a share of itself says nothing
             ends = [style.seconds_text(pick(p["total"] for p in mine)) for pick in (min, max)]
-            parts.append(f"{look.title} takes {ends[0]} to {ends[1]}{said}")
+            parts.append(f"{look.title} takes {span_text(*ends)}{said}")
             continue
         parts.append(f"{look.title} spends {100 * spent[top] / total:.0f} % in {top}{said}")
     failed = sum(bool(p.get("failed")) for p in points)

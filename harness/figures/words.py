@@ -111,6 +111,11 @@ def failure_words(point: dict[str, Any], titles: dict[str, str], room: float) ->
     return word
 
 
+def span_text(low: str, high: str) -> str:
+    """`A to B` of two ends as they are written, and `A` where they read the same."""
+    return low if low == high else f"{low} to {high}"
+
+
 def factor(value: float) -> str:
     """A ratio as people write it: `2.1x`, `0.82x`."""
     return f"{digits(value)}x"
