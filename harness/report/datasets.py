@@ -114,7 +114,7 @@ def _headline(card: DatasetCard | None, name: str, kinds: Sequence[str]) -> str:
     if card is None:
         return f"{title}: made by a generator, no dataset with a card"
     words = {
-        "twin": "a synthetic twin",
+        "twin": "a synthetic twin stands in for it",
         "subset": "a part of the real data",
         "real": "real data",
         "printed sizes": "printed sizes, no data",
