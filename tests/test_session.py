@@ -70,7 +70,7 @@ def test_few_lines_hold_all_skipped_tests():
 
 
 def test_workers_write_the_bytecode_of_test_files_in_shares(tmp_path, pytestconfig, monkeypatch):
-    """What was written is what pytest reads: nothing is left to write for any of them."""
+    """Bytecode that was written is what pytest reads: nothing is left to write for any of them."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
     files = [tmp_path / f"test_{number}.py" for number in range(5)]
