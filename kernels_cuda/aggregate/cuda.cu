@@ -11,7 +11,8 @@
 // kSegment entries that a whole block adds up. Rows of one segment are finished by that block; the
 // partial sums of the others are added in the order of the segments by a second kernel. Which rows
 // those are stands in a table made once per topology on the device, so that no host looks at it;
-// small topologies have none, there the block of a heavy row's owner adds it.
+// small topologies have none, there the block of a heavy row's owner adds it. Narrow products of one
+// list go another way where rows are long enough, see cuda_tiles.cu.
 #include "aggregate/cuda_launch.cuh"
 #include "aggregate/cuda_launchers.h"
 
@@ -20,10 +21,6 @@ namespace {
 
 constexpr int kInFlight = 4;  // neighbour rows loaded before the first is used
 constexpr int kWarps = kBlock / 32;
-// 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
-constexpr int kBlocksPerProcessor = 4;
-
-enum Weights { kNone, kOne, kPerSnapshot };
 
 // Adds every step-th of the shared neighbours [offset, count) of a row whose first is `begin`.
 // Positions inside a row are 32 bits wide, which saves registers.
@@ -117,15 +114,6 @@ __device__ __forceinline__ void add_row(const AggregateArgs& a, const Lane<VEC>&
   }
 }
 
-// The sum over the lanes of a warp whose numbers differ in the bits [from, to).
-template <int VEC>
-__device__ __forceinline__ void add_lanes(int from, int to, float (&sum)[VEC]) {
-  for (int bit = from; bit < to; ++bit) {
-#pragma unroll
-    for (int e = 0; e < VEC; ++e) sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], 1 << bit);
-  }
-}
-
 // The sum over all threads of a block that hold the same columns, to those of the first group.
 template <int VEC>
 __device__ __forceinline__ void add_block(float* shared, int lane_bits, float (&sum)[VEC]) {
@@ -140,22 +128,6 @@ __device__ __forceinline__ void add_block(float* shared, int lane_bits, float (&
     }
   }
   __syncthreads();
-}
-
-// Self loop, row scale, store.
-template <int VEC, bool SCALED>
-__device__ __forceinline__ void finish(const AggregateArgs& a, const Lane<VEC>& lane, int64_t row,
-                                       float (&sum)[VEC]) {
-  const int64_t at = row * a.snapshots * a.features + lane.column;
-  if (a.self_loop) {
-    float own[VEC];
-    load_floats<VEC>(a.x + at, own);
-    if constexpr (SCALED) scale_by<VEC>(a.col_scale, row, a, lane, own);
-#pragma unroll
-    for (int e = 0; e < VEC; ++e) sum[e] += own[e];
-  }
-  if (a.row_scale != nullptr) scale_by<VEC>(a.row_scale, row, a, lane, sum);
-  store_floats<VEC>(a.y + at, sum);
 }
 
 // Blocks up to `table_blocks` take the segments of the table in turns, the others rows in order.
@@ -283,6 +255,7 @@ extern "C" {
 
 int dgb_aggregate(const AggregateArgs* args, void* stream) {
   if (args->rows == 0 || args->snapshots * args->features == 0) return 0;
+  if (takes_tiles(*args)) return dgb_aggregate_tiles(args, stream);
   const Launch l = plan(*args, true);
   if (l.vec == 4) return aggregate_wide<4>(*args, l, as_stream(stream));
   if (l.vec == 2) return aggregate_wide<2>(*args, l, as_stream(stream));

@@ -1,6 +1,7 @@
 // Bindings of the aggregation and of its transposed form; see aggregate/cpu.cpp for the arguments.
 // Where the CPU takes an order of rows, a device takes the table of long rows (aggregate/heavy_rows.hpp).
 #include "aggregate/cuda_launchers.h"
+#include "aggregate/tiles.hpp"
 #include "common/operator_definition.hpp"
 
 using namespace nb::literals;
@@ -20,19 +21,25 @@ using ConstBlock = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, Device>;
 
 // The table and the room for partial sums that belongs to it.
 void take_heavy(AggregateArgs& a, const MaybeIds& heavy, const MaybeDevice<float>& partials,
-                bool owner_alone) {
-  a.owner_alone = owner_alone;
+                int form) {
+  if (form < kChosen || form > kByTiles) reject("form is none of 0 to 3");
+  a.form = form;
+  if (form == kByTiles && (!heavy || !partials || a.ex_indptr != nullptr)) {
+    reject("tiles need order and partials, and take no ex_indptr");
+  }
+  if (form == kByTiles && a.snapshots * a.features > kNarrow) reject("x is too wide for tiles");
   if (!heavy) return;
-  check_size(*heavy, static_cast<std::size_t>(dgb_heavy_size(a.entries)), "order");
+  check_size(*heavy, static_cast<std::size_t>(dgb_heavy_size(a.rows, a.entries)), "order");
   a.heavy = heavy->data();
-  const int64_t wanted = dgb_heavy_slots(a.entries) * a.snapshots * a.features;
+  a.tiles = a.heavy + dgb_tiles_at(a.entries);
+  const int64_t wanted = dgb_heavy_slots(a.rows, a.entries) * a.snapshots * a.features;
   if (partials && static_cast<int64_t>(partials->size()) < wanted) reject("partials is too small");
   a.partials = address(partials);
 }
 
 void spmm(Offsets indptr, Ids indices, In values, MaybeIds heavy, ConstPlane x, Plane y,
           In row_scale, In col_scale, bool self_loop, std::uintptr_t stream,
-          MaybeDevice<float> partials, bool owner_alone) {
+          MaybeDevice<float> partials, int form) {
   const std::size_t rows = y.shape(0);
   check_size(indptr, rows + 1, "indptr");
   check_optional(values, indices.size(), "values");
@@ -54,8 +61,8 @@ void spmm(Offsets indptr, Ids indices, In values, MaybeIds heavy, ConstPlane x, 
   a.features = static_cast<int32_t>(x.shape(1));
   a.self_loop = self_loop;
   a.entries = static_cast<int64_t>(indices.size());
-  take_heavy(a, heavy, partials, owner_alone);
-  if (a.heavy && !a.partials && dgb_heavy_slots(a.entries) > 0) reject("partials is missing");
+  take_heavy(a, heavy, partials, form);
+  if (a.heavy && !a.partials && dgb_heavy_slots(a.rows, a.entries) > 0) reject("partials is missing");
   check_launch(dgb_aggregate(&a, stream_of(stream)), "spmm");
 }
 
@@ -64,7 +71,7 @@ template <bool TRANSPOSED>
 void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, MaybeOffsets ex_indptr,
                      MaybeIds ex_entries, In ex_values, MaybeIds heavy, ConstBlock x, Block y,
                      In row_scale, In col_scale, bool self_loop, std::uintptr_t stream,
-                     MaybeDevice<float> partials, bool owner_alone) {
+                     MaybeDevice<float> partials, int form) {
   const std::size_t rows = TRANSPOSED ? x.shape(0) : y.shape(0);
   const std::size_t columns = TRANSPOSED ? y.shape(0) : x.shape(0);
   const std::size_t S = x.shape(1);
@@ -101,11 +108,11 @@ void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, Mayb
   a.features = static_cast<int32_t>(x.shape(2));
   a.self_loop = self_loop;
   a.entries = static_cast<int64_t>(over_indices.size() + (ex_entries ? ex_entries->size() : 0));
-  take_heavy(a, heavy, partials, owner_alone);
+  take_heavy(a, heavy, partials, form);
   if (TRANSPOSED) {
     check_launch(dgb_scatter(&a, stream_of(stream)), "aggregate_parts_scatter");
   } else {
-    if (a.heavy && !a.partials && dgb_heavy_slots(a.entries) > 0) reject("partials is missing");
+    if (a.heavy && !a.partials && dgb_heavy_slots(a.rows, a.entries) > 0) reject("partials is missing");
     check_launch(dgb_aggregate(&a, stream_of(stream)), "aggregate_parts");
   }
 }
@@ -117,15 +124,15 @@ void define(nb::module_& m, const char* name, Function function) {
         "ex_entries"_a.noconvert().none(), "ex_values"_a.noconvert().none(),
         "order"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
         "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(), "self_loop"_a,
-        "stream"_a, "partials"_a.noconvert().none() = nb::none(), "owner_alone"_a = false);
+        "stream"_a, "partials"_a.noconvert().none() = nb::none(), "form"_a = 0);
 }
 
 void list_heavy(Offsets over_indptr, MaybeOffsets ex_indptr, int64_t entries,
                 DeviceArray<int32_t> table, std::uintptr_t stream) {
   check_optional(ex_indptr, over_indptr.size(), "ex_indptr");
-  check_size(table, static_cast<std::size_t>(dgb_heavy_size(entries)), "table");
-  check_launch(dgb_list_heavy(over_indptr.data(), address(ex_indptr),
-                              static_cast<int64_t>(over_indptr.size()) - 1, entries, table.data(),
+  const auto rows = static_cast<int64_t>(over_indptr.size()) - 1;
+  check_size(table, static_cast<std::size_t>(dgb_heavy_size(rows, entries)), "table");
+  check_launch(dgb_list_heavy(over_indptr.data(), address(ex_indptr), rows, entries, table.data(),
                               stream_of(stream)),
                "list_heavy");
 }
@@ -137,9 +144,9 @@ void bind_aggregate(nb::module_& m) {
         "values"_a.noconvert().none(), "order"_a.noconvert().none(), "x"_a.noconvert(),
         "y"_a.noconvert(), "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(),
         "self_loop"_a, "stream"_a, "partials"_a.noconvert().none() = nb::none(),
-        "owner_alone"_a = false);
-  add_operator(m, "heavy_size", &dgb_heavy_size, "entries"_a);
-  add_operator(m, "heavy_slots", &dgb_heavy_slots, "entries"_a);
+        "form"_a = 0);
+  add_operator(m, "heavy_size", &dgb_heavy_size, "rows"_a, "entries"_a);
+  add_operator(m, "heavy_slots", &dgb_heavy_slots, "rows"_a, "entries"_a);
   add_operator(m, "list_heavy", &list_heavy, "over_indptr"_a.noconvert(), "ex_indptr"_a.noconvert().none(),
         "entries"_a, "table"_a.noconvert(), "stream"_a);
   define(m, "aggregate_parts", &aggregate_parts<false>);

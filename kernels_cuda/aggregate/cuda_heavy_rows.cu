@@ -1,6 +1,7 @@
-// Makes the table of long rows of a topology (aggregate/heavy_rows.hpp) on the device.
+// Makes the table of a topology on the device: long rows (aggregate/heavy_rows.hpp) and tiles.
 #include "aggregate/cuda_launchers.h"
 #include "aggregate/heavy_rows.hpp"
+#include "aggregate/tiles.hpp"
 #include "common/launch.cuh"
 
 namespace dgbench {
@@ -41,16 +42,27 @@ struct ListHeavy {
 
 extern "C" {
 
-int64_t dgb_heavy_size(int64_t entries) { return HeavyRows::size(entries); }
+int64_t dgb_tiles_at(int64_t entries) { return HeavyRows::size(entries); }
 
-int64_t dgb_heavy_slots(int64_t entries) { return HeavyRows::most_slots(entries); }
+int64_t dgb_heavy_size(int64_t rows, int64_t entries) {
+  return dgb_tiles_at(entries) + tiles_of(rows, entries) + 1;
+}
+
+int64_t dgb_heavy_slots(int64_t rows, int64_t entries) {
+  const int64_t segments = HeavyRows::most_slots(entries), ends = 2 * tiles_of(rows, entries);
+  return segments > ends ? segments : ends;
+}
 
 int dgb_list_heavy(const int64_t* over_indptr, const int64_t* ex_indptr, int64_t rows,
                    int64_t entries, int32_t* table, void* stream) {
   const cudaError_t error =
       cudaMemsetAsync(table, 0, kHeavyHead * sizeof(int32_t), as_stream(stream));
   if (error != cudaSuccess) return static_cast<int>(error);
-  return for_each(rows, ListHeavy{over_indptr, ex_indptr, HeavyRows(table, entries)}, stream);
+  const int status =
+      for_each(rows, ListHeavy{over_indptr, ex_indptr, HeavyRows(table, entries)}, stream);
+  if (status != 0 || ex_indptr != nullptr) return status;
+  return for_each(tiles_of(rows, entries) + 1,
+                  ListTiles{over_indptr, rows, table + dgb_tiles_at(entries)}, stream);
 }
 
 }  // extern "C"

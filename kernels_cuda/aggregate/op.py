@@ -252,11 +252,11 @@ def _aggregate(*arguments: Any) -> Tensor:
 
 
 def segments(lists: Arrays, x: Tensor) -> dict[str, Tensor]:
-    """Room for the partial sums of rows that a device cuts into segments; {} where it cuts none."""
+    """Room for the partial sums of rows that a device cuts; {} where it cuts none."""
     if lists[6] is None:
         return {}
     entries = lists[1].numel() + (0 if lists[4] is None else lists[4].numel())
-    slots = extension(x.device).heavy_slots(entries)
+    slots = extension(x.device).heavy_slots(lists[0].numel() - 1, entries)
     return {"partials": x.new_empty(slots, x.shape[1] * x.shape[2])}
 
 

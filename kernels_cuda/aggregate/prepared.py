@@ -26,7 +26,7 @@ from dgbench.runtime.errors import InvalidInputError
 Arrays = tuple[Tensor | None, ...]
 """indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order.
 
-`order` is the order of rows on the CPU and the table of long rows on CUDA."""
+`order` is the order of rows on the CPU and the table of long rows and tiles on CUDA."""
 
 FEW_ENTRIES: Final = 1 << 13
 """Entries up to which a device needs no table of long rows: one block adds up any of them soon."""
@@ -43,7 +43,8 @@ class Extras:
             of `column << bits | snapshot`; three times None where there are none.
         by_length: both lists with their rows sorted by length, and the row that each one is.
         asked: how often `by_length` was asked for. A copy pays from the second product on.
-        heavy: on CUDA the rows that are cut into segments, int32; None where there are few entries.
+        heavy: on CUDA the rows that are cut into segments and where tiles begin, int32; None where
+            there are few entries.
     """
 
     exclusive: tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -251,12 +252,12 @@ def _merge(exclusive: Sequence[Csr]) -> tuple[Tensor | None, Tensor | None, Tens
 
 
 def list_heavy(lists: Arrays) -> Tensor | None:
-    """The table of long rows of a topology on CUDA; made there, so that the host does not wait."""
+    """The table of long rows and tiles of a topology on CUDA, made there: no host waits."""
     indptr, indices, _, ex_indptr, ex_entries, *_ = lists
     entries = indices.numel() + (0 if ex_entries is None else ex_entries.numel())
     if entries <= FEW_ENTRIES:
         return None
-    size = extension(indptr.device).heavy_size(entries)
+    size = extension(indptr.device).heavy_size(indptr.numel() - 1, entries)
     table = torch.empty(size, dtype=torch.int32, device=indptr.device)
     call("list_heavy", indptr.device, indptr, ex_indptr, entries, table)
     return table

@@ -11,6 +11,7 @@ from types import ModuleType
 import emulator
 import pytest
 import torch
+from device_log import DeviceLog
 from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
@@ -53,6 +54,15 @@ def native(request) -> Native:
         return Native(request.getfixturevalue("emulated_module"), "cpu")
     request.getfixturevalue("usable_device")
     return Native(build_info.extension(torch.device("cuda")), "cuda")
+
+
+@pytest.fixture
+def log(native, tmp_path, monkeypatch) -> DeviceLog:
+    """Launches and copies of the stand-in runtime; a real device keeps none."""
+    if native.device != "cpu":
+        pytest.skip("a real device keeps no log of launches")
+    monkeypatch.setenv("EMULATED_LOG", str(tmp_path / "calls"))
+    return DeviceLog(tmp_path / "calls")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from dgbench.kernels_cuda.variants import (
     warp_clocks,
 )
 from dgbench.kernels_cuda.variants.balance import balance
-from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
+from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner, spmm_segments, spmm_tiles
 from dgbench.runtime.graphs import CapturedStage
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
@@ -368,6 +368,9 @@ def test_long_rows_are_cut_and_give_the_same_bits_every_time(features):
     with torch.no_grad():
         assert all(torch.equal(spmm(there, leaf, self_loop=True), y) for _ in range(3))
         close(spmm_row_owner(there, leaf), spmm(host, x))
+        close(spmm_segments(there, leaf), spmm(host, x))
+        if features <= 16:
+            close(spmm_tiles(there, leaf), spmm(host, x))
 
 
 def test_a_product_with_cut_rows_is_captured():

@@ -10,18 +10,20 @@ import torch
 
 LENGTHS = (3, 0, 128, 129, 1, 1025, 40, 2100)
 COLUMNS = 60
+OWNER_ALONE, SEGMENTS = 1, 2
 
 
 def heavy(native, over: np.ndarray, ex: np.ndarray | None) -> torch.Tensor:
     entries = int(over[-1]) + (0 if ex is None else int(ex[-1]))
-    table = native.put(np.full(native.module.heavy_size(entries), -1), torch.int32)
+    table = native.put(np.full(native.module.heavy_size(len(over) - 1, entries), -1), torch.int32)
     there = None if ex is None else native.put(ex)
     native.call("list_heavy", native.put(over), there, entries, table)
     return table
 
 
 def room(native, entries: int, width: int) -> dict[str, Any]:
-    return {"partials": native.poisoned(native.module.heavy_slots(entries), width)}
+    slots = native.module.heavy_slots(len(LENGTHS), entries)
+    return {"partials": native.poisoned(slots, width)}
 
 
 def a_list(seed: int, lengths: tuple[int, ...], high: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +59,7 @@ def test_the_table_covers_every_long_row_once(native):
     at = 4 + 4 * (entries // 1024 + entries // 129)
     rows = table[at : at + 3 * split].reshape(-1, 3)
     assert sorted(rows[:, 0]) == list(long)
-    assert slots == rows[:, 2].sum() <= native.module.heavy_slots(entries)
+    assert slots == rows[:, 2].sum() <= native.module.heavy_slots(len(LENGTHS), entries)
 
 
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 8, 20, 64, 132])
@@ -85,7 +87,7 @@ def test_spmm_with_segments(native, features):
     assert torch.equal(*found)
     y = native.poisoned(len(LENGTHS), features)
     native.call(
-        "spmm", *arrays, None, native.put(x), y, native.put(scale), None, True, owner_alone=True
+        "spmm", *arrays, None, native.put(x), y, native.put(scale), None, True, form=OWNER_ALONE
     )
     close(y, expected)
 

@@ -23,14 +23,6 @@ CPU = build_info.extension(torch.device("cpu"))
 FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 
 
-@pytest.fixture
-def log(native, tmp_path, monkeypatch) -> DeviceLog:
-    if native.device != "cpu":
-        pytest.skip("a real device keeps no log of launches")
-    monkeypatch.setenv("EMULATED_LOG", str(tmp_path / "calls"))
-    return DeviceLog(tmp_path / "calls")
-
-
 def most_blocks(log: DeviceLog) -> int:
     return max(call.value for call in log.calls("launch"))
 

@@ -76,13 +76,13 @@ void run_parts(const std::vector<int64_t>& lengths, int snapshots, int features,
   a.features = features;
   a.self_loop = form != 1;
   a.entries = host.over.nnz() + host.ex.nnz();
-  const DeviceArray<int32_t> table(static_cast<std::size_t>(dgb_heavy_size(a.entries)));
-  const DeviceArray<float> partials(static_cast<std::size_t>(dgb_heavy_slots(a.entries) * d));
+  const DeviceArray<int32_t> table(static_cast<std::size_t>(dgb_heavy_size(rows, a.entries)));
+  const DeviceArray<float> partials(static_cast<std::size_t>(dgb_heavy_slots(rows, a.entries) * d));
   if (form > 0) {
     RUN(dgb_list_heavy(a.over_indptr, a.ex_indptr, rows, a.entries, table.data(), nullptr));
     a.heavy = table.data();
     a.partials = partials.data();
-    a.owner_alone = form == 2;
+    a.form = form == 2 ? kOwnerAlone : kBySegments;
   }
   const std::string name =
       named("rows, snapshots, features, form", {rows, snapshots, features, form});
@@ -112,6 +112,53 @@ void run_parts(const std::vector<int64_t>& lengths, int snapshots, int features,
     }
   });
   expect_close(to.host(), right, "scatter, " + name);
+}
+
+// One list of narrow rows by tiles, with and without weights and scales.
+void run_tiles(const std::vector<int64_t>& lengths, int d, bool weighted) {
+  Random random(lengths.size() * 100 + d);
+  const HostCsr csr = random_csr(lengths, kColumns, random);
+  const int64_t rows = csr.rows(), entries = csr.nnz();
+  const std::vector<float> weights = random.reals(entries), scale = random.reals(kColumns);
+  const std::vector<float> x = random.reals(kColumns * d);
+  const DeviceArray<int64_t> indptr(csr.indptr);
+  const DeviceArray<int32_t> indices(csr.indices);
+  const DeviceArray<float> values(weights), scales(scale), source(x);
+  const DeviceArray<float> y(static_cast<std::size_t>(rows * d));
+  const DeviceArray<int32_t> table(static_cast<std::size_t>(dgb_heavy_size(rows, entries)));
+  const DeviceArray<float> partials(
+      static_cast<std::size_t>(dgb_heavy_slots(rows, entries) * d));
+  RUN(dgb_list_heavy(indptr.data(), nullptr, rows, entries, table.data(), nullptr));
+  AggregateArgs a{};
+  a.over_indptr = indptr.data();
+  a.over_indices = indices.data();
+  a.over_values = weighted ? values.data() : nullptr;
+  a.col_scale = weighted ? scales.data() : nullptr;
+  a.x = source.data();
+  a.y = y.data();
+  a.rows = rows;
+  a.columns = kColumns;
+  a.snapshots = 1;
+  a.features = d;
+  a.self_loop = 1;
+  a.entries = entries;
+  a.heavy = table.data();
+  a.tiles = a.heavy + dgb_tiles_at(entries);
+  a.partials = partials.data();
+  RUN(dgb_aggregate_tiles(&a, nullptr));
+  std::vector<double> right(rows * d);
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto add = [&](int64_t column, double weight) {
+      if (weighted) weight *= scale[column];
+      for (int c = 0; c < d; ++c) right[r * d + c] += weight * x[column * d + c];
+    };
+    for (int64_t p = csr.indptr[r]; p < csr.indptr[r + 1]; ++p) {
+      add(csr.indices[p], weighted ? weights[p] : 1.0);
+    }
+    add(r, 1.0);
+  }
+  expect_close(y.host(), right, "aggregate_tiles, " + named("rows, width, weighted",
+                                                            {rows, d, weighted}));
 }
 
 // Slices of at most `cap` entries.
@@ -179,6 +226,16 @@ DRIVER_CASE(aggregate) {
       for (const int form : {0, 1, 2}) run_parts(lengths, 1, features, form);
     }
     for (const int features : {1, 3, 32}) run_parts(lengths, 3, features, 1);
+  }
+}
+
+DRIVER_CASE(tiles) {
+  std::vector<std::vector<int64_t>> all = kRowLengths;
+  all.push_back({1399, 1399, 1399, 700, 0, 1399, 1399});
+  for (const auto& lengths : all) {
+    for (const int d : {1, 2, 3, 8, 16}) {
+      for (const bool weighted : {false, true}) run_tiles(lengths, d, weighted);
+    }
   }
 }
 

@@ -27,7 +27,12 @@ from dgbench.kernels_cuda.variants import (
     warp_clocks,
 )
 from dgbench.kernels_cuda.variants.balance import balance
-from dgbench.kernels_cuda.variants.row_owner import spmm_row_owner
+from dgbench.kernels_cuda.variants.row_owner import (
+    TILED_WIDTH,
+    spmm_row_owner,
+    spmm_segments,
+    spmm_tiles,
+)
 from dgbench.lab.experiment import FigureSpec, Preset
 from dgbench.lab.result_checks import close
 from dgbench.lab.table import Table
@@ -37,6 +42,7 @@ from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRac
 MKL = "torch CSR"
 DGL = "DGL"
 SCATTER = "select and scatter, as PyG"
+SEGMENTS, TILES = f"{OURS}, long rows in segments", f"{OURS}, equal tiles"
 GESPMM, SLICED = "GE-SpMM like", "sliced, as PiPAD"
 CAPS = (8, 16, 32, 64)
 TOLERANCE = 1e-5
@@ -209,10 +215,14 @@ class Variants(OperatorRace):
     question = "Which of the ways to share out rows among warps is the fastest, by width?"
     reading = (
         "Unweighted. A warp a row (row owner, GE-SpMM), or a group of slices of at most so many "
-        "entries a warp (PiPAD), with 1, 2 or 4 floats a lane."
+        "entries a warp (PiPAD), with 1, 2 or 4 floats a lane. Ours cuts long rows into segments, "
+        "or gives every block as many rows and entries as any other (tiles, up to 16 columns); "
+        "which of both it does is a rule on width and mean length."
     )
     devices = ("cuda",)
-    workloads = workloads({"smoke": (2, 32), "quick": (16, 64), None: (2, 6, 16, 64, 128, 256)})
+    workloads = workloads(
+        {"smoke": (2, 32), "quick": (1, 8, 16, 64), None: (1, 2, 4, 6, 8, 16, 64, 128, 256)}
+    )
     label = "{width} columns"
     sweep = ("width", "columns of the features")
 
@@ -226,8 +236,12 @@ class Variants(OperatorRace):
         calls: dict[str, Call] = {
             OURS: lambda _: spmm(csr, x),
             "a row a warp": lambda _: spmm_row_owner(csr, x),
+            SEGMENTS: lambda _: spmm_segments(csr, x),
             GESPMM: lambda _: spmm_gespmm(csr, x),
+            MKL: partial(by_library, torch_csr(csr), x),
         }
+        if width <= TILED_WIDTH:
+            calls[TILES] = lambda _: spmm_tiles(csr, x)
         for cap in CAPS:
             calls[f"slices of {cap}"] = partial(spmm_slices, slice_csr(csr, cap), x)
         for vector in (1, 2, 4):
@@ -286,6 +300,11 @@ class MergedBackward(OperatorRace):
 def spmm_slices(sliced: Any, x: Tensor, _: int, **how: Any) -> Tensor:
     """The product over slices; the turn does not matter."""
     return spmm_sliced(sliced, x, **how)
+
+
+def by_library(matrix: Tensor, x: Tensor, _: int) -> Tensor:
+    """The product by torch, on a device cuSPARSE's; the turn does not matter."""
+    return matrix @ x
 
 
 def balance_of(csr: Csr, x: Tensor) -> tuple[tuple[str, float, dict[str, Any]], ...]:

@@ -10,7 +10,7 @@ from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators.predictions.case import DRAW, Family, PredictedCase
-from dgbench.systems.operators.predictions.graphs import aggregation, differences, labels
+from dgbench.systems.operators.predictions.graphs import aggregation, differences, labels, narrow
 from dgbench.systems.operators.predictions.samples import cache, draws, large_graph, small_graph
 from dgbench.systems.operators.predictions.sequences import frames, packed, stale
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, speedups
@@ -18,6 +18,7 @@ from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRac
 TOLERANCE = 1e-5
 PREDICTED = "predicted for an H200"
 RIVALS = ("A2 GE-SpMM-like", "A2 cuSPARSE", "A2 PyG scatter")
+NARROW_RIVAL = "A5 cuSPARSE"
 BEST = "A1 overlap and exclusive"
 
 
@@ -36,6 +37,7 @@ class Prediction:
 
 HEPTH = "22 K vertices, 84 K entries, 4 x 16, overlap 0.57"
 FLICKR = "2.3 M vertices, 3.64 M entries, 8 x 2, overlap 0.53"
+NARROW = "200 K vertices, 13.2 M weighted entries"
 GDELT = "191 M edges, 12 K roots, 10 x 10"
 PREDICTIONS: dict[str, Prediction] = {
     "A1 small": Prediction(HEPTH, 8, 10),
@@ -45,6 +47,13 @@ PREDICTIONS: dict[str, Prediction] = {
     **{name: Prediction(FLICKR) for name in RIVALS},
     "A4 deterministic": Prediction(FLICKR, 110, 160),
     "A4 atomic": Prediction(FLICKR, 210, 250),
+    "A5 1 wide": Prediction(NARROW, 37, 50),
+    "A5 1 wide, transposed": Prediction(NARROW, 37, 50),
+    NARROW_RIVAL: Prediction(NARROW),
+    "A5 2 wide": Prediction(NARROW, 45, 60),
+    "A5 4 wide": Prediction(NARROW, 51, 66),
+    "A5 8 wide": Prediction(NARROW, 56, 73),
+    "A5 16 wide": Prediction(NARROW, 95, 110),
     "B1 rebuild": Prediction("5.2 M entries, 0.23 changed", 35, 60),
     "B1 transfer": Prediction("the same, as a difference"),
     "B1 plain transfer": Prediction("the same, whole"),
@@ -71,6 +80,7 @@ PREDICTIONS: dict[str, Prediction] = {
 FAMILIES: dict[str, Family] = {
     "frames": frames,
     "aggregation": aggregation,
+    "narrow": narrow,
     "differences": differences,
     "small graph": small_graph,
     "cache": cache,
@@ -83,6 +93,7 @@ FAMILIES: dict[str, Family] = {
 """Families of workloads, the cheapest first."""
 GAINS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aggregation": ((BEST, RIVALS),),
+    "narrow": (("A5 1 wide", (NARROW_RIVAL,)),),
     "differences": (("B1 transfer", ("B1 plain transfer",)),),
 }
 """Family -> (workload, those that it is raced with)."""
@@ -90,6 +101,7 @@ EXPECTED_GAINS = {
     "A2 GE-SpMM-like": (6.0, 9.0),
     "A2 cuSPARSE": (3.0, 6.0),
     "A2 PyG scatter": (5.0, 8.0),
+    NARROW_RIVAL: (0.75, 1.0),
     "B1 plain transfer": (2.6, 2.6),
 }
 """Baseline -> gain over it as it was predicted."""
@@ -168,7 +180,7 @@ class Predicted(OperatorRace):
     @staticmethod
     def method(name: str) -> str:
         """Name of a method: ours, unless it is a rival's."""
-        return name if name in RIVALS else f"{OURS}, {name}"
+        return name if name in (*RIVALS, NARROW_RIVAL) else f"{OURS}, {name}"
 
     def _bars(self, made: Mapping[str, PredictedCase]) -> list[tuple[str, str, float]]:
         """Upper ends of predictions, for whole calls."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import Difference, encode, rebuild
 from dgbench.kernels_cuda.label_propagation import propagate_labels
@@ -20,13 +20,15 @@ from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import spmm_gespmm
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
-from dgbench.systems.operators.graphs import on_device
+from dgbench.systems.operators.graphs import PowerLawGraphs, on_device
 from dgbench.systems.operators.predictions.case import PredictedCase, against, at, differing
 
 HEPTH = (22_000, 84_000, 4, 7, 16)
 FLICKR = (2_300_000, 3_640_000, 8, 15, 2)
 """Vertices, entries of a snapshot, snapshots, edge-life, features: (life - snapshots + 1) / life of
 the entries are shared by all."""
+NARROW = (200_000, 13_200_000)
+"""Vertices and entries of one weighted snapshot, rows and columns by rank^-0.75."""
 AMLSIM = (1_000_000, 5_200_000, 0.23)
 """Vertices, entries, share of them that changes."""
 MOVIE = (149_000, 289, 27_000_000)
@@ -118,6 +120,39 @@ def aggregation(share: float, device: str) -> Iterator[tuple[str, PredictedCase]
         run = partial(gradient, operator(parts, leaf), leaf, grad)
         note = "" if device == "cuda" else "on the CPU this form uses no atomics"
         yield name, PredictedCase(run, against(run, back), note=note if "atomic" in name else "")
+
+
+def narrow(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
+    graphs = PowerLawGraphs(at(share, NARROW[0]))
+    csr = graphs.weighted(graphs.keys(at(share, NARROW[1])))
+    back = on_device(transpose(csr), device)
+    csr = on_device(csr, device)
+    draw = torch.Generator(device).manual_seed(7)
+    library = weighted_csr(csr)
+    for width in (1, 2, 4, 8, 16):
+        x = torch.randn(csr.num_rows, width, generator=draw, device=device)
+        run = partial(spmm, csr, x)
+        right = partial(weighted_product, csr, x)
+        yield f"A5 {width} wide", PredictedCase(run, against(run, right))
+        if width == 1:
+            run = partial(torch.matmul, library, x)
+            yield "A5 cuSPARSE", PredictedCase(run, against(run, right))
+            run = partial(spmm, back, x)
+            right = partial(weighted_product, back, x)
+            yield "A5 1 wide, transposed", PredictedCase(run, against(run, right))
+
+
+def weighted_csr(csr: Csr, dtype: torch.dtype = torch.float32) -> Tensor:
+    """torch's CSR of a weighted matrix."""
+    assert csr.values is not None
+    size = (csr.num_rows, csr.num_cols)
+    ids = csr.indptr.int(), csr.indices
+    return torch.sparse_csr_tensor(*ids, csr.values.to(dtype), size, check_invariants=False)
+
+
+def weighted_product(csr: Csr, x: Tensor) -> Tensor:
+    """A x in float64 by torch."""
+    return weighted_csr(csr, torch.float64) @ x.double()
 
 
 def gradient(y: Tensor, leaf: Tensor, grad: Tensor) -> Tensor:
