@@ -4,6 +4,7 @@ from dgbench.kernels_cuda.aggregate.choice import ORDERED_WIDTH
 from dgbench.kernels_cuda.aggregate.op import (
     aggregate_parts,
     aggregate_parts_scatter,
+    aggregate_union,
     degrees,
     segments,
     spmm,
@@ -13,6 +14,7 @@ __all__ = [
     "ORDERED_WIDTH",
     "aggregate_parts",
     "aggregate_parts_scatter",
+    "aggregate_union",
     "degrees",
     "segments",
     "spmm",

@@ -31,12 +31,20 @@ __device__ __forceinline__ void add_shared(const AggregateArgs& a, const Lane<VE
   const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
   const int32_t* indices = a.over_indices + begin;
   const float* x = a.x + lane.column;
+  const uint32_t mine = WEIGHTS == kBits ? lane.bits() : 0u;
   for (int p = offset; p < count; p += kInFlight * step) {
     float neighbour[kInFlight][VEC];
     int32_t column[kInFlight];
+    uint32_t held[kInFlight];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      column[u] = p + u * step < count ? __ldg(indices + p + u * step) : -1;
+      const bool inside = p + u * step < count;
+      if constexpr (WEIGHTS == kBits) {
+        held[u] = inside ? __ldg(a.over_bits + begin + p + u * step) : 0u;
+        column[u] = held[u] & mine ? __ldg(indices + p + u * step) : -1;
+      } else {
+        column[u] = inside ? __ldg(indices + p + u * step) : -1;
+      }
     }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
@@ -48,6 +56,10 @@ __device__ __forceinline__ void add_shared(const AggregateArgs& a, const Lane<VE
       if constexpr (SCALED) scale_by<VEC>(a.col_scale, column[u], a, lane, neighbour[u]);
       if constexpr (WEIGHTS == kPerSnapshot) {
         scale_by<VEC>(a.over_values, begin + p + u * step, a, lane, neighbour[u]);
+      }
+      if constexpr (WEIGHTS == kBits) {
+        lane.add_held(held[u], neighbour[u], sum);
+        continue;
       }
       const float weight = WEIGHTS == kOne ? __ldg(a.over_values + begin + p + u * step) : 1.0f;
 #pragma unroll
@@ -232,7 +244,9 @@ void aggregate_weighted(const AggregateArgs& a, const Launch& l, cudaStream_t st
 
 template <int VEC>
 int aggregate_wide(const AggregateArgs& a, const Launch& l, cudaStream_t stream) {
-  if (a.over_values == nullptr) {
+  if (a.over_bits != nullptr) {
+    aggregate_weighted<VEC, kBits>(a, l, stream);
+  } else if (a.over_values == nullptr) {
     aggregate_weighted<VEC, kNone>(a, l, stream);
   } else if (a.per_snapshot) {
     aggregate_weighted<VEC, kPerSnapshot>(a, l, stream);

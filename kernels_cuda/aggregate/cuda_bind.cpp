@@ -71,12 +71,16 @@ template <bool TRANSPOSED>
 void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, MaybeOffsets ex_indptr,
                      MaybeIds ex_entries, In ex_values, MaybeIds heavy, ConstBlock x, Block y,
                      In row_scale, In col_scale, bool self_loop, std::uintptr_t stream,
-                     MaybeDevice<float> partials, int form) {
+                     MaybeDevice<float> partials, int form, MaybeIds bits) {
   const std::size_t rows = TRANSPOSED ? x.shape(0) : y.shape(0);
   const std::size_t columns = TRANSPOSED ? y.shape(0) : x.shape(0);
   const std::size_t S = x.shape(1);
   check_size(over_indptr, rows + 1, "over_indptr");
   check_optional(over_values, over_indices.size() * S, "over_values");
+  if (bits && (TRANSPOSED || over_values || S > 32)) {
+    reject("bits are of at most 32 snapshots without over_values, and not for scatter");
+  }
+  check_optional(bits, over_indices.size(), "bits");
   if (ex_indptr.has_value() != ex_entries.has_value()) {
     reject("ex_indptr and ex_entries belong together");
   }
@@ -93,6 +97,7 @@ void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, Mayb
   a.over_indices = over_indices.data();
   // An empty array may have no address and so count as absent; it has no entry to weight.
   a.over_values = address(over_values);
+  a.over_bits = reinterpret_cast<const uint32_t*>(address(bits));
   a.per_snapshot = a.over_values != nullptr && S > 1;
   a.ex_indptr = address(ex_indptr);
   a.ex_entries = ex_entries ? reinterpret_cast<const uint32_t*>(ex_entries->data()) : nullptr;
@@ -124,7 +129,8 @@ void define(nb::module_& m, const char* name, Function function) {
         "ex_entries"_a.noconvert().none(), "ex_values"_a.noconvert().none(),
         "order"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
         "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(), "self_loop"_a,
-        "stream"_a, "partials"_a.noconvert().none() = nb::none(), "form"_a = 0);
+        "stream"_a, "partials"_a.noconvert().none() = nb::none(), "form"_a = 0,
+        "bits"_a.noconvert().none() = nb::none());
 }
 
 void list_heavy(Offsets over_indptr, MaybeOffsets ex_indptr, int64_t entries,

@@ -17,7 +17,7 @@ constexpr int kMaxBlocks = 132 * 16;  // that take segments or split rows in tur
 // 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
 constexpr int kBlocksPerProcessor = 4;
 
-enum Weights { kNone, kOne, kPerSnapshot };
+enum Weights { kNone, kOne, kPerSnapshot, kBits };
 
 // A lane's part of a row: VEC columns from `column` on and the snapshots they belong to.
 template <int VEC>
@@ -28,6 +28,20 @@ struct Lane {
   __device__ Lane(const AggregateArgs& a, int first) : column(first) {
 #pragma unroll
     for (int e = 0; e < VEC; ++e) snapshot[e] = (first + e) / a.features;
+  }
+
+  // A bit for each of its snapshots, of which the last is below 32.
+  __device__ uint32_t bits() const {
+    uint32_t found = 0;
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) found |= 1u << snapshot[e];
+    return found;
+  }
+
+  // Adds what the snapshots in `held` have of a neighbour's row; others may hold anything there.
+  __device__ void add_held(uint32_t held, const float (&neighbour)[VEC], float (&sum)[VEC]) const {
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) sum[e] += held >> snapshot[e] & 1u ? neighbour[e] : 0.0f;
   }
 };
 

@@ -14,6 +14,7 @@ struct AggregateArgs {
   const int32_t* over_indices;  // [over]
   const float* over_values;     // [over] or [over, S] or null
   int32_t per_snapshot;         // over_values has S columns
+  const uint32_t* over_bits;    // [over] which snapshots hold the entry, or null: all do
   const int64_t* ex_indptr;     // [rows + 1] or null
   const uint32_t* ex_entries;   // column << shift | snapshot
   const float* ex_values;       // [ex] or null

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
     aggregate_tiles(const AggregateArgs a, int lane_bits) {
   __shared__ int32_t words[kPathTile];  // ends of rows in entries of the tile, then columns
   __shared__ float weights[WEIGHTS == kOne ? kPathTile : 1];
+  __shared__ uint32_t held[WEIGHTS == kBits ? kPathTile : 1];
   __shared__ int32_t shares[kBlock + 1];  // rows that end before each share
   __shared__ float warp_tail[kPathWarps][kNarrow];
   __shared__ bool warp_ends[kPathWarps];
@@ -60,6 +61,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
   for (int i = threadIdx.x; i < entries; i += kBlock) {
     words[rows + i] = __ldg(a.over_indices + tile.entry + i);
     if constexpr (WEIGHTS == kOne) weights[i] = __ldg(a.over_values + tile.entry + i);
+    if constexpr (WEIGHTS == kBits) held[i] = __ldg(a.over_bits + tile.entry + i);
   }
   __syncthreads();
 
@@ -86,6 +88,10 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
   const int items = rows + entries;
   const int end = min((group + 1) * share, items) - last;
   const float* x = a.x + lane.column;
+  const uint32_t mine = WEIGHTS == kBits && has_columns ? lane.bits() : 0u;
+  const auto wanted = [&](int p) {
+    return has_columns && (WEIGHTS != kBits || (held[p] & mine) != 0);
+  };
   float sum[VEC] = {}, head[VEC] = {};
   int open = first;
   const auto close = [&] {
@@ -103,16 +109,20 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
     float neighbour[kInFlight][VEC];
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
-      if (p + u < end && has_columns) load_floats<VEC>(x + columns[p + u] * d, neighbour[u]);
+      if (p + u < end && wanted(p + u)) load_floats<VEC>(x + columns[p + u] * d, neighbour[u]);
     }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       if (p + u >= end) continue;
       while (open < last && words[open] <= p + u) close();
-      if (!has_columns) continue;
+      if (!wanted(p + u)) continue;
       if constexpr (SCALED) scale_by<VEC>(a.col_scale, columns[p + u], a, lane, neighbour[u]);
       if constexpr (WEIGHTS == kPerSnapshot) {
         scale_by<VEC>(a.over_values, tile.entry + p + u, a, lane, neighbour[u]);
+      }
+      if constexpr (WEIGHTS == kBits) {
+        lane.add_held(held[p + u], neighbour[u], sum);
+        continue;
       }
       const float weight = WEIGHTS == kOne ? weights[p + u] : 1.0f;
 #pragma unroll
@@ -231,6 +241,7 @@ int launch_scaled(const AggregateArgs& a, int lane_bits, cudaStream_t stream) {
 
 template <int VEC>
 int launch_weighted(const AggregateArgs& a, int lane_bits, cudaStream_t stream) {
+  if (a.over_bits != nullptr) return launch_scaled<VEC, kBits>(a, lane_bits, stream);
   if (a.over_values == nullptr) return launch_scaled<VEC, kNone>(a, lane_bits, stream);
   if (a.per_snapshot) return launch_scaled<VEC, kPerSnapshot>(a, lane_bits, stream);
   return launch_scaled<VEC, kOne>(a, lane_bits, stream);

@@ -15,7 +15,13 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import check_features, check_scale
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda.aggregate.choice import ProductVariant, choose, model
-from dgbench.kernels_cuda.aggregate.prepared import Arrays, Prepared, prepare, prepare_parts
+from dgbench.kernels_cuda.aggregate.prepared import (
+    Arrays,
+    Prepared,
+    prepare,
+    prepare_parts,
+    prepare_union,
+)
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.workspace import scratch
@@ -109,9 +115,44 @@ def aggregate_parts(
         InvalidInputError, UnsupportedError: as `spmm`.
     """
     prepared = prepare_parts(parts)
-    row_scale, col_scale = _check_cube(parts, x, row_scale, col_scale)
+    row_scale, col_scale = _check_cube(
+        parts.over, len(parts.exclusive), "parts", x, row_scale, col_scale
+    )
     _check_square(parts.over, "parts.over", self_loop, symmetric)
     return _apply(prepared, parts.over, x, row_scale, col_scale, self_loop, symmetric)
+
+
+def aggregate_union(
+    union: Any,
+    x: Tensor,
+    row_scale: Tensor | None = None,
+    col_scale: Tensor | None = None,
+    self_loop: bool = False,
+    *,
+    symmetric: bool = False,
+) -> Tensor:
+    """`aggregate_parts` over the union of S snapshots, each entry of which is read once.
+
+    Not in the paper, which takes snapshots apart. On a device an entry carries a bit for each
+    snapshot that holds it, and a lane fetches a neighbour's columns only where one of its own
+    snapshots does; on the CPU weights of 0 and 1 say the same. Differentiable in x through the
+    transposed union, made once and kept like that of `spmm`.
+
+    Args:
+        union: fields `csr` (entries that any snapshot holds; values None or float32[nnz, S]),
+            `mask` (int32[nnz], bit i for snapshot i) and `num_snapshots`, such as `UnionTopology`.
+        x, row_scale, col_scale, self_loop, symmetric: as for `aggregate_parts`.
+
+    Returns:
+        float32[N, S, F] (the dtype of x).
+
+    Raises:
+        InvalidInputError, UnsupportedError: as `spmm`.
+    """
+    prepared, over = prepare_union(union)
+    row_scale, col_scale = _check_cube(over, union.num_snapshots, "union", x, row_scale, col_scale)
+    _check_square(over, "union.csr", self_loop, symmetric)
+    return _apply(prepared, over, x, row_scale, col_scale, self_loop, symmetric)
 
 
 def aggregate_parts_scatter(
@@ -131,7 +172,9 @@ def aggregate_parts_scatter(
     Arguments, result and errors as `aggregate_parts`; disordered columns raise InvalidInputError.
     """
     prepared = prepare_parts(parts, ascending=x.requires_grad)
-    row_scale, col_scale = _check_cube(parts, x, row_scale, col_scale)
+    row_scale, col_scale = _check_cube(
+        parts.over, len(parts.exclusive), "parts", x, row_scale, col_scale
+    )
     _check_square(parts.over, "parts.over", self_loop, False)
     arrays = prepared.forward(parts.over, x.dtype, False)
     return torch.ops.dgbench.aggregate(
@@ -203,13 +246,17 @@ def _check_square(csr: Csr, name: str, self_loop: bool, symmetric: bool) -> None
 
 
 def _check_cube(
-    parts: Any, x: Tensor, row_scale: Tensor | None, col_scale: Tensor | None
+    over: Csr,
+    snapshots: int,
+    argument: str,
+    x: Tensor,
+    row_scale: Tensor | None,
+    col_scale: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    over, snapshots = parts.over, len(parts.exclusive)
     check_features(x, "x", 3, over.num_cols, over.indptr.device)
     if x.shape[1] != snapshots:
         raise InvalidInputError(
-            f"x holds {x.shape[1]} snapshots (its second size), parts hold {snapshots}"
+            f"x holds {x.shape[1]} snapshots (its second size), {argument} holds {snapshots}"
         )
     return (
         check_scale(row_scale, "row_scale", (over.num_rows, snapshots), x),
@@ -247,6 +294,9 @@ def _aggregate(*arguments: Any) -> Tensor:
         args = (*lists[:2], values, lists[6], x.squeeze(1), y.squeeze(1), *flat, self_loop)
         call("spmm", x.device, *args, **named)
     else:
+        if lists[2] is not None and lists[2].dtype == torch.int32:
+            named["bits"] = lists[2]
+            lists = (*lists[:2], None, *lists[3:])
         call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
     return y
 

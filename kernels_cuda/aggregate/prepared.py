@@ -26,6 +26,7 @@ from dgbench.runtime.errors import InvalidInputError
 Arrays = tuple[Tensor | None, ...]
 """indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order.
 
+int32 `values` are bits: which snapshots hold each entry of a union, in their stead.
 `order` is the order of rows on the CPU and the table of long rows and tiles on CUDA."""
 
 FEW_ENTRIES: Final = 1 << 13
@@ -86,11 +87,14 @@ class Prepared:
         exclusive: list[Csr],
         *,
         ascending: bool = False,
+        mask: Tensor | None = None,
     ) -> None:
         self.stamp = stamp
         self.ascending = ascending
         self.slices: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        self._held = (over.indptr, over.values)  # a stamp is of identities: they must stay taken
+        # A stamp is of identities: they must stay taken.
+        self._held = (over.indptr, over.values, mask)
+        self._bits = mask is not None and over.values is not None and over.values.dim() == 1
         self._exclusive = exclusive
         self._forward: Extras | None = None
         self._transposed: tuple[Csr, Extras] | None = None
@@ -98,14 +102,25 @@ class Prepared:
     def forward(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
         if self._forward is None:  # not before: a topology may only ever be stored or sent
             self._forward = Extras(_merge(self._exclusive))
-        return self._forward.arrays(over, dtype, ordered)
+        return self._read(self._forward.arrays(over, dtype, ordered))
 
     def transposed(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
         if self._transposed is None:
             exclusive = [transpose_unchecked(part) for part in self._exclusive]
             self._transposed = transpose_unchecked(over), Extras(_merge(exclusive))
         matrix, extras = self._transposed
-        return extras.arrays(matrix, dtype, ordered)
+        return self._read(extras.arrays(matrix, dtype, ordered))
+
+    def with_values(self, csr: Csr) -> Csr:
+        """A matrix with the values that this was made with."""
+        return Csr(csr.indptr, csr.indices, csr.num_cols, self._held[1])
+
+    def _read(self, arrays: Arrays) -> Arrays:
+        """Bits as what they are: a transpose takes them along as if they were floats."""
+        values = arrays[2]
+        if not self._bits or values is None:
+            return arrays
+        return (*arrays[:2], values.view(torch.int32), *arrays[3:])
 
     def settle(self, over: Csr, ordered: bool, *, backward: bool) -> None:
         """Make now what the first products would: merged lists, their order and transposes."""
@@ -139,6 +154,58 @@ def prepare_parts(parts: Any, *, ascending: bool = False) -> Prepared:
         check_csr(parts.over, "parts.over", ascending=True)
         prepared.ascending = True
     return prepared
+
+
+def prepare_union(union: Any) -> tuple[Prepared, Csr]:
+    """The prepared form of a union with fields `csr`, `mask` and `num_snapshots`, and its matrix.
+
+    The values of the matrix are the union's own; without any, what tells its snapshots apart: the
+    mask where a device reads bits, weights of 0 and 1 on the CPU.
+
+    Raises:
+        InvalidInputError: a matrix that breaks the layout, values or a mask that do not fit it.
+    """
+    csr, mask, count = union.csr, union.mask, union.num_snapshots
+    version = 0 if mask.is_inference() else mask._version
+    stamp = (*_stamp(csr, []), id(mask), version, count)
+    for entry in _known.get(csr.indices, ()):
+        if entry.stamp == stamp:
+            return entry, entry.with_values(csr)
+    check_csr(csr, "union.csr")
+    if (
+        mask.dtype != torch.int32
+        or tuple(mask.shape) != (csr.nnz,)
+        or mask.device != csr.indices.device
+    ):
+        raise InvalidInputError(
+            f"union.mask is {mask.dtype}[{tuple(mask.shape)}] on {mask.device}, expected "
+            f"int32[{csr.nnz}] on {csr.indices.device}: a word for each entry"
+        )
+    if csr.values is not None and tuple(csr.values.shape) != (csr.nnz, count):
+        raise InvalidInputError(
+            f"union.csr.values has shape {tuple(csr.values.shape)}, expected {(csr.nnz, count)}: "
+            "one value per entry and snapshot"
+        )
+    values = csr.values
+    if values is None and count > 1:
+        values = (
+            mask.contiguous().view(torch.float32) if reads_bits(mask.device) else weights_of(union)
+        )
+    over = Csr(csr.indptr, csr.indices, csr.num_cols, values)
+    entry = Prepared(stamp, over, [], mask=mask)
+    _remember(entry, csr)
+    return entry, over
+
+
+def reads_bits(device: torch.device) -> bool:
+    """Return True if the product over a union reads its mask; on the CPU it reads weights."""
+    return device.type == "cuda"
+
+
+def weights_of(union: Any) -> Tensor:
+    """float32[nnz, S]: 1 in the snapshots that hold an entry of a union, 0 in the others."""
+    bits = torch.arange(union.num_snapshots, device=union.mask.device)
+    return (union.mask[:, None] >> bits & 1).float()
 
 
 def trust(csr: Csr) -> Csr:

@@ -161,6 +161,44 @@ void run_tiles(const std::vector<int64_t>& lengths, int d, bool weighted) {
                                                             {rows, d, weighted}));
 }
 
+// A union of snapshots, each entry of which says by bits which hold it.
+void run_union(const std::vector<int64_t>& lengths, int snapshots, int features) {
+  Random random(lengths.size() * 10 + snapshots);
+  const HostCsr csr = random_csr(lengths, kColumns, random);
+  const int64_t rows = csr.rows(), d = int64_t{snapshots} * features;
+  std::vector<uint32_t> held;
+  for (int64_t p = 0; p < csr.nnz(); ++p) {
+    held.push_back(static_cast<uint32_t>(random.below(int64_t{1} << snapshots)));
+  }
+  const std::vector<float> x = random.reals(kColumns * d);
+  const DeviceArray<int64_t> indptr(csr.indptr);
+  const DeviceArray<int32_t> indices(csr.indices);
+  const DeviceArray<uint32_t> bits(held);
+  const DeviceArray<float> source(x), y(static_cast<std::size_t>(rows * d));
+  AggregateArgs a{};
+  a.over_indptr = indptr.data();
+  a.over_indices = indices.data();
+  a.over_bits = bits.data();
+  a.x = source.data();
+  a.y = y.data();
+  a.rows = rows;
+  a.columns = kColumns;
+  a.snapshots = snapshots;
+  a.features = features;
+  a.entries = csr.nnz();
+  RUN(dgb_aggregate(&a, nullptr));
+  std::vector<double> right(rows * d);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t p = csr.indptr[r]; p < csr.indptr[r + 1]; ++p) {
+      for (int64_t c = 0; c < d; ++c) {
+        if (held[p] >> (c / features) & 1u) right[r * d + c] += x[csr.indices[p] * d + c];
+      }
+    }
+  }
+  expect_close(y.host(), right, named("union, rows, snapshots, features",
+                                      {rows, snapshots, features}));
+}
+
 // Slices of at most `cap` entries.
 struct Slices {
   std::vector<int32_t> rows;
@@ -235,6 +273,14 @@ DRIVER_CASE(tiles) {
   for (const auto& lengths : all) {
     for (const int d : {1, 2, 3, 8, 16}) {
       for (const bool weighted : {false, true}) run_tiles(lengths, d, weighted);
+    }
+  }
+}
+
+DRIVER_CASE(union_bits) {
+  for (const auto& lengths : kRowLengths) {
+    for (const int snapshots : {2, 5, 31}) {
+      for (const int features : {1, 4}) run_union(lengths, snapshots, features);
     }
   }
 }

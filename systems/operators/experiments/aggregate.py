@@ -14,9 +14,14 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
+from dgbench.kernels_cuda.aggregate import (
+    aggregate_parts,
+    aggregate_parts_scatter,
+    aggregate_union,
+    spmm,
+)
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import (
@@ -43,6 +48,7 @@ MKL = "torch CSR"
 DGL = "DGL"
 SCATTER = "select and scatter, as PyG"
 SEGMENTS, TILES = f"{OURS}, long rows in segments", f"{OURS}, equal tiles"
+UNION = f"{OURS}, union by bits"
 GESPMM, SLICED = "GE-SpMM like", "sliced, as PiPAD"
 CAPS = (8, 16, 32, 64)
 TOLERANCE = 1e-5
@@ -145,7 +151,8 @@ class Merged(OperatorRace):
     reading = (
         "torch's CSR product takes the snapshots one by one. All unweighted; the scaled form of "
         "ours multiplies by R and C and adds the vertex itself, which its peer does not. On a "
-        "device PiPAD's kernel over slices and our own product one by one are raced beside."
+        "device PiPAD's kernel over slices, our own product one by one and the union of all, whose "
+        "entries carry a bit for each snapshot, are raced beside."
     )
     claims = ("operators-merged-one-by-one",)
     devices = ("cpu", "cuda")
@@ -180,8 +187,9 @@ class Merged(OperatorRace):
             MKL: lambda _: [m @ e for m, e in zip(mkl, each, strict=True)],
         }
         if device != "cpu":
-            sliced = slice_parts(parts)
+            sliced, union = slice_parts(parts), UnionTopology.build(csrs)
             calls |= {
+                UNION: lambda _: aggregate_union(union, x),
                 f"{OURS}, one by one": lambda _: [
                     spmm(*one) for one in zip(csrs, each, strict=True)
                 ],
@@ -263,7 +271,10 @@ class MergedBackward(OperatorRace):
     name = "merged_backward"
     title = "Gradient of an aggregation over eight snapshots"
     question = "Is the gradient faster from transposed parts, or scattered by atomic additions?"
-    reading = "The backward pass alone. Added up in a fixed order, or as additions come in."
+    reading = (
+        "The backward pass alone. Added up in a fixed order, from parts or from the union, or as "
+        "additions come in."
+    )
     devices = ("cuda",)
     workloads = Merged.workloads
     label = "{width} columns"
@@ -280,16 +291,21 @@ class MergedBackward(OperatorRace):
             ],
             1,
         )
-        parts = PartTopology.build([on_device(csr, device) for csr in csrs])
+        csrs = [on_device(csr, device) for csr in csrs]
+        parts, union = PartTopology.build(csrs), UnionTopology.build(csrs)
         grad = grad.to(device)
 
-        def backward(operator: Callable[..., Tensor]) -> Call:
+        def backward(operator: Callable[..., Tensor], topology: Any) -> Call:
             leaf = x.to(device).requires_grad_()
-            y = operator(parts, leaf)
+            y = operator(topology, leaf)
             return lambda _: torch.autograd.grad(y, leaf, grad, retain_graph=True)[0]
 
         return OperatorCase(
-            calls={OURS: backward(aggregate_parts), "scattered": backward(aggregate_parts_scatter)},
+            calls={
+                OURS: backward(aggregate_parts, parts),
+                "scattered": backward(aggregate_parts_scatter, parts),
+                UNION: backward(aggregate_union, union),
+            },
             check=lambda _, __, dx: close(
                 "gradients", dx, exact, TOLERANCE, against="float64 product of scipy"
             ),

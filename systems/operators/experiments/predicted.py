@@ -43,6 +43,7 @@ PREDICTIONS: dict[str, Prediction] = {
     "A1 small": Prediction(HEPTH, 8, 10),
     "A1 small, from memory": Prediction(HEPTH),
     "A1 union": Prediction(FLICKR, 110, 160),
+    "A1 union by weights": Prediction(FLICKR, 155, 200),
     BEST: Prediction(FLICKR, 150, 215),
     **{name: Prediction(FLICKR) for name in RIVALS},
     "A4 deterministic": Prediction(FLICKR, 110, 160),

@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
+from dgbench.kernels_cuda.aggregate import (
+    aggregate_parts,
+    aggregate_parts_scatter,
+    aggregate_union,
+    spmm,
+)
+from dgbench.kernels_cuda.aggregate.prepared import weights_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import Difference, encode, rebuild
 from dgbench.kernels_cuda.label_propagation import propagate_labels
@@ -71,17 +77,6 @@ def each(group: list[Csr], x: Tensor) -> Tensor:
     return torch.stack([product(csr, x[:, i]) for i, csr in enumerate(group)], 1)
 
 
-def by_weights(group: list[Csr]) -> PartTopology:
-    """The union with a weight of 0 or 1 for each snapshot where a kernel would read its bits."""
-    union = UnionTopology.build(group)
-    bits = torch.arange(union.num_snapshots, device=union.mask.device)
-    weights = (union.mask[:, None] >> bits & 1).float()
-    csr = union.csr
-    none = Csr(torch.zeros_like(csr.indptr), csr.indices[:0], csr.num_cols, weights[:0, 0])
-    whole = Csr(csr.indptr, csr.indices, csr.num_cols, weights)
-    return PartTopology(whole, [none] * union.num_snapshots)
-
-
 def aggregation(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     draw = torch.Generator(device).manual_seed(5)
 
@@ -101,10 +96,14 @@ def aggregation(share: float, device: str) -> Iterator[tuple[str, PredictedCase]
     right = partial(each, group, x)
     run = partial(aggregate_parts, parts, x)
     yield "A1 overlap and exclusive", PredictedCase(run, against(run, right))
-    union = partial(aggregate_parts, by_weights(group), x)
-    note = "no kernel reads bits: weights of 0 and 1 in their place"
-    yield "A1 union", PredictedCase(union, against(union, right), note=note)
-    del union
+    union = UnionTopology.build(group)
+    note = "" if device == "cuda" else "on the CPU by weights of 0 and 1"
+    run = partial(aggregate_union, union, x)
+    yield "A1 union", PredictedCase(run, against(run, right), note=note)
+    weighted = replace(union, csr=replace(union.csr, values=weights_of(union)))
+    run = partial(aggregate_union, weighted, x)
+    yield "A1 union by weights", PredictedCase(run, against(run, right))
+    del run, union, weighted
     slabs = [x[:, i].contiguous() for i in range(x.shape[1])]
     for name, single in singles(group).items():
         run = partial(one_by_one, single, slabs)
