@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_tiled_rows import BY_TILES, TILE, tiled
 
-from dgbench.kernels_cuda.aggregate import aggregate_union, op, prepared
+from dgbench.kernels_cuda.aggregate import aggregate_union, choice, op, prepared
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import UnionTopology
 from dgbench.runtime.errors import InvalidInputError
@@ -130,7 +130,8 @@ def stand_in(native, monkeypatch) -> None:
 
     monkeypatch.setattr(op, "call", call)
     monkeypatch.setattr(prepared, "reads_bits", lambda device: True)
-    monkeypatch.setattr(op, "ORDERED_WIDTH", 0)
+    monkeypatch.setattr(op, "choose", lambda *_: choice.ProductVariant("", False, -1))
+    monkeypatch.setattr(op, "model", lambda *_: choice.ProductVariant("", False, -1))
 
 
 def torch_transposed(csr: Csr) -> Csr:

@@ -366,7 +366,7 @@ def test_the_headline_counts_races_with_one_leader_and_names_the_widest() -> Non
     tied = races(TASK, rounds({"a": 1.0, "b": 1.1}, {"a": 1.1, "b": 1.0}, {"a": 1.0, "b": 1.02}))
     text = headline([*told, *wide, *tied], "a machine")
     assert "2 of" in text
-    assert "; B leads" in text
+    assert "B leads" in text
     assert "7.0x" in text
     assert "0 of" not in headline(tied, "a machine")
     assert "a machine" in headline([], "a machine")

@@ -68,8 +68,6 @@ class Sec65(Experiment):
     sources: ClassVar = {"relative_error": "learned"}
     name = "sec65"
     title = "Section 6.5: splitting a snapshot"
-    # Its claims are on two graphs that were not published, and quick has no time.
-    presets: ClassVar = ("smoke", "full", "paper")
     question = "Can ranks share a snapshot that one of them cannot hold, and what does it cost?"
     reading = (
         "The paper's two large graphs were not published, nor how they were generated. Here a rank "

@@ -56,7 +56,7 @@ from dgbench.systems.tgcn.settings import (
 NAME: Final = "fig7"
 SHOWN: Final = {
     "smoke": ("lastfm", "college-msg"),
-    "quick": TWIN_NAMES,
+    "quick": (*TWIN_NAMES, "wikipedia"),
     "full": (*TWIN_NAMES, *HELD_NAMES),
     "paper": (*TWIN_NAMES, *HELD_NAMES),
 }
