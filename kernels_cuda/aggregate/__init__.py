@@ -6,8 +6,10 @@ from dgbench.kernels_cuda.aggregate.op import (
     aggregate_parts_scatter,
     aggregate_union,
     degrees,
+    multiply,
     segments,
     spmm,
+    variant_of,
 )
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "aggregate_parts_scatter",
     "aggregate_union",
     "degrees",
+    "multiply",
     "segments",
     "spmm",
+    "variant_of",
 ]

@@ -18,6 +18,7 @@ from dgbench.kernels_cuda.aggregate.choice import ProductVariant, choose, model
 from dgbench.kernels_cuda.aggregate.prepared import (
     Arrays,
     Prepared,
+    cuts_rows,
     prepare,
     prepare_parts,
     prepare_union,
@@ -199,7 +200,7 @@ def degrees(csr: Csr) -> Tensor:
     return out.to(device)
 
 
-def _variant(x: Tensor) -> ProductVariant:
+def variant_of(x: Tensor) -> ProductVariant:
     """Variant of a product with x [C, S, F]."""
     return (choose if x.is_cpu else model)(x.shape[1], x.shape[2])
 
@@ -213,7 +214,7 @@ def _apply(
     self_loop: bool,
     symmetric: bool,
 ) -> Tensor:
-    ordered = _variant(x).ordered
+    ordered = variant_of(x).ordered
     arrays = prepared.forward(over, x.dtype, ordered)
     back: Arrays = _NO_ARRAYS
     if x.requires_grad and torch.is_grad_enabled():
@@ -283,22 +284,38 @@ def _aggregate(*arguments: Any) -> Tensor:
     # On fresh pages a product of wide rows takes half as long again.
     y = scratch.empty((lists[0].numel() - 1, x.shape[1], x.shape[2]), x)
     x = x.detach() if x.requires_grad else x
+    multiply(lists, x, y, row_scale, col_scale, self_loop)
+    return y
+
+
+def multiply(
+    lists: Arrays,
+    x: Tensor,
+    y: Tensor,
+    row_scale: Tensor | None,
+    col_scale: Tensor | None,
+    self_loop: bool,
+) -> None:
+    """Write y [N, S, F] = R (A + I) C x [C, S, F] over the lists of a prepared topology.
+
+    One compiled call, past autograd and without checks of what is given: for `spmm` and its like,
+    and for nodes of a graph that multiply several times. Scales are [N, S] and [C, S].
+    """
     named: dict[str, Any] = {}
-    if not x.is_cpu:
+    if cuts_rows(x.device):
         named = segments(lists, x)
-    elif (variant := _variant(x)).registers or variant.ahead >= 0:
+    elif (variant := variant_of(x)).registers or variant.ahead >= 0:
         named = {"registers": variant.registers, "ahead": variant.ahead}
     if x.shape[1] == 1 and lists[3] is None:
         flat = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
         values = None if lists[2] is None else lists[2].view(-1)
         args = (*lists[:2], values, lists[6], x.squeeze(1), y.squeeze(1), *flat, self_loop)
         call("spmm", x.device, *args, **named)
-    else:
-        if lists[2] is not None and lists[2].dtype == torch.int32:
-            named["bits"] = lists[2]
-            lists = (*lists[:2], None, *lists[3:])
-        call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
-    return y
+        return
+    if lists[2] is not None and lists[2].dtype == torch.int32:
+        named["bits"] = lists[2]
+        lists = (*lists[:2], None, *lists[3:])
+    call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
 
 
 def segments(lists: Arrays, x: Tensor) -> dict[str, Tensor]:

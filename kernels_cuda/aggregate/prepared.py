@@ -35,6 +35,11 @@ FEW_ENTRIES: Final = 1 << 13
 AnyParts = TypeVar("AnyParts")
 
 
+def cuts_rows(device: torch.device) -> bool:
+    """Return True where long rows are cut and blocks share rows out; a CPU takes whole rows."""
+    return device.type == "cuda"
+
+
 @dataclass(slots=True)
 class Extras:
     """Derived arrays that the compiled operators need besides the shared matrix.
@@ -56,12 +61,12 @@ class Extras:
     def arrays(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
         values = None if over.values is None else over.values.detach()
         lists: Arrays = (over.indptr, over.indices, values, *self.exclusive, None)
-        if ordered and over.indptr.device.type == "cpu":
+        if ordered and not cuts_rows(over.indptr.device):
             self.asked += 1
             if self.by_length is None and self.asked > 1:
                 self.by_length = _sort(lists)
             lists = self.by_length or lists
-        elif over.indptr.device.type == "cuda":
+        elif cuts_rows(over.indptr.device):
             if self.heavy is None:
                 self.heavy = list_heavy(lists)
             lists = (*lists[:6], self.heavy)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate import multiply, variant_of
 from dgbench.kernels_cuda.aggregate.prepared import prepare_parts
 from dgbench.systems.pipad.partitions import SnapshotPartition
 
@@ -41,12 +40,12 @@ def _aggregate(x: Tensor, partitions: Sequence[SnapshotPartition], *, transposed
         coalesced = source.transpose(0, 1).contiguous()  # [N, S, F]
         out = torch.empty_like(coalesced)
         topology, over = prepare_parts(part.parts), part.parts.over
-        ordered = source.shape[0] * source.shape[2] <= ORDERED_WIDTH
+        ordered = variant_of(coalesced).ordered
         scales = part.row_scale, part.col_scale
         if transposed:
             arrays, scales = topology.transposed(over, x.dtype, ordered), scales[::-1]
         else:
             arrays = topology.forward(over, x.dtype, ordered)
-        call("aggregate_parts", x.device, *arrays, coalesced, out, *scales, True)
+        multiply(arrays, coalesced, out, *scales, True)
         result.copy_(out.transpose(0, 1))
     return y

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda.aggregate import segments
+from dgbench.kernels_cuda.aggregate import multiply
 from dgbench.kernels_cuda.aggregate.prepared import list_heavy
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -89,16 +89,8 @@ class Single:
 
     def forward(self, x: Tensor, y: Tensor) -> None:
         """y = R (A + I) C x, both float32[N, F]."""
-        rows, cols = self.row_scale, self.col_scale
         wide = x.unsqueeze(1), y.unsqueeze(1)
-        named = segments(self.lists, wide[0])
-        if self.lists[3] is None:
-            values = None if self.lists[2] is None else self.lists[2].view(-1)
-            heavy = self.lists[6]
-            args = (*self.lists[:2], values, heavy, x, y, rows.view(-1), cols.view(-1), True)
-            call("spmm", x.device, *args, **named)
-            return
-        call("aggregate_parts", x.device, *self.lists, *wide, rows, cols, True, **named)
+        multiply(self.lists, *wide, self.row_scale, self.col_scale, True)
 
     def backward(self, grad: Tensor, dx: Tensor) -> None:
         """dx = C (A + I)^T R grad, both float32[N, F]."""

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._dispatch import call
-from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
+from dgbench.kernels_cuda.aggregate import multiply, variant_of
 from dgbench.kernels_cuda.aggregate.prepared import prepare
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.workspace import scratch
@@ -37,13 +36,12 @@ class SnapshotAggregation(torch.autograd.Function):
 def _aggregate(x: Tensor, snapshots: list[Snapshot], *, transposed: bool) -> Tensor:
     x = x.detach().contiguous()
     y = scratch.empty(x.shape, x)
-    ordered = x.shape[2] <= ORDERED_WIDTH
+    ordered = variant_of(x[0].unsqueeze(1)).ordered if snapshots else False
     for source, result, (csr, row, col) in zip(x.unbind(0), y.unbind(0), snapshots, strict=True):
         prepared = prepare(csr)
         if transposed:
             arrays, row, col = prepared.transposed(csr, x.dtype, ordered), col, row
         else:
             arrays = prepared.forward(csr, x.dtype, ordered)
-        indptr, indices, values, *_, order = arrays
-        call("spmm", x.device, indptr, indices, values, order, source, result, row, col, True)
+        multiply(arrays, source.unsqueeze(1), result.unsqueeze(1), row, col, True)
     return y

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from dgbench.kernels_cuda.aggregate import op, prepared
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.systems.pipad.merged import PartitionAggregation
+from dgbench.systems.pipad.partitions import SnapshotPartition
+from dgbench.systems.pipad.snapshots import SnapshotAggregation
+
 LENGTHS = (3, 0, 128, 129, 1, 1025, 40, 2100)
 COLUMNS = 60
+ROWS = 1100  # a row of all columns is cut
 OWNER_ALONE, SEGMENTS = 1, 2
 
 
@@ -136,3 +144,47 @@ def test_partial_sums_need_room(native):
     arrays = [native.put(indptr), native.put(indices), None, heavy(native, indptr, None)]
     with pytest.raises(ValueError, match="partials"):
         native.call("spmm", *arrays, x, y, None, None, False)
+
+
+@pytest.fixture
+def on_device(native, monkeypatch) -> str:
+    """Where products run: a device, or the CPU with emulated kernels that cut rows as one does."""
+    if native.device == "cpu":
+
+        def call(name: str, device: torch.device, *arguments: Any, **named: Any) -> None:
+            native.call(name, *arguments, **named)
+
+        for module in (op, prepared):
+            monkeypatch.setattr(module, "call", call)
+            monkeypatch.setattr(module, "cuts_rows", lambda device: True)
+            monkeypatch.setattr(module, "extension", lambda device: native.module)
+    return native.device
+
+
+def test_nodes_of_a_frame_leave_room_for_rows_that_are_cut(on_device):
+    draw = torch.Generator().manual_seed(3)
+    shared = torch.rand(ROWS, ROWS, generator=draw) < 0.06
+    shared[5] = True
+    held = [shared | (torch.rand(ROWS, ROWS, generator=draw) < 0.002) for _ in range(3)]
+    group = [
+        Csr(
+            torch.cat([torch.zeros(1), one.sum(1).cumsum(0)]).long().to(on_device),
+            one.nonzero()[:, 1].int().to(on_device),
+            ROWS,
+        )
+        for one in held
+    ]
+    assert all(csr.nnz > prepared.FEW_ENTRIES for csr in group)
+    scale = (torch.rand(3, ROWS, generator=draw) + 0.5).to(on_device)
+    by = scale.t().contiguous()
+    single = [(csr, scale[t], scale[t]) for t, csr in enumerate(group)]
+    merged = [SnapshotPartition(range(3), PartTopology.build(group), by, by, 0)]
+    x, grad = torch.randn(2, 3, ROWS, 2, generator=draw)
+    for node, topology in ((SnapshotAggregation, single), (PartitionAggregation, merged)):
+        leaf = x.to(on_device).detach().clone().requires_grad_()
+        y = node.apply(leaf, topology)
+        y.backward(grad.to(on_device))
+        for t, one in enumerate(held):
+            whole = (one.double() + torch.eye(ROWS)) * scale[t].cpu() * scale[t, :, None].cpu()
+            close(y[t].detach(), (whole @ x[t].double()).numpy())
+            close(leaf.grad[t], (whole.t() @ grad[t].double()).numpy())
