@@ -66,6 +66,7 @@ BOUNDS: Final[Mapping[str, str]] = {
     "device_subgraphs": "launches",
     "partners": "bytes",
     "sampling": "lines",
+    "sampling_between_steps": "calls",
     "placed_sampling": "lines",
     "insert": "lines",
     "cache": "bytes",

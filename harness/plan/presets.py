@@ -57,7 +57,7 @@ PRESETS: dict[str, PresetInfo] = {
             "about three minutes a paper on two cores: small data, five pairs for a timed claim",
             0.12,
             "paper",
-            RoundsRule(most=10, budget_s=180.0),
+            RoundsRule(most=10, budget_s=165.0),  # a quarter of a minute for plan and report
         ),
         PresetInfo(
             "full",

@@ -48,9 +48,9 @@ struct RowJob {
 // What a caller picks once per call: whole rows, and a piece of one row without self loop or scale.
 template <class T>
 struct RowKernels {
-  void (*rows)(const RowJob<T>&, std::int64_t begin, std::int64_t end, T* scratch);
+  void (*rows)(const RowJob<T>&, std::int64_t begin, std::int64_t end, T* scratch) = nullptr;
   void (*piece)(const RowJob<T>&, std::int64_t over_begin, std::int64_t over_end,
-                std::int64_t ex_begin, std::int64_t ex_end, T* out, T* scratch);
+                std::int64_t ex_begin, std::int64_t ex_end, T* out, T* scratch) = nullptr;
 };
 
 enum class Weights { none, one, per_snapshot };
@@ -195,11 +195,11 @@ inline void add_singles(const RowJob<typename V::Scalar>& job, std::int64_t begi
 }
 
 // All kernels of one register family. `V1` and `V2` hold as many scalars and know no masks; `V4`,
-// `V8` and `V16` hold up to 4, 8 and 16. `Wide` is for rows of more than kMax of `V16`.
-template <class V1, class V2, class V4, class V8, class V16, class Wide = V16>
+// `V8` and `V16` hold up to 4, 8 and 16. A row keeps its sums in up to `Max` of `V16`, or in more of
+// `Wide` where that is wider; wider rows go tile by tile.
+template <class V1, class V2, class V4, class V8, class V16, class Wide = V16, int Max = 8>
 struct Family {
   using T = typename V16::Scalar;
-  static constexpr int kMax = 8;  // registers of sums a row keeps; wider rows go tile by tile
 
   // The sums of one row's pieces, without self loop and scale.
   template <class V, int N, Weights W, bool Full, bool Ahead>
@@ -296,7 +296,7 @@ struct Family {
     }
   }
 
-  // Rows wider than kMax registers: the shared list once per tile, into a row held in scratch.
+  // Rows wider than `Max` registers: the shared list once per tile, into a row held in scratch.
   template <Weights W, bool Ahead>
   static void wide_shared(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, T* out) {
     constexpr int kTile = 4 * V16::lanes;
@@ -363,45 +363,28 @@ struct Family {
     return d == N * V::lanes ? weighted<V, N, true>(w) : weighted<V, N, false>(w);
   }
 
+  // Kernels with N to Last registers of V; none where a row needs more.
+  template <class V, int N, int Last>
+  static RowKernels<T> by_registers(int d, Weights w) {
+    if constexpr (N > Last) {
+      return {};
+    } else {
+      if (d <= N * V::lanes) return filled<V, N>(d, w);
+      return by_registers<V, N + 1, Last>(d, w);
+    }
+  }
+
   // `single`: one snapshot and no entries of its own.
   static RowKernels<T> pick(int d, Weights w, bool single) {
     if (d == 1 && single) return weighted<V1, 1, true>(w);
     if (d == 2 && single) return weighted<V2, 1, true>(w);
     if (d <= 4) return filled<V4, 1>(d, w);
     if (d <= 8) return filled<V8, 1>(d, w);
-    switch ((d + V16::lanes - 1) / V16::lanes) {
-      case 1:
-        return filled<V16, 1>(d, w);
-      case 2:
-        return filled<V16, 2>(d, w);
-      case 3:
-        return filled<V16, 3>(d, w);
-      case 4:
-        return filled<V16, 4>(d, w);
-      case 5:
-        return filled<V16, 5>(d, w);
-      case 6:
-        return filled<V16, 6>(d, w);
-      case 7:
-        return filled<V16, 7>(d, w);
-      case 8:
-        return filled<V16, 8>(d, w);
-      default:
-        break;
-    }
+    const RowKernels<T> found = by_registers<V16, 1, Max>(d, w);
+    if (found.rows) return found;
     if constexpr (Wide::lanes > V16::lanes) {
-      switch ((d + Wide::lanes - 1) / Wide::lanes) {
-        case 5:
-          return filled<Wide, 5>(d, w);
-        case 6:
-          return filled<Wide, 6>(d, w);
-        case 7:
-          return filled<Wide, 7>(d, w);
-        case 8:
-          return filled<Wide, 8>(d, w);
-        default:
-          break;
-      }
+      const RowKernels<T> wider = by_registers<Wide, Max / 2 + 1, Max>(d, w);
+      if (wider.rows) return wider;
     }
     switch (w) {
       case Weights::none:
