@@ -37,7 +37,7 @@ WORDS = {
     "tgcn": ["events=200", "hidden_dim=8", "intervals=4", *TWIN],
 }  # fmt: skip
 PORT = 29500
-LIMIT_S = 240.0
+LIMIT_S = 480.0
 
 # What rows cost on Ethernet beside their bytes. A segment of TCP carries at most MSS bytes behind
 # HEADERS: 14 of Ethernet, 20 of IPv4, 20 of TCP and 12 of its time stamps. The receiver confirms
@@ -135,7 +135,8 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
 ) -> None:
     """Another host comes in its place, with an empty disk; or the rest is enough."""
     one, two = hosts
-    words = words_of("tgcn", "--epochs", "5", "--lost-after", "3")
+    # Long enough for a host on a busy machine to be heard of: else no group ever stands.
+    words = words_of("tgcn", "--epochs", "5", "--lost-after", "10")
     words += meeting_place(one, hosts=fewest)
     lost = two.start(warm_python, *words, "--keep", str(tmp_path / "two"), changes={"hangs": 2})
     first = one.start(warm_python, *words, "--keep", str(tmp_path / "one"))
@@ -158,7 +159,7 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
     took_part = any(path.is_file() for path in (tmp_path / "two").rglob("*"))
     assert took_part or fewest == "1:2"
     assert report["first_epoch"] == (3 if took_part else 0)
-    assert report["hosts"][0]["restarts"] == 1
+    assert report["hosts"][0]["restarts"] == 1 or not took_part
     assert len(report["hosts"]) == len(started)
     assert not one.processes()
     assert not two.processes()
