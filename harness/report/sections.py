@@ -136,9 +136,9 @@ class PaperSection:
         over = list(dict.fromkeys(f["baseline"] for f in faster))
         rest = [b for b in dict.fromkeys(f["baseline"] for f in races) if b not in over]
         if not rest:
-            over = f" than {over[0]}" if len(over) == 1 else ""
+            than = f" than {over[0]}" if len(over) == 1 else ""
             return (
-                f"{title}: faster{over} on {len(faster)} of {len(races)} workloads, {span}{behind}"
+                f"{title}: faster{than} on {len(faster)} of {len(races)} workloads, {span}{behind}"
             )
         # who was not passed says as much as who was
         apart = [[name.replace(", ", " with ") for name in names] for names in (over, rest)]
