@@ -216,10 +216,12 @@ class Fig12(Grid):
         trained = gains(rows)
         if trained:
             best = max(trained, key=lambda key: trained[key].value)
-            words = "gains most from it" if trained[best].value > 1 else "gains nothing, at best"
+            gain = trained[best].value
+            where = f"{BY_NAME[best[0]].title} with {MODEL_TITLES[best[1]]}"
             parts.append(
-                f"training {words} {trained[best].value:.2f}x on {BY_NAME[best[0]].title} with "
-                f"{MODEL_TITLES[best[1]]}"
+                f"training gains most from it on {where}: {gain:.2f}x"
+                if gain > 1
+                else f"training gains nothing from it, at best {gain:.2f}x on {where}"
             )
         return "; ".join(parts) + "." if parts else ""
 
