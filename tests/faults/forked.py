@@ -98,6 +98,8 @@ def be_runner(
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ["TMPDIR"] = str(tmp)
+        # what torch compiles is shared by all runs of a user, so it is no leftover of this one
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "torchinductor")
         tempfile.tempdir = None
         gc.freeze()
         if not real:
