@@ -150,10 +150,8 @@ all("code.cmd").forEach(code=>{
   });
   code.after(b);
 });
-// Paper shows everything.
-let opened=[];
-window.addEventListener("beforeprint",()=>{opened=all("details:not([open])");opened.forEach(d=>{d.open=true});all("img[loading]").forEach(i=>{i.loading="eager"})});
-window.addEventListener("afterprint",()=>opened.forEach(d=>{d.open=false}));
+// Paper shows what the screen does: all that is folded would be 180 pages of a paper.
+window.addEventListener("beforeprint",()=>all("img[loading]").forEach(i=>{i.loading="eager"}));
 const here=one("nav [aria-current]");
 if(here){const u=here.closest("nav");u.scrollLeft=here.offsetLeft-(u.clientWidth-here.offsetWidth)/2}
 if(location.hash)go();
