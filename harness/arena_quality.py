@@ -1,45 +1,23 @@
-"""Whole trainings beside the arena's rates: where their rows are kept, and quality in words."""
+"""Whole trainings beside the arena's rates: quality in words, and steps until it is reached."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from dgbench.harness.plugins import Broken, find_paper
-from dgbench.harness.states import REFERENCE
-from dgbench.harness.store.store import Store
+from dgbench.harness.trainings import kept_trainings
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import WHOLE, TrainedQuality
 from dgbench.lab.quality import TITLES, initials
 from dgbench.lab.quality_study import QualityStudy
-from dgbench.runtime.errors import DgbenchError, StoreError
-
-log = logging.getLogger(__name__)
+from dgbench.runtime.errors import DgbenchError
 
 
-def whole_trainings(rows: Iterable[Any]) -> list[Any]:
-    """Rows of whole trainings among rows."""
-    return [row for row in rows if row.preset == WHOLE and row.experiment == WHOLE]
-
-
-def kept_trainings(races: Iterable[ArenaRace], root: Path = REFERENCE) -> list[Any]:
-    """Rows of the whole trainings that races name, in kept runs below a folder."""
+def race_trainings(races: Iterable[ArenaRace]) -> list[Any]:
+    """Rows of the whole trainings that races name, in kept runs."""
     papers = {race.task.trained.paper for race in races if race.task.trained is not None}
-    return [row for paper in sorted(papers) for row in _kept_of(paper, root)]
-
-
-@cache
-def _kept_of(paper: str, root: Path) -> tuple[Any, ...]:
-    found: list[Any] = []
-    for info in sorted(root.glob(f"*/{paper}/run.json")):
-        try:
-            found += whole_trainings(Store.open(info.parent).rows())
-        except StoreError as error:
-            log.warning("kept run %s: %s", info.parent, error)
-    return tuple(found)
+    return [row for paper in sorted(papers) for row in kept_trainings(paper)]
 
 
 def quality_text(race: ArenaRace, judged: TrainedQuality | None) -> str:

@@ -321,7 +321,7 @@ def go(
 
 def finish(store: Any, papers: list[Any], summary: Any) -> int:
     """Print the outcome of a run, build its report and return the exit code."""
-    from dgbench.harness.arena_quality import kept_trainings, whole_trainings
+    from dgbench.harness.arena_quality import race_trainings
     from dgbench.harness.claims import evaluate
     from dgbench.harness.cli.outcome import exit_code, unexpected
     from dgbench.harness.report.build import build_report
@@ -332,12 +332,14 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
     from dgbench.harness.terminal.left_out import failed_text, skipped_text, wrong_text
     from dgbench.harness.terminal.text import columns, say_all, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
+    from dgbench.harness.trainings import kept_trainings, whole_trainings
 
     rows = store.rows()
     width = columns()
-    sentences = answers(papers, rows, RunFacts.of(store))
+    kept = [row for paper in papers for row in kept_trainings(paper.name)]
+    sentences = answers(papers, rows, RunFacts.of(store), kept)
     races = arena_races(papers, rows)
-    trained = [*kept_trainings(races), *whole_trainings(rows)] if races else []
+    trained = [*race_trainings(races), *whole_trainings(rows)] if races else []
     where = machine_of(store) if races else ""
     verdicts = [evaluate(paper, rows) for paper in papers if paper.checks]
     failed = unexpected(rows, verdicts)

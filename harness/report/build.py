@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.arena_quality import whole_trainings
 from dgbench.harness.claims.plain import as_plain
 from dgbench.harness.figures.draw import draw_points
 from dgbench.harness.figures.style import Context
@@ -39,6 +38,7 @@ from dgbench.harness.report.reuse import FigureJob, Sketch, draw_all
 from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
 from dgbench.harness.report.site import SiteData
+from dgbench.harness.trainings import kept_trainings, whole_trainings
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,9 @@ def _collected(chosen: Sequence[tuple[RunData, Any]]) -> list[tuple[RunData, Pap
 
     def work(item: tuple[RunData, Any]) -> PaperSection:
         run, paper = item
-        section = collect(paper, run, max(trained[paper.name], key=len))
+        section = collect(
+            paper, run, max(trained[paper.name], key=len) or kept_trainings(paper.name)
+        )
         section.paper = None
         section.verdicts = dataclasses.replace(section.verdicts, paper=None)
         return section

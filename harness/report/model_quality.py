@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dgbench.harness.arena_quality import whole_trainings
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import PaperOnSite, SiteData
+from dgbench.harness.trainings import whole_trainings
 from dgbench.lab.quality import TITLES, initials
 from dgbench.lab.quality_study import QualityStudy
 

@@ -12,9 +12,17 @@ from dgbench.harness.report.run import RunData
 
 
 def before_you_quote(
-    paper: Any, verdicts: PaperVerdicts, run: RunData, rows: Sequence[Any]
+    paper: Any,
+    verdicts: PaperVerdicts,
+    run: RunData,
+    rows: Sequence[Any],
+    scored: Sequence[Any] | None = None,
 ) -> list[str]:
-    """Caveats that a reader must know before quoting a number."""
+    """Caveats that a reader must know before quoting a number.
+
+    Args:
+        scored: rows among which scores of models are, `rows` by default.
+    """
     said = []
     if run.smoke:
         said.append("This is a smoke run on tiny data. None of its numbers is a measurement.")
@@ -41,7 +49,10 @@ def before_you_quote(
         )
     elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")
-    said += _unscored(paper, rows)
+    scored = rows if scored is None else scored
+    said += _unscored(paper, rows, scored)
+    if len(scored) > len(rows):
+        said.append("Scores beside speeds are of whole trainings in other runs, on the same data.")
     projected = sum(v.source == "projected" and bool(v.strength) for v in verdicts.verdicts)
     if projected:
         words = "verdict is a projection" if projected == 1 else "verdicts are projections"
@@ -50,9 +61,9 @@ def before_you_quote(
     return said
 
 
-def _unscored(paper: Any, rows: Sequence[Any]) -> list[str]:
+def _unscored(paper: Any, rows: Sequence[Any], scored: Sequence[Any]) -> list[str]:
     """A sentence on raced workloads whose models were never scored."""
-    judged = race_quality(paper, [row for row in rows if row.ok], rows)
+    judged = race_quality(paper, [row for row in rows if row.ok], scored)
     unscored = sum(one is None for one in judged.values())
     if not unscored:
         return []

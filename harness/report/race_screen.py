@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from dgbench.harness.arena_quality import (
-    kept_trainings,
     quality_text,
+    race_trainings,
     seconds_to_quality,
     steps_to_quality,
-    whole_trainings,
 )
 from dgbench.harness.figures.palette import BASELINES, SYSTEMS
 from dgbench.harness.figures.race_words import (
@@ -28,6 +27,7 @@ from dgbench.harness.report.history import HistorySeries, series_of_runs
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.site import PaperOnSite, SiteData
 from dgbench.harness.samples import sample_name
+from dgbench.harness.trainings import whole_trainings
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import TrainedQuality, trained_quality
@@ -240,7 +240,7 @@ def lead_points(screen: Screen) -> list[dict[str, Any]]:
 def site_trainings(site: SiteData, races: Sequence[ArenaRace]) -> list[Any]:
     """Rows of whole trainings of a site's runs; a run's report takes those that are kept here."""
     found = [row for run in site.runs for row in whole_trainings(run.everything)]
-    return found if site.merged else [*kept_trainings(races), *found]
+    return found if site.merged else [*race_trainings(races), *found]
 
 
 def _chosen(races: Sequence[ArenaRace], most: int) -> list[ArenaRace]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgbench.harness.arena_quality import whole_trainings
 from dgbench.harness.claims.evaluate import PaperVerdicts, evaluate
 from dgbench.harness.claims.shown import digits
 from dgbench.harness.claims.verdict import Verdict
@@ -26,6 +25,7 @@ from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
+from dgbench.harness.trainings import with_trainings
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
 from dgbench.lab.arena import ArenaRace
 from dgbench.lab.quality import BELOW
@@ -158,7 +158,7 @@ def collect(paper: Any, run: RunData, trained: Sequence[Any] = ()) -> PaperSecti
     rows = [r for r in run.rows if r.paper == paper.name]
     by_id = {claim.id: (claim, verdict) for claim, verdict in
              zip(verdicts.claims, verdicts.verdicts, strict=True)}  # fmt: skip
-    scored = rows if whole_trainings(rows) else [*rows, *trained]
+    scored = with_trainings(rows, trained)
     shown = PaperSection(
         paper, verdicts, [_section(paper, e, rows, by_id, run, scored) for e in paper.experiments]
     )
@@ -174,8 +174,8 @@ def collect(paper: Any, run: RunData, trained: Sequence[Any] = ()) -> PaperSecti
         )
     if series := _over_time(paper, run):
         shown.sketches["over_time"] = series
-    shown.quote = before_you_quote(paper, verdicts, run, rows)
-    shown.found = answers([paper], run.everything, RunFacts.of(run.store))
+    shown.quote = before_you_quote(paper, verdicts, run, rows, scored)
+    shown.found = answers([paper], run.everything, RunFacts.of(run.store), trained)
     return shown
 
 

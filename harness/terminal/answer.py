@@ -12,6 +12,7 @@ from dgbench.harness.figures.noise import side
 from dgbench.harness.quality import quality_of
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
+from dgbench.harness.trainings import with_trainings
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.lab.compare import Ratio, without_control
 from dgbench.lab.main_race import MainRace, RaceComparison
@@ -155,6 +156,7 @@ class PaperAnswer:
         device: where it ran. stopped: whether the run ended before its plan.
         smoke: whether the run was too short to measure anything.
         idle: how little its races used the GPU, where they left it idle.
+        apart: whether its models were trained whole in other runs.
     """
 
     title: str
@@ -163,6 +165,7 @@ class PaperAnswer:
     stopped: bool = False
     smoke: bool = False
     idle: IdleGpu | None = None
+    apart: bool = False
 
     @property
     def one_process(self) -> bool:
@@ -172,31 +175,43 @@ class PaperAnswer:
         return known and all(r is not None and len(r.rows) == 1 for r in ratios)
 
 
-def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None = None) -> list[str]:
+def answers(
+    papers: Sequence[Any],
+    rows: Sequence[Any],
+    facts: RunFacts | None = None,
+    trained: Sequence[Any] = (),
+) -> list[str]:
     """Sentences that say how much faster the systems of papers were in a run.
 
     Args:
         papers: `Paper`s. rows: all rows of the run, A/A controls included.
         facts: what the run was made on.
+        trained: whole trainings of other runs, for speeds of a run that has none.
     """
     from dgbench.harness.terminal.answer_words import sentences
 
-    found = [paper_answer(paper, rows, facts or RunFacts()) for paper in papers]
+    facts = facts or RunFacts()
+    found = [paper_answer(paper, rows, facts, trained) for paper in papers]
     return [text for one in found if one is not None for text in sentences(one)]
 
 
-def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswer | None:
+def paper_answer(
+    paper: Any, rows: Sequence[Any], facts: RunFacts, trained: Sequence[Any] = ()
+) -> PaperAnswer | None:
     """Outcomes of a paper's main races; None where the run was to run none of them."""
     rows = judged(rows)
     noise = NoisePairs.of(rows)
     races: list[RaceAnswer] = []
     used: list[Any] = []
+    apart = False
     for experiment in paper.experiments:
         race = experiment.main_race
         if race is None:
             continue
         where = (paper.name, experiment.name)
         of_paper = [r for r in without_control(rows) if r.paper == paper.name]
+        scored = with_trainings(of_paper, (r for r in trained if r.paper == paper.name))
+        apart = apart or len(scored) > len(of_paper)
         mine = [r for r in of_paper if r.experiment == experiment.name]
         planned = [params for *place, params in facts.cells if tuple(place) == where]
         # Params of cells that an older run planned may lack a dim; their rows are then left out.
@@ -210,7 +225,7 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
             outcomes = [
                 replace(_outcome(race, comparison, one, mine, floor), quality=found)
                 for one in workloads
-                for found in [quality_of(comparison, of_paper, one)]
+                for found in [quality_of(comparison, scored, one)]
             ]
             if comparison.fairer:
                 outcomes = [one for one in outcomes if one.outcome != "not run"]
@@ -225,6 +240,7 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         stopped=facts.stopped,
         smoke=any(row.preset == "smoke" for row in used),
         idle=gpu_idle(used),
+        apart=apart,
     )
 
 

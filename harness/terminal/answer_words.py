@@ -37,7 +37,8 @@ def sentences(answer: PaperAnswer) -> list[str]:
         if race.counted:
             start = f"On {answer.device}, " if answer.device and not text else ""
             text += _race_sentences(race, start)
-            rest += [] if race.fairer else [*_quality(race), *_deviation(race), *_rest(race)]
+            if not race.fairer:
+                rest += [*_quality(race, answer.apart), *_deviation(race), *_rest(race)]
         elif not race.fairer:
             text.append(_nothing(race))
     if answer.one_process:
@@ -118,8 +119,9 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
     return phrases
 
 
-def _quality(race: RaceAnswer) -> list[str]:
+def _quality(race: RaceAnswer, apart: bool) -> list[str]:
     """Quality of the subject's model, where it is below the dictionary or the reference."""
+    where = " (trained whole in another run)" if apart else ""
     found: list[str] = []
     title = race.subject[0].upper() + race.subject[1:]
     for word, said in ((BELOW, BELOW), ("worse", "worse than the reference")):
@@ -128,7 +130,7 @@ def _quality(race: RaceAnswer) -> list[str]:
             f"{_name(one)}, {quality.detail}" for one, quality in mine if quality.word == word
         ]
         if places:
-            found.append(f"{title} predicts {said} on {'; '.join(places[:SHOWN])}.")
+            found.append(f"{title} predicts {said} on {'; '.join(places[:SHOWN])}{where}.")
     return found
 
 

@@ -12,6 +12,7 @@ from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.quality import mark_quality
 from dgbench.harness.report.races import _race
 from dgbench.harness.report.sections import PaperSection
+from dgbench.harness.trainings import with_trainings
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.quality import (
     MIN_SEEDS,
@@ -210,6 +211,23 @@ def test_a_race_whose_quality_was_not_measured_says_so():
         assert entry["quality"] == "not measured"
     other = row_of("t", WORKLOAD, experiment="no race")
     assert mark_quality([point], paper_with(READER), [other]) == [point]
+
+
+def test_trainings_of_other_runs_stand_beside_speeds_on_the_same_real_data():
+    kept = [
+        SimpleNamespace(**{**vars(row), "preset": "quality", "data": {"dataset": "d"}})
+        for row in quality_rows(0.2, 0.5)
+    ]
+
+    def timed(**data):
+        return SimpleNamespace(**{**vars(row_of("t", WORKLOAD, experiment="speed")), "data": data})
+
+    real, twin = timed(dataset="d", twin=False), timed(dataset="d", twin=True)
+    assert READER(with_trainings([real], kept), WORKLOAD).below
+    for rows in ([], [twin], [real, twin], [timed(dataset="other", twin=False)], [timed()]):
+        assert with_trainings(rows, kept) == rows
+    own = [real, *kept[:1]]
+    assert with_trainings(own, kept) == own, "a run that trained models is judged by these"
 
 
 @pytest.mark.parametrize(
