@@ -76,6 +76,17 @@ class NoisePairs:
         Args:
             paper: of the experiments. experiments: their names; without any the main race's.
         """
+        here = {(paper.name, name) for name in experiments or self._main(paper)}
+        ran = [pairs for pairs, where in self.nodes.values() if where & here]
+        if ran:  # a node without pairs of its own is judged by those of all
+            floors = [pairs.floor(paper, experiments) for pairs in ran]
+            if None in floors:
+                floors.append(self._of_pairs(paper, experiments))
+            return max((one for one in floors if one is not None), default=None)
+        return self._of_pairs(paper, experiments)
+
+    def _of_pairs(self, paper: Paper, experiments: Collection[str]) -> float | None:
+        """`floor` by all pairs together, whatever node they ran on."""
         main = [
             ratio for name in self._main(paper) for ratio in self.ratios.get((paper.name, name), ())
         ]

@@ -52,6 +52,26 @@ def test_the_first_like_pairs_count():
     assert floor(own, "long", "race") == pytest.approx(0.2)
 
 
+def test_of_several_nodes_the_noisiest_that_ran_it_counts():
+    def node(ratio: float, *ran: str):
+        pairs = {REFERENCE: several(ratio)} if ratio else {}
+        return NoisePairs(pairs), frozenset({REFERENCE, *(("p", name) for name in ran)})
+
+    def floor_of(*nodes, of="kernel"):
+        pooled = [one for pairs, _ in nodes for one in pairs.ratios.get(REFERENCE, ())]
+        named = {f"n{number}": one for number, one in enumerate(nodes)}
+        return NoisePairs({REFERENCE: pooled}, named).floor(PAPER, [of])
+
+    quiet = [node(1.02, "kernel")] * 20
+    assert floor_of(*quiet) == pytest.approx(0.02)
+    # one pair in 21 is the noisy node's: less than all pairs together would notice
+    assert floor_of(*quiet, node(1.5, "kernel")) == pytest.approx(0.5)
+    assert floor_of(*quiet, node(1.5, "long")) == pytest.approx(0.02)
+    assert floor_of(*quiet, node(0, "kernel")) == pytest.approx(0.02)
+    assert floor_of(node(0, "kernel")) is None
+    assert floor_of(node(1.02), node(1.1), of="long") == pytest.approx(0.1)
+
+
 def test_lucky_pairs_are_not_below_the_median_of_like_ones():
     lucky = {("p", "long"): several(1.001), REFERENCE: [*several(1.1), *several(1.1)]}
     assert floor(lucky, "long") == pytest.approx(0.1)
