@@ -126,6 +126,8 @@ class Memory(Experiment):
         tuned = [("budget", REAL_GRAPH, model) for model in MODELS]
         if preset == "smoke":
             swept, tuned = swept[1:2], tuned[2:]
+        if preset == "quick":
+            swept = swept[:2]
         return [
             *(self._cell({"part": "sizes", "model": model}) for model in MODELS),
             *(
