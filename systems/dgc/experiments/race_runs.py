@@ -192,7 +192,6 @@ def jobs_of(
     models: Sequence[str],
     preset: Preset,
     chosen: Mapping[str, ChunkRankSettings],
-    kept: Mapping[str, int] | None = None,
 ) -> Iterator[RaceJob]:
     """Races of every model on every dataset, whose snapshots are opened once.
 
@@ -200,13 +199,11 @@ def jobs_of(
         datasets, models: of the settings of experiments.
         preset: of the sizes.
         chosen: the contenders.
-        kept: snapshots where they are not those of `KEPT`.
     """
     for dataset in datasets:
         data: SnapshotSequence | None = None
         for model in models:
-            fields = {"snapshots": kept[dataset]} if kept and dataset in kept else {}
-            task = task_of(dataset, model, preset, **fields)
+            task = task_of(dataset, model, preset)
             data = load_sequences(task) if data is None else data
             yield RaceJob(dataset, task, data, chosen)
 
