@@ -29,22 +29,16 @@ Run it again after scripts/keep_reference.py; a test compares both. -->
 
 """
 READING = """
-What was tried, and what did not help, stands in the [log](performance-log.md); training steps and
-epochs of whole systems stand on the papers' pages. `dgbench reproduce operators` races all of
-this on the machine at hand and decides whether the bars of `systems/operators/claims.yaml` hold.
+`dgbench reproduce operators` races all of this here and shows every race; what was tried is in the
+[log](performance-log.md).
 
-**Ratio**: time of the best peer over time of ours on the same inputs; above 1 ours is faster.
-Both take turns inside one process; the 95 % interval is over processes, over turns where one ran.
-The best peer is the one with the lowest ratio; other forms of our own are no peers.
+**Ratio**: time of the best peer (that with the lowest ratio) over ours on the same inputs, in turns
+inside one process; the 95 % interval is over processes, over turns where one ran. Faster or
+**SLOWER** is a workload whose whole interval lies beyond the noise floor of its race; single times
+have no interval, and within 10 % they are level.
 
-**Marks**: faster or **SLOWER** where the whole interval lies beyond the noise floor of its race,
-else *level*. Rows of single times have no interval: their mark says so, and within 10 % they are
-level.
-
-**Share of the limit**: bytes (or products) that a call needs at least, a gathered row as often as
-it is gathered, over what a copy (or a matrix product) on as many threads reached in the same run.
-Caches lift it above 100 %. Races do not count cache lines, launches, calls and instructions; the
-last section counts lines.
+**Share of the limit**: bytes (or products) that a call needs at least over what a copy (or a matrix
+product) on as many threads reached in the same run. Caches lift it above 100 %.
 """
 BOUNDS: Final[Mapping[str, str]] = {
     "aggregate": "bytes",
@@ -168,9 +162,8 @@ class Standing:
 
     @property
     def mark(self) -> str:
-        """The side in words."""
-        word = {1: "faster", 0: "*level*", -1: "**SLOWER**"}[self.side]
-        return word if self.sure else f"{word}, no interval"
+        """Word for a workload on which ours is slower."""
+        return "**SLOWER**" if self.sure else "**SLOWER**, no interval"
 
 
 def page() -> str:
@@ -336,15 +329,15 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     if floors:
         yield f"Noise floor: {_floors(floors)}.\n"
     yield (
-        "\n| operator | workloads | bound, share reached | least ratio to the best peer "
-        "| largest | faster, level, slower |\n| --- | ---: | --- | --- | --- | --- |\n"
+        "\n| operator | bound, share reached | least ratio to the best peer | largest "
+        "| faster/level/slower |\n| --- | --- | --- | --- | --- |\n"
     )
     for operator in dict.fromkeys(one.operator for one in each):
         yield _operator([one for one in each if one.operator == operator])
-    behind = [one for one in each if one.side < 1]
+    behind = [one for one in each if one.side < 0]
     if behind:
         yield (
-            "\nNot faster than the best peer:\n\n"
+            "\nSlower than the best peer:\n\n"
             "| operator | workload | ours | best peer | its time | ratio | |\n"
             "| --- | --- | ---: | --- | ---: | --- | --- |\n"
         )
@@ -372,10 +365,10 @@ def _operator(each: Sequence[Standing]) -> str:
     if shares:
         bound += f", {_range(min(shares), max(shares))}"
     sides = [one.side for one in each]
-    counts = ", ".join(str(sides.count(side)) for side in (1, 0, -1))
+    counts = "/".join(str(sides.count(side)) for side in (1, 0, -1))
     cells = (
-        f"`{each[0].operator}`", str(len(each)), bound, _over(least),
-        _over(most) if len(each) > 1 else "", f"**{counts}**" if -1 in sides else counts,
+        f"`{each[0].operator}`", bound, _over(least), _ratio(most) if len(each) > 1 else "",
+        f"**{counts}**" if -1 in sides else counts,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |\n"
 
@@ -423,10 +416,10 @@ def _bench(path: Path) -> Iterator[str]:
     yield (
         f"\n## Counted work and its limit: {machine}\n\n"
         f"`{path.parent.relative_to(ROOT).as_posix()}` (`nox -s bench`); {commit['time'][:10]};\n"
-        f"commit {commit['id'][:8]}. Least work of a call, its median time,\n"
-        "and its share of the limit of the same session: "
+        f"commit {commit['id'][:8]}. Least work of a call (sizes are in the file) over its median\n"
+        "time, as a share of the limit of the same session: "
         f"{_bench_limits(session['benchmarks'])}.\n\n"
-        "| operator | size | counted | time, share of the limit |\n| --- | --- | --- | --- |\n"
+        "| operator | share of the limit |\n| --- | --- |\n"
     )
     for operator, each in _by_function(session["benchmarks"]).items():
         yield _counted(operator, each)
@@ -448,20 +441,12 @@ def _by_function(benchmarks: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapp
 
 
 def _counted(operator: str, each: Sequence[Mapping[str, Any]]) -> str:
-    from dgbench.harness.figures.words import seconds_text
-
-    sizes, counted, shares = [], [], []
+    shares = []
     for one in each:
-        extra, seconds = one["extra_info"], one["stats"]["median"]
-        share = extra["amount"] / seconds / extra["limit"]
-        sizes.append(extra["size"])
-        counted.append(_amount(BOUND_WORDS[extra["bound"]], extra["amount"]))
-        shares.append(
-            (f"{one['param']}: " if one["param"] else "")
-            + f"{seconds_text(seconds)}, {_range(share, share)}"
-        )
-    cells = [f"`{operator}`", *("; ".join(dict.fromkeys(one)) for one in (sizes, counted, shares))]
-    return f"| {' | '.join(cells)} |\n"
+        extra = one["extra_info"]
+        share = extra["amount"] / one["stats"]["median"] / extra["limit"]
+        shares.append((f"{one['param']}: " if one["param"] else "") + _range(share, share))
+    return f"| `{operator}` | {'; '.join(shares)} |\n"
 
 
 if __name__ == "__main__":
