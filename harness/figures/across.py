@@ -1,7 +1,8 @@
 """The same races on several machines or commits: one row a workload, one mark a machine.
 
-Panels are races, x is the factor on a log axis. Keys of a point: see `docs/figures.md`, kind
-`across`.
+Panels are races, x is the factor on a log axis. Keys of a point: `row`, `series` (machine or
+commit), `value` (factor); optional `panel`, `low`, `high`, `n`, `paper`. Options as of `speedup`,
+and `rows` (what rows are, in words).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Two states: what became slower or faster, by how much, and what stayed the same?
 
 One row per quantity that changed, the largest change first; time in B over time in A on a log
-axis. What stayed the same is one row with its count. Keys of a point: see `docs/figures.md`, kind
-`changes`.
+axis. What stayed the same is one row with its count. Keys of a point: `row`, `value` (above 1: B is
+slower), `word` (of `WORDS`); optional `low`, `high`, `n`, `gain` = True (a ratio to a peer of the
+same process), `fold` = True (no row of its own). Options: `a`, `b` (names of the sides), `assumed`
+(True: nobody measured the noise floor), `counts` (of the words), `most` (rows), `xlabel`.
 """
 
 from __future__ import annotations

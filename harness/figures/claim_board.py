@@ -1,6 +1,6 @@
 """Type 8: how much of the papers holds here? One glyph a claim, sorted by glyph inside a paper.
 
-Keys of a point: see `docs/figures.md`, kind `claim_board`.
+Keys of a point: `paper`, `claim`, `glyph` (one of `harness.claims.GLYPHS`), `twin`.
 """
 
 from __future__ import annotations

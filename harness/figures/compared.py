@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def change_points(found: Comparison) -> list[dict[str, Any]]:
-    """Points of the kind `changes` (docs/figures.md)."""
+    """Points of the kind `changes` (`harness.figures.changes`)."""
     papers = {c.paper for c in found.changes}
     points: list[dict[str, Any]] = []
     for c in found.changes:

@@ -1,7 +1,8 @@
 """Use of a GPU during a race: one row per workload, one column per counter.
 
-Beside the factors of a race it tells whether the device worked at all. Keys of a point: see
-`docs/figures.md`, kind `device_use`.
+Beside the factors of a race it tells whether the device worked at all. Keys of a point: `row`,
+`counter` (the first is the rate of the paper's own system), `value`, `unit`; optional `limit`
+(draws a bar), `system`. A counter that was not offered is a point with `failed`, never 0.
 """
 
 from __future__ import annotations

@@ -3,7 +3,21 @@
 Small multiples that share seconds: one strip a quantity, the phases of the process under them, one
 column a process (at half width: one block a process). A strip shows the smallest and the largest
 reading of each piece of time, so that a peak survives however long the process ran; nothing is
-averaged. Keys of a point: see `docs/figures.md`, kind `over_time`.
+averaged. `harness.report.series.over_time_points` makes one point per strip and process:
+
+- every point: `panel` (the process), `system`, `length` (seconds from fork to exit), and `row`: a
+  quantity (`memory`, `cpu`, `gpu_memory`, `gpu_resident`, `gpm_sm_active`, `gpm_tensor`,
+  `gpm_dram`, `gpm_pcie_rx`, `gpm_pcie_tx`, `gpm_nvlink_rx`, `gpm_nvlink_tx`, `gpu_power`,
+  `gpu_sm_clock`), `phases` or `marks`;
+- quantities: `seconds` (begins of pieces of time), `step` (seconds of a piece), `low`, `high`
+  (smallest and largest reading of each, None where there was none), `unit`; optional `limit`,
+  `ended` (why readings ended early), `processes` (whose memory is summed);
+- `phases`, one point a phase: `series` (its name), `begin`, `end` of its spans, `merged`,
+  `resolution` (in pieces this long the order of phases is lost), `of` ("rank 0" where one stands
+  for all);
+- `marks`: `series` ("epoch"), `seconds`, `every`.
+
+Options: `workload` (for the footer).
 """
 
 from __future__ import annotations
