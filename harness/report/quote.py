@@ -49,10 +49,7 @@ def before_you_quote(
         )
     elif any(r.time for r in rows):
         said.append("No noise floor was measured in this run: small differences mean nothing.")
-    scored = rows if scored is None else scored
-    said += _unscored(paper, rows, scored)
-    if len(scored) > len(rows):
-        said.append("Scores beside speeds are of whole trainings in other runs, on the same data.")
+    said += _scores(paper, rows, rows if scored is None else scored)
     projected = sum(v.source == "projected" and bool(v.strength) for v in verdicts.verdicts)
     if projected:
         words = "verdict is a projection" if projected == 1 else "verdicts are projections"
@@ -61,18 +58,22 @@ def before_you_quote(
     return said
 
 
-def _unscored(paper: Any, rows: Sequence[Any], scored: Sequence[Any]) -> list[str]:
-    """A sentence on raced workloads whose models were never scored."""
+def _scores(paper: Any, rows: Sequence[Any], scored: Sequence[Any]) -> list[str]:
+    """Sentences on raced workloads whose models were scored elsewhere, and never."""
     judged = race_quality(paper, [row for row in rows if row.ok], scored)
     unscored = sum(one is None for one in judged.values())
+    said = []
+    if unscored < len(judged) and len(scored) > len(rows):
+        said.append("Scores beside speeds are of whole trainings in other runs, on the same data.")
     if not unscored:
-        return []
+        return said
     few = f"on {unscored} of {len(judged)} raced workloads"
     where = "on any raced workload" if unscored == len(judged) else few
-    return [
+    said.append(
         "Whether the trained models predict better than a predictor that trains nothing was not "
         f"measured here {where}."
-    ]
+    )
+    return said
 
 
 def _weak(verdicts: PaperVerdicts) -> list[str]:
