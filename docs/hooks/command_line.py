@@ -21,7 +21,7 @@ the traceback of an error. An option that takes a value is written with its defa
 - `DGBENCH_RESULTS`: runs
 - `DGBENCH_OFFLINE=1`: no downloads
 - `DGBENCH_PLUGIN_SECONDS`: time of a plugin's import (10)
-- `DGBENCH_AGGREGATE`: form of products on a CPU: `measured` here, `model`, `avx512`, `avx2`, `portable`
+- `DGBENCH_AGGREGATE`: products on a CPU: `measured` here, `model`, `avx512`, `avx2`, `portable`
 """
 
 EXIT_CODES = (
