@@ -143,9 +143,7 @@ if(navigator.clipboard)navigator.clipboard.writeText(code.textContent).then(()=>
 });
 code.after(b);
 });
-let opened=[];
-window.addEventListener("beforeprint",()=>{opened=all("details:not([open])");opened.forEach(d=>{d.open=true});all("img[loading]").forEach(i=>{i.loading="eager"})});
-window.addEventListener("afterprint",()=>opened.forEach(d=>{d.open=false}));
+window.addEventListener("beforeprint",()=>all("img[loading]").forEach(i=>{i.loading="eager"}));
 const here=one("nav [aria-current]");
 if(here){const u=here.closest("nav");u.scrollLeft=here.offsetLeft-(u.clientWidth-here.offsetWidth)/2}
 if(location.hash)go();
