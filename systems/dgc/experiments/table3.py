@@ -93,7 +93,7 @@ class Table3(StaleTable):
     }
     graphs: ClassVar = {
         "smoke": (("wikipedia",),),
-        # The graph that takes the least time: Table 2 trains the others.
+        # One graph has time for three models; Table 2 trains the others.
         "quick": (("amazon-magazine",),),
         "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
         "paper": (*((name,) for name in HELD_NAMES), *((name,) for name in TWIN_NAMES)),
