@@ -25,7 +25,7 @@ NAME: Final = "fig4"
 MODEL: Final = "dysat"
 SETS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
     "smoke": {"held": ("email-eu-core",)},
-    "quick": {"held": ("sx-mathoverflow",)},
+    "quick": {"sx-mathoverflow": ("sx-mathoverflow",)},
 }
 RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
 PROCESSES: Final = {"smoke": 1, "quick": 5, "full": 5, "paper": 5}
