@@ -6,8 +6,11 @@ devices there are leaves no trace there, and its children fail with "initializat
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import os
+from collections.abc import Iterator
 from typing import Final
 
 _LIBRARY: Final = "libcuda.so.1"
@@ -29,3 +32,30 @@ def driver_awake(library: str = _LIBRARY) -> bool:
         return False  # not even loaded
     count = ctypes.c_int(0)
     return driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
+
+
+PATCHING: Final = ("torch_geometric", "torch._dynamo")
+"""Libraries that put functions of their own into `torch` while they are imported."""
+
+
+def import_patching() -> None:
+    """Import what changes `torch` itself, as far as it is here: who compares functions before and
+    after must not take it for a change that a plugin made."""
+    for name in PATCHING:
+        with contextlib.suppress(Exception), left_asleep():
+            importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def left_asleep() -> Iterator[None]:
+    """While torch-geometric is imported: it asks torch's build for MKL, and the whole description
+    of the build names the driver's version, which wakes the driver."""
+    import torch
+
+    show = torch.__config__.show
+    found = "ON" if torch.backends.mkl.is_available() else "OFF"
+    torch.__config__.show = lambda: f"USE_MKL={found}"
+    try:
+        yield
+    finally:
+        torch.__config__.show = show

@@ -86,12 +86,15 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         shared_functions,
         too_many_threads,
     )
+    from dgbench.runtime.cuda_driver import import_patching
     from dgbench.runtime.meter import SpanLog, keep_spans
+    from dgbench.runtime.precision import plain_products
     from dgbench.runtime.steady import seen_loops
 
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
     random.seed(job.seed)
+    plain_products()
     if job.cell.paper == "-" and job.cell.experiment == "noise":
         from dgbench.harness.machine.noise import train_reference
 
@@ -104,7 +107,8 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     spans = SpanLog() if job.instrumented else None
     keep_spans(spans)
     context = _context(job)
-    shared_functions()  # before a plugin is loaded, where the fork server has not done it
+    import_patching()  # both before a plugin is loaded, where the fork server has not done it
+    shared_functions()
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
     watch_writes()

@@ -45,7 +45,7 @@ from dgbench.harness.runner.protocol import (
 )
 from dgbench.harness.runner.readable import describe, message
 from dgbench.harness.runner.scratch import empty, leave
-from dgbench.runtime.cuda_driver import driver_awake
+from dgbench.runtime.cuda_driver import driver_awake, left_asleep
 from dgbench.systems.base import System
 from dgbench.systems.base.registry import (
     PAPERS,
@@ -121,7 +121,7 @@ class _Loader:
         setup = self.setup
         for name in setup.modules:
             if not careful or name in NEEDED:
-                self._one(name, lambda name=name: importlib.import_module(name))
+                self._one(name, lambda name=name: _imported(name))
         send(self.sock, Loading(what=""))
         try:
             lookup = find_lookup(setup.lookup, setup.file)
@@ -168,6 +168,12 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
     load("the catalogue of datasets", datasets.cards)
     load("functions that plugins share with their reference", shared_functions)
     load("the code that results are compared by", oracle_code)
+
+
+def _imported(name: str) -> Any:
+    """A module; torch-geometric without waking the driver, which torch alone does not."""
+    with left_asleep() if name != "torch" else contextlib.nullcontext():
+        return importlib.import_module(name)
 
 
 def _ahead(name: str) -> System | Broken:

@@ -24,6 +24,7 @@ import torch
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, SignalExit
+from dgbench.runtime.precision import plain_products
 from dgbench.runtime.ranks.address import HostAddress, find_address
 from dgbench.runtime.ranks.agreement import meeting
 from dgbench.runtime.ranks.errors import HostError
@@ -271,6 +272,7 @@ def _be_rank(
     keep_freed_memory()
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(settings.threads)
     torch.set_num_threads(settings.threads)
+    plain_products()
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, host.interface)
     place = RankHost(

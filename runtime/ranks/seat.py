@@ -25,6 +25,7 @@ from dgbench.runtime import touched
 from dgbench.runtime.collectives import CommunicationError, LocalCommunicator
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.meter import Meter, SpanLog, keep_spans
+from dgbench.runtime.precision import plain_products
 from dgbench.runtime.ranks.board import DONE, WORKING, BoardProgress, StatusBoard
 from dgbench.runtime.ranks.group import enter_group, own_device
 from dgbench.runtime.ranks.process import (
@@ -134,6 +135,7 @@ def _prepare(seat: RankProcess) -> StatusBoard:
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(seat.threads)
     torch.set_num_threads(seat.threads)
+    plain_products()
     with contextlib.suppress(RuntimeError):  # fixed already where the launcher has used it
         torch.set_num_interop_threads(1)
     torch.manual_seed(seat.seed)

@@ -13,6 +13,7 @@ import torch
 from dgbench.lab.experiment import Measurement
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.launches import KernelLaunch, profile_call, read_trace
+from dgbench.runtime.precision import plain_products
 
 AHEAD = 400_000
 """Clocks that the device sleeps before a call, for the host to get ahead: about 0.2 ms."""
@@ -133,8 +134,7 @@ class CudaEvents:
     def __init__(self) -> None:
         if not torch.cuda.is_available():
             raise UnsupportedError("torch sees no CUDA device")
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        plain_products()
         size = torch.cuda.get_device_properties(0).L2_cache_size
         # Read, not written: reading leaves nothing in the cache to be written back.
         self._buffer = torch.zeros(FLUSHED * size // 4, dtype=torch.float32, device="cuda")

@@ -15,6 +15,7 @@ from device_log import DeviceLog
 from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
+from dgbench.runtime.precision import plain_products
 
 # Whole systems are tested on the tiny snapshots of their own tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "systems"))
@@ -78,8 +79,7 @@ def where(request) -> str:
     """`host` or `cuda`, whose products are then in full single precision, as the reference's."""
     if request.param == "cuda":
         request.getfixturevalue("usable_device")
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        plain_products()
     return request.param
 
 

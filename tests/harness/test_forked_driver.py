@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import waking_papers
 from fake_papers import cell, make_paper
 
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Store
-from dgbench.runtime.cuda_driver import driver_awake
+from dgbench.runtime.cuda_driver import driver_awake, left_asleep
 from tests.observed import numbers
 
 SOURCE = """
@@ -54,6 +55,28 @@ def test_asking_does_not_wake_the_driver(driver):
 
 def test_a_library_that_is_not_there_is_asleep():
     assert not driver_awake("libno-such-driver.so.7")
+
+
+def test_torch_geometric_learns_of_mkl_without_the_driver():
+    whole = torch.__config__.show
+    with left_asleep():
+        assert ("USE_MKL=OFF" in torch.__config__.show()) != torch.backends.mkl.is_available()
+        assert torch.__config__.show is not whole
+    assert torch.__config__.show is whole
+
+
+def test_what_libraries_put_into_torch_is_no_change_of_a_plugin():
+    """torch-geometric replaces `torch.select`, and torch's own compiler `torch.manual_seed`."""
+    code = (
+        "from dgbench.runtime.cuda_driver import import_patching\n"
+        "from dgbench.harness.runner.replaced import replaced_functions, shared_functions\n"
+        "import_patching(); shared_functions()\n"
+        "import torch, torch_geometric.nn, torch._dynamo\n"
+        "assert replaced_functions() == []\n"
+        "torch.relu = lambda x: x\n"
+        "assert 'torch.relu' in replaced_functions()[0]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def run(tmp_path, server):

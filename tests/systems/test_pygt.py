@@ -15,6 +15,7 @@ from tiny_data import csr_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.precision import plain_products
 from dgbench.runtime.transfer import open_link
 from dgbench.runtime.transfer.arena import ArenaLink
 from dgbench.systems.base import get_system
@@ -200,6 +201,7 @@ def test_two_way_product_and_gradient_are_the_dense_ones(nodes, pairs, width):
 @pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
 def test_same_on_the_gpu(monkeypatch, name, model):
     serve(monkeypatch, tiny_sequence())
+    plain_products()
     work = tiny_workload(model=model)
     if reasons := get_system(name).unsupported(work, "cuda"):
         pytest.skip("; ".join(reasons))
