@@ -247,7 +247,7 @@ def test_clocks_of_warps_say_where_they_ran():
     limit = torch.cuda.get_device_properties(0).multi_processor_count
     for matrix, warps in ((csr, csr.num_rows), (slice_csr(csr), None)):
         clocks = warp_clocks(matrix, x)
-        assert warps is None or len(clocks) == warps
+        assert warps is None or len(clocks) >= warps  # a hub has several
         found = balance(clocks)
         assert 1 < found.multiprocessors <= limit
         assert 0 < found.balanced <= found.actual

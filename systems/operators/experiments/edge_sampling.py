@@ -196,12 +196,13 @@ def check_sample(
         wrong = int(outside.sum()) + total - len(torch.unique(keys))
     else:
         for layer in found.layers:
-            eids = layer.eids.clamp(0, len(src) - 1)
-            other = (eids != layer.eids) | (src[eids] != layer.sources)
-            other |= dst[eids] != layer.neighbours
-            owner = torch.repeat_interleave(
-                torch.arange(len(layer.offsets) - 1), layer.offsets.diff()
+            offsets, given, sources, neighbours = (
+                part.cpu() for part in (layer.offsets, layer.eids, layer.sources, layer.neighbours)
             )
+            eids = given.clamp(0, len(src) - 1)
+            other = (eids != given) | (src[eids] != sources)
+            other |= dst[eids] != neighbours
+            owner = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
             total += len(eids)
             wrong += int(other.sum()) + len(eids) - len(torch.unique(owner * len(src) + eids))
     return at_most(

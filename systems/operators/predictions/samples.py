@@ -17,7 +17,7 @@ from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 from dgbench.kernels_cuda.weighted import draw_without_replacement
 from dgbench.kernels_cuda.weighted.device import draw_sets
-from dgbench.systems.operators.experiments.device_draws import skewed_table
+from dgbench.systems.operators.experiments.device_draws import skewed_edges, table_of
 from dgbench.systems.operators.experiments.placements import arrays_of, fetch, roots, stream
 from dgbench.systems.operators.predictions.case import PredictedCase, at, differing
 
@@ -182,7 +182,8 @@ def draws(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
             return differing(found, draw_without_replacement(weights, k, seed=1, threads=1))
 
         yield name, PredictedCase(run, deviation, note=note)
-    table = skewed_table(at(share, 5e5, 100), at(share, 1e7, 2000))
+    vertices = at(share, 5e5, 100)
+    table = table_of(*skewed_edges(vertices, at(share, 1e7, 2000)), vertices)
     there, count = table_on(table, device), at(share, 20_000, 20)
     how = {"induced": False, "seed": 1, "replacement": True}
     run = partial(sample_subgraph, there, FRONTIER, count, count=FRONTIERS, **how)

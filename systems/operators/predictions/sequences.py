@@ -81,7 +81,10 @@ class Frame:
 
 
 def captured(run: Callable[[], object]) -> Callable[[], object]:
-    """A CUDA graph of one call; the call is made a few times before, aside of other work."""
+    """A CUDA graph of one call; the call is made a few times before, aside of other work.
+
+    The result holds the call: a graph reads what that reads, and holds none of it itself.
+    """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -91,7 +94,11 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+    return partial(_launched, graph, run)
+
+
+def _launched(graph: torch.cuda.CUDAGraph, _: Callable[[], object]) -> None:
+    graph.replay()
 
 
 def frames(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
