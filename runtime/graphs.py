@@ -214,7 +214,7 @@ def capture(function: Callable[..., Result], samples: tuple[Tensor, ...]) -> Gra
             gradient of an older one belongs to the stream that was current at its first use.
     """
     with torch.cuda.device(samples[0].device):
-        stream = _capture_stream(torch.cuda.current_device())
+        stream = capture_stream(torch.cuda.current_device())
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             recording, alone = _record(function, samples, stream)
@@ -227,7 +227,7 @@ def capture(function: Callable[..., Result], samples: tuple[Tensor, ...]) -> Gra
 
 
 @functools.cache
-def _capture_stream(device: int) -> torch.cuda.Stream:
+def capture_stream(device: int) -> torch.cuda.Stream:
     """The stream of all captures on a device; libraries keep memory for every stream they see."""
     return torch.cuda.Stream(device)
 

@@ -196,17 +196,22 @@ class FrameTrainer(Trainer):
         return loss
 
     def enqueue(self, frame: int) -> Readback:
-        if self._optimiser is None:
-            leaves = list(self.trained().values())
-            # Fused: one call for all leaves; else small graphs spend a tenth of a step on updates.
-            self._optimiser = torch.optim.Adam(leaves, lr=self.workload.lr, fused=True)
-        self._optimiser.zero_grad(set_to_none=True)
+        optimiser = self.optimiser()
+        optimiser.zero_grad(set_to_none=True)
         loss = self._loss(frame)
         with self.meter.phase("compute"):
             loss.backward()
         with self.meter.phase("update"):
-            self._optimiser.step()
+            optimiser.step()
         return Readback(loss)
+
+    def optimiser(self, **options: bool) -> torch.optim.Adam:
+        """Adam over what is trained, made at the first call, with torch's `options` of then."""
+        if self._optimiser is None:
+            leaves = list(self.trained().values())
+            # Fused: one call for all leaves; else small graphs spend a tenth of a step on updates.
+            self._optimiser = torch.optim.Adam(leaves, lr=self.workload.lr, fused=True, **options)
+        return self._optimiser
 
     def _loss(self, frame: int) -> Tensor:
         outputs = self.outputs(self.task.times(frame))

@@ -102,7 +102,7 @@ class DeviceBuffer:
             following: those of the next frame, or None where there is none.
             frame: the frame's results on the device, [W, N, F]; not needed where only planning.
         """
-        kept = self._choose(times, following)
+        kept = self.kept_of(times, following)
         if self._holds and kept:
             self._reserve(len(kept))
             for run in self._runs(kept):
@@ -144,7 +144,8 @@ class DeviceBuffer:
         self.forget()
         self._rows = None
 
-    def _choose(self, times: range, following: range | None) -> range:
+    def kept_of(self, times: range, following: range | None) -> range:
+        """Snapshots of a frame that the one after it finds here, as far as `capacity` allows."""
         if following is None or not self.row_bytes:
             return range(0)
         low, high = max(times.start, following.start), min(times.stop, following.stop)

@@ -1,9 +1,10 @@
-"""PiPAD's training step as one compiled call: forward, loss, backward and Adam.
+"""PiPAD's training step as one compiled call on a CPU: forward, loss, backward and Adam.
 
 A switch of ours (`compiled_step`), not of the paper: it takes away what the framework costs around
 the operators. The techniques stay what they are: aggregations of features that do not train come
 from the engine's store, all others run over its partitions, and everything is counted as before.
-Where a workload has no compiled step, `reason_against` says why and the row carries it.
+Where a workload has no compiled step, `reason_against` says why and the row carries it. On a device
+`recorded.RecordedSteps` takes its place.
 """
 
 from __future__ import annotations
@@ -189,8 +190,12 @@ def reason_against(
     workload: Workload, model: FrameModel, engine: Engine, switches: Mapping[str, bool]
 ) -> str:
     """Why this workload has no compiled step here; empty where it has one."""
-    if engine.device.type != "cpu":
-        return f"they are compiled for the CPU only, the device is '{engine.device}'"
+    if engine.device.type == "cuda":
+        if not switches["pipeline"]:
+            return "without pipeline a step is sent what is not pinned, which no CUDA graph copies"
+        if switches["slice_coalescing"]:
+            return "slice_coalescing aggregates with a kernel of its own"
+        return ""
     if engine.copies:
         return "what an arena is sent is computed on operator by operator"
     missing = [name for name in BUILT_IN if not switches[name]]

@@ -103,6 +103,12 @@ class FramePrefetcher:
             if self._next.units:
                 self._send_up_to(self._next, 0)
 
+    def sent_ahead(self, times: range) -> list[Tensor] | None:
+        """Tensors of a frame's first unit where it was sent before the frame is begun."""
+        if self._next is None or self._next.times != times or 0 not in self._next.tickets:
+            return None
+        return self._next.tickets[0].wait()
+
     def finish(self) -> None:
         """The frame's tensors are not read any more."""
         if self._now is not None:

@@ -30,6 +30,9 @@ and those with which the store is filled."""
 class DeviceEngine(Engine):
     """`Engine` over a link that copies. Arguments as for `Engine`, and:
 
+    Attributes:
+        courier: brings the units of frames.
+
     Args:
         partitions: on the CPU, where they are packed from.
         link: with `EXTRA_SLOTS` slots more than a frame has snapshots.
@@ -67,7 +70,7 @@ class DeviceEngine(Engine):
         self._norm = norm
         self._layers = layers
         ahead = switches["pipeline"]
-        self._courier = FramePrefetcher(link, self._plan, ahead=ahead, on_send=self._count_unit)
+        self.courier = FramePrefetcher(link, self.units, ahead=ahead, on_send=self.count_unit)
         self._wires: dict[
             int, PackedFrameTopology
         ] = {}  # whole snapshots, by the identity of their topology
@@ -88,14 +91,14 @@ class DeviceEngine(Engine):
             self._fill(self.store.missing(range(len(self.sequence))))
 
     def forget(self) -> None:
-        self._courier.forget()
+        self.courier.forget()
         super().forget()
 
     def finish(self) -> None:
-        self._courier.finish()
+        self.courier.finish()
 
     def close(self) -> None:
-        self._courier.forget()
+        self.courier.forget()
         super().close()
         self._received.clear()
         self._wires.clear()
@@ -105,11 +108,11 @@ class DeviceEngine(Engine):
     # --- what the models ask for ------------------------------------------------------------------
 
     def first(self, times: range) -> Tensor:
-        self._courier.begin(times)
+        self.courier.begin(times)
         if self.store is None:
             return self._first_by_group(times)
         self.meter.count("reused_aggregations", len(times))
-        arrived = self._courier.take(0)[: len(self.buffer.fresh(times))]
+        arrived = self.courier.take(0)[: len(self.buffer.fresh(times))]
         frame = self.buffer.frame(times, arrived)
         self.keep(times, frame)
         self._look_ahead(times)
@@ -127,7 +130,7 @@ class DeviceEngine(Engine):
 
     def raw(self, times: range) -> tuple[Tensor, Tensor]:
         if self.store is not None:
-            return tuple(self._courier.take(0)[-2:])
+            return tuple(self.courier.take(0)[-2:])
         rows = [self._group(times, k)[1] for k in range(len(self.groups(times)))]
         x = rows[0] if len(rows) == 1 else torch.cat(rows)
         return x[0], x[1:, :, -1]
@@ -155,7 +158,7 @@ class DeviceEngine(Engine):
 
     def _group(self, times: range, k: int) -> tuple[Received, Tensor | None]:
         """Partition k of the frame, on the device; the next one is sent."""
-        found = self._courier.take(k if self.store is None else k + 1)
+        found = self.courier.take(k if self.store is None else k + 1)
         self._look_ahead(times)
         return found
 
@@ -184,11 +187,12 @@ class DeviceEngine(Engine):
         return y.transpose(0, 1)
 
     def _look_ahead(self, times: range) -> None:
-        self._courier.look_ahead(self.following(times) if self.in_order else None)
+        self.courier.look_ahead(self.following(times) if self.in_order else None)
 
     # --- what travels -----------------------------------------------------------------------------
 
-    def _plan(self, times: range) -> list[Unit]:
+    def units(self, times: range) -> list[Unit]:
+        """What a frame has to be sent, as the buffer is now: what is new in it, its partitions."""
         groups = self.groups(times)
         if self.store is None:
             return [self._unit(group, features=True) for group in groups]
@@ -254,7 +258,7 @@ class DeviceEngine(Engine):
             self.link,
             lambda times: [self._unit(times, features=True)],
             ahead=self.on["pipeline"],
-            on_send=self._count_unit,
+            on_send=self.count_unit,
         )
         for t, after in zip(missing, [*missing[1:], None], strict=True):
             courier.begin(range(t, t + 1))
@@ -280,7 +284,8 @@ class DeviceEngine(Engine):
     def _stage(self, tensor: Tensor) -> Tensor:
         return self.link.stage(tensor)
 
-    def _count_unit(self, unit: Unit) -> None:
+    def count_unit(self, unit: Unit) -> None:
+        """Count the topology of a unit that is sent."""
         if unit.adjacency_bytes:
             self.meter.count("adjacency_bytes_counted", unit.adjacency_bytes)
 

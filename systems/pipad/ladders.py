@@ -14,7 +14,7 @@ LADDERS = {
               "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates", "tuner"),
     "device": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
                "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
-               "cuda_graphs", "tuner"),
+               "cuda_graphs", "compiled_step", "tuner"),
     "paper": ("pipeline", "reuse", "device_buffer", "overlap", "sliced_csr",
               "parallel_aggregation", "slice_coalescing", "vector_loads", "weight_reuse",
               "cuda_graphs", "tuner"),
@@ -42,7 +42,10 @@ DEPENDENT = {"dimension_aware", "tuner", "device_buffer", "vector_loads", "compi
 """Techniques that change how another one works, and so nothing alone."""
 
 BUILT_IN = ("weight_reuse", "fused_gates")
-"""Techniques that a compiled step has built in: without one of them there is none."""
+"""Techniques that a compiled step has built in on a CPU: without one of them there is none."""
+
+ASKED_FOR = {"plain": BUILT_IN, "device": ("pipeline",)}
+"""Techniques without which a step is not one call, by where it runs."""
 
 KINDS = ("ladder", "alone", "removed")
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
@@ -110,16 +113,17 @@ def left_out(link: str) -> list[str]:
     on = everything(link)
     nothing = {"cuda_graphs", "vector_loads"} if link in ("plain", "arena") else set()
     if link == "device":
-        nothing = {"vector_loads"}  # works on the paper's kernel only
-    if link != "plain":
-        nothing.add("compiled_step")  # only where nothing is copied
+        # Vector loads work on the paper's kernel only; what is captured whole is not in parts.
+        nothing = {"vector_loads", "cuda_graphs"}
+    if link in ("arena", "paper"):
+        nothing.add("compiled_step")
     return [t for t in PAPER_ORDER if on[t] and t not in nothing]
 
 
-def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def ratios_of(kind: str, names: Sequence[str], link: str = "plain") -> dict[str, tuple[str, str]]:
     """Technique -> (numerator, denominator) of the times whose ratio is its gain.
 
-    What a compiled step has built in is left out of a step that is not compiled.
+    What a step of one call asks for is left out of a step that is not one.
     """
     if kind == "ladder":
         return {after: (before, after) for before, after in pairwise(names)}
@@ -127,5 +131,6 @@ def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
         return {name: (OFF, name) for name in names if name != OFF}
     found = {name: (name, ON) for name in names if name != ON}
     if "compiled_step" in found:  # without one of these there is none: the rest is theirs
-        found |= {name: (name, "compiled_step") for name in BUILT_IN if name in found}
+        asked = ASKED_FOR.get(link, ())
+        found |= {name: (name, "compiled_step") for name in asked if name in found}
     return found

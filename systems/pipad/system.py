@@ -25,6 +25,7 @@ from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.forward import FORWARD, Stages
 from dgbench.systems.pipad.ladders import BARE, PAPERS, stage
 from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.recorded import RecordedSteps
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -99,13 +100,18 @@ class PipadTrainer(FrameTrainer):
                 **settings,
             )
         self.compiled: CompiledStep | None = None
+        self.recorded: RecordedSteps | None = None
+        self._records = False
         width, reason = workload.hidden_dim if layers else 0, ""
         if switches["compiled_step"]:
             reason = reason_against(workload, self.model, self.engine, switches)
-            if not reason:
+            self._records = not reason and self.device.type == "cuda"
+            if not reason and not self._records:
                 self.compiled = compiled_step(workload, self.model, self.engine, self.task)
                 width = self.compiled.width(self.model)
-        self.stages = Stages(self.model, switches["cuda_graphs"] and self.device.type == "cuda")
+        # What is captured whole is not captured in parts.
+        parts = switches["cuda_graphs"] and self.device.type == "cuda" and not self._records
+        self.stages = Stages(self.model, parts)
         widths = () if switches["reuse"] else (workload.feature_dim,)
         self.controller = Controller(
             self.engine,
@@ -124,7 +130,9 @@ class PipadTrainer(FrameTrainer):
     @property
     def notes(self) -> list[str]:
         """Notes of a row: the tuner's reasons, and switches without effect here."""
-        return [*self._notes, *self.controller.notes, *self._remarks, *self.stages.reasons()]
+        recorded = [self.recorded.note()] if self.recorded and self.recorded.note() else []
+        about = [*self.controller.notes, *self._remarks, *recorded]
+        return [*self._notes, *about, *self.stages.reasons()]
 
     @notes.setter
     def notes(self, given: list[str]) -> None:
@@ -133,9 +141,26 @@ class PipadTrainer(FrameTrainer):
     def prepare(self) -> None:
         """End preparation at once: profile, extract, aggregate once, decide (4.3, 4.4)."""
         self.controller.prepare()
+        self._record()
+
+    def _record(self) -> None:
+        """Record the steps of a device, once preparation is over."""
+        if not self._records or self.recorded is not None or not self.num_frames:
+            return
+        if self.controller.phase is TrainingPhase.STEADY:
+            optimiser = self.optimiser(capturable=True)
+            self.recorded = RecordedSteps(
+                self.engine, self._loss, list(self.trained().values()), optimiser,
+                self.controller.frames, self.meter,
+            )  # fmt: skip
 
     def enqueue(self, frame: int) -> Readback:
         self.controller.begin_step()
+        self._record()
+        if self.recorded is not None and (loss := self.recorded.run(frame)) is not None:
+            return loss
+        if self._records:
+            self.optimiser(capturable=True)
         self.engine.in_order = True
         start = time.perf_counter()
         try:
@@ -174,6 +199,7 @@ class PipadTrainer(FrameTrainer):
 
     def close(self) -> None:
         self.controller.close()
+        self.recorded = None
         self.engine.close()
         super().close()
 
@@ -235,8 +261,9 @@ class PipadSystem(System):
                   "outside the graph layers",
                   True, "PiPAD 4.3 uses CUDA graphs; fusing is ours"),
         Technique("compiled_step",
-                  "train on a frame in one compiled call: forward, loss, backward and update, the "
-                  "node head folded into the last layer; CPU only",
+                  "train on a frame in one call: on a CPU compiled, with forward, loss, backward "
+                  "and update, the node head folded into the last layer; on a device one CUDA "
+                  "graph, with transfers",
                   True, "ours"),
         Technique("pipeline",
                   "send the next partition while this one is computed, double-buffered",

@@ -233,7 +233,7 @@ class FakeGraph:
 def driver(monkeypatch) -> list[dict[str, Any]]:
     """As much of `torch.cuda` as a capture calls; the list gets the options of each capture."""
     captures: list[dict[str, Any]] = []
-    monkeypatch.setattr(graphs, "_capture_stream", lambda device: Mock())
+    monkeypatch.setattr(graphs, "capture_stream", lambda device: Mock())
 
     @contextmanager
     def capturing(graph, **options):

@@ -398,5 +398,6 @@ def test_what_a_compiled_step_has_built_in_is_left_out_of_single_operators() -> 
     for name in ladders.BUILT_IN:
         assert found[name] == (name, "compiled_step")
     assert found["reuse"] == ("reuse", ladders.ON)
-    device = ladders.ratios_of("removed", list(ladders.settings("device", "removed")))
+    device = ladders.ratios_of("removed", list(ladders.settings("device", "removed")), "device")
     assert device["fused_gates"] == ("fused_gates", ladders.ON)
+    assert device["pipeline"] == ("pipeline", "compiled_step")

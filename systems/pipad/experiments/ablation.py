@@ -276,7 +276,9 @@ class Ablation(Grid):
         for name, seconds in found.items():
             measured.observe("step_time", median(seconds), setting=name)
             measured.observe("host_to_device", sent[name], setting=name)
-        for name, (slow, fast) in ratios_of(str(params["kind"]), list(chosen)).items():
+        for name, (slow, fast) in ratios_of(
+            str(params["kind"]), list(chosen), str(params["link"])
+        ).items():
             base: Sequence[float] = found[fast]
             if fast == ON and name != AGAIN:  # both of the equal settings stand for it
                 base = [sqrt(a * b) for a, b in zip(found[ON], found[AGAIN], strict=True)]

@@ -1,0 +1,159 @@
+"""Steps that are recorded once and launched again: what a device does, by a stand-in that repeats
+the recorded work instead of launching a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import pytest
+import torch
+from tiny_data import serve, tiny_sequence, tiny_workload
+from torch import Tensor
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer.link import TransferLink
+from dgbench.runtime.transfer.recorded import RecordedTicket
+from dgbench.runtime.transfer.slots import Slot
+from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad.recorded import RecordedSteps
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+SWITCHES = ({}, {"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})
+
+
+class CopyingLink(TransferLink):
+    """Copies at once into memory of its own, or into a given place."""
+
+    copies = True
+
+    def send(self, tensors: Sequence[Tensor]) -> RecordedTicket:
+        layout = self._layout(tensors)
+        return self._put(layout, torch.empty(max(layout.span, 1), dtype=torch.uint8))
+
+    def send_into(self, buffer: Tensor, tensors: Sequence[Tensor]) -> RecordedTicket:
+        return self._put(self._layout(tensors), buffer)
+
+    def _put(self, layout, buffer: Tensor) -> RecordedTicket:
+        for source, offset, nbytes in layout.runs:
+            buffer[offset : offset + nbytes].copy_(source)
+        return RecordedTicket(layout.nbytes, Slot(buffer).views(layout), None)
+
+
+class RepeatingRecorder:
+    """A recording does the work once and takes back what it trained; a launch does it again."""
+
+    def __init__(self, trainer, meter: Meter) -> None:
+        self._trainer, self._meter = trainer, meter
+        self.launches = 0
+
+    def aside(self):
+        return nullcontext()
+
+    def record(self, work: Callable[[CopyingLink], Tensor]):
+        states = self._trainer.optimiser().state.values()
+        kept = [*self._trainer.trained().values()]
+        kept += [value for state in states for value in state.values()]
+        before = [tensor.detach().clone() for tensor in kept]
+        loss = work(CopyingLink(self._meter)).clone()
+        with torch.no_grad():
+            for tensor, value in zip(kept, before, strict=True):
+                tensor.copy_(value)
+
+        def launch() -> None:
+            self.launches += 1
+            counters = self._meter.counters.copy()  # a graph counts nothing
+            loss.copy_(work(CopyingLink(self._meter)))
+            self._meter.counters.clear()
+            self._meter.counters.update(counters)
+
+        return launch, loss
+
+
+def opened(task, switches: dict[str, bool]):
+    """A trainer whose inputs are copied, past its preparation."""
+    chosen = {"arena": True, "compiled_step": False, **switches}
+    trainer = PipadSystem(s_per=3).open(task, switches=chosen, meter=Meter())
+    trainer.prepare()
+    return trainer
+
+
+def recorded(trainer) -> tuple[RecordedSteps, RepeatingRecorder]:
+    recorder = RepeatingRecorder(trainer, trainer.meter)
+    steps = RecordedSteps(
+        trainer.engine, trainer._loss, list(trainer.trained().values()), trainer.optimiser(),
+        trainer.controller.frames, trainer.meter, recorder,
+    )  # fmt: skip
+    return steps, recorder
+
+
+def by_one(trainer, steps: RecordedSteps, frame: int) -> float:
+    """A step as `PipadTrainer.enqueue` makes it."""
+    found = steps.run(frame)
+    return trainer.step(frame) if found is None else found.value()
+
+
+@pytest.mark.parametrize("snapshots", [6, 9, 10])  # 1, 4 and 5 frames
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_recorded_steps_are_the_steps(monkeypatch, model, switches, snapshots) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=snapshots))
+    task = tiny_workload(model=model, frame=4 if snapshots > 6 else 5, loss_on="every")
+    plain, trainer = opened(task, switches), opened(task, switches)
+    steps, recorder = recorded(trainer)
+    assert trainer.meter.counters == plain.meter.counters
+    count = trainer.num_frames
+    for i in range(4 * count):
+        if i == 2 * count:  # what looks at the model in between may leave other snapshots behind
+            assert torch.equal(trainer.result(0).output, plain.result(0).output)
+        assert by_one(trainer, steps, i % count) == pytest.approx(plain.step(i % count), rel=1e-6)
+    assert recorder.launches >= 2 * count
+    for name, value in plain.state().items():
+        torch.testing.assert_close(trainer.state()[name], value, rtol=1e-5, atol=1e-7)
+    assert not steps.note()
+    trainer.close(), plain.close()
+
+
+def test_what_is_counted_is_what_the_steps_count(monkeypatch) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
+    task = tiny_workload(model="mpnn_lstm", frame=4)
+    counted = []
+    for whole in (False, True):
+        trainer = opened(task, {})
+        steps = recorded(trainer)[0] if whole else None
+        count = trainer.num_frames
+        for i in range(3 * count):
+            if i == count:
+                trainer.meter.counters.clear()
+            trainer.step(i % count) if steps is None else by_one(trainer, steps, i % count)
+        counted.append({name: n for name, n in trainer.meter.counters.items() if n})
+        trainer.close()
+    assert counted[0] == counted[1]
+
+
+def test_frames_beyond_the_most_run_operator_by_operator(monkeypatch) -> None:
+    monkeypatch.setattr("dgbench.systems.pipad.recorded.MOST_FRAMES", 3)
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=10))
+    task = tiny_workload(model="mpnn_lstm", frame=4)
+    plain, trainer = opened(task, {}), opened(task, {})
+    steps, recorder = recorded(trainer)
+    assert steps.note()
+    for i in range(3 * trainer.num_frames):
+        frame = i % trainer.num_frames
+        assert by_one(trainer, steps, frame) == pytest.approx(plain.step(frame), rel=1e-6)
+    assert 0 < recorder.launches <= 3 * 3
+    trainer.close(), plain.close()
+
+
+def test_what_cannot_be_recorded_is_an_error(monkeypatch) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
+    trainer = opened(tiny_workload(model="tgcn_model", frame=4), {})
+
+    def refuse(*_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(RepeatingRecorder, "record", refuse)
+    with pytest.raises(UnsupportedError, match="could not be captured"):
+        recorded(trainer)
+    trainer.close()
