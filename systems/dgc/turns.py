@@ -76,7 +76,7 @@ class ChunkRaceResult:
         gradients: of the first epoch, which sends everything.
         later: per rank, what the contenders answer after everything else.
         placements: who did what.
-        accuracy: after the last turn, on what is held out.
+        accuracy: after the last turn, on what is held out; {} where nothing is compared.
         stale: of every epoch, over all ranks; [] where all is sent.
         notes: what readers have to know.
         carrier: what carried rows between the ranks, in words.
@@ -292,7 +292,8 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
     for name in names:
         found.work_s[name] = median(clocks[name].each[WARM:])
         found.stale[name] = stale_history(trainers[name])
-        found.accuracy[name] = trainers[name].accuracy()
+        if told.compare:
+            found.accuracy[name] = trainers[name].accuracy()
     for name in names:
         connect(comm, told.settings[name])
         found.phases[name] = _phases(comm, trainers[name], told.clocked)

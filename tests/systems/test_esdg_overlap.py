@@ -270,7 +270,7 @@ def test_answer_and_points() -> None:
     assert all("emulated" in p["panel"] for p in (*shares, *bars))
 
 
-@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+@pytest.mark.parametrize("preset", ["smoke", "full", "paper"])
 def test_cells(preset: Any) -> None:
     cells = Overlap().cells(preset, "cpu")
     assert cells
@@ -278,16 +278,12 @@ def test_cells(preset: Any) -> None:
     assert all(cell.unavailable for cell in Overlap().cells(preset, "cuda"))
     assert {cell.params["ranks"] for cell in cells} >= {2}
     if preset != "smoke":
-        models = {"tm_gcn"} if preset == "quick" else {"tm_gcn", "cd_gcn"}
-        assert {cell.params["model"] for cell in cells} == models
-        wanted = {2} if preset == "quick" else {2, 4}
-        assert {cell.params["ranks"] for cell in cells} >= wanted
+        assert {cell.params["model"] for cell in cells} == {"tm_gcn", "cd_gcn"}
+        assert {cell.params["ranks"] for cell in cells} >= {2, 4}
 
 
 def test_links_of_a_cell() -> None:
-    assert media_for("smoke", "tm_gcn", own_cores=True) == (WIRE, GLOO)
-    assert media_for("quick", "tm_gcn", own_cores=True) == (WIRE, SLOW, GLOO)
-    assert media_for("quick", "cd_gcn", own_cores=True) == (WIRE, GLOO)
-    assert media_for("quick", "tm_gcn", own_cores=False) == (WIRE, SLOW)
-    assert media_for("full", "cd_gcn", own_cores=True) == (WIRE, SLOW, GLOO, SHARED)
-    assert media_for("full", "cd_gcn", own_cores=False) == (WIRE, SLOW)
+    assert media_for("smoke", own_cores=True) == (WIRE, GLOO)
+    assert media_for("smoke", own_cores=False) == (WIRE,)
+    assert media_for("full", own_cores=True) == (WIRE, SLOW, GLOO, SHARED)
+    assert media_for("full", own_cores=False) == (WIRE, SLOW)

@@ -319,7 +319,8 @@ def _keep(
         observe("preparation_time", turns.prepare_s[name])
         observe("preparation_time", turns.partition_s[name], phase="partition")
         observe("divergence", turns.divergence(name))
-        observe("accuracy", turns.accuracy[name])
+        if name in turns.accuracy:
+            observe("accuracy", turns.accuracy[name])
         observe("loss", turns.losses[name][-1])
         if turns.stale[name]:
             observe("row_share", _sent(turns.stale[name]), of="sent")

@@ -35,14 +35,13 @@ WIRE: Final = Medium("wire as slow as convolutions", "shared", "convolutions")
 SLOW: Final = Medium("wire as slow as computing", "shared", "computing")
 GLOO, SHARED = Medium("Gloo", "collective"), Medium("shared memory", "shared")
 
-PIECES: Final = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8), "paper": (1, 2, 4, 8)}
-RANKS: Final = {"smoke": (2,), "quick": (2,), "full": (2, 4, 8), "paper": (2, 4, 8)}
-TURNS: Final = {"smoke": 2, "quick": 6, "full": 15, "paper": 15}
+PIECES: Final = {"smoke": (1, 2), "full": (1, 2, 4, 8), "paper": (1, 2, 4, 8)}
+RANKS: Final = {"smoke": (2,), "full": (2, 4, 8), "paper": (2, 4, 8)}
+"""Quick has none: no claim is about this."""
+TURNS: Final = {"smoke": 2, "full": 15, "paper": 15}
 """Six are the fewest whose extremes bound a median with 95 %."""
 
 SNAPSHOTS: Final = {"smoke": 9, "full": 97, "paper": None}
-QUICK_SNAPSHOTS: Final = {"tm_gcn": 13, "cd_gcn": 9}
-"""TM-GCN's convolutions are large enough beside pieces of half as many for an epoch to gain."""
 
 HALF: Final = 0.5
 """Share of what can be hidden that is to be hidden."""
@@ -75,21 +74,20 @@ class Overlap(Experiment):
             self.cell_of(
                 {"dataset": "amlsim", "model": model, "ranks": ranks},
                 f"{model}/{ranks}",
-                timeout_s=60 if preset in ("smoke", "quick") else 1800,
+                timeout_s=60 if preset == "smoke" else 1800,
                 unavailable="runs on ranks of CPUs" if device == "cuda" else "",
             )
-            for model in (MODELS[:1] if preset in ("smoke", "quick") else MODELS)
-            for ranks in RANKS[preset]
+            for model in (MODELS[:1] if preset == "smoke" else MODELS)
+            for ranks in RANKS.get(preset, ())
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
-        kept = QUICK_SNAPSHOTS[model] if preset == "quick" else SNAPSHOTS[preset]
-        task = workload(graph, model, preset, snapshots=kept)
+        task = workload(graph, model, preset, snapshots=SNAPSHOTS[preset])
         data = load_timeline(task)
         cores = len(os.sched_getaffinity(0))
-        media = media_for(preset, model, own_cores=ranks <= cores)
+        media = media_for(preset, own_cores=ranks <= cores)
         oracle = TimelineOracle(task, data)
         found = take_overlap_turns(
             task,
@@ -165,12 +163,12 @@ class Overlap(Experiment):
         )
 
 
-def media_for(preset: Preset, model: str, *, own_cores: bool) -> tuple[Medium, ...]:
+def media_for(preset: Preset, *, own_cores: bool) -> tuple[Medium, ...]:
     """Links of a cell; real ones only where every rank has a core."""
     wires = (WIRE,)
-    if preset in ("full", "paper") or (preset == "quick" and model == MODELS[0]):
+    if preset in ("full", "paper"):
         wires = (WIRE, SLOW)
-    real = (GLOO,) if preset in ("smoke", "quick") else (GLOO, SHARED)
+    real = (GLOO,) if preset == "smoke" else (GLOO, SHARED)
     return (*wires, *real) if own_cores else wires
 
 

@@ -57,9 +57,9 @@ BUDGET_SHARE: Final = 0.75
 GROUPS: Final = (1, 2, 4)
 RANKS: Final = 4
 
-EPOCHS: Final = {"smoke": 2, "quick": 20, "full": 100, "paper": 200}
+EPOCHS: Final = {"smoke": 2, "quick": 10, "full": 100, "paper": 200}
 KEPT: Final = {"smoke": 3, "quick": 4, "full": 9, "paper": None}
-TURNS: Final = {"smoke": 2, "quick": 9, "full": 20, "paper": 30}
+TURNS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 30}
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
 
 
