@@ -13,12 +13,26 @@
 namespace dgbench {
 namespace {
 
-constexpr int64_t kMaxParts = 64;
-constexpr int64_t kPartSteps = 512;  // vertex-steps that a part has at least
+// Columns of the weights' gradients [x | h_prev | 1]^T dG as they lie in the product: the GRU's
+// candidate sees r * h_prev in h_prev's place and begins with a tile of its own.
+struct Columns {
+  int64_t width, plain, first;  // G H; how many see h_prev; column of the product where others begin
 
-int64_t parts_of(int64_t vertex_steps) {
-  const int64_t parts = ceil_div(vertex_steps, kPartSteps);
-  return parts < 1 ? 1 : (parts < kMaxParts ? parts : kMaxParts);
+  __host__ __device__ Columns(int64_t gates, int64_t hidden)
+      : width(gates * hidden),
+        plain(gates == 3 ? 2 * hidden : width),
+        first((plain + kTile - 1) / kTile * kTile) {}
+
+  int64_t count() const { return plain == width ? width : first + width - plain; }
+  // Gate column of column j of the product, -1 for what fills up a tile.
+  __device__ int64_t gate(int64_t j) const {
+    if (j < plain) return j;
+    return j < first ? -1 : plain + j - first;
+  }
+};
+
+int64_t weight_parts(int64_t vertex_steps, int64_t features, int64_t hidden, int64_t gates) {
+  return parts_of(features + hidden + 1, Columns(gates, hidden).count(), vertex_steps);
 }
 
 struct Workspace {
@@ -249,33 +263,38 @@ struct Transpose {
 
 struct GateGradient {  // dG as the right side of a product over vertex-steps
   const float* dg;
-  int64_t width, first;  // G H; first column of the product
+  Columns columns;
 
-  __device__ float operator()(int64_t step, int64_t m) const { return dg[step * width + first + m]; }
+  __device__ float operator()(int64_t step, int64_t j) const {
+    const int64_t m = columns.gate(j);
+    return m < 0 ? 0.0f : dg[step * columns.width + m];
+  }
 };
 
 // [x | h_prev | 1], or [x | r * h_prev | 1] for the columns of the GRU's candidate.
 struct Inputs {
   ScanArgs a;
-  bool reset;
+  int64_t reset_from;
 
-  __device__ float operator()(int64_t k, int64_t step) const {
+  __device__ float operator()(int64_t k, int64_t step, int64_t j0) const {
     const int64_t t = step / a.vertices;
     const int64_t v = step % a.vertices;
     if (k < a.features) return a.x[t * a.x_step + v * a.x_row + k];
     const int j = static_cast<int>(k - a.features);
     if (j == a.hidden) return 1.0f;
     const float h = previous(a, t, v, j);
-    return reset ? h * a.record[step * 4 * a.hidden + 2 * a.hidden + j] : h;
+    return j0 >= reset_from ? h * a.record[step * 4 * a.hidden + 2 * a.hidden + j] : h;
   }
 };
 
 struct StorePart {
   float* sums;  // [P, rows, width]
-  int64_t rows, width, first;
+  int64_t rows;
+  Columns columns;
 
-  __device__ void operator()(int part, int64_t k, int64_t m, float value) const {
-    sums[(part * rows + k) * width + first + m] = value;
+  __device__ void operator()(int part, int64_t k, int64_t j, float value) const {
+    const int64_t m = columns.gate(j);
+    if (m >= 0) sums[(part * rows + k) * columns.width + m] = value;
   }
 };
 
@@ -286,8 +305,7 @@ struct AddParts {
   float *w_in, *w_hid, *bias;
 
   __device__ void operator()(int64_t i) const {
-    float sum = 0.0f;
-    for (int64_t p = 0; p < parts; ++p) sum += sums[p * rows * width + i];
+    const float sum = add_parts(sums + i, parts, rows * width);
     const int64_t k = i / width;
     const int64_t m = i % width;
     if (k < features) {
@@ -304,7 +322,9 @@ struct RowOfGates {
   const float* dg;
   int64_t width;
 
-  __device__ float operator()(int64_t step, int64_t m) const { return dg[step * width + m]; }
+  __device__ float operator()(int64_t step, int64_t m, int64_t) const {
+    return dg[step * width + m];
+  }
 };
 
 struct TransposedWeight {
@@ -325,20 +345,16 @@ struct StoreX {
 
 int weight_gradients(const ScanGradArgs& g, const Workspace& w, void* stream) {
   const ScanArgs& a = g.in;
-  const int64_t width = int64_t{a.gates} * a.hidden;
+  const Columns columns(a.gates, a.hidden);
+  const int64_t width = columns.width;
   const int64_t rows = int64_t{a.features} + a.hidden + 1;
   const int64_t depth = a.steps * a.vertices;
-  const int64_t parts = parts_of(depth);
-  // The GRU's candidate sees r * h, its other gates and the LSTM's see h.
-  const int64_t plain = a.gates == 3 ? int64_t{2} * a.hidden : width;
-  for (const bool reset : {false, true}) {
-    const int64_t first = reset ? plain : 0;
-    const int64_t columns = reset ? width - plain : plain;
-    const int status = launch_tile_product<true, true>(
-        rows, columns, depth, static_cast<int>(parts), Inputs{a, reset},
-        GateGradient{w.dg, width, first}, StorePart{w.sums, rows, width, first}, stream);
-    if (status != 0) return status;
-  }
+  const int64_t parts = weight_parts(depth, a.features, a.hidden, a.gates);
+  const int64_t reset_from = a.gates == 3 ? columns.first : columns.count();
+  const int status = launch_tile_product<true, true>(
+      rows, columns.count(), depth, parts, Inputs{a, reset_from}, GateGradient{w.dg, columns},
+      StorePart{w.sums, rows, columns}, stream);
+  if (status != 0) return status;
   return for_each(rows * width,
                   AddParts{w.sums, parts, rows, width, a.features, a.hidden, g.grad_w_in,
                            g.grad_w_hid, g.grad_bias},
@@ -353,7 +369,7 @@ int64_t dgb_scan_workspace_size(int64_t steps, int64_t vertices, int64_t feature
                                 int64_t gates) {
   const int64_t width = gates * hidden;
   return steps * vertices * width + width * hidden +
-         parts_of(steps * vertices) * (features + hidden + 1) * width;
+         weight_parts(steps * vertices, features, hidden, gates) * (features + hidden + 1) * width;
 }
 
 int dgb_scan_backward(const ScanGradArgs* args, void* stream) {
