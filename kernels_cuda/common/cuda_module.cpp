@@ -13,6 +13,7 @@ void bind_overlap(nb::module_& m);
 void bind_variants(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_evolve(nb::module_& m);
 void bind_difference(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
@@ -45,6 +46,7 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_variants(m);
   dgbench::bind_aggregate(m);
   dgbench::bind_scan(m);
+  dgbench::bind_evolve(m);
   dgbench::bind_difference(m);
   dgbench::bind_attention(m);
   dgbench::bind_label_propagation(m);

@@ -384,9 +384,9 @@ int dgb_scan_backward(const ScanGradArgs* args, void* stream) {
     const int64_t weight = width * a.hidden;
     status = a.gates == 3
                  ? launch_tiles<GruBackward>(steps, a.vertices, 4 * int64_t{a.hidden}, weight,
-                                             stream)
+                                             scan_tiling(), stream)
                  : launch_tiles<LstmBackward>(steps, a.vertices, 6 * int64_t{a.hidden}, weight,
-                                              stream);
+                                              scan_tiling(), stream);
     if (status != 0) return status;
   }
   if (args->grad_w_in != nullptr || args->grad_w_hid != nullptr || args->grad_bias != nullptr) {

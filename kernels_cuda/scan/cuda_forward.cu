@@ -225,9 +225,9 @@ int dgb_scan_forward(const ScanArgs* args, void* stream) {
       int64_t{args->features + args->hidden} * args->gates * args->hidden;
   const int64_t state = args->features + int64_t{3} * args->hidden;
   if (args->gates == 3) {
-    return launch_tiles<GruForward>(*args, args->vertices, state, weight, stream);
+    return launch_tiles<GruForward>(*args, args->vertices, state, weight, scan_tiling(), stream);
   }
-  return launch_tiles<LstmForward>(*args, args->vertices, state, weight, stream);
+  return launch_tiles<LstmForward>(*args, args->vertices, state, weight, scan_tiling(), stream);
 }
 
 }  // extern "C"

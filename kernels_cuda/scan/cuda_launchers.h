@@ -30,6 +30,18 @@ struct ScanGradArgs {
   float *grad_h_starts, *grad_c_starts;
 };
 
+// A GRU cell whose input and hidden state are one weight [M, O]; w_ih, w_hh [3 O, O] and b_ih, b_hh
+// [3 O] have gates r, z, n in rows. The backward pass reads `weights` and what begins with `grad`.
+struct EvolveArgs {
+  int64_t steps, rows;
+  int32_t width;
+  const float *initial, *w_ih, *w_hh, *b_ih, *b_hh;
+  float* weights;     // [T, M, O]
+  const float* grad;  // [T, M, O]
+  float *grad_initial, *grad_w_ih, *grad_w_hh, *grad_b_ih, *grad_b_hh;
+  float* workspace;
+};
+
 extern "C" {
 // Elements of float32 that the scans need beside their results.
 int64_t dgb_scan_record_size(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,
@@ -38,6 +50,10 @@ int64_t dgb_scan_workspace_size(int64_t steps, int64_t vertices, int64_t feature
                                 int64_t gates);
 int dgb_scan_forward(const ScanArgs* args, void* stream);
 int dgb_scan_backward(const ScanGradArgs* args, void* stream);
+
+int64_t dgb_evolve_workspace_size(int64_t steps, int64_t rows, int64_t width, bool backward);
+int dgb_evolve_forward(const EvolveArgs* args, void* stream);
+int dgb_evolve_backward(const EvolveArgs* args, void* stream);
 }
 
 }  // namespace dgbench

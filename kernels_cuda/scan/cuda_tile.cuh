@@ -65,26 +65,38 @@ inline int processors() {
   return count;
 }
 
-// Launches kernel<RT, SHARED> over tiles of vertices. `state` and `weight` count floats of shared
-// memory for one vertex and for the weights.
+// How rows are shared out to blocks: a tile has `groups` RT rows, RT is 4 from `wide_from` rows on
+// (large tiles read the weights less often, small ones give every processor a block), and a grid has
+// at most `blocks` blocks, for kernels whose blocks take one tile after another.
+struct Tiling {
+  int groups;
+  int64_t wide_from, blocks;
+};
+
+inline Tiling scan_tiling() {
+  return {kTileGroups, int64_t{2} * 4 * kTileGroups * processors(), INT32_MAX};
+}
+
+// Launches kernel<RT, SHARED> over tiles of rows. `state` and `weight` count floats of shared memory
+// for one row and for the weights.
 template <template <int, bool> class Kernel, class Args>
-int launch_tiles(const Args& args, int64_t vertices, int64_t state, int64_t weight,
-                 void* stream) {
+int launch_tiles(const Args& args, int64_t rows, int64_t state, int64_t weight,
+                 const Tiling& tiling, void* stream) {
   const int64_t limit = shared_limit() / 4;
-  // Large tiles read the weights less often, small ones give every processor a block.
-  const bool wide = vertices >= int64_t{2} * 4 * kTileGroups * processors();
+  const bool wide = rows >= tiling.wide_from;
   const auto go = [&](auto kernel, int rows_per_thread, bool shared) {
-    const int64_t tile = int64_t{kTileGroups} * rows_per_thread;
+    const int64_t tile = int64_t{tiling.groups} * rows_per_thread;
     const int64_t bytes = 4 * (tile * state + (shared ? weight : 0));
     cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
     if (error != cudaSuccess) return static_cast<int>(error);
-    kernel<<<static_cast<unsigned>(ceil_div(vertices, tile)), kBlock, bytes, as_stream(stream)>>>(
-        args);
+    const int64_t tiles = ceil_div(rows, tile);
+    const auto blocks = static_cast<unsigned>(tiles < tiling.blocks ? tiles : tiling.blocks);
+    kernel<<<blocks, kBlock, bytes, as_stream(stream)>>>(args);
     return launch_status();
   };
   const auto fits = [&](int rows_per_thread, bool shared) {
-    return int64_t{kTileGroups} * rows_per_thread * state + (shared ? weight : 0) <= limit;
+    return int64_t{tiling.groups} * rows_per_thread * state + (shared ? weight : 0) <= limit;
   };
   if (wide && fits(4, true)) return go(Kernel<4, true>::function(), 4, true);
   if (fits(1, true)) return go(Kernel<1, true>::function(), 1, true);

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import FLOATS
 from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.build_info import extension
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 
@@ -23,10 +24,12 @@ def evolve_gru(
     """Weights of `steps` snapshots by `torch.nn.GRUCell`, the weight being input and hidden state.
 
     Differentiable in every tensor argument, once. Results do not depend on the number of threads.
+    On CUDA any number of steps is one launch forward and four backward, and one more each where
+    the gates are beyond the shared memory of a block.
 
     Args:
-        initial: float32 or float64 [M, O], the weight before the first step; its rows are the
-            batch of the cell.
+        initial: float32, on the CPU also float64, [M, O], the weight before the first step; its
+            rows are the batch of the cell.
         w_ih, w_hh: [3 O, O], gates r, z, n in rows, as in `torch.nn.GRUCell`.
         b_ih, b_hh: [3 O].
         steps: T, 0 or more.
@@ -36,7 +39,7 @@ def evolve_gru(
 
     Raises:
         InvalidInputError: a shape, dtype or device that does not fit.
-        UnsupportedError: tensors that are not on the CPU.
+        UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(initial, w_ih, w_hh, b_ih, b_hh, steps)
     return torch.ops.dgbench.evolve_gru(initial, w_ih, w_hh, b_ih, b_hh, steps)
@@ -49,10 +52,10 @@ def _check(
         raise InvalidInputError(f"initial has shape {list(initial.shape)}, expected [M, O]")
     if initial.dtype not in FLOATS:
         raise InvalidInputError(f"initial is {initial.dtype}, allowed are float32 and float64")
-    if initial.device.type != "cpu":
+    if initial.device.type != "cpu" and initial.dtype != torch.float32:
         raise UnsupportedError(
-            f"evolve_gru is compiled for the CPU only, initial is on '{initial.device}'",
-            hint="use the model's own `evolve`",
+            f"evolve_gru takes float32 on '{initial.device}', initial is {initial.dtype}",
+            hint="pass float32, or use the model's own `evolve`",
         )
     if steps < 0:
         raise InvalidInputError(f"steps must be at least 0, got {steps}")
@@ -89,10 +92,19 @@ def _dense(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     return [t.detach().contiguous() for t in tensors]
 
 
+def _workspace(weights: Tensor, backward: bool) -> list[Tensor]:
+    """Memory that a device needs beside its results: the last argument of its operators."""
+    if weights.device.type == "cpu":
+        return []
+    size = extension(weights.device).evolve_workspace_size(*weights.shape, backward)
+    return [weights.new_empty(size)]
+
+
 def _forward(*arguments: Any) -> Tensor:
     *tensors, _steps = arguments
     weights = _fake_forward(*arguments)
-    call("evolve_gru_forward", weights.device, *_dense(tuple(tensors)), weights)
+    scratch = _workspace(weights, backward=False)
+    call("evolve_gru_forward", weights.device, *_dense(tuple(tensors)), weights, *scratch)
     return weights
 
 
@@ -102,7 +114,8 @@ def _fake_forward(*arguments: Any) -> Tensor:
 
 def _backward(*tensors: Tensor) -> tuple[Tensor, ...]:
     grads = _fake_backward(*tensors)
-    call("evolve_gru_backward", grads[0].device, *_dense(tensors), *grads)
+    scratch = _workspace(tensors[5], backward=True)
+    call("evolve_gru_backward", grads[0].device, *_dense(tensors), *grads, *scratch)
     return grads
 
 

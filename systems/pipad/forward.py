@@ -157,7 +157,8 @@ def evolve_gcn(
 def _evolve(layer: EvolvingWeight, steps: int, fused: bool) -> Tensor:
     """Weights [W, in, out] of a frame."""
     cell = layer.cell
-    if fused and isinstance(cell, nn.GRUCell) and layer.initial.device.type == "cpu":
+    compiled = layer.initial.device.type == "cpu" or layer.initial.dtype == torch.float32
+    if fused and compiled and isinstance(cell, nn.GRUCell):
         weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
         return evolve_gru(layer.initial, *weights, steps)
     return torch.stack(layer.evolve(steps))

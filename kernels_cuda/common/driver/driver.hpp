@@ -96,6 +96,8 @@ void expect_close(const std::vector<T>& found, const std::vector<double>& right,
   }
 }
 
+inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}

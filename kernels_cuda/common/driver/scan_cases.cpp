@@ -7,8 +7,6 @@
 namespace dgbench::driver {
 namespace {
 
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
 struct Shape {
   int64_t steps, vertices;
   int features, hidden, gates;
