@@ -1,4 +1,4 @@
-"""How a device multiplies what is float32."""
+"""Precision of float32 products on a device."""
 
 from __future__ import annotations
 

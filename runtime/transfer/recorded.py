@@ -93,7 +93,7 @@ class GraphRecorder:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is recorded, and what makes ready for it, runs within: on the stream of captures."""
+        """Run what is recorded, and what makes ready for it, on the stream of captures."""
         stream = capture_stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         gc.collect()

@@ -192,7 +192,7 @@ class DeviceEngine(Engine):
     # --- what travels -----------------------------------------------------------------------------
 
     def units(self, times: range) -> list[Unit]:
-        """What a frame has to be sent, as the buffer is now: what is new in it, its partitions."""
+        """Units that a frame has to be sent, as the buffer is now: what is new, its partitions."""
         groups = self.groups(times)
         if self.store is None:
             return [self._unit(group, features=True) for group in groups]
