@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import os
 from collections.abc import Iterator
 from typing import Final
@@ -34,16 +33,13 @@ def driver_awake(library: str = _LIBRARY) -> bool:
     return driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
 
 
-PATCHING: Final = ("torch_geometric", "torch._dynamo")
-"""Libraries that put functions of their own into `torch` while they are imported."""
-
-
 def import_patching() -> None:
     """Import what changes `torch` itself, as far as it is here: who compares functions before and
     after must not take it for a change that a plugin made."""
-    for name in PATCHING:
-        with contextlib.suppress(Exception), left_asleep():
-            importlib.import_module(name)
+    with contextlib.suppress(Exception), left_asleep():
+        import torch_geometric  # noqa: F401
+    with contextlib.suppress(Exception):
+        import torch._dynamo  # noqa: F401
 
 
 @contextlib.contextmanager
