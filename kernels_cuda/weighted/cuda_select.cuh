@@ -1,6 +1,8 @@
 // What selections of the k smallest keys share: keys in fours, sums over a block, choosing a digit.
 #pragma once
 
+#include <cstring>
+
 #include "common/block_scan.cuh"
 #include "weighted/cuda_launchers.h"
 #include "weighted/functors.hpp"
@@ -20,8 +22,8 @@ __device__ __forceinline__ T fresh(const T* from) {  // past what this multiproc
   return *static_cast<const volatile T*>(from);
 }
 
-// Bits and width of digit `pass` of a key, from the top.
-__device__ __forceinline__ int shift_of(int pass) { return pass == 0 ? 21 : pass == 1 ? 10 : 0; }
+// Digits of a key from the top, below the sign: 11, 10 and 10 bits.
+__device__ __forceinline__ int shift_of(int pass) { return pass == 0 ? 20 : pass == 1 ? 10 : 0; }
 
 // Whether a key has the digits of `threshold` that passes before `pass` have found.
 __device__ __forceinline__ bool in_reach(uint32_t key, uint32_t threshold, int pass) {
@@ -29,7 +31,7 @@ __device__ __forceinline__ bool in_reach(uint32_t key, uint32_t threshold, int p
 }
 
 __device__ __forceinline__ uint32_t digit_of(uint32_t key, int pass) {
-  return (key >> shift_of(pass)) & (pass == 2 ? 1023u : 2047u);
+  return (key >> shift_of(pass)) & (pass == 0 ? 2047u : 1023u);
 }
 
 // Keys of the items 4 quad .. 4 quad + 3 before their weights.
@@ -53,24 +55,54 @@ __device__ __forceinline__ uint32_t key_bits(float exponential, float weight) {
   return weight > 0.0f ? float_as_bits(key_of(exponential, weight)) : kNeverTaken;
 }
 
-// Keys of the items 4 quad .. 4 quad + 3; of those outside [begin, end) kNeverTaken.
-__device__ __forceinline__ void keys_of_quad(const KeySource& source, int64_t quad, int64_t begin,
-                                             int64_t end, uint32_t (&keys)[4]) {
-  const int64_t first = 4 * quad;
-  if (source.given != nullptr) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bool inside = first + j >= begin && first + j < end;
-      keys[j] = inside ? source.given[first + j] : kNeverTaken;
-    }
+__device__ __forceinline__ uint32_t given_key(int32_t key) {
+  return key < 0 ? kNeverTaken : static_cast<uint32_t>(key);
+}
+
+// Four neighbours in one access where they lie so.
+template <class T>
+__device__ __forceinline__ void load_quad(const T* from, int64_t first, int64_t begin, int64_t end,
+                                          T outside, T (&to)[4]) {
+  const bool whole = reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
+  if (whole && first >= begin && first + 4 <= end) {
+    const uint4 four = __ldg(reinterpret_cast<const uint4*>(from + first));
+    memcpy(to, &four, sizeof four);
     return;
   }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    to[j] = first + j >= begin && first + j < end ? from[first + j] : outside;
+  }
+}
+
+// Keys of the items 4 quad .. 4 quad + 3; of those outside [begin, end) kNeverTaken.
+__device__ __forceinline__ void given_quad(const int32_t* given, int64_t quad, int64_t begin,
+                                           int64_t end, uint32_t (&keys)[4]) {
+  int32_t found[4];
+  load_quad(given, 4 * quad, begin, end, -1, found);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) keys[j] = given_key(found[j]);
+}
+
+__device__ __forceinline__ void make_quad(const KeySource& source, int64_t quad, int64_t begin,
+                                          int64_t end, uint32_t (&keys)[4]) {
+  const int64_t first = 4 * quad;
+  float weights[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+  if (source.weights != nullptr) load_quad(source.weights, first, begin, end, 0.0f, weights);
   const ItemKeys made = exponentials_of(source.seed, source.stream, static_cast<uint64_t>(quad));
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const bool inside = first + j >= begin && first + j < end;
-    const float weight = source.weights == nullptr ? 1.0f : inside ? source.weights[first + j] : 0.0f;
-    keys[j] = inside ? key_bits(made.at[j], weight) : kNeverTaken;
+    keys[j] = inside ? key_bits(made.at[j], weights[j]) : kNeverTaken;
+  }
+}
+
+// Fills up what a set of `wanted` did not have, from place `found` on; called by `lanes` threads.
+__device__ __forceinline__ void fill_missing(const SelectSpace& space, int64_t* chosen,
+                                             int64_t found, int64_t wanted, int lane, int lanes) {
+  for (int64_t at = found + lane; at < wanted; at += lanes) chosen[at] = -1;
+  if (lane == 0 && found < wanted) {
+    atomicAdd(space.counters + kMissing, static_cast<unsigned long long>(wanted - found));
   }
 }
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
-__all__ = ["Drawn", "draw_keys", "draw_sets", "make_keys", "operators"]
+__all__ = ["Drawn", "draw_keys", "draw_range", "draw_sets", "make_keys", "operators"]
 
 KEY_RANGE: Final = 2.0**60
 """Keys are made for weights between this and its inverse; others are to be scaled."""
@@ -29,12 +29,15 @@ class Drawn(NamedTuple):
     """Items drawn from S sets.
 
     Attributes:
-        items: int64[K], for each set ascending, one set behind the other.
+        items: int64[K], for each set ascending, one set behind the other; -1 for what a set did not
+            have.
         offsets: int64[S + 1], where the items of each set begin.
+        missing: int64[1], how many are -1.
     """
 
     items: Tensor
     offsets: Tensor
+    missing: Tensor
 
 
 def operators(device: torch.device) -> Any:
@@ -44,7 +47,7 @@ def operators(device: torch.device) -> Any:
         UnsupportedError: the operators are not compiled for that device.
     """
     native = extension(device)
-    if not hasattr(native, "select_large"):
+    if not hasattr(native, "select"):
         raise UnsupportedError(
             f"draws by selection are not compiled for tensors on '{device}'",
             hint="rebuild with `pip install .` where nvcc is, or draw on the CPU",
@@ -53,22 +56,16 @@ def operators(device: torch.device) -> Any:
 
 
 def draw_keys(
-    weights: Tensor,
-    k: int,
-    *,
-    seed: int = 0,
-    stream: int = 0,
-    stored: bool = True,
-    native: Any = None,
+    weights: Tensor, k: int, *, seed: int = 0, stream: int = 0, native: Any = None
 ) -> Tensor:
     """Draw k of n items without replacement, in proportion to their weights.
+
+    Waits for the device once, to say what was wrong with the weights.
 
     Args:
         weights: floating or int64 [n], at least 0, finite, on a CUDA device; n below 2^31.
         k: at most the number of items with weight.
         seed, stream: 64 bits each; one stream gives an item the same number in every call.
-        stored: keep the keys between the four passes, 4 bytes an item. Else each pass makes them
-            anew, at four times the arithmetic.
         native: the compiled functions; those of the tensor's device if None.
 
     Returns:
@@ -78,17 +75,31 @@ def draw_keys(
         InvalidInputError: weights that are negative, not finite or not in the range of keys, or
             fewer than k with weight.
     """
-    check_weights(weights)
-    check_key_range(weights)
+    _check_kind(weights)
     count = weights.numel()
     if not 0 <= k <= count:
         raise InvalidInputError(f"k is {k}, allowed are 0 to {count}, the number of weights")
-    bounds = torch.tensor([0, count, 0, k], device=weights.device)
-    found = draw_sets(
-        bounds[:1], bounds[1:2], bounds[2:], weights=weights, seed=seed, stream=stream, total=k,
-        largest=count, stored=stored, native=native,
-    )  # fmt: skip
-    return found.items
+    drawn = draw_range(
+        count, k, weights.device, weights=weights, seed=seed, stream=stream, native=native
+    )
+    found = torch.stack([_improper(weights), _out_of_range(weights), drawn.missing[0]])
+    improper, outside, missing = found.tolist()
+    _refuse(improper, outside)
+    if missing:
+        raise InvalidInputError(
+            f"{missing} more items were asked for than have a weight above 0",
+            hint="ask for fewer, or give more items weight",
+        )
+    return drawn.items
+
+
+def draw_range(count: int, k: int, device: torch.device, **source: Any) -> Drawn:
+    """Draw k of the items [0, count), from keys or weights as `draw_sets` takes them."""
+    offsets = torch.zeros(2, dtype=torch.int64, device=device)
+    offsets[1:].fill_(k)
+    return draw_sets(
+        offsets[:1], offsets.new_full((1,), count), offsets, total=k, largest=count, **source
+    )
 
 
 def draw_sets(
@@ -102,102 +113,60 @@ def draw_sets(
     stream: int = 0,
     total: int | None = None,
     largest: int | None = None,
-    stored: bool = True,
+    candidates: int | None = None,
     native: Any = None,
 ) -> Drawn:
     """Draw from many sets at once, each a range of items, without replacement.
 
     A set of up to 32 items is served by a warp, one of up to 8192 by a block of threads with its
-    keys in shared memory, a larger one by many blocks.
+    keys in shared memory, a larger one by many blocks. Where `total`, `largest` and `candidates`
+    are given the host waits for nothing, and a CUDA graph can hold the call.
 
     Args:
         begin, end: int64[S], the items [begin, end) of each set. An item that is in two sets has
             the same key in both.
         offsets: int64[S + 1] ascending from 0: set s draws offsets[s + 1] - offsets[s].
         weights: by item, see `draw_keys`; None for one each. Taken as they are, without a look.
-        keys: int32 by item to choose by instead, as the bits of a uint32; 2^32 - 1 for an item that
-            must not be taken.
+        keys: int32 by item to choose by instead, the lowest first; negative for an item that must
+            not be taken.
         seed, stream: see `draw_keys`.
-        total: offsets[S], where it is known; else the device is asked.
-        largest: size of the largest set, where it is known.
-        stored: see `draw_keys`; for sets of more than 8192 items.
+        total: offsets[S].
+        largest: size of the largest set, or more.
+        candidates: sizes of all sets together, or more; that of a single set if None. Sets that do
+            not fit these bounds are missing from the result.
         native: the compiled functions; those of the arrays' device if None.
 
     Returns:
-        The items drawn.
+        The items drawn. A set that has fewer items with weight than it is asked for is filled up
+        with -1, and these are counted in `missing`.
 
     Raises:
-        InvalidInputError: a set that has fewer items with weight than it is asked for, or more
-            than 2^31 - 1 items.
+        InvalidInputError: a set with more than 2^31 - 1 items.
     """
     device = begin.device
     native = operators(device) if native is None else native
-    sizes = end - begin
-    count = sizes.numel()
-    if total is None or largest is None:
-        biggest = sizes.max() if count else sizes.new_zeros(())
-        total, largest = torch.stack([offsets[-1], biggest]).tolist()
+    count = begin.numel()
+    if candidates is None and count == 1:
+        candidates = largest
+    if total is None or largest is None or candidates is None:
+        sizes = (end - begin) if count else begin.new_zeros(1)
+        total, largest, candidates = torch.stack(
+            [offsets[-1], sizes.max(), sizes.sum()]
+        ).tolist()  # fmt: skip
     if largest > LARGEST:
         raise InvalidInputError(f"a set has {largest} items, allowed are {LARGEST} at most")
     if weights is not None and weights.dtype != torch.float32:
         weights = weights.to(torch.float32)
     items = torch.empty(total, dtype=torch.int64, device=device)
-    missing = torch.zeros(1, dtype=torch.int64, device=device)
-    source = (keys, weights, seed, stream)
-    call_on = stream_of(device) or (0,)
+    counters = torch.zeros(native.select_counters, dtype=torch.int64, device=device)
     if count and total:
-        sets = (begin.contiguous(), end.contiguous(), offsets.contiguous())
-        if largest <= native.select_medium_set or count > 1:
-            scratch = _zeros(count + 1, device)
-            native.select_small(*sets, *source, scratch[1:], scratch[:1], items, missing, *call_on)
-        if largest > native.select_medium_set:
-            _select_large(native, sets, sizes, source, items, missing, stored, largest, call_on)
-        lacking = int(missing)
-        if lacking:
-            raise InvalidInputError(
-                f"{lacking} more items were asked for than have a weight above 0",
-                hint="ask for fewer, or give more items weight",
-            )
-    return Drawn(items, offsets)
-
-
-def _select_large(
-    native: Any,
-    sets: tuple[Tensor, Tensor, Tensor],
-    sizes: Tensor,
-    source: tuple[Any, ...],
-    items: Tensor,
-    missing: Tensor,
-    stored: bool,
-    largest: int,
-    call_on: tuple[int, ...],
-) -> None:
-    """Sets that are too large for one block of threads, all in four launches."""
-    begin, end, offsets = sets
-    device = begin.device
-    tile = native.select_tile_items
-    if sizes.numel() == 1:
-        ids = sizes.new_zeros(1)
-    else:
-        ids = torch.nonzero((sizes > native.select_medium_set) & (offsets.diff() > 0)).squeeze(1)
-    if ids.numel() == 0:
-        return
-    # Tiles begin at multiples of four items.
-    first, last = begin[ids] // 4, (end[ids] + 3) // 4
-    tile_of = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=device)
-    torch.cumsum((last - first + tile // 4 - 1) // (tile // 4), 0, out=tile_of[1:])
-    tiles = int(tile_of[-1])
-    words = native.select_state_words * ids.numel()
-    bins = native.select_histogram_words * ids.numel()
-    # One block of zeros: where every set stands, its histograms, and what tiles hand on.
-    zeros = _zeros(words + words % 2 + bins + 2 * tiles + 1, device)
-    state, rest = zeros[:words], zeros[words + words % 2 :]
-    histograms, progress, ticket = rest[:bins], rest[bins : bins + 2 * tiles], rest[-1:]
-    keys = _words(tiles * tile, device) if stored and source[0] is None else None
-    native.select_large(
-        *sets, ids, tile_of, tiles, *source, state, histograms, progress.view(torch.int64), ticket,
-        keys, items, missing, *call_on,
-    )  # fmt: skip
+        words = native.select_words(count, largest, candidates, keys is not None)
+        native.select(
+            begin.contiguous(), end.contiguous(), offsets.contiguous(), keys, weights, seed, stream,
+            largest, candidates, torch.empty(words, dtype=torch.int64, device=device), counters,
+            items, *(stream_of(device) or (0,)),
+        )  # fmt: skip
+    return Drawn(items, offsets, counters[:1])
 
 
 def make_keys(
@@ -227,16 +196,8 @@ def check_weights(weights: Tensor) -> None:
     Raises:
         InvalidInputError: with what was found.
     """
-    if not isinstance(weights, Tensor) or weights.dim() != 1:
-        raise InvalidInputError("weights must be a tensor with one dimension")
-    if weights.dtype not in (torch.float32, torch.float64, torch.int64):
-        raise InvalidInputError(
-            f"weights is {weights.dtype}, expected torch.float32, torch.float64 or torch.int64"
-        )
-    if weights.numel() > LARGEST:
-        raise InvalidInputError(f"weights has {weights.numel()} elements, at most {LARGEST} fit")
-    if weights.numel() and not bool(((weights >= 0) & torch.isfinite(weights)).all()):
-        raise InvalidInputError("weights holds numbers that are negative or not finite")
+    _check_kind(weights)
+    _refuse(bool(_improper(weights)), False)
 
 
 def check_key_range(weights: Tensor) -> None:
@@ -245,18 +206,39 @@ def check_key_range(weights: Tensor) -> None:
     Raises:
         InvalidInputError: a weight out of the range.
     """
-    if weights.numel() == 0:
-        return
+    _refuse(False, bool(_out_of_range(weights)))
+
+
+def _check_kind(weights: Tensor) -> None:
+    if not isinstance(weights, Tensor) or weights.dim() != 1:
+        raise InvalidInputError("weights must be a tensor with one dimension")
+    if weights.dtype not in (torch.float32, torch.float64, torch.int64):
+        raise InvalidInputError(
+            f"weights is {weights.dtype}, expected torch.float32, torch.float64 or torch.int64"
+        )
+    if weights.numel() > LARGEST:
+        raise InvalidInputError(f"weights has {weights.numel()} elements, at most {LARGEST} fit")
+
+
+def _improper(weights: Tensor) -> Tensor:
+    """bool: are there negative weights, or some that are not finite?"""
+    return ~((weights >= 0) & torch.isfinite(weights)).all()
+
+
+def _out_of_range(weights: Tensor) -> Tensor:
+    """bool: are there weights whose keys are rounded to zero or infinity?"""
     outside = (weights > 0) & ((weights < 1 / KEY_RANGE) | (weights > KEY_RANGE))
-    if weights.dtype != torch.int64 and bool(outside.any()):
+    return outside.any() & (weights.dtype != torch.int64)
+
+
+def _refuse(improper: int, outside: int) -> None:
+    if improper:
+        raise InvalidInputError("weights holds numbers that are negative or not finite")
+    if outside:
         raise InvalidInputError(
             "weights holds numbers that are not between 2^-60 and 2^60",
             hint="scale them, or draw on the CPU, which knows keys for any weights",
         )
-
-
-def _zeros(count: int, device: torch.device) -> Tensor:
-    return torch.zeros(count, dtype=torch.int32, device=device)
 
 
 def _words(count: int, device: torch.device) -> Tensor:

@@ -19,7 +19,7 @@ from dgbench.kernels_cuda.build_info import stream_of
 from dgbench.kernels_cuda.weighted.device import (
     KEY_RANGE,
     check_weights,
-    draw_sets,
+    draw_range,
     make_keys,
     operators,
 )
@@ -181,11 +181,7 @@ class DeviceSegmentTree:
         keys = make_keys(
             self._size, scaled, seed=seed, stream=stream, device=self.device, native=self._native
         )
-        bounds = torch.tensor([0, self._size, 0, count], device=self.device)
-        items = draw_sets(
-            bounds[:1], bounds[1:2], bounds[2:], keys=keys, total=count, largest=self._size,
-            native=self._native,
-        ).items  # fmt: skip
+        items = draw_range(self._size, count, self.device, keys=keys, native=self._native).items
         items = items[torch.sort(keys[items], stable=True).indices]
         self._put(items, torch.zeros(count, dtype=self.dtype, device=self.device))
         return items

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.kernels_cuda.weighted import SegmentTree, draw_many, draw_without_replacement
 from dgbench.kernels_cuda.weighted import device_segment_tree as device_weighted_tree
@@ -48,7 +49,7 @@ def key_values(random: np.random.Generator, kind: str, count: int) -> np.ndarray
         return random.integers(0, 5, count) * 0x00200001
     if kind == "floats":
         return random.exponential(size=count).astype(np.float32).view(np.uint32)
-    return random.integers(0, NEVER, count)
+    return random.integers(0, 2**31, count)
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda s: "-".join(map(str, s)))
@@ -105,17 +106,33 @@ def test_items_without_weight_are_never_taken(native, sizes):
         *arguments, native.put(offsets), keys=put_words(native, keys), native=native.module
     )
     assert np.array_equal(found.items.cpu().numpy(), np.flatnonzero(keys != NEVER))
-    offsets[-1] += 1
-    if there[-1] < sizes[-1]:
-        with pytest.raises(InvalidInputError, match="1 more items"):
-            draw_sets(
-                *arguments, native.put(offsets), keys=put_words(native, keys), native=native.module
-            )
+    assert int(found.missing) == 0
+    offsets[1:] += np.cumsum(np.arange(1, len(sizes) + 1))
+    found = draw_sets(
+        *arguments, native.put(offsets), keys=put_words(native, keys), native=native.module
+    )
+    wanted, where = found.items.cpu().numpy(), np.flatnonzero(keys != NEVER)
+    for s, (b, e) in enumerate(zip(begin, end, strict=True)):
+        own = wanted[offsets[s] : offsets[s + 1]]
+        assert np.array_equal(own[: there[s]], where[(where >= b) & (where < e)])
+        assert (own[there[s] :] == -1).all()
+        assert own.size == there[s] + s + 1
+    assert int(found.missing) == offsets[-1] - sum(there)
 
 
-@pytest.mark.parametrize("stored", [True, False])
+def test_any_negative_key_is_never_taken(native):
+    keys = np.array([3, -5, 2, -(2**31), 1, -1] * 7000, dtype=np.int64)
+    for count in (6, 300, keys.size):
+        offsets = np.array([0, count // 2])
+        found = draw_sets(
+            native.put([0]), native.put([count]), native.put(offsets),
+            keys=native.put(keys[:count].astype(np.int32)), native=native.module,
+        )  # fmt: skip
+        assert np.array_equal(found.items.cpu().numpy(), np.flatnonzero(keys[:count] > 0))
+
+
 @pytest.mark.parametrize("sizes", SHAPES[2:], ids=lambda s: "-".join(map(str, s)))
-def test_keys_are_the_same_in_every_size_of_set(native, sizes, stored):
+def test_keys_are_the_same_in_every_size_of_set(native, sizes):
     random = np.random.default_rng(3)
     begin, end = ranges(sizes, gap=1)
     weights = random.exponential(size=int(end[-1]) + 2).astype(np.float32)
@@ -131,9 +148,122 @@ def test_keys_are_the_same_in_every_size_of_set(native, sizes, stored):
     right = [smallest(plain, *one) for one in zip(begin, end, wanted, strict=True)]
     found = draw_sets(
         native.put(begin), native.put(end), native.put(offsets), weights=there, seed=2**63 + 5,
-        stream=77, stored=stored, native=native.module,
+        stream=77, native=native.module,
     )  # fmt: skip
     assert np.array_equal(found.items.cpu().numpy(), np.concatenate(right))
+
+
+class Waits(TorchDispatchMode):
+    """Record of torch operations that a host waits in for its device."""
+
+    names = ("_local_scalar_dense", "nonzero", "masked_select", "repeat_interleave", "_to_copy")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        masks = [a for a in args[1] if a is not None] if "index.Tensor" in str(func) else []
+        if func.__name__.split(".")[0] in self.names or any(m.dtype == torch.bool for m in masks):
+            self.calls.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "launches"),
+    [
+        ([30, 0, 7] * 50, 1),  # warps alone
+        ([30, 300] * 50, 2),  # .. and blocks
+        ([30, 20_000, 300, 9000] * 3, 6),  # .. and many blocks a set
+        ([50_001], 5),
+    ],
+)
+def test_bounds_leave_nothing_to_ask_the_device(native, log, sizes, launches):
+    begin, end = ranges(sizes)
+    wanted = np.array(sizes) // 2
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    weights = np.random.default_rng(8).exponential(size=int(end[-1])).astype(np.float32)
+    arrays = native.put(begin), native.put(end), native.put(offsets)
+    there = native.put(weights)
+    with Waits() as waits:
+        found = draw_sets(
+            *arrays, weights=there, total=int(offsets[-1]), largest=max(sizes),
+            candidates=sum(sizes), native=native.module,
+        )  # fmt: skip
+    assert waits.calls == []
+    assert len(log.calls("launch")) == launches
+    asked = draw_sets(*arrays, weights=there, native=native.module)
+    assert torch.equal(found.items, asked.items)
+    with Waits() as waits:
+        int(found.missing)
+        found.items[found.items > 0]
+    assert len(waits.calls) == 2
+
+
+@pytest.mark.parametrize("looseness", [1, 3])
+def test_bounds_need_not_be_tight(native, looseness):
+    random = np.random.default_rng(4)
+    sizes = np.concatenate([random.integers(0, 40, 2000), [9000, 40_000, 8193], [200] * 30])
+    random.shuffle(sizes)
+    begin, end = ranges(sizes.tolist())
+    wanted = random.integers(0, sizes + 1)
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    keys = key_values(random, "few", int(end[-1]))
+    found = draw_sets(
+        native.put(begin), native.put(end), native.put(offsets), keys=put_words(native, keys),
+        total=int(offsets[-1]), largest=int(sizes.max()) * looseness,
+        candidates=int(sizes.sum()) * looseness, native=native.module,
+    )  # fmt: skip
+    right = [smallest(keys, *one) for one in zip(begin, end, wanted, strict=True)]
+    assert np.array_equal(found.items.cpu().numpy(), np.concatenate(right))
+    assert int(found.missing) == 0
+
+
+@pytest.mark.parametrize(
+    ("largest", "candidates"), [(20_000, 20_000), (20_000, 30_000), (40, 70_000), (9000, 0)]
+)
+def test_sets_beyond_their_bounds_are_missing(native, largest, candidates):
+    begin, end = ranges([20, 20_000, 30_000, 5, 20_000])
+    offsets = np.arange(6) * 4
+    found = draw_sets(
+        native.put(begin), native.put(end), native.put(offsets), total=20, largest=largest,
+        candidates=candidates, native=native.module,
+    )  # fmt: skip
+    exact = draw_sets(native.put(begin), native.put(end), native.put(offsets), native=native.module)
+    sets, right = found.items.cpu().view(5, 4), exact.items.cpu().view(5, 4)
+    lost = (sets == -1).all(1)
+    assert 0 < int(lost.sum()) == int(found.missing) / 4
+    assert torch.equal(sets[~lost], right[~lost])
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
+@pytest.mark.parametrize("sizes", [[20, 300] * 40, [500_000], [30_000, 12, 0, 900, 9000] * 3])
+def test_a_cuda_graph_holds_a_draw(sizes):
+    begin, end = ranges(sizes)
+    wanted = np.array(sizes) // 3
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    arrays = [torch.from_numpy(a).cuda() for a in (begin, end, offsets)]
+    weights = torch.rand(int(end[-1]), device="cuda")
+
+    def draw():
+        return draw_sets(
+            *arrays, weights=weights, seed=3, total=int(offsets[-1]), largest=max(sizes),
+            candidates=sum(sizes),
+        )  # fmt: skip
+
+    draw()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = draw()
+    for step in range(3):
+        weights.copy_(torch.rand(weights.numel(), generator=torch.Generator().manual_seed(step)))
+        graph.replay()
+        assert torch.equal(found.items, draw().items)
+        assert int(found.missing) == 0
+        if len(sizes) == 1:
+            cpu = draw_without_replacement(weights.cpu(), int(wanted[0]), method="keys", seed=3)
+            assert torch.equal(found.items.cpu(), cpu)
 
 
 def test_keys_are_exponential_and_of_their_stream(native):
@@ -151,7 +281,7 @@ def test_keys_are_exponential_and_of_their_stream(native):
         assert abs(float(both)) < 4 / count**0.5
 
 
-@pytest.mark.parametrize("kind", ["floats", "doubles", "integers"])
+@pytest.mark.parametrize("kind", ["floats", "doubles", "integers", "equal"])
 @pytest.mark.parametrize(("count", "share"), [(1, 1.0), (70, 0.5), (5000, 0.1), (30_000, 0.5)])
 def test_draws_are_those_of_the_cpu(native, kind, count, share):
     random = np.random.default_rng(count)
@@ -161,13 +291,12 @@ def test_draws_are_those_of_the_cpu(native, kind, count, share):
         weights = weights.float()
     elif kind == "integers":
         weights = weights.ceil().long()
+    elif kind == "equal":
+        weights = torch.full((count,), 3.0)
     k = int(share * int((weights > 0).sum()))
-    for stored in (True, False):
-        right = draw_without_replacement(weights, k, method="keys", seed=9, stream=count)
-        found = draw_keys(
-            weights.to(native.device), k, seed=9, stream=count, stored=stored, native=native.module
-        )
-        assert torch.equal(found.cpu(), right)
+    right = draw_without_replacement(weights, k, method="keys", seed=9, stream=count)
+    found = draw_keys(weights.to(native.device), k, seed=9, stream=count, native=native.module)
+    assert torch.equal(found.cpu(), right)
 
 
 def test_what_cannot_be_drawn_is_refused(native):

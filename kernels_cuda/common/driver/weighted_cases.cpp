@@ -26,23 +26,32 @@ std::vector<int64_t> smallest(const std::vector<uint32_t>& keys, int64_t begin, 
   return items;
 }
 
+enum class Keys { kAny, kTies, kOfWeights };
+
 // Sets of these sizes with three items between, share 0 (none), 1 (half) or 2 (all) of each.
-void run_select(const std::vector<int64_t>& sizes, int share, bool ties) {
+void run_select(const std::vector<int64_t>& sizes, int share, Keys kind) {
   Random random(sizes.size() * 3 + share);
-  std::vector<int64_t> begin, end, wanted, ids, tile_of(1, 0), right;
+  std::vector<int64_t> begin, end, wanted, right;
+  int64_t largest = 0, items = 0;
   for (const int64_t size : sizes) {
     begin.push_back(end.empty() ? 0 : end.back() + 3);
     end.push_back(begin.back() + size);
     wanted.push_back(share * size / 2);
-    if (size <= kMediumSet || wanted.back() == 0) continue;
-    ids.push_back(static_cast<int64_t>(begin.size()) - 1);
-    const int64_t quads = (end.back() + 3) / 4 - begin.back() / 4;
-    tile_of.push_back(tile_of.back() + (quads + kTileQuads - 1) / kTileQuads);
+    largest = std::max(largest, size);
+    items += size;
   }
   std::vector<uint32_t> keys(end.empty() ? 0 : end.back());
-  for (uint32_t& key : keys) {
-    key = static_cast<uint32_t>(ties ? random.below(3) : random.below(1 << 30));
-    if (random.below(50) == 0) key = kNeverTaken;
+  std::vector<float> weights(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const bool never = random.below(50) == 0;
+    weights[i] = never ? 0.0f : static_cast<float>(1 + random.below(9));
+    if (never) {
+      keys[i] = kNeverTaken;
+    } else if (kind == Keys::kOfWeights) {
+      keys[i] = float_as_bits(item_key(7, 2, i, weights[i]));
+    } else {
+      keys[i] = static_cast<uint32_t>(random.below(kind == Keys::kTies ? 3 : 1 << 30));
+    }
   }
   int64_t absent = 0;
   for (std::size_t s = 0; s < sizes.size(); ++s) {
@@ -51,31 +60,33 @@ void run_select(const std::vector<int64_t>& sizes, int share, bool ties) {
     right.insert(right.end(), own.begin(), own.end());
   }
   const DeviceArray<int64_t> d_begin(begin), d_end(end), out(offsets_of(wanted));
-  const DeviceArray<int64_t> chosen(right.size()), missing(1, 0), d_ids(ids), tiles(tile_of);
-  const DeviceArray<uint32_t> given(keys), listed(1, 0), ticket(1, 0);
-  const DeviceArray<int32_t> list(sizes.size());
-  const Sets sets{d_begin.data(), d_end.data(),  out.data(), static_cast<int64_t>(sizes.size()),
-                  chosen.data(),  missing.data()};
-  const KeySource source{given.data(), nullptr, 0, 0};
-  RUN(dgb_select_small(&sets, &source, list.data(), listed.data(), nullptr));
-  const DeviceArray<SelectState> state(ids.size(), SelectState{});
-  const DeviceArray<uint32_t> histograms(ids.size() * kPasses * kBins, 0);
-  const DeviceArray<uint64_t> progress(tile_of.back(), 0);
-  const LargeSets large{d_ids.data(), tiles.data(),      static_cast<int64_t>(ids.size()),
-                        tile_of.back(), state.data(),    histograms.data(),
-                        progress.data(), ticket.data(), nullptr};
-  RUN(dgb_select_large(&sets, &large, &source, nullptr));
-  const std::string name = named("sets, share, ties",
-                                 {static_cast<int64_t>(sizes.size()), share, ties});
+  const DeviceArray<int64_t> chosen(right.size());
+  const DeviceArray<int32_t> given(std::vector<int32_t>(keys.begin(), keys.end()));
+  const DeviceArray<float> d_weights(weights);
+  const auto count = static_cast<int64_t>(sizes.size());
+  const bool is_given = kind != Keys::kOfWeights;
+  SelectSpace space{};
+  const DeviceArray<int64_t> memory(lay_out(space, count, largest, items, is_given, nullptr));
+  lay_out(space, count, largest, items, is_given, memory.data());
+  const DeviceArray<unsigned long long> counters(kCounters, 0);
+  space.counters = counters.data();
+  const Sets sets{d_begin.data(), d_end.data(), out.data(), count, chosen.data()};
+  const KeySource source{is_given ? given.data() : nullptr, d_weights.data(), 7, 2};
+  RUN(dgb_select_small(&sets, &source, &space, nullptr));
+  RUN(dgb_select_large(&sets, &source, &space, nullptr));
+  const std::string name = named("sets, share, keys", {count, share, static_cast<int>(kind)});
   expect_equal(chosen.host(), right, "select, " + name);
-  expect_equal(missing.host(), {absent}, "missing, " + name);
+  expect_equal<uint64_t>({counters.host()[kMissing]}, {static_cast<uint64_t>(absent)},
+                         "missing, " + name);
 }
 
 DRIVER_CASE(select) {
   for (const auto& sizes : std::vector<std::vector<int64_t>>{
            {}, {0}, {1}, {5, 0, 32, 33, 1}, {31, 64, 8191, 8192}, {8193}, {3, 20000, 7, 9001}}) {
     for (const int share : {0, 1, 2}) {
-      for (const bool ties : {false, true}) run_select(sizes, share, ties);
+      for (const Keys kind : {Keys::kAny, Keys::kTies, Keys::kOfWeights}) {
+        run_select(sizes, share, kind);
+      }
     }
   }
 }
