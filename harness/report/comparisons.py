@@ -68,17 +68,17 @@ class ComparisonPair:
         return path if path in self.files else ""
 
 
-def pages(site: SiteData, env: Any) -> dict[str, str]:
+def pages(site: SiteData, env: Any, asv: Path = ASV_RESULTS) -> dict[str, str]:
     """`compare/index.html`, a page for every pair, and their figures as text (SVG, CSV).
 
     Args:
-        site: what is merged. env: of `pages.environment()`.
+        site: what is merged. env: of `pages.environment()`. asv: results of asv, if any.
 
     Returns:
         path relative to the front page -> text.
     """
     found = pairs(site)
-    made = history_page(site, env)
+    made = history_page(site, env, asv)
     made["compare/index.html"] = env.get_template("compares.html.j2").render(
         **common(site, "../", "compare"), pairs=found, lonely=_lonely(site), history=bool(made)
     )

@@ -408,7 +408,7 @@ def test_a_site_has_a_page_for_every_two_runs_of_a_paper(tmp_path):
     ]
     on_site = PaperOnSite(paper, [], [(run, None) for run in runs])
     site = dataclasses.replace(assemble([], runs, merged=True), papers=[on_site])
-    made = pages(site, environment())
+    made = pages(site, environment(), asv=tmp_path / "none")
     assert sorted(made) == [
         "compare/here-there.html", "compare/index.html", "figures/compare/here-there-full.svg",
         "figures/compare/here-there-half.svg", "figures/compare/here-there.csv",

@@ -189,7 +189,7 @@ def test_cells_are_distinct_and_pairs_share_a_group(preset, name) -> None:
     experiment = EXPERIMENTS[name]
     for device in ("cpu", "cuda"):
         cells = experiment.cells(preset, device)
-        assert cells
+        assert cells or (preset == "quick" and not experiment.claims)
         keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
         assert len(keys) == len(cells)
         for cell in cells:
