@@ -71,13 +71,19 @@ def packages() -> dict[str, str]:
 
 
 def code_version() -> dict[str, Any]:
-    """Commit of the source tree and whether it was changed; says so where there is no tree."""
+    """Commit of the source tree and whether it was changed; says so where there is no tree.
+
+    A package that is installed within a tree may be of another commit than the tree: what
+    `DGBENCH_COMMIT` states goes before it.
+    """
     here = Path(__file__).resolve().parent
     top = run_line(["git", "rev-parse", "--show-toplevel"], cwd=here)
-    if not top or not (Path(top) / "pyproject.toml").is_file():
-        if stated := os.environ.get("DGBENCH_COMMIT", "").strip():
-            note = "installed package; the commit is that of DGBENCH_COMMIT"
-            return {"commit": stated, "dirty": None, "note": note}
+    own = bool(top) and (Path(top) / "pyproject.toml").is_file()
+    stated = os.environ.get("DGBENCH_COMMIT", "").strip()
+    if stated and not (own and run_line(["git", "ls-files", Path(__file__).name], cwd=here)):
+        note = "installed package; the commit is that of DGBENCH_COMMIT"
+        return {"commit": stated, "dirty": None, "note": note}
+    if not own:
         return {"commit": "", "dirty": None, "note": "installed package, no git tree"}
     dirty = run_line(["git", "status", "--porcelain", "--untracked-files=no"], whole=True, cwd=here)
     return {
