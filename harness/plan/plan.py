@@ -44,7 +44,7 @@ _UNKNOWN_CUDA_S = 1.9
 NOISE_PAIRS = (5, 21)
 """Fewest and most pairs for the noise floor where not every paper of a run has a control: of 21
 the floor holds 95 % and leaves one out, so that no single visit of a neighbour decides it."""
-STEPS_A_PAIR = 10
+STEPS_A_PAIR = 12
 """Between fewest and most, a pair for so many processes of the plan."""
 NOISE_S = 0.4
 """Seconds of a process of a pair until one has run."""

@@ -63,7 +63,7 @@ rate that trains the other two models, and its loss stays at ln 2."""
 APART: Final = 1e-5
 """Relative gap of two losses from which on curves count as apart."""
 
-EPOCHS: Final = {"smoke": 4, "quick": 7, "full": 100, "paper": 200}
+EPOCHS: Final = {"smoke": 4, "quick": 6, "full": 100, "paper": 200}
 EPOCHS64: Final = {"smoke": 3, "quick": 3, "full": 50, "paper": 100}
 """Epochs in float64 from the first seed, which only tell rounding apart."""
 KEPT: Final = {"smoke": 3, "quick": 3, "full": 9, "paper": None}
