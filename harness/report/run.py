@@ -34,7 +34,7 @@ STATUS_MEANING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # of its rows, hundreds of megabytes
 class RunData:
     """A run as pages show it.
 

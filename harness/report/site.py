@@ -102,7 +102,7 @@ class MachineOnSite:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # of all rows it would be gigabytes
 class SiteData:
     """All that pages show.
 

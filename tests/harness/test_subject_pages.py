@@ -332,7 +332,7 @@ def test_a_machine_says_what_it_lacks_and_where_to_have_it(real):
     assert "--device cuda" in page
     assert "Not the same in all of its runs" not in page  # one machine, one day
     page = plain(texts["machines/nvidia-h200.html"])
-    assert "None of 40 rows watched was throttled" in page
+    assert re.search(r"None of \d+ rows watched was throttled", page)
     assert "runs/nvidia-h200-operators.html" in texts["machines/nvidia-h200.html"]
 
 
@@ -393,9 +393,13 @@ def test_no_page_is_wider_than_a_phone(real, tmp_path):
 
 
 def test_rows_that_were_compared_with_nothing_race_nowhere(real):
-    """The kept H200 run is of schema 1, which told no comparison."""
+    """T-GCN's kept run on the H200 is of schema 1, which told no comparison."""
     site, _ = real
-    races = [r for r in all_races(site, subjects.Systems()) if r.factor and r.run.device == "cuda"]
+    races = [
+        race for race in all_races(site, subjects.Systems())
+        if race.factor and race.run.device == "cuda" and race.run.papers == ["tgcn"]
+    ]  # fmt: skip
     rows = {row.id: row for r in races for row in r.run.rows if row.device == "cuda"}
     assert not any(rows[name].ok for r in races for name in r.point["row_ids"] if name in rows)
-    assert not any(IDLE in paper.headline for paper in site.papers)
+    (tgcn,) = (one for one in site.papers if one.paper.name == "tgcn")
+    assert IDLE not in tgcn.headline
