@@ -33,6 +33,15 @@ def driver_awake(library: str = _LIBRARY) -> bool:
     return driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
 
 
+def has_driver(library: str = _LIBRARY) -> bool:
+    """Return True if there is a driver to be woken; loads it, and does not wake it."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
 def import_patching() -> None:
     """Import what changes `torch` itself, as far as it is here: who compares functions before and
     after must not take it for a change that a plugin made."""
