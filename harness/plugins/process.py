@@ -31,6 +31,8 @@ IMPORT_S: Final = 10.0
 """Seconds that a plugin may take until it is imported and has described itself, unless
 `DGBENCH_PLUGIN_SECONDS` says otherwise."""
 
+WAKE_S: Final = 1.0
+"""Longest time without a look at signals: one that comes just before a wait does not end it."""
 CALL_S: Final = 60.0
 """Seconds that a check, a figure or the cells of an experiment may take."""
 
@@ -183,8 +185,14 @@ class PluginProcess:
         assert self._sock is not None
         parts = bytearray()
         while len(parts) < count:
-            self._sock.settimeout(max(0.0, end - time.monotonic()) or 1e-3)
-            part = self._sock.recv(min(count - len(parts), 1 << 20))
+            left = max(0.0, end - time.monotonic())
+            self._sock.settimeout(min(left, WAKE_S) or 1e-3)
+            try:
+                part = self._sock.recv(min(count - len(parts), 1 << 20))
+            except TimeoutError:
+                if left > WAKE_S:
+                    continue
+                raise
             if not part:
                 raise EOFError
             parts += part
