@@ -155,10 +155,12 @@ inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& j
 // Adds entries of single snapshots to a row of sums in memory. F is taken apart into whole registers
 // of 16, 8, 4, 2 and 1 scalars: a sum is then read back exactly as it was written last, which a
 // processor forwards from the store; a masked or overlapping access would wait for the cache.
-// `V` tells the register families' instances apart, which are compiled for different machines.
+// `V` tells the register families' instances apart, which are compiled for different machines. One
+// call a row: within each form it would be most of the compiler's time.
 template <class V>
-inline void add_singles(const RowJob<typename V::Scalar>& job, std::int64_t begin, std::int64_t end,
-                        std::int64_t last, typename V::Scalar* sums) {
+__attribute__((noinline)) void add_singles(const RowJob<typename V::Scalar>& job,
+                                           std::int64_t begin, std::int64_t end, std::int64_t last,
+                                           typename V::Scalar* sums) {
   using T = typename V::Scalar;
   constexpr std::int64_t kAhead = 32;
   const std::uint32_t low = (1u << job.shift) - 1u;
@@ -196,8 +198,10 @@ inline void add_singles(const RowJob<typename V::Scalar>& job, std::int64_t begi
 
 // All kernels of one register family. `V1` and `V2` hold as many scalars and know no masks; `V4`,
 // `V8` and `V16` hold up to 4, 8 and 16. A row keeps its sums in up to `Max` of `V16`, or in more of
-// `Wide` where that is wider; wider rows go tile by tile.
-template <class V1, class V2, class V4, class V8, class V16, class Wide = V16, int Max = 8>
+// `Wide` where that is wider; wider rows go tile by tile. Without `Tuned` there is one form a width:
+// it asks for no row ahead and masks rows that fill their registers too.
+template <class V1, class V2, class V4, class V8, class V16, class Wide = V16, int Max = 8,
+          bool Tuned = true>
 struct Family {
   using T = typename V16::Scalar;
 
@@ -270,11 +274,9 @@ struct Family {
   template <class V, int N, Weights W, bool Full>
   static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
     const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
-    std::int64_t split = end;
-    while (split > begin && !job.goes_on(job.over_ptr[split])) {
-      split = job.ahead > 0 ? split - 1 : begin;
-    }
-    if (begin < split) span<V, N, W, Full, true>(job, begin, split, ex_last, scratch);
+    std::int64_t split = Tuned && job.ahead > 0 ? end : begin;
+    while (split > begin && !job.goes_on(job.over_ptr[split])) --split;
+    if (begin < split) span<V, N, W, Full, Tuned>(job, begin, split, ex_last, scratch);
     if (split < end) span<V, N, W, Full, false>(job, split, end, ex_last, scratch);
   }
 
@@ -286,11 +288,9 @@ struct Family {
     snapshot_lanes<V>(job, lanes_of);
     typename V::Reg sum[N];
     for (int v = 0; v < N; ++v) sum[v] = V::zero();
-    if (job.goes_on(oe)) {
-      sums<V, N, W, Full, true>(sum, job, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
-    } else {
-      sums<V, N, W, Full, false>(sum, job, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
-    }
+    RowJob<T> here = job;
+    if (!job.goes_on(oe)) here.ahead = 0;  // asks for the row that it reads
+    sums<V, N, W, Full, Tuned>(sum, here, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
     for (int v = 0; v < N; ++v) {
       V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
     }
@@ -319,8 +319,8 @@ struct Family {
   template <Weights W>
   static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
                          std::int64_t ee, T* out, T*) {
-    if (job.goes_on(oe)) {
-      wide_shared<W, true>(job, ob, oe, out);
+    if (Tuned && job.goes_on(oe)) {
+      wide_shared<W, Tuned>(job, ob, oe, out);
     } else {
       wide_shared<W, false>(job, ob, oe, out);
     }
@@ -360,7 +360,7 @@ struct Family {
   // Rows that fill their registers need no masks in the inner loop.
   template <class V, int N>
   static RowKernels<T> filled(int d, Weights w) {
-    return d == N * V::lanes ? weighted<V, N, true>(w) : weighted<V, N, false>(w);
+    return Tuned && d == N * V::lanes ? weighted<V, N, Tuned>(w) : weighted<V, N, false>(w);
   }
 
   // Kernels with N to Last registers of V; none where a row needs more.
