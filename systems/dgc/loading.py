@@ -177,13 +177,20 @@ def in_turns(work: Mapping[str, Loader], least: int, budget_s: float) -> dict[st
 
 
 def dealt_out(
-    workload: SequenceWorkload, data: SnapshotSequence, workers: int, device: str
+    workload: SequenceWorkload,
+    data: SnapshotSequence,
+    workers: int,
+    device: str,
+    *,
+    rounds: int | None = None,
 ) -> WorkAssignment:
-    """The partition by chunks of so many workers."""
+    """The partition by chunks of so many workers, refined in so many rounds."""
     from dgbench.systems.dgc.dealing import deal
+    from dgbench.systems.dgc.partition import ChunkSettings
     from dgbench.systems.dgc.settings_run import ChunkRankSettings
 
-    return deal(workload, data, workers, ChunkRankSettings(), device=device)
+    settings = ChunkRankSettings(chunks=ChunkSettings(rounds=rounds))
+    return deal(workload, data, workers, settings, device=device)
 
 
 def plans_of(

@@ -157,7 +157,7 @@ def open_tiny(monkeypatch, data):
     """Give tiny data and random chunks to the experiments."""
     for module in (fig15, fusion_ablation):
         monkeypatch.setattr(
-            module, "dealt_out", lambda task, data, workers, device: dealt(task, data, workers, 21)
+            module, "dealt_out", lambda task, data, workers, _, **__: dealt(task, data, workers, 21)
         )
         monkeypatch.setattr(module, "workload", lambda graph, model, preset, **_: task_of(model))
     monkeypatch.setattr("dgbench.systems.base.sequences.load_sequences", lambda task: data)

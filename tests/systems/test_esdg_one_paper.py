@@ -324,8 +324,8 @@ def test_cells_are_named_once(experiment, preset):
         cells = experiment.cells(preset, device)
         assert len({str(sorted(c.params.items())) for c in cells}) == len(cells)
         assert all(c.params.get("dataset", "amlsim") in BY_NAME for c in cells)
-    assert any(c.unavailable for c in ablation.Ablation().cells("quick", "cuda"))
-    assert not any(c.unavailable for c in ablation.Ablation().cells("quick", "cpu"))
+    assert any(c.unavailable for c in ablation.Ablation().cells("full", "cuda"))
+    assert not any(c.unavailable for c in ablation.Ablation().cells("full", "cpu"))
 
 
 def test_verdicts_come_out():

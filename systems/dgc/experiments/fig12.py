@@ -139,7 +139,8 @@ class Fig12(Experiment):
                 lacking = lacking or "a wire is emulated between host memories"
             name = f"{group.dataset}/{group.ranks}/{group.link}"
             # For the figure over time, the first race runs once more with instruments.
-            found.append(self._cell(params, name, preset, lacking, phases=not found))
+            phases = not found and preset != "quick"
+            found.append(self._cell(params, name, preset, lacking, phases=phases))
         for name, datasets in GROUPS[preset].items():
             one = {"dataset": name} if name in datasets else {"graphs": name}
             params = {"part": "projected", **one, "workers": WORKERS}

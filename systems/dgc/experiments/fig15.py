@@ -51,6 +51,8 @@ GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "paper": ("amazon", "epinions", "movie", "stack", "sx-mathoverflow", "epinions-2011-ratings",
               "amazon-magazine", "wikipedia", "email-eu-core"),
 }  # fmt: skip
+ROUNDS: Final[dict[Preset, int | None]] = {"smoke": 0, "quick": 1, "full": None, "paper": None}
+"""Of the partition's refinement, most of a process in quick."""
 TURNS: Final = {"smoke": 3, "quick": 15, "full": 40, "paper": 40}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.1, "full": 5.0, "paper": 10.0}
 """Of turns; a setting of the second figure trains for as long."""
@@ -137,7 +139,7 @@ def _loading(task: Any, data: Any, context: RunContext, *, control: bool) -> Mea
     from dgbench.systems.dgc.volumes import shape_of
 
     shape = shape_of(sequence_model(task))
-    dealt = dealt_out(task, data, WORKERS, context.device)
+    dealt = dealt_out(task, data, WORKERS, context.device, rounds=ROUNDS[context.preset])
     plans = plans_of(data, dealt, norm=task.norm)
     found = Measurement(data=describe(data), notes=list(dealt.notes))
     found.observe("vertex_steps", dealt.graph.num_vertices)

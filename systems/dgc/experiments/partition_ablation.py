@@ -81,7 +81,7 @@ SLOW: Final = {
 
 CASES: Final[dict[Preset, tuple[tuple[str, str], ...]]] = {
     "smoke": (("email-eu-core", "tgcn_2layer"),),
-    "quick": (("wikipedia", "tgcn_2layer"),),
+    "quick": (("email-eu-core", "tgcn_2layer"),),
     "full": tuple(
         (name, model)
         for name in ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow")

@@ -81,7 +81,7 @@ TITLES: Final = {
     "ten whole epochs": "adaptive, ten epochs first",
 }
 
-EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100, "quality": 100}
+EPOCHS: Final = {"smoke": 4, "quick": 12, "full": 100, "paper": 100, "quality": 100}
 STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
     # Smoke, quick, full, paper. Eight of the last nine windows of email-Eu are empty.
     "email-eu-core": (14, 20, None, None),

@@ -111,10 +111,9 @@ class Fig7(Experiment):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         size = _size(preset)
         slow = 900 if size == "full" else 60
-        found = [
-            self._cell({"part": "sizes"}, "sizes", slow),
-            self._cell({"part": "launch"}, "launch", slow),
-        ]
+        found = [self._cell({"part": "sizes"}, "sizes", slow)]
+        if preset != "quick":  # no claim needs it
+            found.append(self._cell({"part": "launch"}, "launch", slow))
         found += [
             self._cell({"part": "shares", "dataset": DATASET, "model": m}, f"shares/{m}", slow)
             for m in fig5.models(preset)

@@ -156,7 +156,8 @@ class Table2(Experiment):
                 },
                 timeout_s=600 if whole else 60,
                 unavailable=devices_lacking(ranks, device),
-                phases=race_number == place == 0,  # for the figure over time
+                # For the figure over time.
+                phases=race_number == place == 0 and preset != "quick",
                 repeats=turn_rounds(preset) if _judged(cut, ranks, transport) else 1,
                 interleaved=True,
             )
@@ -258,7 +259,6 @@ def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...],
     if preset == "quick":
         return [
             ("dense", 4, MODELS, "gloo"),
-            ("dense", 4, (MODELS[1],), "auto"),
             # The second graph shows that volumes do not depend on it.
             ("own", 2, MODELS[:1], "gloo"),
         ]
