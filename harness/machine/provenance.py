@@ -9,6 +9,7 @@ from typing import Any
 
 import dgbench
 from dgbench.harness.machine.facts import machine_facts, run_line
+from dgbench.kernels_cuda.build_info import build_info
 
 PACKAGES = (
     "torch",
@@ -52,6 +53,7 @@ def provenance(settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "dgbench": dgbench.__version__,
         "code": code_version(),
+        "operators": {"vector": build_info()["cpu"].get("vector", "")},
         "packages": packages(),
         "machine": machine_facts(),
         "settings": settings,

@@ -33,8 +33,8 @@ COMPILED: Final = ("*.so", "*.pyd", "_cuda_build.json")
 """Files of an installed package that compiling makes."""
 BUILD_TABLES: Final = ("[build-system]", "[tool.scikit-build")
 """Tables of pyproject.toml that say how sources are compiled."""
-VARIABLES: Final = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "DGBENCH_CUDA",
-                    "DGBENCH_PORTABLE", "CMAKE_ARGS")  # fmt: skip
+VARIABLES: Final = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "DGBENCH_AVX2",
+                    "DGBENCH_CUDA", "DGBENCH_PORTABLE", "CMAKE_ARGS")  # fmt: skip
 MAX_KEPT: Final = 24
 """Builds that are kept; the ones that were used last."""
 
