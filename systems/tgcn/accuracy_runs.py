@@ -73,7 +73,7 @@ class AccuracySize:
 
 FEW: Final = {"classify": (WHOLE, DYGNN, JODIE), "link": (DYGNN,)}
 EVERY: Final = dict.fromkeys(TASKS, (WHOLE, DYGNN, PLAIN, JODIE))
-BRIEF: Final = ("wikipedia", "college-msg")
+BRIEF: Final = ("college-msg",)
 """Of the held graphs, those that `quick` has time for five seeds of."""
 SIZES: Final[dict[Preset, AccuracySize]] = {
     "smoke": AccuracySize(("college-msg",), 330, 1, 15, 1e-2, FEW, 1, 1),

@@ -77,7 +77,7 @@ SIZES: Final = {
     "smoke": StudySize(
         train=40, test=20, largest=512, budget_s=0.5, epochs=20, units=64, aim_s=5e-4
     ),
-    "quick": StudySize(train=2000, test=50, largest=2048, budget_s=2.0, aim_s=7e-4),
+    "quick": StudySize(train=2000, test=40, largest=2048, budget_s=1.0, aim_s=7e-4),
     # As many of the paper's as there is time for, from many partitions.
     "full": replace(FULL, train=PAPER_CHUNKS, budget_s=1300.0, hidden_dims=(HIDDEN,), aim_s=1e-3),
     "paper": replace(FULL, train=PAPER_CHUNKS, budget_s=7200.0, hidden_dims=(HIDDEN,)),

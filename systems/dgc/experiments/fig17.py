@@ -41,7 +41,7 @@ PARTITIONING: Final = PARTS[:-1]
 NAMES: Final[dict[Preset, tuple[str, ...]]] = {
     "smoke": ("amazon",),
     # A twin decides nothing of these claims, so that real graphs go first.
-    "quick": ("sx-mathoverflow", "amazon-magazine", "wikipedia", "email-eu-core"),
+    "quick": ("sx-mathoverflow", "amazon-magazine", "wikipedia"),
     "full": tuple(graph.name for graph in (*HELD, *GRAPHS)),
     "paper": tuple(graph.name for graph in (*GRAPHS, *HELD)),
 }

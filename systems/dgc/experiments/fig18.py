@@ -65,7 +65,7 @@ GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
     "full": ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
     "paper": ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
 }
-EPOCHS: Final = {"smoke": 2, "quick": 16, "full": 60, "paper": 100}
+EPOCHS: Final = {"smoke": 2, "quick": 10, "full": 60, "paper": 100}
 RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 1800, "paper": 7200}
 STEPS: Final[dict[Preset, dict[str, int]]] = {

@@ -31,7 +31,7 @@ BINS: Final[dict[Preset, dict[str, int | None]]] = {
     # A twin decides nothing, so it needs time.
     # The last quarter of email-Eu is empty but for one snapshot.
     "smoke": {"wikipedia": 5},
-    "quick": {"wikipedia": 13},
+    "quick": {"wikipedia": 9},
     "full": dict.fromkeys((TWIN, "sx-mathoverflow", "wikipedia", "email-eu-core")),
     "paper": dict.fromkeys((TWIN, "sx-mathoverflow", "wikipedia", "email-eu-core")),
 }

@@ -33,7 +33,7 @@ NAME: Final = "fig10"
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final = limits(
     StreamLimits(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    StreamLimits(("wikipedia",), 5, {"tgn": 1600, "tgat": 800}, 8, 3, 32, 5, 1),
+    StreamLimits(("wikipedia",), 5, {"tgn": 1600}, 8, 3, 32, 5, 1),
     rounds=30,
 )
 
