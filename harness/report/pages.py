@@ -360,8 +360,9 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
 
 
 def _heading(paper: PaperOnSite) -> str:
-    """Heading of a paper's page: of the arena, what its first run found in all races."""
-    run, section = paper.sections[0]
+    """Heading of a paper's page: of the arena, the findings of the run that raced most, which the
+    first page shows too."""
+    run, section = max(paper.sections, key=lambda one: len(one[1].arena))
     return headline(section.arena, run.machine_name) if section.arena else paper.headline
 
 

@@ -244,6 +244,18 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     assert [words for _, words in tabs[2].papers] == ["faster on some"]
 
 
+def test_the_page_of_the_arena_is_headed_as_the_first_page() -> None:
+    """By the run that raced most, wherever it stands, and not by a few races of a newer one."""
+    newer = run_of("newer"), shown([race(a=1.0, b=9.0)])
+    most = run_of("most"), shown([race(case=f"c{n}", a=2.0, b=1.0) for n in range(5)])
+    for sections in ([newer, most], [most, newer]):
+        words = pages._heading(SimpleNamespace(sections=sections, headline=""))
+        screen = race_screen(site_of(("arena", sections)))
+        assert screen is not None
+        assert words == screen.sentence
+        assert words.startswith("On 2 cores of most, 5 of 5 races")
+
+
 @pytest.mark.skipif(browser.FOUND is None, reason="no browser here")
 def test_tabs_are_chosen_by_keys_and_without_script_and_paper_has_them_all(tmp_path: Path) -> None:
     one, two = run_of("one"), run_of("two")
