@@ -185,6 +185,11 @@ _MOVES = frozenset(
 
 _PARTS = get_decompositions(
     [
+        # Of a class that is nearly sure, what is left of one is rounded as one is.
+        _aten._log_softmax.default,
+        _aten._log_softmax_backward_data.default,
+        _aten._softmax.default,
+        _aten._softmax_backward_data.default,
         _aten.native_batch_norm.default,
         _aten.native_batch_norm_backward.default,
         _aten.native_layer_norm.default,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.runtime.errors import UnknownKeyError
+from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.owners import IdentityHash
 from dgbench.systems.gnnflow.vertex_cut import (
     CUTS,
@@ -57,6 +58,17 @@ def test_asked_against_a_count_by_hand(pairs, machines, first, fanout) -> None:
         expected = by_hand(pairs, first, fanout, asker.tolist(), lambda v, e: kept[e])  # noqa: B023
         assert (found.requests, found.records) == expected
         assert found.bytes == 24 * (found.requests + found.records)
+
+
+def test_a_stream_that_hangs_together_may_leave_machines_of_hdrf_empty() -> None:
+    """Its balance never outweighs an end that is known, so that this is no wrong result."""
+    src, dst = torch.arange(9), torch.arange(1, 10)  # a path: each edge knows the one before
+    where = edge_machines("hdrf", 10, src, dst, 3)
+    assert set(where.tolist()) == {0}
+    assert assignment_check(where, 9, 3, filled=False).passed
+    assert not assignment_check(where, 9, 3).passed
+    for wrong in (where + 3, where - 1, where[1:]):
+        assert not assignment_check(wrong, 9, 3, filled=False).passed
 
 
 def test_cuts_refuse_another_name() -> None:

@@ -267,6 +267,23 @@ def test_rounding_is_that_of_float32() -> None:
     assert gap < 16 * moved < 1e-3
 
 
+def test_a_class_that_is_nearly_sure_leaves_the_rounding_of_one() -> None:
+    """Loss and gradient are small differences of numbers near one."""
+    logits = torch.tensor([[9.0, -0.3, 0.1, -0.2]], dtype=torch.float64)
+
+    def answer(kind=torch.float64):
+        x = logits.detach().to(kind, copy=True).requires_grad_()
+        loss = torch.nn.functional.cross_entropy(x, torch.tensor([0]))
+        loss.backward()
+        return {"loss": loss.detach().double(), "gradient": x.grad.double()}
+
+    exact = answer()
+    gaps, moved = deviations(answer(torch.float32), exact), rounding(answer, exact)
+    for name, tolerance in tolerances(moved).items():
+        assert gaps[name] < tolerance, name
+        assert 1e-4 < tolerance < LOOSEST, name
+
+
 def test_perturbed_arithmetic_leaves_views_and_inputs_alone() -> None:
     x = torch.ones(4, 3, dtype=torch.float64)
     with PerturbedArithmetic(1):

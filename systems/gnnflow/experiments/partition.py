@@ -256,7 +256,8 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
             own = asked_vertex_cut(where[:few], machines, *part)
             loop = asked_by_loop(where.tolist(), *part, machines, by_edge=True)
             found.checks += [
-                assignment_check(where, len(events), machines, name),
+                # HDRF gives an edge to a machine that knows an end, however many others are empty.
+                assignment_check(where, len(events), machines, name, filled=by != "hdrf"),
                 asked_check(own, loop, f"{name}, first events"),
             ]
             if name == drawn_cut:

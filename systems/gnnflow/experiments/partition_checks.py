@@ -14,17 +14,21 @@ from dgbench.lab.result_checks import ResultCheck, at_most, equal
 EDGES = "count over all edges"
 
 
-def assignment_check(part: Tensor, vertices: int, machines: int, name: str = "") -> ResultCheck:
+def assignment_check(
+    part: Tensor, vertices: int, machines: int, name: str = "", *, filled: bool = True
+) -> ResultCheck:
     """A check that every vertex has one machine, and no machine is without any.
 
     Args:
         part: int[N], a machine for each vertex.
         vertices, machines: N and P.
         name: of the partitioner.
+        filled: whether no machine may be without any.
     """
     machine = part.numpy()
     wrong = abs(machine.size - vertices) + int(((machine < 0) | (machine >= machines)).sum())
-    wrong += min(machines, vertices) - np.intersect1d(machine, np.arange(machines)).size
+    if filled:
+        wrong += min(machines, vertices) - np.intersect1d(machine, np.arange(machines)).size
     return at_most(
         "owners", min(1.0, wrong / max(1, vertices)), 0.0, against="one machine for each vertex",
         compared=vertices, part=name,
