@@ -109,8 +109,29 @@ def test_packed_steps_and_their_gradients(native, case):
             number += 1
     sequence = sequence.t().contiguous()
     own = torch.rand(steps, rows, generator=generator) < share
+    check_packed(native, sequence, own, heads, width, causal, dense)
+
+
+def check_packed(
+    native,
+    sequence: Tensor,
+    own: Tensor | None,
+    heads: int,
+    width: int,
+    causal: bool,
+    dense: bool,
+    scale: float = 1.0,
+    shift: float = 0.0,
+) -> None:
+    """Compare both directions with plain torch; numbers are drawn by the shape of `sequence`.
+
+    Queries are multiplied by `scale`; `shift` is added to values, and a tenth of it to keys.
+    """
+    steps, rows = sequence.shape
+    generator = torch.Generator().manual_seed(steps + rows)
     real = (sequence >= 0).unsqueeze(-1)
     q, k, v, grad = (torch.randn(steps, rows, heads * width, generator=generator) for _ in range(4))
+    q, k, v = q * scale, k + shift / 10, v + shift
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
     exact = real * models.plain_packed_attention(
         *leaves, sequence, heads=heads, causal=causal, own=own
@@ -120,8 +141,7 @@ def test_packed_steps_and_their_gradients(native, case):
     spans = spans_of(sequence, own, (steps, rows), sequence.device)
     if not dense:
         q, k, v = torch.cat([q, k, v], dim=-1).split(heads * width, dim=-1)
-    tables = (native.put(spans.sequence), native.put(spans.first), native.put(spans.wanted))
-    given = (*tables, native.put(q), native.put(k), native.put(v), heads, causal)
+    given = (*tables_of(native, spans), *(native.put(x) for x in (q, k, v)), heads, causal)
     out = torch.zeros_like(native.put(grad))
     native.call("packed_attention_forward", *given, out)
     agree(out, exact.detach())
@@ -130,6 +150,127 @@ def test_packed_steps_and_their_gradients(native, case):
     native.call("packed_attention_backward", *given, native.put(grad), stats, *grads)
     for found, right in zip(grads, exact_grads, strict=True):
         agree(found, right)
+
+
+def tables_of(native, spans) -> tuple[Tensor, Tensor, Tensor]:
+    return native.put(spans.sequence), native.put(spans.first), native.put(spans.wanted)
+
+
+def rows_of_lengths(*rows: list[int]) -> Tensor:
+    """Sequences of these lengths one behind the other in each row; a negative one is a gap."""
+    steps = max(1, *(sum(map(abs, lengths)) for lengths in rows))
+    sequence, number = torch.full((len(rows), steps), -1), 0
+    for row, lengths in zip(sequence, rows, strict=True):
+        at = 0
+        for length in lengths:
+            if length > 0:
+                row[at : at + length] = number
+                number += 1
+            at += abs(length)
+    return sequence.t().contiguous()
+
+
+# Around the rows of a tile (8, 16, 32), the owners of a group (2) and of a warp (8, 16, 32).
+EDGES = rows_of_lengths([1], [], [1, 1, 1, 33], [9, -1, 16, 2, 7], [35], [-30, 5], [32, 1])
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 36, 48, 63, 64])
+def test_packed_widths(native, width):
+    heads = 3 if width < 10 else 1
+    check_packed(native, EDGES, None, heads, width, bool(width % 2), width % 4 != 0)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_packed_steps_of_which_few_are_wanted(native, width, causal, order, monkeypatch):
+    if native.device == "cpu" and order == "reverse":
+        monkeypatch.setenv("EMULATED_ORDER", "reverse")
+    own = torch.zeros_like(EDGES, dtype=torch.bool)
+    own[1::7] = True
+    own[:, 4] = False  # a sequence that nobody asks
+    check_packed(native, EDGES, own, 2, width, causal, True)
+
+
+@pytest.mark.parametrize("width", [5, 64])
+def test_long_packed_sequences(native, width):
+    sequence = rows_of_lengths([517], [3, 500])
+    own = torch.zeros_like(sequence, dtype=torch.bool)
+    own[::3] = True
+    check_packed(native, sequence, own, 1, width, width == 5, True)
+
+
+def test_packed_rows_of_many_short_sequences(native):
+    sequence = torch.arange(4 * 90).view(90, 4).t().contiguous() // 2
+    check_packed(native, sequence[:1], None, 2, 4, False, True)  # rows of one step
+    check_packed(native, sequence.t().contiguous(), None, 2, 4, True, True)
+    check_packed(native, rows_of_lengths(*[[1, 2]] * 70), None, 1, 33, False, True)
+
+
+def test_packed_scores_that_grow_and_shares_of_one(native):
+    check_packed(native, rows_of_lengths([40], [40]), None, 2, 20, False, True, scale=30.0)
+    sequence = rows_of_lengths([9])
+    k = torch.arange(9.0).view(9, 1, 1).expand(9, 1, 64) * 1e3
+    q, v = torch.ones(9, 1, 64), torch.arange(9.0).view(9, 1, 1) + torch.zeros(9, 1, 64)
+    tables = tables_of(native, spans_of(sequence, None, (9, 1), sequence.device))
+    for keys, last in ((k, 8.0), (k.flip(0), 0.0)):
+        out = native.poisoned(9, 1, 64)
+        given = (native.put(q), native.put(keys.contiguous()), native.put(v))
+        native.call("packed_attention_forward", *tables, *given, 1, False, out)
+        assert (out == last).all()
+
+
+def test_packed_gradients_keep_their_digits_under_a_shift(native):
+    # The mean pull, which is taken off, is some hundred times what is left.
+    check_packed(native, rows_of_lengths([64], [9, 40]), None, 1, 32, False, True, shift=50.0)
+
+
+def test_nothing_leaks_between_packed_sequences(native):
+    sequence = rows_of_lengths([3, 5, 2], [1, 20])
+    steps, rows = sequence.shape
+    tables = tables_of(native, spans_of(sequence, None, (steps, rows), sequence.device))
+    generator = torch.Generator().manual_seed(3)
+    clean = [torch.randn(steps, rows, 20, generator=generator) for _ in range(4)]
+    results = []
+    for value in (None, math.nan, math.inf):
+        q, k, v, grad = (x.clone() for x in clean)
+        if value is not None:
+            for x in (q, k, v, grad):
+                x[3:8, 0] = value  # the second sequence of the first row
+                x[10:, 0] = value  # no sequence
+        given = (*tables, native.put(q), native.put(k), native.put(v), 2, False)
+        outputs = [torch.zeros_like(native.put(q)) for _ in range(4)]
+        stats = native.poisoned(int((sequence >= 0).sum()), 2, 3)
+        native.call("packed_attention_forward", *given, outputs[0])
+        native.call("packed_attention_backward", *given, native.put(grad), stats, *outputs[1:])
+        for x in outputs:
+            x[3:8, 0] = 0.0
+            assert not x[10:, 0].any()
+        results.append(outputs)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_packed_sequences_without_steps(native):
+    # As the second, fourth and last of the table; `spans_of` makes none.
+    spans = [[0, 0, 3], [0, 3, 0], [0, 3, 2], [1, 0, 0], [1, 1, 4], [2, 0, 0]]
+    table = native.put(spans, torch.int32)
+    first = native.put([0, 3, 3, 5, 5, 9, 9], torch.int64)
+    wanted = native.put([0, 1, 2, 0, 1, 0, 1, 2, 3], torch.int32)
+    sequence = rows_of_lengths([3, 2], [-1, 4], [])
+    spans = spans_of(sequence, None, (5, 3), sequence.device)
+    generator = torch.Generator().manual_seed(2)
+    q, k, v, grad = (native.put(torch.randn(5, 3, 6, generator=generator)) for _ in range(4))
+    results = []
+    for tables in (tables_of(native, spans), (table, first, wanted)):
+        outputs = [torch.zeros_like(q) for _ in range(4)]
+        stats = native.poisoned(9, 1, 3)
+        native.call("packed_attention_forward", *tables, q, k, v, 1, False, outputs[0])
+        native.call(
+            "packed_attention_backward", *tables, q, k, v, 1, False, grad, stats, *outputs[1:]
+        )
+        results.append(outputs)
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_sizes_that_contradict_each_other_are_refused(native):

@@ -193,7 +193,7 @@ void run_packed(const Sequences& sequences, int64_t rows, int64_t steps, int hea
 
 DRIVER_CASE(packed_attention) {
   for (const bool causal : {false, true}) {
-    for (const int width : {1, 3, 32, dgb_packed_attention_width()}) {
+    for (const int width : {1, 3, 9, 32, 33, dgb_packed_attention_width()}) {
       run_packed({{0, 0, 1}}, 1, 1, 1, width, causal);
       run_packed({{0, 0, 3}, {0, 3, 4}, {2, 1, 2}}, 3, 9, 2, width, causal);
       run_packed({}, 2, 2, 1, width, causal);
