@@ -49,6 +49,15 @@ def import_patching() -> None:
         import torch_geometric  # noqa: F401
     with contextlib.suppress(Exception):
         import torch._dynamo  # noqa: F401
+    # What the first call of a compiled function replaces: methods of optimisers and of modules.
+    with contextlib.suppress(Exception):
+        from torch._dynamo.eval_frame import TorchPatcher
+
+        TorchPatcher.patch()
+    with contextlib.suppress(Exception):
+        from torch._dynamo.mutation_guard import install_generation_tagging_init
+
+        install_generation_tagging_init()
 
 
 @contextlib.contextmanager

@@ -191,19 +191,23 @@ def put_figures(shown: PaperSection, drawings: Sequence[DrawnFigure | str], run:
     left = iter(drawings)
     for section in shown.sections:
         found = [next(left) for _ in section.sketches]
-        section.figures = [f for f in found if isinstance(f, DrawnFigure)]
+        section.figures = [_in_strips(f) for f in found if isinstance(f, DrawnFigure)]
         notes = [section.note, *(f for f in found if isinstance(f, str))]
         section.note = "; ".join(n for n in notes if n)
     for name in shown.sketches:
         drawn = next(left)
-        setattr(shown, name, drawn if isinstance(drawn, DrawnFigure) else None)
-    if shown.over_time is not None:  # a table of strips, not of a thousand readings
-        strips = [_strip(line) for line in summary(shown.over_time.points)]
-        shown.over_time = dataclasses.replace(shown.over_time, points=strips)
+        setattr(shown, name, _in_strips(drawn) if isinstance(drawn, DrawnFigure) else None)
     if not run.smoke:  # a heading must not rest on times that are no measurement
         raced = main_race(shown.sections)
         owner = next((s.name for s in shown.sections if raced in s.figures), "") if raced else ""
         shown.fastest = fastest(shown.paper, shown.sections, run.context(shown.paper, owner))
+
+
+def _in_strips(drawn: DrawnFigure) -> DrawnFigure:
+    """A figure over time with strips for its table, not a thousand readings; any other as is."""
+    if drawn.kind != "over_time":
+        return drawn
+    return dataclasses.replace(drawn, points=[_strip(line) for line in summary(drawn.points)])
 
 
 def _strip(line: dict[str, Any]) -> dict[str, Any]:

@@ -75,12 +75,16 @@ def test_torch_geometric_learns_of_mkl_without_the_driver():
 
 
 def test_what_libraries_put_into_torch_is_no_change_of_a_plugin():
-    """torch-geometric replaces `torch.select`, and torch's own compiler `torch.manual_seed`."""
+    """torch-geometric replaces `torch.select`, and torch's own compiler `torch.manual_seed` and,
+    when the first compiled function is called, methods of modules and optimisers."""
     code = (
         "from dgbench.runtime.cuda_driver import import_patching\n"
         "from dgbench.harness.runner.replaced import replaced_functions, shared_functions\n"
         "import_patching(); shared_functions()\n"
         "import torch, torch_geometric.nn, torch._dynamo\n"
+        "layer = torch.nn.Linear(2, 2); optimiser = torch.optim.Adam(layer.parameters())\n"
+        "torch.compile(layer, backend='eager')(torch.ones(1, 2)).sum().backward()\n"
+        "optimiser.step()\n"
         "assert replaced_functions() == []\n"
         "torch.relu = lambda x: x\n"
         "assert 'torch.relu' in replaced_functions()[0]"

@@ -76,6 +76,7 @@ MEASURING = {
 BY_HAND = {
     "kernels_cuda/aggregate/cuda_launch.cuh": "lanes of a row, fewer than a warp",
     "kernels_cuda/aggregate/cuda_tiles.cu": "groups of lanes, by rows; the emulator has no CUB",
+    "kernels_cuda/attention/cuda_packed.cu": "lanes of a head; the emulator has no CUB",
     "kernels_cuda/attention/cuda_rows.cu": "lanes of a row, fewer than a warp",
     "kernels_cuda/common/block_scan.cuh": "scan of a block inside kernels; the emulator has no CUB",
     "kernels_cuda/edge_sampling/cuda.cu": "lanes of a row, fewer than a warp",
