@@ -35,7 +35,7 @@ from dgbench.lab.quality import TITLES, initials
 
 LINES: Final = 18
 """Races on the first screen; what does not fit stands on the arena's page."""
-FURTHER_LINES: Final = 9
+FURTHER_LINES: Final = 6
 """Races of each further machine."""
 TICKS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 EDGE: Final = 1.5
