@@ -50,11 +50,11 @@ def import_patching() -> None:
     with contextlib.suppress(Exception):
         import torch._dynamo  # noqa: F401
     # What the first call of a compiled function replaces: methods of optimisers and of modules.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(ImportError, AttributeError):  # torch's own, and not public
         from torch._dynamo.eval_frame import TorchPatcher
 
         TorchPatcher.patch()
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(ImportError, AttributeError):
         from torch._dynamo.mutation_guard import install_generation_tagging_init
 
         install_generation_tagging_init()

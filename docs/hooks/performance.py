@@ -315,7 +315,7 @@ def _machine(name: str, store: Any, each: Sequence[Standing]) -> Iterator[str]:
     if (copy := device_copy(Table.of(rows))) is not None:
         limits.append(f"copy on the device {copy / GIGA:.4g} GB/s")
     flags = [flag for flag in facts[-1]["machine"]["cpu"].get("flags", ()) if "avx" in flag]
-    if (vector := facts[-1].get("operators", {}).get("vector")) is not None:
+    if vector := facts[-1].get("operators", {}).get("vector"):
         flags = [f"operators compiled for {vector}"]
     about = [
         f"`results/reference/{name}/operators`",

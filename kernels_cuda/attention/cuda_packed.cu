@@ -9,7 +9,8 @@
 // nothing and wait for none.
 //
 // A partner outside an owner's range is left out of its sums: not even a NaN of another sequence
-// reaches them.
+// reaches them. The file is long as forward and both gradients share owners, tiles and the walk
+// over them, which nothing else uses.
 #include <climits>
 #include <cmath>
 #include <initializer_list>
