@@ -85,7 +85,7 @@ def sample_roots(
     """
     device = table.indptr.device
     native = operators(device) if native is None else native
-    _check(table, roots, weights, before, method)
+    _check(table, roots, weights, before, method, native)
     starts = starts.to(device)
     groups = starts.numel() - 1
     numbers = torch.arange(groups + 1, device=device)
@@ -156,7 +156,7 @@ def sample_roots(
 
 
 def _check(
-    table: EdgeTable, roots: Tensor, weights: Any, before: Tensor | None, method: str
+    table: EdgeTable, roots: Tensor, weights: Any, before: Tensor | None, method: str, native: Any
 ) -> None:
     device = table.indptr.device
     if method not in ("sis", "keys"):
@@ -175,7 +175,7 @@ def _check(
             )
     check_ids(roots, "roots", table.num_nodes)
     if isinstance(weights, Tensor):
-        check_key_range(weights)
+        check_key_range(weights, native=native)
 
 
 def _running(counts: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ added in the order of the edges, one thread per row, so results do not depend on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Groups:
     """Edges grouped by one of their ends, in their order inside a group.
 
@@ -40,9 +41,9 @@ class Groups:
     offsets: Tensor
     order: Tensor
 
-    @property
+    @cached_property
     def counts(self) -> Tensor:
-        """int32[n]: edges of each row."""
+        """int32[n]: edges of each row; not to be written to."""
         return self.offsets.diff().to(torch.int32)
 
 
@@ -131,7 +132,7 @@ def partner_sums(
     for groups, other, x in ((by_src, dst, e_dst), (by_dst, src, e_src)):
         sums = _sums(groups, other, None, x.detach(), last=last)
         counts = groups.counts
-        found += [sums, counts.clamp_(max=1) if last else counts]
+        found += [sums, counts.clamp(max=1) if last else counts]
     return PartnerSums(*found)
 
 

@@ -43,6 +43,34 @@ void make_keys(MaybeDevice<const float> weights, uint64_t seed, uint64_t numbers
   check_launch(dgb_make_keys(&source, n, reinterpret_cast<uint32_t*>(keys.data()), stream_of(stream)), "make_keys");
 }
 
+int examine(const float* w, int64_t n, const Examined& into, void* stream) {
+  return dgb_examine_float(w, n, &into, stream);
+}
+int examine(const double* w, int64_t n, const Examined& into, void* stream) {
+  return dgb_examine_double(w, n, &into, stream);
+}
+int examine(const int64_t* w, int64_t n, const Examined& into, void* stream) {
+  return dgb_examine_int(w, n, &into, stream);
+}
+
+template <class W>
+void bind_examine(nb::module_& m) {
+  add_operator(m,
+      "examine_weights",
+      [](DeviceArray<const W> weights, MaybeDevice<float> plain, MaybeDevice<int64_t> set,
+         int64_t wanted, DeviceArray<int64_t> counters, std::uintptr_t stream) {
+        check_optional(plain, weights.size(), "plain");
+        check_optional(set, 4, "set");
+        check_size(counters, kCounters, "counters");
+        const Examined into{address(plain), address(set), wanted,
+                            reinterpret_cast<unsigned long long*>(counters.data())};
+        const auto n = static_cast<int64_t>(weights.size());
+        check_launch(examine(weights.data(), n, into, stream_of(stream)), "examine_weights");
+      },
+      "weights"_a.noconvert(), "plain"_a.noconvert().none(), "set"_a.noconvert().none(),
+      "wanted"_a, "counters"_a.noconvert(), "stream"_a);
+}
+
 }  // namespace
 
 void bind_weighted(nb::module_& m) {
@@ -52,6 +80,9 @@ void bind_weighted(nb::module_& m) {
         "out"_a.noconvert(), "given"_a.noconvert().none(), "weights"_a.noconvert().none(), "seed"_a,
         "numbers"_a, "largest"_a, "items"_a, "memory"_a.noconvert(), "counters"_a.noconvert(),
         "chosen"_a.noconvert(), "stream"_a);
+  bind_examine<float>(m);
+  bind_examine<double>(m);
+  bind_examine<int64_t>(m);
   add_operator(m, "make_keys", &make_keys, "weights"_a.noconvert().none(), "seed"_a, "numbers"_a,
         "keys"_a.noconvert(), "stream"_a);
 }

@@ -41,6 +41,8 @@ struct SelectState {  // of one large set
 
 enum SelectCounter {
   kMissing,    // items that were asked for and are not there
+  kImproper,   // not 0: a weight is negative or not finite, says dgb_examine
+  kOutside,    // not 0: a weight is out of the range of keys
   kMedium,     // sets listed for blocks of threads
   kPlanned,    // sets of many blocks << 32 | their tiles: asked for
   kLarge,      // the same: given room
@@ -96,6 +98,17 @@ int dgb_select_small(const Sets* sets, const KeySource* source, const SelectSpac
                      void* stream);
 int dgb_select_large(const Sets* sets, const KeySource* source, const SelectSpace* space,
                      void* stream);
+// Marks in `counters` what is wrong with n weights. Writes them as floats to `plain` and the set of
+// all of them, of which `wanted` are drawn, to `set`: begin, end, out[2]; each unless it is null.
+struct Examined {
+  float* plain;
+  int64_t* set;
+  int64_t wanted;
+  unsigned long long* counters;  // [kCounters], zero before
+};
+int dgb_examine_float(const float* weights, int64_t n, const Examined* into, void* stream);
+int dgb_examine_double(const double* weights, int64_t n, const Examined* into, void* stream);
+int dgb_examine_int(const int64_t* weights, int64_t n, const Examined* into, void* stream);
 // keys[i] of the items [0, n).
 int dgb_make_keys(const KeySource* source, int64_t n, uint32_t* keys, void* stream);
 }

@@ -9,11 +9,13 @@
 // asked of the host, so a CUDA graph can hold it all.
 //
 // k of n from one set: 6 launches with the one that clears the counters and no wait of the host (before:
-// 20 and two), and 20 n + 8 k bytes as before, 24 an item for k = n / 2: weights read, keys written and
-// read three times, items written. Predicted at 4.2 TB/s: n = 1e8 0.57 ms by its bytes, 0.72 as a key's
-// arithmetic (about 110 instructions, 0.34 ms in all) takes longer than the first pass's bytes (0.19);
-// n = 1e6 6 us by its bytes, 15 to 20 because of its launches.
+// 20 and two). One more looks at the weights where errors are to be told; torch's operations for that
+// were 15 and most of a draw's time. 20 n + 8 k bytes as before, 24 an item for k = n / 2: weights read,
+// keys written and read three times, items written. Predicted at 4.2 TB/s: n = 1e8 0.57 ms by its bytes,
+// 0.72 as a key's arithmetic (about 110 instructions, 0.34 ms in all) takes longer than the first pass's
+// bytes (0.19); n = 1e6 6 us by its bytes, 15 to 20 because of its launches.
 #include <initializer_list>
+#include <type_traits>
 
 #include "weighted/cuda_select.cuh"
 
@@ -281,6 +283,29 @@ struct MakeKeys {
   }
 };
 
+template <class W>
+struct Examine {
+  const W* weights;
+  int64_t n;
+  Examined into;
+  __device__ void operator()(int64_t i) const {
+    const W weight = weights[i];
+    const auto value = static_cast<double>(weight);
+    // Whoever marks writes the same.
+    if (!(value >= 0.0 && value <= 1.7976931348623157e308)) into.counters[kImproper] = 1;
+    if constexpr (!std::is_integral_v<W>) {
+      if (value > 0.0 && (value < kMinWeight || value > kMaxWeight)) into.counters[kOutside] = 1;
+    }
+    if (into.plain != nullptr) into.plain[i] = static_cast<float>(weight);
+    if (into.set != nullptr && i == 0) {
+      into.set[0] = 0;
+      into.set[1] = n;
+      into.set[2] = 0;
+      into.set[3] = into.wanted;
+    }
+  }
+};
+
 template <class Kernel>
 int launch_tiles(Kernel kernel, int resident, const Sets& sets, const KeySource& source,
                  const SelectSpace& space, void* stream) {
@@ -302,6 +327,16 @@ int dgb_select_large(const Sets* sets, const KeySource* source, const SelectSpac
     if (status == 0) status = launch_tiles(pass, kReaders, *sets, *source, *space, stream);
   }
   return status;
+}
+
+int dgb_examine_float(const float* weights, int64_t n, const Examined* into, void* stream) {
+  return for_each(n, Examine<float>{weights, n, *into}, stream);
+}
+int dgb_examine_double(const double* weights, int64_t n, const Examined* into, void* stream) {
+  return for_each(n, Examine<double>{weights, n, *into}, stream);
+}
+int dgb_examine_int(const int64_t* weights, int64_t n, const Examined* into, void* stream) {
+  return for_each(n, Examine<int64_t>{weights, n, *into}, stream);
 }
 
 int dgb_make_keys(const KeySource* source, int64_t n, uint32_t* keys, void* stream) {

@@ -79,11 +79,19 @@ def draw_keys(
     count = weights.numel()
     if not 0 <= k <= count:
         raise InvalidInputError(f"k is {k}, allowed are 0 to {count}, the number of weights")
-    drawn = draw_range(
-        count, k, weights.device, weights=weights, seed=seed, stream=stream, native=native
-    )
-    found = torch.stack([_improper(weights), _out_of_range(weights), drawn.missing[0]])
-    improper, outside, missing = found.tolist()
+    device = weights.device
+    native = operators(device) if native is None else native
+    known = native.select_counters
+    state = torch.zeros(known + 4, dtype=torch.int64, device=device)
+    counters, begin, end, offsets = (
+        state[:known], state[known : known + 1], state[known + 1 : known + 2], state[known + 2 :],
+    )  # fmt: skip
+    plain = _examine(weights, counters, native, state[known:], k)
+    drawn = draw_sets(
+        begin, end, offsets, weights=plain, seed=seed, stream=stream, total=k, largest=count,
+        counters=counters, native=native,
+    )  # fmt: skip
+    missing, improper, outside = counters[:3].tolist()
     _refuse(improper, outside)
     if missing:
         raise InvalidInputError(
@@ -114,6 +122,7 @@ def draw_sets(
     total: int | None = None,
     largest: int | None = None,
     candidates: int | None = None,
+    counters: Tensor | None = None,
     native: Any = None,
 ) -> Drawn:
     """Draw from many sets at once, each a range of items, without replacement.
@@ -134,6 +143,7 @@ def draw_sets(
         largest: size of the largest set, or more.
         candidates: sizes of all sets together, or more; that of a single set if None. Sets that do
             not fit these bounds are missing from the result.
+        counters: int64[select_counters] zeros to count in; new ones if None.
         native: the compiled functions; those of the arrays' device if None.
 
     Returns:
@@ -158,7 +168,8 @@ def draw_sets(
     if weights is not None and weights.dtype != torch.float32:
         weights = weights.to(torch.float32)
     items = torch.empty(total, dtype=torch.int64, device=device)
-    counters = torch.zeros(native.select_counters, dtype=torch.int64, device=device)
+    if counters is None:
+        counters = torch.zeros(native.select_counters, dtype=torch.int64, device=device)
     if count and total:
         words = native.select_words(count, largest, candidates, keys is not None)
         native.select(
@@ -190,23 +201,23 @@ def make_keys(
     return keys
 
 
-def check_weights(weights: Tensor) -> None:
+def check_weights(weights: Tensor, *, native: Any = None) -> None:
     """Check weights on a device, with one look at it.
 
     Raises:
         InvalidInputError: with what was found.
     """
     _check_kind(weights)
-    _refuse(bool(_improper(weights)), False)
+    _refuse(_look(weights, native)[0], False)
 
 
-def check_key_range(weights: Tensor) -> None:
+def check_key_range(weights: Tensor, *, native: Any = None) -> None:
     """Check that no key of these weights is rounded to zero or infinity.
 
     Raises:
         InvalidInputError: a weight out of the range.
     """
-    _refuse(False, bool(_out_of_range(weights)))
+    _refuse(False, _look(weights, native)[1])
 
 
 def _check_kind(weights: Tensor) -> None:
@@ -220,15 +231,30 @@ def _check_kind(weights: Tensor) -> None:
         raise InvalidInputError(f"weights has {weights.numel()} elements, at most {LARGEST} fit")
 
 
-def _improper(weights: Tensor) -> Tensor:
-    """bool: are there negative weights, or some that are not finite?"""
-    return ~((weights >= 0) & torch.isfinite(weights)).all()
+def _examine(
+    weights: Tensor, counters: Tensor, native: Any, one: Tensor | None = None, wanted: int = 0
+) -> Tensor:
+    """float32[n]: the weights; in `counters` stands what is wrong with them.
+
+    `one` becomes begin, end and offsets of the set of all, of which `wanted` are to be drawn.
+    """
+    weights = weights.contiguous()
+    is_plain = weights.dtype == torch.float32
+    plain = None if is_plain or one is None else torch.empty_like(weights, dtype=torch.float32)
+    if weights.numel():
+        native.examine_weights(
+            weights, plain, one, wanted, counters, *(stream_of(weights.device) or (0,))
+        )
+    return weights if plain is None else plain
 
 
-def _out_of_range(weights: Tensor) -> Tensor:
-    """bool: are there weights whose keys are rounded to zero or infinity?"""
-    outside = (weights > 0) & ((weights < 1 / KEY_RANGE) | (weights > KEY_RANGE))
-    return outside.any() & (weights.dtype != torch.int64)
+def _look(weights: Tensor, native: Any) -> tuple[int, int]:
+    """Nonzero where weights are negative or not finite; where some are out of the range of keys."""
+    native = operators(weights.device) if native is None else native
+    counters = torch.zeros(native.select_counters, dtype=torch.int64, device=weights.device)
+    _examine(weights, counters, native)
+    _, improper, outside = counters[:3].tolist()
+    return improper, outside
 
 
 def _refuse(improper: int, outside: int) -> None:

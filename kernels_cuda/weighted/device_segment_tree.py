@@ -49,7 +49,7 @@ class DeviceSegmentTree:
     """
 
     def __init__(self, weights: Tensor, *, native: Any = None) -> None:
-        check_weights(weights)
+        check_weights(weights, native=native)
         if weights.numel() == 0:
             raise InvalidInputError("weights is empty, expected at least one")
         self.device = weights.device
@@ -65,6 +65,7 @@ class DeviceSegmentTree:
         if not float(weights.double().sum()) < limit:
             raise InvalidInputError(f"the sum of the weights is not below {limit}")
         self._native.tree_build(sums, self._size, *self._stream())
+        self._positive: int | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -72,7 +73,8 @@ class DeviceSegmentTree:
     @property
     def total(self) -> float | int:
         """Sum of all weights."""
-        return self._sums[self._top : self._top + 4].view(2, 2).sum(1).sum().item()
+        one, two, three, four = self._sums[self._top : self._top + 4].tolist()
+        return (one + two) + (three + four)
 
     @property
     def weights(self) -> Tensor:
@@ -124,6 +126,7 @@ class DeviceSegmentTree:
         last = torch.ones_like(i, dtype=torch.bool)
         last[:-1] = ordered.values[1:] != ordered.values[:-1]
         self._put(ordered.values[last], w[ordered.indices[last]])
+        self._positive = None
 
     def draw(self, count: int, *, seed: int, stream: int = 0, remove: bool = True) -> Tensor:
         """Draw `count` items in proportion to their weights: int64[count], in order.
@@ -136,13 +139,16 @@ class DeviceSegmentTree:
         """
         if count < 0:
             raise InvalidInputError(f"count is {count}, allowed are 0 and more")
-        weights = self._sums[: self._size]
-        positive = int((weights > 0).sum())
-        needed = count if remove else min(count, 1)
-        if needed > positive:
-            raise InvalidInputError(f"count is {count}, and {positive} items have weight")
         if not remove:
+            if count and not self.total > 0:
+                raise InvalidInputError(f"count is {count}, and 0 items have weight")
             return self._numbers(seed, stream, 0, count)
+        if self._positive is None:
+            self._positive = int((self._sums[: self._size] > 0).sum())
+        positive = self._positive
+        if count > positive:
+            raise InvalidInputError(f"count is {count}, and {positive} items have weight")
+        self._positive = None  # until all that follows is done
         parts: list[Tensor] = []
         taken = first = 0
         for _ in range(ROUNDS):
@@ -160,6 +166,7 @@ class DeviceSegmentTree:
             taken += fresh.numel()
         if taken < count:
             parts.append(self._by_keys(count - taken, seed, stream))
+        self._positive = positive - count
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=self.device)
 
     def _numbers(self, seed: int, stream: int, first: int, count: int) -> Tensor:

@@ -285,9 +285,9 @@ def _draw(
                 f"method '{method}' does not run on '{weights.device}'",
                 hint="pass 'keys', which has the same distribution, or weights on the CPU",
             )
-        out = torch.empty(repeats * k, dtype=torch.int64, device=weights.device)
-        for r in range(repeats):
-            out[r * k : (r + 1) * k] = draw_keys(weights, k, seed=seed, stream=stream + r)
+        drawn = [draw_keys(weights, k, seed=seed, stream=stream + r) for r in range(repeats)]
+        none = torch.empty(0, dtype=torch.int64, device=weights.device)
+        out = drawn[0] if repeats == 1 else torch.cat([none, *drawn])
         counts = (repeats * k, 0, 0, repeats * n, 0)
     elif method == "keys":
         out, made = _keys(weights, k, repeats, seed, stream, threads)

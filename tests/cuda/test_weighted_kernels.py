@@ -299,6 +299,55 @@ def test_draws_are_those_of_the_cpu(native, kind, count, share):
     assert torch.equal(found.cpu(), right)
 
 
+class Operations(TorchDispatchMode):
+    """Record of torch operations that compute: all but views and fresh memory."""
+
+    cheap = ("slice", "empty", "empty_like")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.split(".")[0]
+        if name not in self.cheap:
+            self.calls.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("count", "launches"), [(30, 2), (5000, 3), (50_001, 6)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_a_draw_costs_few_calls(native, log, count, launches, dtype):
+    weights = native.put(np.random.default_rng(3).integers(1, 9, count), dtype)
+    with Operations() as operations:
+        draw_keys(weights, count // 2, native=native.module)
+    assert operations.calls == ["zeros"]
+    assert len(log.calls("launch")) == launches
+
+
+def test_independent_draws_from_a_tree_look_at_no_weight(native, log):
+    weights = native.put(np.arange(1, 5001))
+    tree = DeviceSegmentTree(weights, native=native.module)
+    before = len(log.calls("launch"))
+    with Operations() as operations:
+        tree.draw(20, seed=1, remove=False)
+    assert len(log.calls("launch")) == before + 1
+    assert operations.calls == []
+
+
+def test_a_tree_knows_how_many_items_have_weight(native):
+    tree = DeviceSegmentTree(native.put([0, 3, 0, 2, 1]), native=native.module)
+    tree.draw(1, seed=1)
+    with pytest.raises(InvalidInputError, match="2 items have weight"):
+        tree.draw(3, seed=1)
+    tree.modify(native.put([0, 2]), native.put([4, 4]))
+    assert tree.draw(4, seed=1).unique().numel() == 4
+    for remove in (True, False):
+        with pytest.raises(InvalidInputError, match="0 items have weight"):
+            tree.draw(1, seed=1, remove=remove)
+        assert tree.draw(0, seed=1, remove=remove).numel() == 0
+
+
 def test_what_cannot_be_drawn_is_refused(native):
     def draw(values, k, dtype=torch.float64):
         return draw_keys(native.put(values, dtype), k, native=native.module)
@@ -309,6 +358,9 @@ def test_what_cannot_be_drawn_is_refused(native):
         ([1.0, -1.0], 1, "negative"),
         ([1.0, float("nan")], 1, "not finite"),
         ([1.0, 1e30], 1, "between"),
+        ([1.0, 1e300], 1, "between"),
+        ([1.0, 1e-300], 1, "between"),
+        ([1.0, float("inf")], 1, "not finite"),
         ([1.0, 0.0], 2, "1 more items"),
         ([1.0], 2, "k is 2"),
     ]:

@@ -25,6 +25,7 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     observe_series,
     over_seeds,
     series,
+    task_of,
 )
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
@@ -84,6 +85,14 @@ def test_smoke_cells_run_and_answer(kind, tiny_wikipedia) -> None:
 def test_cells_have_names_of_their_own(kind, preset) -> None:
     cells = kind().cells(preset, "cpu")
     assert len({str(cell.params) for cell in cells}) == len(cells) > 0
+
+
+@pytest.mark.parametrize("kind", [fig10.Fig10, fig11.Fig11])
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+def test_every_cell_has_a_workload(kind, preset) -> None:
+    for cell in kind().cells(preset, "cpu"):
+        task = task_of(size=kind.sizes[preset], preset=preset, **cell.params)
+        assert task.model == cell.params["model"]
 
 
 def test_a_row_that_failed_is_a_gap(tiny_wikipedia) -> None:

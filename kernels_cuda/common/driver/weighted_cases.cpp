@@ -91,6 +91,52 @@ DRIVER_CASE(select) {
   }
 }
 
+int examine(const float* w, int64_t n, const Examined* into) {
+  return dgb_examine_float(w, n, into, nullptr);
+}
+int examine(const double* w, int64_t n, const Examined* into) {
+  return dgb_examine_double(w, n, into, nullptr);
+}
+int examine(const int64_t* w, int64_t n, const Examined* into) {
+  return dgb_examine_int(w, n, into, nullptr);
+}
+
+template <class W>
+void run_examine(const std::vector<W>& weights, bool improper, bool outside) {
+  const auto n = static_cast<int64_t>(weights.size());
+  const DeviceArray<W> given(weights);
+  const DeviceArray<float> plain(n);
+  const DeviceArray<int64_t> set(4);
+  const DeviceArray<unsigned long long> counters(kCounters, 0);
+  const Examined all{plain.data(), set.data(), 3, counters.data()};
+  const Examined look{nullptr, nullptr, 0, counters.data()};
+  RUN(examine(given.data(), n, &all));
+  RUN(examine(given.data(), n, &look));
+  const std::string name = named("examine: weights, bytes", {n, static_cast<int64_t>(sizeof(W))});
+  expect(counters.host()[kImproper] == (improper ? 1u : 0u), name + ": improper");
+  expect(counters.host()[kOutside] == (outside ? 1u : 0u), name + ": outside");
+  if (n > 0) expect_equal<int64_t>(set.host(), {0, n, 0, 3}, name + ": set");
+  const std::vector<float> found = plain.host();
+  for (int64_t i = 0; i < n; ++i) {
+    const auto right = static_cast<float>(weights[i]);
+    expect(found[i] == right || (found[i] != found[i] && right != right), name + ": as floats");
+  }
+}
+
+DRIVER_CASE(examine) {
+  const double kInfinite = 1e308 * 10;
+  run_examine<float>({}, false, false);
+  run_examine<float>({0.0f, 1.0f, 0x1p60f, 0x1p-60f}, false, false);
+  run_examine<float>(std::vector<float>(1000, 2.0f), false, false);
+  run_examine<float>({1.0f, -1.0f}, true, false);
+  run_examine<double>({0.0, 1e300}, false, true);
+  run_examine<double>({1.0, 1e-300}, false, true);
+  run_examine<double>({1.0, kInfinite}, true, true);
+  run_examine<double>({1.0, kInfinite - kInfinite}, true, false);
+  run_examine<int64_t>({0, 1, int64_t{1} << 62}, false, false);
+  run_examine<int64_t>({5, -1}, true, false);
+}
+
 DRIVER_CASE(make_keys) {
   for (const int64_t n : {0, 1, 5, 1000}) {
     Random random(n);

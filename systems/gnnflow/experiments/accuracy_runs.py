@@ -37,7 +37,7 @@ class StreamLimits:
     Attributes:
         graphs: held graphs.
         seeds: how often it is run.
-        events: kept, the first ones, by model; None: all.
+        events: kept, the first ones, by model that runs; None: all.
         rounds: that the 70 % after the initial part are cut into.
         initial: epochs over the first 30 %.
         width: of hidden states, times and memories; features have as many floats. None: those of
@@ -107,7 +107,7 @@ class AccuracyRun(Grid):
 
     def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
         size = self.sizes[preset]
-        for name, model in product(size.graphs, MODELS):
+        for name, model in product(size.graphs, size.events):
             for seed in range(1, size.seeds + 1):
                 yield {"dataset": name, "model": model, "seed": seed}
 
