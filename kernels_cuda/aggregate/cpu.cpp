@@ -171,6 +171,11 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
   if (work < kSerialWork) threads = 1;
   const auto cost = [&](std::int64_t k) { return entries_of(job.over_ptr, job.ex_ptr, 0, k) + k; };
   const std::int64_t chunks = count_chunks(work, threads);
+  const std::int64_t block = job.order ? order_block(rows) : 1;
+  const auto start = [&](std::int64_t c) {  // at a block's first row
+    const std::int64_t row = chunk_start(rows, work, c, chunks, cost);
+    return row == rows ? rows : row / block * block;
+  };
   std::vector<std::int64_t> heavy;
   Caught caught;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -180,8 +185,8 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
 #pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t c = 0; c < chunks; ++c) {
       if (caught.any()) continue;
-      std::int64_t begin = chunk_start(rows, work, c, chunks, cost);
-      const std::int64_t end = chunk_start(rows, work, c + 1, chunks, cost);
+      std::int64_t begin = start(c);
+      const std::int64_t end = start(c + 1);
       if (entries_of(job.over_ptr, job.ex_ptr, begin, end) > kHeavyRow) {
         for (std::int64_t k = begin; k < end; ++k) {
           if (entries_of(job.over_ptr, job.ex_ptr, k, k + 1) <= kHeavyRow) continue;

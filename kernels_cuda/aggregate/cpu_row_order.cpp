@@ -16,10 +16,6 @@ namespace nb = nanobind;
 namespace dgbench {
 namespace {
 
-// Rows are sorted among so many neighbours: few enough that their rows of y are written while they
-// lie in a core's cache, enough for long runs of one length.
-constexpr std::int64_t kBlock = 4096;
-
 // Sorts rows [begin, end) of a block by falling length in one list, equal ones as they were.
 void by_length(const std::int64_t* at, std::int32_t* begin, std::int32_t* end) {
   constexpr std::int64_t kLong = 1024;  // rows as long as this are few
@@ -28,7 +24,7 @@ void by_length(const std::int64_t* at, std::int32_t* begin, std::int32_t* end) {
   std::int32_t first[kLong + 2] = {};
   for (const std::int32_t* r = begin; r < end; ++r) ++first[place(*r) + 1];
   for (std::int64_t i = 1; i <= kLong; ++i) first[i] += first[i - 1];
-  std::int32_t sorted[kBlock];
+  std::int32_t sorted[kOrderMost];
   for (const std::int32_t* r = begin; r < end; ++r) sorted[first[place(*r)]++] = *r;
   std::stable_sort(sorted, sorted + first[0],
                    [&](std::int32_t a, std::int32_t b) { return length(a) > length(b); });
@@ -50,10 +46,11 @@ void sort_rows(Array<const std::int64_t> indptr, Maybe<const std::int64_t> secon
   if (second) check(*second, "second");
   nb::gil_scoped_release release;
   const auto rows = static_cast<std::int64_t>(order.size());
+  const std::int64_t block = order_block(rows);
   std::int32_t* row = order.data();
-#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (rows > kBlock)
-  for (std::int64_t at = 0; at < rows; at += kBlock) {
-    const std::int64_t end = std::min(at + kBlock, rows);
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (rows > kSerialWork)
+  for (std::int64_t at = 0; at < rows; at += block) {
+    const std::int64_t end = std::min(at + block, rows);
     for (std::int64_t r = at; r < end; ++r) row[r] = static_cast<std::int32_t>(r);
     if (second) by_length(second->data(), row + at, row + end);
     by_length(indptr.data(), row + at, row + end);

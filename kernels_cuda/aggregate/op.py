@@ -7,6 +7,7 @@ sections 3 and 4.2). A row is summed by one owner: results do not depend on the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -70,6 +71,14 @@ def spmm(
     _check_square(csr, "csr", self_loop, symmetric)
     rows = check_scale(row_scale, "row_scale", (csr.num_rows,), x)
     cols = check_scale(col_scale, "col_scale", (csr.num_cols,), x)
+    if x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()) and _plain(x):
+        # Views and a second choice of variant are half of the time of a small product.
+        variant = choose(1, x.shape[1])
+        lists = prepared.forward(csr, x.dtype, variant.ordered)
+        y = scratch.empty((csr.num_rows, x.shape[1]), x)
+        x = (x.detach() if x.requires_grad else x).contiguous()
+        _call_single(lists, x, y, rows, cols, self_loop, _how(variant))
+        return y
     y = _apply(
         prepared,
         csr,
@@ -301,21 +310,41 @@ def multiply(
     One compiled call, past autograd and without checks of what is given: for `spmm` and its like,
     and for nodes of a graph that multiply several times. Scales are [N, S] and [C, S].
     """
-    named: dict[str, Any] = {}
-    if cuts_rows(x.device):
-        named = segments(lists, x)
-    elif (variant := variant_of(x)).registers or variant.ahead >= 0:
-        named = {"registers": variant.registers, "ahead": variant.ahead}
+    named = segments(lists, x) if cuts_rows(x.device) else _how(variant_of(x))
     if x.shape[1] == 1 and lists[3] is None:
-        flat = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
-        values = None if lists[2] is None else lists[2].view(-1)
-        args = (*lists[:2], values, lists[6], x.squeeze(1), y.squeeze(1), *flat, self_loop)
-        call("spmm", x.device, *args, **named)
+        scales = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
+        _call_single(lists, x.squeeze(1), y.squeeze(1), *scales, self_loop, named)
         return
     if lists[2] is not None and lists[2].dtype == torch.int32:
         named["bits"] = lists[2]
         lists = (*lists[:2], None, *lists[3:])
     call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
+
+
+def _call_single(
+    lists: Arrays,
+    x: Tensor,
+    y: Tensor,
+    row_scale: Tensor | None,
+    col_scale: Tensor | None,
+    self_loop: bool,
+    named: Mapping[str, Any],
+) -> None:
+    """`multiply` for one snapshot: x [C, F], y [N, F], scales [C] and [N]."""
+    indptr, indices, values, *_, order = lists
+    if values is not None and values.dim() > 1:
+        values = values.view(-1)
+    call(
+        "spmm", x.device, indptr, indices, values, order, x, y, row_scale, col_scale, self_loop,
+        **named,
+    )  # fmt: skip
+
+
+def _how(variant: ProductVariant) -> dict[str, Any]:
+    """Arguments of a compiled product on the CPU that say its variant; {} for the model's."""
+    if variant.registers or variant.ahead >= 0:
+        return {"registers": variant.registers, "ahead": variant.ahead}
+    return {}
 
 
 def segments(lists: Arrays, x: Tensor) -> dict[str, Tensor]:

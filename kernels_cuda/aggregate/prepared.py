@@ -171,8 +171,7 @@ def prepare_union(union: Any) -> tuple[Prepared, Csr]:
         InvalidInputError: a matrix that breaks the layout, values or a mask that do not fit it.
     """
     csr, mask, count = union.csr, union.mask, union.num_snapshots
-    version = 0 if mask.is_inference() else mask._version
-    stamp = (*_stamp(csr, []), id(mask), version, count)
+    stamp = (*_stamp(csr, []), id(mask), _version(mask), count)
     for entry in _known.get(csr.indices, ()):
         if entry.stamp == stamp:
             return entry, entry.with_values(csr)
@@ -257,10 +256,14 @@ def _stamp(over: Csr, exclusive: Sequence[Csr]) -> tuple[Any, ...]:
     """Key of a topology: identities and versions of its arrays, and numbers of columns."""
     arrays = [a for part in (over, *exclusive) for a in (part.indptr, part.indices, part.values)]
     return (
-        tuple(id(a) for a in arrays),
-        tuple(0 if a is None or a.is_inference() else a._version for a in arrays),
-        tuple(part.num_cols for part in (over, *exclusive)),
+        (*map(id, arrays),),
+        (*map(_version, arrays),),
+        (over.num_cols, *[part.num_cols for part in exclusive]),
     )
+
+
+def _version(array: Tensor | None) -> int:
+    return 0 if array is None or array.is_inference() else array._version
 
 
 def _check_parts(over: Csr, exclusive: Sequence[Csr], argument: str) -> None:

@@ -15,6 +15,14 @@ inline std::int64_t count_chunks(std::int64_t work, int threads) {
   return threads <= 1 ? 1 : std::min<std::int64_t>(most, static_cast<std::int64_t>(threads) * 24);
 }
 
+// Rows that are sorted by length among themselves, one such block after the other: few enough that
+// their rows of y are written while they lie in a core's cache, enough for long runs of one length. A
+// block is one thread's, as neighbouring rows of y share lines of cache; so there are 64 at least.
+constexpr std::int64_t kOrderMost = 4096;
+inline std::int64_t order_block(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / 64, 64, kOrderMost);
+}
+
 // First row of chunk c: `cost(r)` is the cost of rows [0, r), never falling; cost(rows) = work.
 template <class Cost>
 std::int64_t chunk_start(std::int64_t rows, std::int64_t work, std::int64_t c, std::int64_t chunks,

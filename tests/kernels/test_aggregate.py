@@ -195,24 +195,23 @@ def test_rows_are_copied_in_order_of_length():
     assert copied[5] is None
 
 
-def test_rows_are_sorted_among_neighbours():
-    """Each 4096 rows for themselves, very long ones too; equal rows stay in their order."""
+@pytest.mark.parametrize(("rows", "block"), [(50, 64), (10_000, 156), (300_000, 4096)])
+def test_rows_are_sorted_among_neighbours(rows, block):
+    """Each block for itself, very long rows too; equal rows stay in their order."""
     g = torch.Generator().manual_seed(3)
-    lengths = torch.randint(0, 6, (10_000,), generator=g)
-    lengths[torch.randint(0, 10_000, (40,), generator=g)] = torch.randint(900, 1300, (40,))
-    second = torch.randint(0, 3, (10_000,), generator=g)
+    lengths = torch.randint(0, 6, (rows,), generator=g)
+    lengths[torch.randint(0, rows, (40,), generator=g)] = torch.randint(900, 1300, (40,))
+    second = torch.randint(0, 3, (rows,), generator=g)
     starts = [
         torch.cat([torch.zeros(1, dtype=torch.int64), at.cumsum(0)]) for at in (lengths, second)
     ]
-    order = torch.empty(10_000, dtype=torch.int32)
+    order = torch.empty(rows, dtype=torch.int32)
     _cpu.sort_rows(*starts, order, 1)
+    keys = list(zip((-lengths).tolist(), (-second).tolist(), strict=True))
     expected = [
         row
-        for begin in range(0, 10_000, 4096)
-        for row in sorted(
-            range(begin, min(begin + 4096, 10_000)),
-            key=lambda row: (-int(lengths[row]), -int(second[row])),
-        )
+        for begin in range(0, rows, block)
+        for row in sorted(range(begin, min(begin + block, rows)), key=keys.__getitem__)
     ]
     assert order.tolist() == expected
 
