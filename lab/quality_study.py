@@ -24,6 +24,8 @@ from dgbench.lab.time_to_quality import PROCESSOR
 
 TRAINED: Final = "trained"
 UNTRAINED: Final = "untrained"
+CONTINUED: Final = "memories that training left"
+"""`of` a test that goes on from the memories of training, where others begin with new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,17 @@ class BestEpoch:
         """True if so many epochs brought nothing better that training ends."""
         return self._since >= self._patience
 
-    def add(self, score: float) -> None:
-        """Take the validation score of an epoch that has just ended; NaN is never better."""
+    def add(self, score: float) -> bool:
+        """Take the validation score of an epoch that has just ended; True if it is the best yet.
+
+        NaN is never better.
+        """
         if self._sign * score > self._best:
             self._best, self._since = self._sign * score, 0
             self._kept = {name: v.clone() for name, v in self._model.state_dict().items()}
-        else:
-            self._since += 1
+            return True
+        self._since += 1
+        return False
 
     def restore(self) -> None:
         """Give the model the parameters of the best epoch; those it has where none was scored."""
@@ -109,7 +115,8 @@ class QualityStudy(Grid):
     """Cells of part `trained` (of a model and a seed) and of part `untrained`, by dataset.
 
     A trained cell observes `metric` of what it predicted; an untrained one observes it by `method`.
-    Scores on validation have the dimension `of`.
+    Scores on validation have the dimension `of`, those of the test with the memories that training
+    left `of` `CONTINUED`.
 
     Attributes:
         metric: of the scores.
@@ -187,6 +194,8 @@ class QualityStudy(Grid):
             judged = self.quality_of(rows, dataset, model)
             method, best = self.best_dictionary(rows, dataset)
             words = f"{title} reaches {mean:.3f}"
+            if left := self._scores(rows, CONTINUED, dataset=dataset, model=model):
+                words += f" ({_mean(left):.3f} with the {CONTINUED})"
             if method:
                 words += f", the best dictionary {best:.3f} ({TITLES[method]})"
             if judged and judged.reference:
@@ -302,9 +311,9 @@ class QualityStudy(Grid):
             x=self.model_title(model) if model else "dictionaries",
         )
 
-    def _scores(self, rows: Sequence[Any], **where: Any) -> dict[Any, float]:
+    def _scores(self, rows: Sequence[Any], of: str | None = None, **where: Any) -> dict[Any, float]:
         own = self._own(rows)
-        return scores_by_seed(Table.of(own).where(self.metric, statistic=None, of=None, **where))
+        return scores_by_seed(Table.of(own).where(self.metric, statistic=None, of=of, **where))
 
     def trainings(self, rows: Sequence[Any]) -> list[tuple[str, str]]:
         """(dataset, model) of rows that trained, each once."""
