@@ -14,6 +14,7 @@ from dgbench.harness.plan.plan import Plan
 from dgbench.harness.terminal.planning import plan_head
 from dgbench.lab.paper import Paper
 from dgbench.lab.quality import MIN_SEEDS, TITLES
+from dgbench.lab.quality_study import CONTINUED
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.lab.time_to_quality import PROCESSOR
@@ -49,6 +50,21 @@ def test_cells_of_the_smoke_preset(tiny_messages):
     assert not any("below" in point for point in points)  # one seed says nothing
     assert "the best dictionary" in study.answer(rows)
     assert "below" not in study.answer(rows)
+    # Networks that remember, trained in whole epochs, have two tests.
+    twice = {
+        row.params["model"]
+        for row in trained
+        if any(one.dims.get("of") == CONTINUED for one in row.observations)
+    }
+    assert twice == {"tgn", "tgn_chunks", "tgn_1000"}
+
+
+def test_a_test_that_goes_on_from_training_stands_beside():
+    study, rows = experiment.StreamQuality(), scored(0.04, 0.36)
+    for row in rows[:-1]:
+        row.observations.append(observation("mrr", 0.2, of=CONTINUED))
+    assert f"(0.200 with the {CONTINUED})" in study.answer(rows)
+    assert study.scores(rows, "enron", "tgn")[1] == pytest.approx(0.041)
 
 
 def scored(mean: float, dictionary: float) -> list:
