@@ -65,6 +65,13 @@ def trained_quality(race: ArenaRace, rows: Iterable[Any]) -> TrainedQuality | No
     for row in rows:
         if _trained_for(row, source, workload["dataset"]):
             runs.setdefault(row.run, []).append(row)
+    # Dictionaries are the same in every run; one that trained a single group has none of its own.
+    untrained: list[Any] = []
+    for mine in runs.values():
+        untrained = [row for row in mine if "model" not in row.params] or untrained
+    for run, mine in runs.items():
+        if all("model" in row.params for row in mine):
+            runs[run] = [*mine, *untrained]
     told = [(_of_run(source, mine, workload), run) for run, mine in runs.items()]
     known = [(found, run) for found, run in told if found.quality is not None]
     if known:
