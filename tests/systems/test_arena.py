@@ -428,6 +428,16 @@ def test_quality_comes_from_whole_trainings_on_the_same_dataset_and_model() -> N
     assert judged.below
 
 
+@pytest.mark.parametrize("run", ["kept0", "kept2"])
+def test_a_training_kept_by_itself_is_judged_by_the_dictionaries_of_another_run(run: str) -> None:
+    rows = [training(seed, [0.1, 0.3 + 0.001 * seed]) for seed in range(1, 6)]
+    plain = training(None, [0.9], method="edgebank", run=run)
+    judged = trained_quality(quality_race(), [plain, *rows] if run == "kept0" else [*rows, plain])
+    assert judged is not None
+    assert judged.below
+    assert judged.run == "kept1"
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [([], "no whole training"), ([training(1, [0.1])], "fewer than five"),
