@@ -63,6 +63,7 @@ std::int64_t scratch_size(const RowJob<T>& job) {
 
 constexpr std::int64_t kStream = 512;  // entries ahead at which the lists are asked for
 constexpr std::int64_t kLine = 16;     // entries of a list in a line of cache
+constexpr std::int64_t kSection = 64;  // entries asked for at once, a multiple of any number of chains
 constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are asked for
 
 // Adds entries [begin, end) of one list to N registers. With `Ahead` the list goes on for at least
@@ -99,12 +100,6 @@ inline __attribute__((always_inline)) void add_shared(
       into[v] = W == Weights::none ? V::add(into[v], value) : V::fma(weight, value, into[v]);
     }
   };
-  // The lists are read once, mostly from memory, in one stream that the hardware follows only a
-  // short way; asked for this early a line is there when it is needed.
-  for (std::int64_t e = begin; e < end; e += kLine) {
-    __builtin_prefetch(ids + e + kStream);
-    if constexpr (W == Weights::one) __builtin_prefetch(job.over_values + e + kStream);
-  }
   [[maybe_unused]] const int reach = std::min(V::lanes, job.width() - offset) - 1;
   const auto ahead = [&]([[maybe_unused]] std::int64_t e) __attribute__((always_inline)) {
     if constexpr (!Ahead) return;
@@ -114,10 +109,21 @@ inline __attribute__((always_inline)) void add_shared(
     if constexpr (!Full && N == 1 && V::lanes >= 8) __builtin_prefetch(row + reach);
   };
 
+  // The lists are read once, mostly from memory, in one stream that the hardware follows only a
+  // short way; asked for this early a line is there when it is needed. Section by section: what a hub
+  // asks for at once would drive the rows of x out of the nearest cache.
   std::int64_t e = begin;
-  for (; e + kChains <= end; e += kChains) {
-    for (int c = 0; c < kChains; ++c) ahead(e + c);
-    for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
+  while (e < end) {
+    const std::int64_t stop = std::min(e + kSection, end);
+    for (std::int64_t at = e; at < stop; at += kLine) {
+      __builtin_prefetch(ids + at + kStream);
+      if constexpr (W == Weights::one) __builtin_prefetch(job.over_values + at + kStream);
+    }
+    for (; e + kChains <= stop; e += kChains) {
+      for (int c = 0; c < kChains; ++c) ahead(e + c);
+      for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
+    }
+    if (stop == end) break;
   }
   for (; e < end; ++e) {
     ahead(e);

@@ -7,7 +7,6 @@ sections 3 and 4.2). A row is summed by one owner: results do not depend on the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -74,10 +73,10 @@ def spmm(
     if x.is_cpu and not (x.requires_grad and torch.is_grad_enabled()) and _plain(x):
         # Views and a second choice of variant are half of the time of a small product.
         variant = choose(1, x.shape[1])
-        lists = prepared.forward(csr, x.dtype, variant.ordered)
+        lists = prepared.single(csr, x.dtype, variant.ordered)
         y = scratch.empty((csr.num_rows, x.shape[1]), x)
         x = (x.detach() if x.requires_grad else x).contiguous()
-        _call_single(lists, x, y, rows, cols, self_loop, _how(variant))
+        call("spmm", x.device, *lists, x, y, rows, cols, self_loop, **_how(variant))
         return y
     y = _apply(
         prepared,
@@ -312,32 +311,19 @@ def multiply(
     """
     named = segments(lists, x) if cuts_rows(x.device) else _how(variant_of(x))
     if x.shape[1] == 1 and lists[3] is None:
+        indptr, indices, values, *_, order = lists
+        if values is not None and values.dim() > 1:
+            values = values.view(-1)
         scales = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
-        _call_single(lists, x.squeeze(1), y.squeeze(1), *scales, self_loop, named)
+        call(
+            "spmm", x.device, indptr, indices, values, order, x.squeeze(1), y.squeeze(1), *scales,
+            self_loop, **named,
+        )  # fmt: skip
         return
     if lists[2] is not None and lists[2].dtype == torch.int32:
         named["bits"] = lists[2]
         lists = (*lists[:2], None, *lists[3:])
     call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
-
-
-def _call_single(
-    lists: Arrays,
-    x: Tensor,
-    y: Tensor,
-    row_scale: Tensor | None,
-    col_scale: Tensor | None,
-    self_loop: bool,
-    named: Mapping[str, Any],
-) -> None:
-    """`multiply` for one snapshot: x [C, F], y [N, F], scales [C] and [N]."""
-    indptr, indices, values, *_, order = lists
-    if values is not None and values.dim() > 1:
-        values = values.view(-1)
-    call(
-        "spmm", x.device, indptr, indices, values, order, x, y, row_scale, col_scale, self_loop,
-        **named,
-    )  # fmt: skip
 
 
 def _how(variant: ProductVariant) -> dict[str, Any]:
