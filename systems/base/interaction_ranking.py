@@ -24,13 +24,14 @@ class InteractionRanker:
         """
         self._trainer = trainer
         self._task = task
-        self._taken = int(task.windows.seen[0])
+        self.taken = int(task.windows.seen[0])
+        """Events that the state holds."""
 
     def __call__(self, block: RankBlock) -> Tensor:
         """float[b, C] on the CPU: scores of the block's pairs."""
-        if block.seen > self._taken:
-            self._trainer.evaluate_range(self._taken, block.seen, remember=True)
-            self._taken = block.seen
+        if block.seen > self.taken:
+            self._trainer.evaluate_range(self.taken, block.seen, remember=True)
+            self.taken = block.seen
         model = self._trainer.model
         candidates = block.candidates[:1] if block.shared else block.candidates
         vertices, place = torch.unique(candidates, return_inverse=True)
@@ -48,16 +49,22 @@ class InteractionRanker:
         return self._trainer.model.refresh(*self._trainer.read(ids))
 
 
-def rank_interactions(trainer: InteractionTrainer, task: RankingTask) -> RankScores:
+def rank_interactions(
+    trainer: InteractionTrainer, task: RankingTask, *, taken: int | None = None
+) -> RankScores:
     """Rank the events of a task by a trained network.
 
-    The state is built anew from the first event on, by the present parameters and in the order in
-    which the trainer scores; afterwards it is that of the last window.
+    Events before the task's first window change the state in the order in which the trainer scores;
+    afterwards it is that of the last window.
 
     Args:
         trainer: trained on events before the task's first.
         task: on the trainer's own events.
+        taken: events that the state holds; None to build it anew from the first event on, by the
+            present parameters.
     """
-    trainer.reset_state()
-    trainer.evaluate_range(0, int(task.windows.seen[0]), remember=True)
+    if taken is None:
+        trainer.reset_state()
+        taken = 0
+    trainer.evaluate_range(taken, int(task.windows.seen[0]), remember=True)
     return rank_scores(task, InteractionRanker(trainer, task))

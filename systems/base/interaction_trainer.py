@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,16 @@ LAYOUTS: Final = {
     "events": edge_groups,
     "intervals": interval_groups,
 }
+
+
+class InteractionState(NamedTuple):
+    """A copy of a trainer's state: rows of vertices, rows that wait, what is passed on, and events
+    that are held until their time is over."""
+
+    vertices: Any
+    pending: Any
+    ring: Any
+    held: tuple[Tensor, ...]
 
 
 class InteractionTrainer(AdamTrainer):
@@ -397,20 +407,27 @@ class InteractionTrainer(AdamTrainer):
                 f"{len(self.data.events)} is allowed"
             )
 
+    def memory_state(self) -> InteractionState:
+        """A copy of what vertices remember and of what waits for them."""
+        ring = None if self._push is None else self._push.clone()
+        return InteractionState(
+            self.vertices.clone(), self.pending.clone(), ring, tuple(self._held)
+        )
+
+    def restore_memory(self, state: InteractionState) -> None:
+        """Back to a copy that this trainer made."""
+        self._held = list(state.held)
+        self.vertices.copy_(state.vertices)
+        self.pending.copy_(state.pending)
+        if self._push is not None:
+            self._push.restore(state.ring)
+
     @contextmanager
     def _passing(self, remember: bool) -> Iterator[None]:
         """Go back to the state of now afterwards, unless asked to remember."""
-        if remember:
-            yield
-            return
-        state, pending = self.vertices.clone(), self.pending.clone()
-        ring = None if self._push is None else self._push.clone()
-        held = list(self._held)
+        before = None if remember else self.memory_state()
         try:
             yield
         finally:
-            self._held = held
-            self.vertices.copy_(state)
-            self.pending.copy_(pending)
-            if self._push is not None:
-                self._push.restore(ring)
+            if before is not None:
+                self.restore_memory(before)

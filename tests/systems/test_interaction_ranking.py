@@ -134,3 +134,22 @@ def test_ranks_do_not_depend_on_the_state_before(system):
     trainer.reset_state()
     trainer.evaluate_range(0, int(task.windows.seen[0]), remember=True)
     assert rank_scores(task, InteractionRanker(trainer, task)) == found
+
+
+@pytest.mark.parametrize("taken", [0, 17, FIRST])
+@pytest.mark.parametrize("system", CONTENDERS)
+def test_a_ranking_goes_on_from_the_events_that_a_state_holds(system, taken):
+    trainer = trained(system)
+    task = ranking(trainer.data.events, negatives=False)
+    cuts = [0, taken, FIRST]
+    trainer.reset_state()
+    for begin, end in pairwise(cuts):
+        trainer.evaluate_range(begin, end, remember=True)
+    expected = rank_scores(task, InteractionRanker(trainer, task))
+    trainer.reset_state()
+    trainer.evaluate_range(0, taken, remember=True)
+    kept = trainer.memory_state()
+    trainer.train(taken, FIRST)  # other rows, which the copy takes back
+    trainer.restore_memory(kept)
+    trainer.model.load_state_dict(trained(system).model.state_dict())
+    assert rank_interactions(trainer, task, taken=taken).mrr == expected.mrr

@@ -13,6 +13,7 @@ from tgcn_rows import made, observation
 from dgbench import datasets
 from dgbench.harness.plan.plan import Plan
 from dgbench.lab.quality import MIN_SEEDS
+from dgbench.lab.quality_study import CONTINUED
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext, get_paper
 from dgbench.systems.tgcn.experiments import quality as experiment
@@ -38,6 +39,8 @@ def test_cells_of_the_smoke_preset(tiny_messages):
         assert found.checks
         assert [check for check in found.checks if not check.passed] == []
         assert all(math.isfinite(one.value) for one in found.observations)
+        tests = {one.dims.get("of") for one in found.observations if one.metric == "mrr"}
+        assert (CONTINUED in tests) == (cell.params["part"] == "trained")
         rows.append(made("quality", cell.params, found.observations))
     assert [row.params.get("model") for row in rows] == [None, *experiment.CONTENDERS]
     answer = study.answer(rows)
