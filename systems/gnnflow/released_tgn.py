@@ -112,9 +112,16 @@ class ReleasedTgn:
         hidden = self.model(ids, edges, self._times[events])
         return hidden[self._place[nodes]]
 
-    def rank(self, task: RankingTask) -> RankScores:
-        """Rank the events of a task; afterwards all events before its last window are taken in."""
-        self.reset()
+    def rank(self, task: RankingTask, *, anew: bool = True) -> RankScores:
+        """Rank the events of a task; afterwards all events before its last window are taken in.
+
+        Args:
+            anew: forget all events before; otherwise memories and neighbours go on from those that
+                training or another ranking took in.
+        """
+        if anew:
+            self.reset()
+        self.model.eval()
         self.take(task.first)
         return rank_scores(task, _Ranker(self, task))
 

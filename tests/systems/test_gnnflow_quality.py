@@ -56,7 +56,7 @@ def test_cells_of_the_smoke_preset(tiny_messages):
         for row in trained
         if any(one.dims.get("of") == CONTINUED for one in row.observations)
     }
-    assert twice == {"tgn", "tgn_chunks", "tgn_1000"}
+    assert twice == {"tgn", "tgn_pyg", "tgn_chunks", "tgn_1000"}
 
 
 def test_a_test_that_goes_on_from_training_stands_beside():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -63,6 +64,22 @@ def test_ranks_depend_on_parameters_and_events_alone():
     fresh = tgn_of(events)
     fresh.model.load_state_dict(tgn.model.state_dict())
     assert fresh.rank(task) == tgn.rank(task)
+
+
+def test_a_ranking_goes_on_from_what_was_taken_in():
+    events = stream()
+    task, tgn = task_of(events), tgn_of(events)
+    tgn.train_epoch(FIRST)
+    trained = deepcopy(tgn)
+    anew = tgn.rank(task)
+    for taken in (0, 60, FIRST):  # batches end there
+        tgn.reset()
+        tgn.take(taken)
+        assert tgn.rank(task, anew=False) == anew
+    copy = deepcopy(trained)
+    going_on = trained.rank(task, anew=False)
+    assert copy.rank(task, anew=False) == going_on
+    assert going_on != anew  # other parameters wrote these memories
 
 
 def test_shared_candidates_and_given_ones_have_the_same_scores():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -289,19 +290,23 @@ def _train_released(params: Mapping[str, Any], size: QualitySize, found: Measure
     data = load_stream(_task(dataset, "tgn", seed, size))
     tgn = ReleasedTgn(data.events, width=size.width, batch=BATCH, lr=LR, seed=seed)
     validation = ranking_task(data.events, dataset, validation=True)
-    best, scores = BestEpoch(tgn.model, size.patience), []
+    best, scores, left = BestEpoch(tgn.model, size.patience), [], None
     for epoch in range(size.epochs[str(params["model"])]):
         clock = EpochClock()
         loss = tgn.train_epoch(validation.first)
         clock.observe(found, epoch=epoch)
         found.observe("loss", loss, epoch=epoch)
+        trained = deepcopy(tgn)
         scores.append(tgn.rank(validation).mrr)
         found.observe("mrr", scores[-1], epoch=epoch, of="validation")
-        best.add(scores[-1])
+        if best.add(scores[-1]):
+            left = trained
         if best.over:
             break
     best.restore()
     ranking = ranking_task(data.events, dataset)
+    if left is not None:
+        observe_ranks(found, left.rank(ranking, anew=False), of=CONTINUED)
     observe_ranks(found, tgn.rank(ranking))
     found.observe("batch_size", BATCH)
     observe_task(found, ranking)
