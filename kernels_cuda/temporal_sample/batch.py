@@ -7,6 +7,7 @@ lies in one piece.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -40,8 +41,9 @@ def sample_batch(
     """
     known: dict[int, int] = {}  # neighbours of hops that were counted first
     while True:
-        capacities, targets = _capacities(roots, fanouts, known)
-        words = snapshots * _words(targets, prop_time)
+        capacities, targets, words = _sizes(
+            roots, fanouts, snapshots, prop_time, tuple(known.items()), MAX_UNCOUNTED
+        )
         out = _memory.empty((_rounded(words),), _WORDS)[:words]
         counts = fill(capacities, out)
         if counts[-1] < 0:
@@ -52,17 +54,24 @@ def sample_batch(
         known[hop] = counts[-1]
 
 
-def _capacities(
-    roots: int, fanouts: tuple[int, ...], known: dict[int, int]
-) -> tuple[list[int], list[int]]:
-    """Neighbours of each hop at most, 0 where these are so many that they are counted first; and
-    vertices before each hop and behind the last at most."""
+@functools.lru_cache(maxsize=256)
+def _sizes(
+    roots: int,
+    fanouts: tuple[int, ...],
+    snapshots: int,
+    prop_time: bool,
+    known: tuple[tuple[int, int], ...],
+    max_uncounted: int,
+) -> tuple[list[int], list[int], int]:
+    """Neighbours of each hop at most, 0 where these are so many that they are counted first;
+    vertices before each hop and behind the last at most; words of the array."""
+    counted = dict(known)
     capacities, targets = [], [roots]
     for hop, fanout in enumerate(fanouts):
         most = targets[-1] * fanout
-        capacities.append(known.get(hop, most if most <= MAX_UNCOUNTED else 0))
+        capacities.append(counted.get(hop, most if most <= max_uncounted else 0))
         targets.append(targets[-1] + capacities[-1])
-    return capacities, targets
+    return capacities, targets, snapshots * _words(targets, prop_time)
 
 
 def _words(targets: list[int], prop_time: bool) -> int:

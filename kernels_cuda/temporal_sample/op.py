@@ -17,6 +17,7 @@ Candidates of a root are the records of its vertex in a window of time. Readings
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -311,20 +312,12 @@ def _sample(
     snapshot: int = 0,
 ) -> list[list[Sample]]:
     """[snapshot][hop], checked and sampled by one compiled call; `begins` are for a single hop."""
-    uniform = _one_of("policy", policy, POLICIES)
-    linear = _one_of("search", search, SEARCHES)
+    uniform, linear, length = _checked(
+        policy, search, fanouts, window, snapshots, seed, hop, snapshot
+    )
     threads = torch.get_num_threads() if threads is None else threads
-    largest = MAX_UNIFORM_FANOUT if uniform else 2**31 - 1
-    _check_range("snapshots", snapshots, 1, 256)
-    _check_range("len(fanouts)", len(fanouts), 1, 256)
-    for fanout in fanouts:
-        _check_range("fanout", fanout, 1, largest)
-    _check_range("seed", seed, 0, 2**64 - 1)
     _check_range("draw", draw, 0, 2**32 - 1)
-    _check_range("hop", hop, 0, 255)
-    _check_range("snapshot", snapshot, 0, 255)
     _check_range("threads", threads, 1, 1 << 16)
-    length = _length(window)
     check_vector(ends, "times", torch.float64)
     roots = ends.numel()
     check_vector(nodes, "nodes", torch.int64, roots)
@@ -352,6 +345,34 @@ def _sample(
         raise InvalidInputError(f"{found}, allowed are numbers and infinities")
 
     return sample_batch(fill, refuse, roots, fanouts, snapshots, prop_time)
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(
+    policy: str,
+    search: str,
+    fanouts: tuple[int, ...],
+    window: float | None,
+    snapshots: int,
+    seed: int,
+    hop: int,
+    snapshot: int,
+) -> tuple[bool, bool, float]:
+    """Whether draws are uniform and the search linear, and the window's length.
+
+    Kept, as between two steps of training a small batch waits for its own code more than for its
+    neighbours.
+    """
+    uniform = _one_of("policy", policy, POLICIES)
+    linear = _one_of("search", search, SEARCHES)
+    _check_range("snapshots", snapshots, 1, 256)
+    _check_range("len(fanouts)", len(fanouts), 1, 256)
+    for fanout in fanouts:
+        _check_range("fanout", fanout, 1, MAX_UNIFORM_FANOUT if uniform else 2**31 - 1)
+    _check_range("seed", seed, 0, 2**64 - 1)
+    _check_range("hop", hop, 0, 255)
+    _check_range("snapshot", snapshot, 0, 255)
+    return uniform, linear, _length(window)
 
 
 def _length(window: float | None) -> float:
