@@ -51,15 +51,15 @@ def images(folder: str, root: Path, drawn: DrawnFigure) -> dict[str, Any]:
     narrow, wide = f"{drawn.name}-half.svg", f"{drawn.name}-full.svg"
     # A paper's own flavour is always there in two widths; the wide one says more only with panels.
     two = wide in names and (drawn.panels > 1 or narrow not in names)
-    shown = wide if two else narrow
+    shown = wide if two else narrow if narrow in names else ""
     half = "narrow" if wide in names else "SVG"
     links = [(word, f"{folder}/{drawn.name}{ending}") for word, ending in (
         ("values (CSV)", ".csv"), ("SVG", "-full.svg"), ("PNG", "-full.png"),
         (half, "-half.svg")) if f"{drawn.name}{ending}" in names]  # fmt: skip
     return {
-        "narrow": f"{folder}/{narrow if narrow in names else wide}" if names else "",
+        "narrow": f"{folder}/{narrow if narrow in names else wide}" if shown else "",
         "wide": f"{folder}/{wide}" if two else None,
-        "size": _size(root / folder / shown, WIDE if two else NARROW) if names else None,
+        "size": _size(root / folder / shown, WIDE if two else NARROW) if shown else None,
         "links": links,
     }
 

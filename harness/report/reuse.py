@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 Flavour = Literal["paper", "site"]
 
-MAX_BYTES: Final = 60_000
+MAX_BYTES: Final = 64_000
 """A figure that weighs more is not put on a site; its values stand there as a table."""
 IN_TABLE: Final = 20
 """Up to so many values all stand in the table under a figure, and a site needs no CSV of them."""

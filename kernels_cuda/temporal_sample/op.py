@@ -358,7 +358,7 @@ def _checked(
     hop: int,
     snapshot: int,
 ) -> tuple[bool, bool, float]:
-    """Whether draws are uniform and the search linear, and the window's length.
+    """Settings as a compiled call takes them: uniform draws, linear search, length of the window.
 
     Kept, as between two steps of training a small batch waits for its own code more than for its
     neighbours.

@@ -10,9 +10,11 @@ import pytest
 from matplotlib.text import Text
 
 from dgbench.harness.figures import Context
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.panels import MIN_PANEL_INCHES, PanelGrid
 from dgbench.harness.figures.style import FULL, fit_labels, styled, text_width
 from dgbench.harness.report.pictures import WIDE as SHOWN
+from dgbench.harness.report.pictures import images
 
 WIDE = pytest.mark.parametrize("wide", [True, False])
 LONG = "EvolveGCN without asynchronous"
@@ -262,3 +264,14 @@ def test_footers_are_large_enough_to_be_read_and_lose_no_word(kind, wide):
     stamp = place(figure, "PARTIAL")
     others = [box for text, box in words(figure) if text != "PARTIAL"]
     assert not any(stamp.overlaps(box) for box in others)
+
+
+@pytest.mark.parametrize("put", [(), ("csv",), ("half.svg",), ("full.svg",), ("full.svg", "csv")])
+def test_a_figure_whose_images_a_site_leaves_out_keeps_its_values(put, tmp_path):
+    names = [f"f.{one}" if one == "csv" else f"f-{one}" for one in put]
+    for name in names:
+        (tmp_path / name).write_text('<svg width="72pt" height="36pt">')
+    shown = images(".", tmp_path, DrawnFigure("f", "sweep", "f", "", "", [], names))
+    there = any(name.endswith(".svg") for name in names)
+    assert bool(shown["narrow"]) == bool(shown["size"]) == there
+    assert ("./f.csv" in dict(shown["links"]).values()) == ("csv" in put)

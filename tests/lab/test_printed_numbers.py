@@ -20,7 +20,7 @@ OWN = {
     "gnnflow/experiments/accuracy_runs.py": {0.95: "confidence of an interval"},
     "operators/ceilings/kernels.py": {1.3: "free memory that a table must leave, times its size"},
     "operators/experiments/weighted.py": {2.5: "deviations that a frequency may be off"},
-    "tgcn/experiments/quality.py": {1.5: "events scored, over those of a stream"},
+    "tgcn/experiments/quality.py": {1.8: "events scored, over those of a stream"},
     "tgcn/findings/devices.py": {1.5: "how far apart even shares may be"},
     "tgcn/findings/sampling.py": {1.5: "growth called a multiple"},
     "tgcn/partition_runs.py": {1.5: "exponent of a power law"},
