@@ -250,16 +250,17 @@ class QualityStudy(Grid):
         for dataset, model in self.trainings(rows):
             mine = Table.of(own).where(self.metric, dataset=dataset, model=model)
             judged = self.quality_of(rows, dataset, model)
-            found.append(
-                {
-                    "panel": self.dataset_title(dataset),
-                    "series": "trained",
-                    "x": self.model_title(model),
-                    **_over_seeds(self._scores(rows, dataset=dataset, model=model)),
-                    "row_ids": [row.id for row in mine.rows],
-                    **({"below": judged.detail} if judged and judged.below else {}),
-                }
-            )
+            at = {
+                "panel": self.dataset_title(dataset),
+                "x": self.model_title(model),
+                "row_ids": [row.id for row in mine.rows],
+            }
+            scores = _over_seeds(self._scores(rows, dataset=dataset, model=model))
+            below = {"below": judged.detail} if judged and judged.below else {}
+            found.append({**at, "series": "trained", **scores, **below})
+            if left := self._scores(rows, CONTINUED, dataset=dataset, model=model):
+                series = f"tested with the {CONTINUED}"
+                found.append({**at, "series": series, **_over_seeds(left)})
         return found + [self._gap(row) for row in failures(rows, self.name)]
 
     def rate_points(self, rows: Sequence[Any]) -> list[Point]:

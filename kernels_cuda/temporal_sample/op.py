@@ -312,9 +312,11 @@ def _sample(
     snapshot: int = 0,
 ) -> list[list[Sample]]:
     """[snapshot][hop], checked and sampled by one compiled call; `begins` are for a single hop."""
-    uniform, linear, length = _checked(
-        policy, search, fanouts, window, snapshots, seed, hop, snapshot
-    )
+    settings = (policy, search, fanouts, window, snapshots, seed, hop, snapshot)
+    try:
+        uniform, linear, length = _checked(*settings)
+    except TypeError:  # of a kind that no table holds
+        uniform, linear, length = _checked.__wrapped__(*settings)
     threads = torch.get_num_threads() if threads is None else threads
     _check_range("draw", draw, 0, 2**32 - 1)
     _check_range("threads", threads, 1, 1 << 16)

@@ -46,7 +46,9 @@ def test_cells_of_the_smoke_preset(tiny_messages):
     assert methods == {name for name in TITLES if name not in ("last_value", "historical_mean")}
     assert [row.params["model"] for row in trained] == list(experiment.SIZES["smoke"].epochs)
     points = study.figures()[0].points(rows)
-    assert len(points) == len(methods) + len(trained)
+    twice = [point for point in points if point["series"].startswith("tested")]
+    assert len(points) == len(methods) + len(trained) + len(twice)
+    assert len(twice) == 4
     assert not any("below" in point for point in points)  # one seed says nothing
     assert "the best dictionary" in study.answer(rows)
     assert "below" not in study.answer(rows)
