@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.quality_study import EpochClock
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.systems.base import (
     Measurement,
@@ -118,10 +118,9 @@ def run_pieces(
             value = scores.accuracy if kind == "classify" else scores.ap
             if not math.isnan(value):
                 found.observe(SCORES[kind], value, task=kind, setting=title, piece=piece)
-            begin = time.perf_counter()
+            clock = EpochClock()
             trainer.train(first, last)
-            seconds = time.perf_counter() - begin
-            found.observe("epoch_time", seconds, task=kind, setting=title, piece=piece)
+            clock.observe(found, task=kind, setting=title, piece=piece)
         found.checks += _checks(
             trainer,
             f"{kind} {title}",

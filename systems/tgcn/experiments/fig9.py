@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
+from dgbench.lab.time_to_quality import PROCESSOR
 from dgbench.runtime.statistics import t_quantile
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import (
@@ -227,12 +228,14 @@ def series_name(title: str) -> str:
 def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Points of `curves`: score by piece, of every seed, a panel for each graph.
 
-    Seconds are those of training on the pieces before; rows of older runs kept none.
+    Seconds are the processor's for training on the pieces before, as accuracies may be measured
+    beside other work; rows of older runs kept none.
     """
     points: list[dict[str, Any]] = []
     for row in ran(rows):
         for title in SYSTEMS:
-            spent = Table.of([row]).where("epoch_time", task=kind, setting=title).numbers("piece")
+            times = Table.of([row]).where("epoch_time", task=kind, setting=title, clock=PROCESSOR)
+            spent = times.numbers("piece")
             points += [
                 {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
                  "seed": row.params["seed"], "row_ids": [row.id]}
