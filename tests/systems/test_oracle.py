@@ -223,6 +223,41 @@ def test_frames_are_drawn_and_hold_the_last() -> None:
     assert len({frames[0] for frames in seen}) == last
 
 
+@pytest.mark.parametrize(
+    ("system_off", "torch_off", "passed"),
+    [
+        ({2}, {2}, True),  # another frame is asked instead
+        ({2}, {}, False),
+        ({0, 1, 2, 3, 4}, {2}, False),
+        ({2, 4}, {2, 4}, True),
+        ({0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, False),  # none is left
+    ],
+)
+def test_gradients_say_nothing_where_those_of_torch_are_off(
+    monkeypatch, system_off, torch_off, passed
+) -> None:
+    oracle = race.oracle_of(tiny_workload(), context())
+    assert oracle.trainer.num_frames == 5
+    trainer = get_system("pipad").open(tiny_workload(), device="cpu")
+    trainer.prepare()
+    right = trainer.gradients
+    trainer.gradients = lambda frame: {
+        name: found * (1 + 0.03 * (frame in system_off)) for name, found in right(frame).items()
+    }
+    plain = oracle._by_torch()
+    answers = plain.answers
+
+    def spoiled(frame):
+        off = 1 + 0.03 * (frame in torch_off)
+        return {n: t if n == "output" else off * t for n, t in answers(frame).items()}
+
+    monkeypatch.setattr(plain, "answers", spoiled)
+    checks = oracle.compare(trainer, [2, 4])
+    assert all(check.passed for check in checks) is passed
+    assert [check.of for check in checks if not check.passed] == ([] if passed else ["gradients"])
+    assert {check.of for check in checks} == {"outputs", "gradients"}
+
+
 @pytest.mark.parametrize(("off", "passed"), [(1.9e-5, True), (3e-4, False)])
 def test_a_loss_may_be_as_far_off_as_the_output_it_is_a_mean_of(monkeypatch, off, passed) -> None:
     """One loss of torch's own is close by luck; how far float32 takes the output is not."""
