@@ -72,6 +72,8 @@ Table = Mapping[int, ProductVariant]
 
 _tables: dict[int, Table] = {}
 """By number of threads; empty ones where the model chooses."""
+forgotten = 0
+"""Times that `forget` was called: what was chosen before it is out of date."""
 
 
 def choose(snapshots: int, width: int) -> ProductVariant:
@@ -96,6 +98,8 @@ def model(snapshots: int, width: int) -> ProductVariant:
 
 def forget() -> None:
     """Look at the environment and the kept file again at the next product."""
+    global forgotten
+    forgotten += 1
     _tables.clear()
     extension(torch.device("cpu")).aggregate_registers("")
 

@@ -189,7 +189,11 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
       const std::int64_t end = start(c + 1);
       if (entries_of(job.over_ptr, job.ex_ptr, begin, end) > kHeavyRow) {
         for (std::int64_t k = begin; k < end; ++k) {
-          if (entries_of(job.over_ptr, job.ex_ptr, k, k + 1) <= kHeavyRow) continue;
+          if (entries_of(job.over_ptr, job.ex_ptr, k, k + 1) <= kHeavyRow) {
+            // Without entries of single snapshots no row of a block is longer than those before it.
+            if (job.order && !job.ex_ptr) k = k / block * block + block - 1;
+            continue;
+          }
           if (begin < k) kernels.rows(job, begin, k, scratch.data());
           begin = k + 1;
 #pragma omp critical(dgbench_heavy_rows)

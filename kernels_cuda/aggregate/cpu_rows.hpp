@@ -75,7 +75,7 @@ inline __attribute__((always_inline)) void add_shared(
     std::int64_t end, int offset, typename V::Mask tail) {
   using T = typename V::Scalar;
   using Reg = typename V::Reg;
-  constexpr int kChains = N == 1 ? 4 : N == 2 ? 2 : 1;  // independent sums hide the adder's latency
+  constexpr int kChains = N <= 2 ? 4 : N <= 4 ? 2 : 1;  // independent sums hide the adder's latency
   const std::int32_t* ids = job.over_ids;
   const T* x = job.x + offset;
   const std::int64_t stride = job.stride;

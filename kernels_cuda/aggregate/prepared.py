@@ -121,6 +121,10 @@ class Prepared:
         indptr, indices, values, *_, order = self.forward(over, dtype, ordered)
         return indptr, indices, values, order
 
+    def settled(self, ordered: bool) -> bool:
+        """Return True if the lists of one matrix are those of later products, too."""
+        return not ordered or bool(self._forward and self._forward.by_length)
+
     def transposed(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
         if self._transposed is None:
             exclusive = [transpose_unchecked(part) for part in self._exclusive]

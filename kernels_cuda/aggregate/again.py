@@ -1,0 +1,99 @@
+"""Products of `spmm` that are made again: what was checked and chosen before is taken as it was.
+
+A product drives the interpreter's code for it out of the caches, and each further function costs
+some microseconds when it comes back. So all that a repeated call asks stands in one closure, kept
+as long as the matrix's `indices` live.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.utils.dlpack import to_dlpack
+
+from dgbench.kernels_cuda.aggregate import choice
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.workspace import SMALLEST, scratch
+
+Repeat = Callable[[Csr, Tensor], Tensor | None]
+"""The product of a matrix with features; None where anything but these features is new."""
+Key = tuple[int, torch.Size, bool]
+"""Identity of `indices`, shape of x, and whether vertices are added to their own sums."""
+
+repeats: Final[dict[Key, Repeat]] = {}
+
+# Not public in torch: a version without it always goes torch's way.
+modes: Final = getattr(torch._C, "_len_torch_dispatch_stack", None)
+
+
+def plain(x: Tensor) -> bool:
+    """Return True if nobody watches or traces operators, so that torch need not hear of this."""
+    return type(x) is Tensor and modes is not None and modes() == 0 and not is_compiling()
+
+
+def remember(
+    csr: Csr,
+    lists: tuple[Any, ...],
+    shape: tuple[torch.Size, torch.Size],
+    self_loop: bool,
+    how: Mapping[str, Any],
+) -> None:
+    """Let `repeats` hold a product in float32 that has just been made on the CPU.
+
+    Args:
+        csr: the matrix.
+        lists: indptr, indices, values and order as the compiled product took them, of no later
+            change.
+        shape: of x and of y.
+        self_loop: as there.
+        how: arguments of the compiled product by name.
+    """
+    indptr, indices, values, num_cols = csr.indptr, csr.indices, csr.values, csr.num_cols
+    arrays = [one for one in (indptr, indices, values) if one is not None]
+    if any(one.is_inference() for one in arrays):
+        return  # has no version to tell writes by
+    versions = [one._version for one in arrays]
+    # Not the tensors themselves: of `indices` that would be for ever.
+    taken = [one.detach().numpy() if isinstance(one, Tensor) else one for one in lists]
+    operator = extension(indptr.device).spmm
+    (shape_x, shape_y), turn, threads = shape, choice.forgotten, torch.get_num_threads()
+    fresh = 4 * shape_y.numel() < SMALLEST
+    key = id(indices), shape_x, self_loop
+
+    def forget(dead: weakref.ref[Tensor]) -> None:
+        if repeats.get(key) is again:
+            del repeats[key]
+
+    of = weakref.ref(indices, forget)
+    del indices, arrays  # nothing that `again` holds
+
+    def again(csr: Csr, x: Tensor) -> Tensor | None:
+        if (
+            of() is not csr.indices
+            or csr.indptr is not indptr
+            or csr.values is not values
+            or csr.num_cols != num_cols
+            or versions[0] != indptr._version
+            or versions[1] != csr.indices._version
+            or (values is not None and versions[2] != values._version)
+            or x.requires_grad
+            or torch.get_num_threads() != threads
+            or choice.forgotten != turn
+            or modes() != 0
+            or is_compiling()
+        ):
+            return None
+        y = x.new_empty(shape_y) if fresh else scratch.empty(shape_y, x)
+        try:  # every question that x is asked takes as long as a small product
+            operator(*taken, to_dlpack(x), to_dlpack(y), None, None, self_loop, threads, **how)
+        except (TypeError, RuntimeError):  # strided, of another type, or elsewhere
+            return None
+        return y
+
+    repeats[key] = again
