@@ -35,6 +35,7 @@ class QualitySize:
     Attributes:
         datasets: names. epochs: of a training at most, by model; none trains nothing.
         patience: epochs without a better score on validation after which a training ends.
+        patient: the same of a model that has its own.
         seeds: of a model.
         events: kept of each stream, None for all.
         width: floats of hidden states.
@@ -50,6 +51,11 @@ class QualitySize:
     width: int = 100
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     late: tuple[str, ...] = ()
+    patient: Mapping[str, int] = field(default_factory=dict)
+
+    def patience_of(self, model: str) -> int:
+        """Epochs without a better score after which a training of a model ends."""
+        return self.patient.get(model, self.patience)
 
     @property
     def trainings(self) -> list[tuple[str, str]]:
