@@ -50,6 +50,11 @@ __device__ __forceinline__ int64_t multiprocessor() {
 #endif
 }
 
+template <class T>
+__device__ __forceinline__ T fresh(const T* from) {  // past what this multiprocessor has cached
+  return *static_cast<const volatile T*>(from);
+}
+
 // The clock of the multiprocessor that runs this thread, in its cycles.
 __device__ __forceinline__ int64_t cycles() {
 #if defined(DGBENCH_EMULATED_DEVICE)

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/arrays.hpp"
-#include "temporal_store/cuda_mirror.hpp"
+#include "temporal_store/device_graph.hpp"
 
 namespace dgbench {
 
@@ -20,7 +20,7 @@ class CallDevice {
  public:
   int number() const { return number_; }  // -1 where no argument lies on one
 
-  void look(const char* name, const temporal::TemporalMirror& mirror) { see(name, mirror.device()); }
+  void look(const char* name, const temporal::DeviceGraph& graph) { see(name, graph.device()); }
   template <class... Traits>
   void look(const char* name, const nb::ndarray<Traits...>& array) {
     if constexpr ((std::is_same_v<Traits, Device> || ...)) see(name, array.device_id());

@@ -50,14 +50,14 @@ nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes bloc
 }
 
 // What both halves of a hop are given.
-Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
+Hop hop_of(const DeviceGraph& graph, const DeviceArray<const int64_t>& live,
            const DeviceArray<const int64_t>& nodes, const DeviceArray<const int64_t>& positions,
            int32_t fanout, bool uniform, bool linear, const DeviceArray<int32_t>& counts,
            const DeviceArray<int32_t>& firsts, const DeviceArray<int32_t>& totals,
            const MaybeDevice<int32_t>& chosen) {
   Hop hop{};
-  hop.graph = mirror.view();
-  hop.guide = mirror.guide();
+  hop.graph = graph.view();
+  hop.guide = graph.guide();
   hop.capacity = static_cast<int64_t>(nodes.size());
   hop.fanout = fanout;
   require(fanout >= 1, "fanout is " + std::to_string(fanout) + ", allowed are numbers from 1");
@@ -80,13 +80,13 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
   return hop;
 }
 
-void locate(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
+void locate(const DeviceGraph& graph, DeviceArray<const int64_t> live,
             DeviceArray<const int64_t> nodes, DeviceArray<const int64_t> positions,
             DeviceArray<const double> times, double length, bool closed, int32_t fanout,
             bool uniform, bool linear, bool replace, uint64_t seed, uint32_t draw, uint32_t number,
             uint32_t snapshot, DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts,
             DeviceArray<int32_t> totals, MaybeDevice<int32_t> chosen, std::uintptr_t stream) {
-  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
+  Hop hop = hop_of(graph, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
                    chosen);
   check_size(times, nodes.size(), "times");
   require(number < 256 && snapshot < 256, "hop and snapshot must be below 256");
@@ -99,7 +99,7 @@ void locate(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
 }
 
 // `next` are the next hop's live, nodes, times and positions, or all None.
-void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
+void emit(const DeviceGraph& graph, DeviceArray<const int64_t> live,
           DeviceArray<const int64_t> nodes, DeviceArray<const int64_t> positions,
           DeviceArray<const double> times, int32_t fanout, bool uniform, bool linear,
           DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts, DeviceArray<int32_t> totals,
@@ -108,7 +108,7 @@ void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
           DeviceArray<double> edge_times, MaybeDevice<int64_t> next_live,
           MaybeDevice<int64_t> next_nodes, MaybeDevice<double> next_times,
           MaybeDevice<int64_t> next_positions, bool prop_time, std::uintptr_t stream) {
-  Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
+  Hop hop = hop_of(graph, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
                    chosen);
   const std::size_t capacity = nodes.size();
   const std::size_t found = neighbours.size();
@@ -145,7 +145,7 @@ using HostWords = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cp
 
 // All hops of all snapshots. `offsets`: seven for each, in the order of HopOffsets. Returns how
 // many neighbours each found, or nothing where a root is no vertex or its time is no number.
-std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTimes times,
+std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes times,
                             std::optional<HostIds> positions, HostWords staging,
                             DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
                             std::vector<int32_t> fanouts, std::vector<int64_t> capacities,
@@ -175,9 +175,9 @@ std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTim
   batch.memory = memory.data();
   batch.words = static_cast<int64_t>(memory.size());
   batch.scratch = scratch.data();
-  batch.how.graph = mirror.view();
+  batch.how.graph = graph.view();
   batch.limit = batch.how.graph.num_vertices;
-  batch.how.guide = mirror.guide();
+  batch.how.guide = graph.guide();
   batch.how.policy = uniform ? Policy::Uniform : Policy::Recent;
   batch.how.search = linear ? Search::Linear : Search::Binary;
   batch.how.replace = replace;
@@ -205,7 +205,25 @@ void bind_temporal(nb::module_& m) {
       PyErr_SetString(PyExc_MemoryError, error.what());
     }
   });
-  nb::class_<TemporalMirror> mirror(m, "TemporalMirror");
+  nb::class_<DeviceGraph> graph(m, "DeviceGraph");
+  add_operator(graph, "locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
+           "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
+           "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
+           "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
+           "chosen"_a.noconvert().none(), "stream"_a);
+  add_operator(graph, "emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
+           "times"_a.noconvert(), "fanout"_a, "uniform"_a, "linear"_a, "counts"_a.noconvert(),
+           "firsts"_a.noconvert(), "totals"_a.noconvert(), "chosen"_a.noconvert().none(),
+           "offsets"_a.noconvert(), "neighbours"_a.noconvert(), "eids"_a.noconvert(),
+           "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
+           "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
+           "next_positions"_a.noconvert().none(), "prop_time"_a, "stream"_a);
+  add_operator(graph, "sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
+               "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
+               "scratch"_a.noconvert(), "fanouts"_a, "capacities"_a, "offsets"_a, "snapshots"_a,
+               "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
+               "prop_time"_a, "stream"_a);
+  nb::class_<TemporalMirror, DeviceGraph> mirror(m, "TemporalMirror");
   mirror
       .def(
           "__init__",
@@ -220,23 +238,6 @@ void bind_temporal(nb::module_& m) {
   add_operator(mirror, "update", &update, "vertices"_a.noconvert(), "fences"_a.noconvert(),
            "blocks"_a.noconvert(), "records"_a.noconvert(), "layout"_a, "origin"_a, "deleted"_a,
            "generation"_a, "rewritten"_a, "stream"_a, "threads"_a = 1);
-  add_operator(mirror, "locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
-           "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
-           "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
-           "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
-           "chosen"_a.noconvert().none(), "stream"_a);
-  add_operator(mirror, "emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
-           "times"_a.noconvert(), "fanout"_a, "uniform"_a, "linear"_a, "counts"_a.noconvert(),
-           "firsts"_a.noconvert(), "totals"_a.noconvert(), "chosen"_a.noconvert().none(),
-           "offsets"_a.noconvert(), "neighbours"_a.noconvert(), "eids"_a.noconvert(),
-           "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
-           "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
-           "next_positions"_a.noconvert().none(), "prop_time"_a, "stream"_a);
-  add_operator(mirror, "sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
-               "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
-               "scratch"_a.noconvert(), "fanouts"_a, "capacities"_a, "offsets"_a, "snapshots"_a,
-               "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
-               "prop_time"_a, "stream"_a);
   add_operator(mirror, "clear", [](TemporalMirror& self) { self.clear(); });
 }
 

@@ -1,4 +1,4 @@
-// Runs of places in a pool: the lengths they have, and those that were given back.
+// Runs of places in a pool that were given back.
 #pragma once
 
 #include <array>
@@ -7,35 +7,11 @@
 #include <new>
 #include <vector>
 
+#include "temporal_store/block_policy.hpp"
+
 namespace dgbench::temporal {
 
 constexpr uint64_t kNoRun = ~uint64_t{0};
-constexpr uint64_t kFenceSteps = 2;
-constexpr uint64_t kRecordSteps = 1;
-
-// Lengths of runs: `Steps` (a power of two) in every octave, so that a run of each length is asked
-// for again and again.
-template <uint64_t Steps>
-struct RunLengths {
-  static constexpr std::size_t kClasses = 34 * Steps;
-
-  // The least length that holds `count`.
-  static uint64_t fitting(uint64_t count) {
-    if (count <= Steps) return count;
-    const uint64_t step = (uint64_t{1} << log_of(count - 1)) / Steps;
-    return (count + step - 1) / step * step;
-  }
-  // The greatest length that a run of `length` places holds, as a number of its own.
-  static std::size_t class_of(uint64_t length) {
-    const uint32_t log = log_of(length);
-    return log * Steps + ((length - (uint64_t{1} << log)) * Steps >> log);
-  }
-
- private:
-  static uint32_t log_of(uint64_t count) {
-    return 63 - static_cast<uint32_t>(__builtin_clzll(count));
-  }
-};
 
 // Runs that were given back, by length. A plan names the runs that it will take, and nothing changes
 // until it is carried out. Nothing here fails.

@@ -9,52 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "temporal_store/block_policy.hpp"
 #include "temporal_store/cpu_reserved.hpp"
 #include "temporal_store/cpu_runs.hpp"
 #include "temporal_store/layout.hpp"
 
 namespace dgbench::temporal {
 
-// How many slots a new block has. `degree` counts the records of this batch too, `rest` are those
-// that did not fit into the last block.
-enum class Sizing : int32_t {
-  Adaptive = 0,         // max(rest, min(degree, size)): one block holds all of a batch
-  AdaptiveLiteral = 1,  // min(degree, size), and again for what remains: as printed
-  Fixed = 2,            // size
-  Strawman = 3,         // rest
-  Grown = 4,            // ours: while a vertex has one block and at most `size` records, a larger
-                        // one takes its place; beyond, max(rest, size)
-};
-
-// Fences stand close; records leave room to grow into, as every run is copied when it is full.
 using FenceRuns = FreeRuns<kFenceSteps>;
 using RecordRuns = FreeRuns<kRecordSteps>;
-
-struct BlockPolicy {
-  Sizing sizing = Sizing::Adaptive;
-  uint32_t size = 64;
-
-  uint32_t capacity(uint64_t degree, uint64_t rest) const {
-    const uint64_t bounded = degree < size ? degree : size;
-    switch (sizing) {
-      case Sizing::Adaptive: return static_cast<uint32_t>(rest > bounded ? rest : bounded);
-      case Sizing::AdaptiveLiteral: return static_cast<uint32_t>(bounded);
-      case Sizing::Fixed: return size;
-      case Sizing::Grown: return static_cast<uint32_t>(rest > size ? rest : size);
-      default: return static_cast<uint32_t>(rest);
-    }
-  }
-
-  // Whether a vertex that shall have `degree` records keeps them in one block, which then has
-  // `grown(degree)` slots if it is too small now.
-  bool grows(const Vertex& v, uint64_t degree) const {
-    return sizing == Sizing::Grown && v.fences == 0 && degree <= size;
-  }
-  uint32_t grown(uint64_t degree) const {
-    const uint64_t fitting = RecordRuns::Lengths::fitting(degree < 4 ? 4 : degree);
-    return static_cast<uint32_t>(fitting < size ? fitting : size);
-  }
-};
 
 // Events of a batch, any order of time; one record each, or two if edges are undirected.
 struct Batch {

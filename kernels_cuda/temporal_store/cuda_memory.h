@@ -7,6 +7,8 @@
 
 namespace dgbench {
 
+constexpr int kNoMemory = 2;  // cudaErrorMemoryAllocation
+
 // Where a piece of a pool goes that arrived among others, and where it stands among them.
 struct alignas(16) PieceHead {
   uint64_t to;     // address on the device, a multiple of 4

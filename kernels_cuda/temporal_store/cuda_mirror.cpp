@@ -14,17 +14,8 @@ namespace dgbench::temporal {
 namespace {
 
 constexpr int kRefused = 1;   // cudaErrorInvalidValue
-constexpr int kNoMemory = 2;  // cudaErrorMemoryAllocation
 constexpr uint64_t kPinStep = uint64_t{2} << 20;  // the host's pools grow by as much
 constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records", "the guide"};
-
-uint64_t record_bytes(Layout layout) {
-  switch (layout) {
-    case Layout::Packed: return sizeof(Packed);
-    case Layout::Compact: return sizeof(Compact);
-    default: return sizeof(Wide);
-  }
-}
 
 double time_at(const HostPools& host, uint64_t place) {
   const uint8_t* const records = host.data[kRecords];
@@ -225,7 +216,7 @@ bool TemporalMirror::collect_one(const HostPools& host, bool rewritten,
                                  const std::array<bool, kPools>& whole, std::size_t vertex,
                                  PatchList& found) {
   const Block* const blocks = host.blocks();
-  const uint64_t record = record_bytes(host.layout);
+  const uint64_t record = record_size(host.layout);
   const Vertex& now = host.vertices()[vertex];
   Vertex& was = lines_[vertex];
   if (std::memcmp(&now, &was, sizeof(Vertex)) == 0) return false;
@@ -290,7 +281,7 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, int threads,
   ready_ = false;
   HostPools host = given;
   if (placement_ == Placement::Guided) {
-    const uint64_t slots = host.bytes[kRecords] / record_bytes(host.layout);
+    const uint64_t slots = host.bytes[kRecords] / record_size(host.layout);
     guide_.resize((slots + kGuideStep - 1) / kGuideStep);
     host.data[kGuide] = reinterpret_cast<const uint8_t*>(guide_.data());
     host.bytes[kGuide] = guide_.size() * sizeof(double);
@@ -343,7 +334,7 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, int threads,
   view_.origin = host.origin;
   view_.layout = host.layout;
   view_.deleted = host.deleted;
-  view_.num_slots = host.bytes[kRecords] / record_bytes(host.layout);
+  view_.num_slots = host.bytes[kRecords] / record_size(host.layout);
   view_.num_fences = host.bytes[kFences] / sizeof(Fence);
   view_.num_blocks = host.bytes[kBlocks] / sizeof(Block);
   ready_ = true;

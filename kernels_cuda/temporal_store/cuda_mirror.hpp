@@ -8,12 +8,11 @@
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include "temporal_store/cuda_memory.h"
 #include "temporal_store/cuda_patches.hpp"
-#include "temporal_store/layout.hpp"
+#include "temporal_store/device_graph.hpp"
 
 namespace dgbench::temporal {
 
@@ -50,19 +49,13 @@ struct Sent {
   int64_t whole = 0;     // pools that were sent whole
 };
 
-struct OutOfDeviceMemory : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-class TemporalMirror {
+class TemporalMirror : public DeviceGraph {
  public:
   // `cap`: most bytes of the device's or of managed memory that the pools may take, 0 for no limit. `device` has to be the
   // current one in all calls of the others.
   TemporalMirror(Placement placement, uint64_t cap, int device)
-      : placement_(placement), cap_(cap), device_(device) {}
-  TemporalMirror(const TemporalMirror&) = delete;
-  TemporalMirror& operator=(const TemporalMirror&) = delete;
-  ~TemporalMirror() { clear(); }
+      : DeviceGraph(device), placement_(placement), cap_(cap) {}
+  ~TemporalMirror() override { clear(); }
 
   // Brings the device up to date. `rewritten`: records of a vertex that changed may have moved, so
   // that all of them are sent. `threads` look for what changed. Throws OutOfDeviceMemory; the mirror
@@ -73,10 +66,8 @@ class TemporalMirror {
   void clear();
 
   bool ready() const { return ready_; }
-  int device() const { return device_; }
-  StoreView view() const;
-  // Times of the records at places 0, 8, 16, ... on the device, or null.
-  const double* guide() const { return reinterpret_cast<const double*>(pools_[kGuide].at); }
+  StoreView view() const override;
+  const double* guide() const override { return reinterpret_cast<const double*>(pools_[kGuide].at); }
   uint64_t device_bytes() const { return bytes_in(Memory::Device); }
   uint64_t pinned_bytes() const { return bytes_in(Memory::Pinned); }
   uint64_t managed_bytes() const { return bytes_in(Memory::Managed); }
@@ -109,7 +100,6 @@ class TemporalMirror {
 
   Placement placement_;
   uint64_t cap_;
-  int device_;
   std::array<Pool, kPools> pools_;
   std::vector<Vertex> lines_;                   // as sent last
   std::vector<double> guide_;

@@ -16,20 +16,26 @@ Samples equal those of the CPU bit for bit: both go by `temporal_sample/functors
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._checks import check_ids
-from dgbench.kernels_cuda.build_info import extension, stream_of
-from dgbench.kernels_cuda.temporal_sample import POLICIES, SEARCHES
-from dgbench.kernels_cuda.temporal_sample.hops import Hop, Layout, Targets, cut_all, lay_out
-from dgbench.kernels_cuda.temporal_sample.samples import Sample
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.temporal_store.device_sampling import MAX_FANOUT, DeviceSampler
 from dgbench.kernels_cuda.temporal_store.op import RECORD_BYTES
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+
+__all__ = [
+    "MAX_FANOUT",
+    "PLACEMENTS",
+    "DeviceStore",
+    "Placement",
+    "Sent",
+    "free_bytes",
+    "hold_ballast",
+]
 
 if TYPE_CHECKING:
     from dgbench.kernels_cuda.temporal_store.op import TemporalStore
@@ -38,7 +44,6 @@ Placement = Literal["cuda", "hybrid", "uva", "unified", "guided"]
 PLACEMENTS: Final = ("cuda", "hybrid", "uva", "unified", "guided")
 """Position is the number the compiled mirror knows a placement by."""
 _LAYOUTS: Final = tuple(RECORD_BYTES)
-MAX_FANOUT: Final = 1 << 17
 WORKING_BYTES: Final = 256 << 20
 """Bytes of device memory beside the limit that a ballast leaves free, for the samples."""
 
@@ -60,7 +65,7 @@ class Sent:
     whole: int
 
 
-class DeviceStore:
+class DeviceStore(DeviceSampler):
     """A view of a store for one device. Call `update` after every change of the store.
 
     Args:
@@ -100,18 +105,22 @@ class DeviceStore:
                 f"oversubscribe is True with placement {placement!r} and cap_bytes {cap_bytes}; it "
                 "is for 'unified' with a limit"
             )
+        super().__init__(device)
         self.store, self.placement, self.cap_bytes = store, placement, cap_bytes
-        self.device = torch.device(device)
         made = getattr(extension(self.device), "TemporalMirror", None)
         if made is None:
             raise UnsupportedError(f"a store on '{self.device}' needs no mirror; sample from it")
         cap = free_bytes(self.device) if placement == "unified" else cap_bytes
-        self._mirror: Any = made(PLACEMENTS.index(placement), cap or 0, self._number())
-        self._staging = torch.empty(0, dtype=torch.int64)
+        self._graph = made(PLACEMENTS.index(placement), cap or 0, self._number())
         self._ballast: Tensor | None = None
         if oversubscribe:
             self._ballast = hold_ballast(cap_bytes + WORKING_BYTES, self.device)
         self.sent = self.update()
+
+    @property
+    def num_vertices(self) -> int:
+        """N."""
+        return self.store.num_vertices
 
     def update(self) -> Sent:
         """Bring what changed in the store since the last update to the device.
@@ -124,7 +133,7 @@ class DeviceStore:
                 until an update succeeds.
         """
         handle = self.store.handle
-        found = self._mirror.update(
+        found = self._graph.update(
             *handle.pools(), _LAYOUTS.index(self.store.layout), self.store.origin,
             handle.num_deleted_vertices, handle.generation, self.store.late == "sort",
             *self._stream(), threads=torch.get_num_threads(),
@@ -132,130 +141,20 @@ class DeviceStore:
         self.sent = Sent(**found)
         return self.sent
 
-    def sample_hops(
-        self,
-        nodes: Tensor,
-        times: Tensor,
-        fanouts: Sequence[int],
-        *,
-        policy: str = "recent",
-        window: float | None = None,
-        snapshots: int = 1,
-        prop_time: bool = False,
-        closed: bool = False,
-        replace: bool = False,
-        seed: int = 0,
-        draw: int = 0,
-        positions: Tensor | None = None,
-        search: str = "binary",
-    ) -> list[list[Sample]]:
-        """`temporal_sample.sample_hops` on the device, with the same results.
-
-        Hops follow each other without the host: how many targets a hop has stays on the device,
-        and all counts come home together at the end. The arrays of a result share their memory,
-        which has capacity for the most neighbours there may be; copy what is kept for long.
-
-        Args:
-            nodes, times, positions: on the CPU or on the device.
-            Others as there; fan-outs at most `MAX_FANOUT`.
-
-        Returns:
-            [snapshot][hop], arrays on the device.
-
-        Raises:
-            InvalidInputError: as there.
-        """
-        uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
-        self._check_roots(nodes, times, positions)
-        length = float("inf") if window is None else float(window)
-        how = uniform, linear, replace, seed, draw, length, closed, prop_time
-        layout = lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform)
-        if layout is None:
-            return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
-        return self._all_hops(nodes, times, positions, layout, snapshots, *how)
-
-    def _all_hops(
-        self,
-        nodes: Tensor,
-        times: Tensor,
-        positions: Tensor | None,
-        layout: Layout,
-        snapshots: int,
-        *how: Any,
-    ) -> list[list[Sample]]:
-        """One compiled call: roots go there and counts come home through page-locked memory."""
-        nodes, times = nodes.cpu().contiguous(), times.cpu().contiguous()
-        positions = None if positions is None else positions.cpu().contiguous()
-        if self._staging.numel() < layout.staged:
-            pinned = self.device.type == "cuda"
-            self._staging = torch.empty(2 * layout.staged, dtype=torch.int64, pin_memory=pinned)
-        memory = torch.empty(layout.words, dtype=torch.int64, device=self.device)
-        scratch = torch.empty(layout.scratch, dtype=torch.int64, device=self.device)
-        totals = self._mirror.sample(
-            nodes, times, positions, self._staging[: layout.staged], memory, scratch,
-            layout.fanouts, layout.capacities, layout.starts, snapshots, *how, *self._stream(),
-        )  # fmt: skip
-        if not totals:
-            self._refuse(nodes, times)
-        return layout.cut(memory, totals)
-
-    def _hop_by_hop(
-        self,
-        nodes: Tensor,
-        times: Tensor,
-        positions: Tensor | None,
-        fanouts: Sequence[int],
-        snapshots: int,
-        uniform: bool,
-        linear: bool,
-        replace: bool,
-        seed: int,
-        draw: int,
-        length: float,
-        closed: bool,
-        prop_time: bool,
-    ) -> list[list[Sample]]:
-        """A call for each hop, whose neighbours are counted first where the most is much."""
-        self._refuse(nodes, times)
-        if positions is None:
-            positions = torch.arange(nodes.numel(), device=nodes.device)
-        nodes, times, where = (a.to(self.device).contiguous() for a in (nodes, times, positions))
-        every: list[list[Hop]] = []
-        for snapshot in range(snapshots):
-            live = torch.full((1,), nodes.numel(), dtype=torch.int64, device=self.device)
-            at = Targets(live, nodes, times - snapshot * length if snapshot else times, where)
-            every.append([])
-            for number, fanout in enumerate(fanouts):
-                hop = Hop.of(at, fanout, uniform)
-                self._mirror.locate(
-                    at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
-                    linear, replace, seed, draw, number, snapshot, *hop.located, *self._stream(),
-                )  # fmt: skip
-                hop.allocate_neighbours(last=number + 1 == len(fanouts))
-                following = hop.following
-                self._mirror.emit(
-                    at.live, at.nodes, at.positions, at.times, fanout, uniform, linear,
-                    *hop.located, hop.offsets, *hop.found,
-                    *(following.all if following else (None,) * 4), prop_time, *self._stream(),
-                )  # fmt: skip
-                every[-1].append(hop)
-                at = following or at
-        return cut_all(every)
-
     @property
     def device_bytes(self) -> int:
         """Bytes of the device's memory that the graph takes."""
-        return self._mirror.device_bytes
+        return self._graph.device_bytes
 
     @property
     def pinned_bytes(self) -> int:
         """Bytes of the host's memory that are page-locked for the device."""
-        return self._mirror.pinned_bytes
+        return self._graph.pinned_bytes
 
     @property
     def managed_bytes(self) -> int:
         """Bytes of managed memory."""
-        return self._mirror.managed_bytes
+        return self._graph.managed_bytes
 
     @property
     def ballast_bytes(self) -> int:
@@ -266,37 +165,8 @@ class DeviceStore:
         """Give all memory back; `update` brings the graph again."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self._mirror.clear()
+        self._graph.clear()
         self._ballast = None
-
-    def _number(self) -> int:
-        """The device's number; of a name without one that of the current device."""
-        if self.device.type != "cuda":
-            return 0
-        return torch.cuda.current_device() if self.device.index is None else self.device.index
-
-    def _stream(self) -> tuple[int]:
-        return stream_of(self.device) or (0,)
-
-    def _check_roots(self, nodes: Tensor, times: Tensor, positions: Tensor | None) -> None:
-        """Raises InvalidInputError for another dtype or length."""
-        for name, array, dtype in (
-            ("nodes", nodes, torch.int64),
-            ("times", times, torch.float64),
-            ("positions", positions, torch.int64),
-        ):
-            if array is None:
-                continue
-            if array.dtype != dtype or array.shape != (nodes.numel(),):
-                raise InvalidInputError(
-                    f"{name} is {array.dtype}{list(array.shape)}, expected {dtype}[{nodes.numel()}]"
-                )
-
-    def _refuse(self, nodes: Tensor, times: Tensor) -> None:
-        """Raises InvalidInputError for a vertex that is not there, or NaN."""
-        check_ids(nodes, "nodes", self.store.num_vertices)
-        if bool(times.isnan().any()):
-            raise InvalidInputError("times holds nan, allowed are numbers and infinities")
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -313,36 +183,3 @@ def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
     if free <= leave_bytes:
         return None
     return torch.empty(free - leave_bytes, dtype=torch.uint8, device=device)
-
-
-def _check(
-    fanouts: Sequence[int],
-    policy: str,
-    search: str,
-    seed: int,
-    draw: int,
-    snapshots: int,
-    window: float | None,
-) -> tuple[bool, bool]:
-    """Check the settings of a sample; return (draws at random, searches linearly).
-
-    Raises:
-        InvalidInputError: a setting out of its range.
-    """
-    for name, word, allowed in (("policy", policy, POLICIES), ("search", search, SEARCHES)):
-        if word not in allowed:
-            raise InvalidInputError(f"{name} is {word!r}, allowed are {' and '.join(allowed)}")
-    if snapshots > 1 and window is None:
-        raise InvalidInputError(f"snapshots is {snapshots} and window None, give their length")
-    if window is not None and not window >= 0:
-        raise InvalidInputError(f"window is {window}, allowed are lengths from 0, or None")
-    for name, value, low, high in (
-        ("snapshots", snapshots, 1, 256),
-        ("len(fanouts)", len(fanouts), 1, 256),
-        *(("fanout", fanout, 1, MAX_FANOUT) for fanout in fanouts),
-        ("seed", seed, 0, 2**64 - 1),
-        ("draw", draw, 0, 2**32 - 1),
-    ):
-        if not low <= value <= high:
-            raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
-    return policy == "uniform", search == "linear"

@@ -7,6 +7,7 @@
 // a time is found by one search. The same blocks are also a doubly linked list, as in the paper.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/host_device.hpp"
@@ -99,6 +100,11 @@ struct StoreView {
   uint64_t num_blocks;
 };
 
+inline std::size_t record_size(Layout layout) {
+  return layout == Layout::Packed ? sizeof(Packed)
+                                  : layout == Layout::Compact ? sizeof(Compact) : sizeof(Wide);
+}
+
 // Time, neighbour and edge id of a record, the same for all layouts.
 DGB_HD double time_of(const Packed& r, double) { return r.t; }
 DGB_HD double time_of(const Compact& r, double origin) { return origin + static_cast<double>(r.t); }
@@ -106,5 +112,14 @@ DGB_HD double time_of(const Wide& r, double) { return r.t; }
 DGB_HD bool is_dead(const Packed& r) { return r.node == kNone; }
 DGB_HD bool is_dead(const Compact& r) { return r.node == kNone; }
 DGB_HD bool is_dead(const Wide& r) { return r.node == ~uint64_t{0}; }
+DGB_HD void write_record(Packed& r, int64_t node, int64_t eid, double t, double) {
+  r = {static_cast<uint32_t>(node), static_cast<uint32_t>(eid), t};
+}
+DGB_HD void write_record(Compact& r, int64_t node, int64_t eid, double t, double origin) {
+  r = {static_cast<uint32_t>(node), static_cast<uint32_t>(eid), static_cast<uint32_t>(t - origin)};
+}
+DGB_HD void write_record(Wide& r, int64_t node, int64_t eid, double t, double) {
+  r = {static_cast<uint64_t>(node), static_cast<uint64_t>(eid), t};
+}
 
 }  // namespace dgbench::temporal

@@ -22,6 +22,7 @@ from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.temporal_store.files import read_blocks, write_blocks
 from dgbench.kernels_cuda.temporal_store.types import (
     ADAPTIVE,
+    EXACT,
     GROWN,
     RECORD_BYTES,
     SIZINGS,
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 _LAYOUTS: Final = tuple(RECORD_BYTES)
-_EXACT: Final = 1 << 53
 _SAME: Final = ("layout", "undirected", "origin")  # of a store and the files it reads
 
 
@@ -180,7 +180,7 @@ class TemporalStore:
         count = src.numel()
         check_vector(dst, "dst", torch.int64, count)
         if isinstance(t, Tensor) and t.dtype == torch.int64:
-            if count and int(t.abs().max()) > _EXACT:
+            if count and int(t.abs().max()) > EXACT:
                 raise InvalidInputError("t holds integers beyond 2^53, which float64 cannot hold")
             t = t.double()
         check_vector(t, "t", torch.float64, count)

@@ -52,6 +52,8 @@ class BlockPolicy:
             raise InvalidInputError(f"size is {self.size}, allowed are 1 to 2^32 - 2")
 
 
+EXACT: Final = 1 << 53
+"""Whole numbers up to this one are exact in float64."""
 ADAPTIVE: Final = BlockPolicy()
 GROWN: Final = BlockPolicy("grown", 512)
 

@@ -17,11 +17,6 @@ inline int multiprocessors() {
   return count;
 }
 
-template <class T>
-__device__ __forceinline__ T fresh(const T* from) {  // past what this multiprocessor has cached
-  return *static_cast<const volatile T*>(from);
-}
-
 // Digits of a key from the top, below the sign: 11, 10 and 10 bits.
 __device__ __forceinline__ int shift_of(int pass) { return pass == 0 ? 20 : pass == 1 ? 10 : 0; }
 

@@ -98,7 +98,7 @@ def test_a_stores_memory_and_work_are_on_its_device(store, log, monkeypatch):
     nodes, live = torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
     counts = [torch.zeros(1, dtype=torch.int32) for _ in range(3)]
     with pytest.raises(ValueError, match="live lies on cuda:0, the store on cuda:3"):
-        there._mirror.locate(
+        there._graph.locate(
             live, nodes, nodes, nodes.double(), 1.0, False, 1, False, False, False, 0, 0, 0, 0,
             *counts, None, 0,
         )  # fmt: skip

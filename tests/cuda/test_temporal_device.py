@@ -304,7 +304,7 @@ def test_pools_that_were_built_anew_are_sent_anew(open_device, placement, tmp_pa
     # The same addresses, but of pools that were built anew.
     handle = store.handle
     again = handle.pools(), 0, 0.0, 0, handle.generation + 1, False, *there._stream()
-    assert there._mirror.update(*again[0], *again[1:])["whole"] == whole
+    assert there._graph.update(*again[0], *again[1:])["whole"] == whole
 
 
 def test_empty_stores_and_no_roots(open_device):
