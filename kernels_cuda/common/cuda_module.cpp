@@ -18,6 +18,7 @@ void bind_difference(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
 void bind_temporal(nb::module_& m);
+void bind_resident(nb::module_& m);
 void bind_row_cache(nb::module_& m);
 void bind_weighted(nb::module_& m);
 void bind_weighted_tree(nb::module_& m);
@@ -51,6 +52,7 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_attention(m);
   dgbench::bind_label_propagation(m);
   dgbench::bind_temporal(m);
+  dgbench::bind_resident(m);
   dgbench::bind_row_cache(m);
   dgbench::bind_weighted(m);
   dgbench::bind_weighted_tree(m);

@@ -10,7 +10,7 @@ class Logged(NamedTuple):
     """One call of the runtime.
 
     Attributes:
-        name: launch, copy, record, await or allocate.
+        name: launch, copy, record, await, allocate; wait and free, which the host waits in.
         device: that was current.
         stream: that it was given.
         value: address of a copy's target or of an event; blocks of a launch.

@@ -407,7 +407,10 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = nullptr;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  emulated::note("wait", stream);
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 
 // The device's memory: EMULATED_MEMORY bytes, or as much as there is. What is given out holds garbage.
@@ -449,6 +452,7 @@ cudaError_t cudaMallocManaged(T** to, std::size_t bytes) {
   return status;
 }
 inline cudaError_t cudaFree(void* at) {
+  emulated::note("free", nullptr, at);
   emulated::allocated.erase(at);
   std::free(at);
   return cudaSuccess;
@@ -489,6 +493,7 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  emulated::note("wait", nullptr, event);
   return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
