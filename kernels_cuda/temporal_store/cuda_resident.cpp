@@ -177,6 +177,9 @@ void ResidentGraph::clear(void* stream) {
 void ResidentGraph::reserve(int64_t events, int64_t batch, void* stream) {
   require(events >= 0 && batch >= 0 && batch <= kMostEvents, "events and batch must be 0 or more");
   require(mailbox_ != nullptr, "the graph was given back; clear it first");
+  // Inserts that a CUDA graph has played again were not counted here.
+  const volatile int64_t& taken = mailbox_->records;
+  records_ = std::max(records_, static_cast<uint64_t>(taken));
   make_all(records_ + halves(events), halves(batch), stream);
 }
 

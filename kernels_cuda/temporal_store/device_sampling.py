@@ -15,7 +15,14 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import stream_of
 from dgbench.kernels_cuda.temporal_sample import POLICIES, SEARCHES
-from dgbench.kernels_cuda.temporal_sample.hops import Hop, Layout, Targets, cut_all, lay_out
+from dgbench.kernels_cuda.temporal_sample.hops import (
+    MAX_UNCOUNTED,
+    Hop,
+    Layout,
+    Targets,
+    cut_all,
+    lay_out,
+)
 from dgbench.kernels_cuda.temporal_sample.samples import Sample
 from dgbench.runtime.errors import InvalidInputError
 
@@ -83,6 +90,53 @@ class DeviceSampler(ABC):
             return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
         return self._all_hops(nodes, times, positions, layout, snapshots, *how)
 
+    def launch_hops(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        fanouts: Sequence[int],
+        *,
+        policy: str = "recent",
+        window: float | None = None,
+        snapshots: int = 1,
+        prop_time: bool = False,
+        closed: bool = False,
+        replace: bool = False,
+        seed: int = 0,
+        draw: int = 0,
+        positions: Tensor | None = None,
+        search: str = "binary",
+    ) -> list[list[Hop]]:
+        """`sample_hops` without a wait of the host, as part of a CUDA graph, say.
+
+        How many targets and neighbours there are stays on the device, so that arrays have room for
+        the most. Roots that are no vertices have no neighbours. A graph that is played again draws
+        the same random numbers.
+
+        Args:
+            nodes, times, positions: on the device.
+            Others as for `sample_hops`, with at most `hops.MAX_UNCOUNTED` neighbours in a hop.
+
+        Returns:
+            [snapshot][hop]; the first `targets.live` of the targets and `offsets[-1]` of what was
+            `found` hold.
+
+        Raises:
+            InvalidInputError: as there, or more neighbours at most.
+        """
+        uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
+        self._check_roots(nodes, times, positions)
+        if lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform) is None and nodes.numel():
+            raise InvalidInputError(
+                f"{nodes.numel()} roots with fan-outs {list(fanouts)} may have more than "
+                f"{MAX_UNCOUNTED} neighbours in a hop; these have to be counted"
+            )
+        length = float("inf") if window is None else float(window)
+        return self._launch_hops(
+            nodes, times, positions, fanouts, snapshots, uniform, linear, replace, seed, draw,
+            length, closed, prop_time,
+        )  # fmt: skip
+
     def _all_hops(
         self,
         nodes: Tensor,
@@ -115,6 +169,19 @@ class DeviceSampler(ABC):
         positions: Tensor | None,
         fanouts: Sequence[int],
         snapshots: int,
+        *how: Any,
+    ) -> list[list[Sample]]:
+        """A call for each hop, whose neighbours are counted first where the most is much."""
+        self._refuse(nodes, times)
+        return cut_all(self._launch_hops(nodes, times, positions, fanouts, snapshots, *how))
+
+    def _launch_hops(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        positions: Tensor | None,
+        fanouts: Sequence[int],
+        snapshots: int,
         uniform: bool,
         linear: bool,
         replace: bool,
@@ -123,9 +190,7 @@ class DeviceSampler(ABC):
         length: float,
         closed: bool,
         prop_time: bool,
-    ) -> list[list[Sample]]:
-        """A call for each hop, whose neighbours are counted first where the most is much."""
-        self._refuse(nodes, times)
+    ) -> list[list[Hop]]:
         if positions is None:
             positions = torch.arange(nodes.numel(), device=nodes.device)
         nodes, times, where = (a.to(self.device).contiguous() for a in (nodes, times, positions))
@@ -149,7 +214,7 @@ class DeviceSampler(ABC):
                 )  # fmt: skip
                 every[-1].append(hop)
                 at = following or at
-        return cut_all(every)
+        return every
 
     def _number(self) -> int:
         """The device's number; of a name without one that of the current device."""

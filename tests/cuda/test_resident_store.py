@@ -204,10 +204,40 @@ def test_inserts_take_few_launches_and_no_wait(open_resident, log):
         log.clear()
         for batch in batches:
             there.insert(*batch)
-        names = [call.name for call in log.calls()]
+        there.launch_hops(batches[2][0], batches[2][2], [4])
+        *names, locate, emit = [call.name for call in log.calls()]
+        assert (locate, emit) == ("launch", "launch")
         assert names == 3 * (most * ["launch"] + ["copy"])
         assert there.growths == grown
         assert there.num_events == 3000
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"policy": "recent"},
+        {"policy": "uniform", "window": 30.0, "snapshots": 2, "prop_time": True},
+        {"policy": "uniform", "search": "linear", "replace": True, "seed": 1 << 60, "draw": 3},
+    ],
+    ids=lambda how: "-".join(how),
+)
+def test_hops_are_launched_without_a_wait(open_resident, native, how):
+    pair = Pair(open_resident, undirected=True)
+    pair.insert(*events(1, 400))
+    nodes, times = torch.arange(60) % VERTICES, torch.linspace(-1, 250, 60).double().round()
+    found = pair.there.launch_hops(nodes.to(native.device), times.to(native.device), [3, 2], **how)
+    right = sample_hops(pair.here, nodes, times, [3, 2], **how)
+    for expected, got in zip(right, found, strict=True):
+        for one, hop in zip(expected, got, strict=True):
+            live, taken = int(hop.targets.live), int(hop.offsets[-1])
+            other = hop.cut(live, taken)
+            for field in FIELDS:
+                assert torch.equal(getattr(one, field), getattr(other, field).cpu()), field
+    wrong = torch.tensor([VERTICES, -1], device=native.device)
+    ((hop,),) = pair.there.launch_hops(wrong, torch.ones_like(wrong).double(), [2])
+    assert hop.offsets.tolist() == [0, 0, 0]
+    with pytest.raises(InvalidInputError, match="have to be counted"):
+        pair.there.launch_hops(nodes, times, [1 << 10, 1 << 10])
 
 
 def test_a_limit_is_kept(open_resident):
