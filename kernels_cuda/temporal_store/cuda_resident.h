@@ -162,18 +162,17 @@ DGB_HD int64_t sort_digits(int64_t halves, int64_t num_vertices) {
 }
 DGB_HD int64_t plan_blocks(int64_t halves) { return run_count(halves, kPlanTile, kPlanBlocks); }
 
-// What is wrong with an event by itself; None for all but these.
+// What is wrong with an event by itself; None for all but these. Loads do not wait for each other.
 DGB_HD Refusal refusal_of(const ResidentInsert& in, int64_t event) {
   const int64_t u = in.batch.src[event], v = in.batch.dst[event];
+  const double t = in.batch.t[event], units = t - in.origin;
+  const int64_t e = in.edge_of(event, in.state->events);
+  const int64_t most = in.layout == Layout::Wide ? INT64_MAX : int64_t{kNone} - 1;
+  const bool fits = units >= 0 && units < 4294967296.0 && units == floor(units);
   if (u < 0 || u >= in.num_vertices) return Refusal::Source;
   if (v < 0 || v >= in.num_vertices) return Refusal::Destination;
-  const double t = in.batch.t[event];
   if (!(t - t == 0.0)) return Refusal::Time;
-  const int64_t most = in.layout == Layout::Wide ? INT64_MAX : int64_t{kNone} - 1;
-  const int64_t e = in.edge_of(event, in.state->events);
   if (e < 0 || e > most) return Refusal::Edge;
-  const double units = t - in.origin;
-  const bool fits = units >= 0 && units < 4294967296.0 && units == floor(units);
   return in.layout == Layout::Compact && !fits ? Refusal::Compact : Refusal::None;
 }
 

@@ -10,18 +10,49 @@ namespace {
 
 constexpr int kSortItems = static_cast<int>(kSortTile) / kBlock;
 
-__device__ __forceinline__ void note_wrong(const ResidentInsert& in, int64_t event) {
-  const Refusal why = refusal_of(in, event);
-  if (why == Refusal::None) return;
-  if (why == Refusal::Compact) {
-    atomicMin(&in.state->uneven, static_cast<unsigned long long>(event));
-  } else {
-    atomicMin(&in.state->invalid,
-              8ull * static_cast<unsigned long long>(event) + static_cast<unsigned>(why));
+// What is wrong with the events of a thread; kRight where nothing is.
+struct Wrong {
+  unsigned long long invalid = kRight, uneven = kRight;
+
+  __device__ __forceinline__ void look_at(const ResidentInsert& in, int64_t event) {
+    const Refusal why = refusal_of(in, event);
+    const auto number = static_cast<unsigned long long>(event);
+    const unsigned long long with_why = 8 * number + static_cast<unsigned>(why);
+    if (why == Refusal::Compact) {
+      uneven = number < uneven ? number : uneven;
+    } else if (why != Refusal::None) {
+      invalid = with_why < invalid ? with_why : invalid;
+    }
+  }
+  __device__ __forceinline__ void tell(ResidentState* state) const {
+    if (invalid != kRight) atomicMin(&state->invalid, invalid);
+    if (uneven != kRight) atomicMin(&state->uneven, uneven);
+  }
+};
+
+// The halves of a tile that a thread has: those of a warp follow each other, 32 at a time.
+__device__ __forceinline__ int64_t place_of(int64_t tile, int item) {
+  const int warp = static_cast<int>(threadIdx.x) >> 5, lane = static_cast<int>(threadIdx.x) & 31;
+  return tile + (warp * kSortItems + item) * 32 + lane;
+}
+
+template <bool First>
+__device__ __forceinline__ void load(const ResidentInsert& in, const Half* from, int64_t tile,
+                                     int64_t last, Half (&taken)[kSortItems]) {
+#pragma unroll
+  for (int k = 0; k < kSortItems; ++k) {
+    const int64_t h = place_of(tile, k);
+    taken[k] = {0, static_cast<uint32_t>(h)};
+    if (h >= last) continue;
+    if (First) {
+      taken[k].owner = in.owner_of(taken[k].half);
+    } else {
+      taken[k] = from[h];
+    }
   }
 }
 
-// Counts of run r at counts[r << bits].
+// Counts of run r at digits[r << bits].
 template <bool First>
 __global__ void __launch_bounds__(kBlock)
     count_owners(const ResidentInsert in, const Half* from, int shift, int bits, int64_t run) {
@@ -31,12 +62,22 @@ __global__ void __launch_bounds__(kBlock)
   __syncthreads();
   const int64_t first = blockIdx.x * run, halves = in.halves();
   const int64_t last = first + run < halves ? first + run : halves;
-  for (int64_t h = first + threadIdx.x; h < last; h += kBlock) {
-    const auto half = static_cast<uint32_t>(h);
-    if (First && !in.backwards(half)) note_wrong(in, in.event_of(half));
-    const uint32_t owner = First ? in.owner_of(half) : from[h].owner;
-    atomicAdd(counts + (owner >> shift & (digits - 1)), 1u);
+  Wrong wrong;
+  for (int64_t tile = first; tile < last; tile += kSortTile) {
+    Half taken[kSortItems];
+    load<First>(in, from, tile, last, taken);
+#pragma unroll
+    for (int k = 0; k < kSortItems; ++k) {
+      if (!First || place_of(tile, k) >= last || in.backwards(taken[k].half)) continue;
+      wrong.look_at(in, in.event_of(taken[k].half));
+    }
+#pragma unroll
+    for (int k = 0; k < kSortItems; ++k) {
+      if (place_of(tile, k) >= last) continue;
+      atomicAdd(counts + (taken[k].owner >> shift & (digits - 1)), 1u);
+    }
   }
+  if (First) wrong.tell(in.state);
   __syncthreads();
   uint32_t* const own = in.digits + (static_cast<int64_t>(blockIdx.x) << bits);
   for (int d = threadIdx.x; d < digits; d += kBlock) own[d] = counts[d];
@@ -62,27 +103,29 @@ __global__ void __launch_bounds__(kBlock) order_owners(const ResidentInsert in, 
   const int digits = 1 << bits, mask = digits - 1;
   const int warp = static_cast<int>(threadIdx.x) >> 5, lane = static_cast<int>(threadIdx.x) & 31;
 
-  const int each = (digits + kBlock - 1) / kBlock;  // neighbouring digits of a thread
+  constexpr int kEach = kMostDigits / kBlock;  // digits of a thread, kBlock apart
   const auto runs = static_cast<int>(gridDim.x), mine = static_cast<int>(blockIdx.x);
-  uint32_t smaller = 0;
-  for (int k = 0; k < each; ++k) {
-    const int d = static_cast<int>(threadIdx.x) * each + k;
-    if (d >= digits) break;
-    uint32_t before = 0, all = 0;
-#pragma unroll 16
-    for (int r = 0; r < runs; ++r) {
-      const uint32_t count = in.digits[(static_cast<int64_t>(r) << bits) + d];
-      all += count;
-      before += r < mine ? count : 0;
+  uint32_t all[kEach] = {}, before[kEach] = {};
+#pragma unroll 8
+  for (int r = 0; r < runs; ++r) {
+    const uint32_t* const counts = in.digits + (static_cast<int64_t>(r) << bits) + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (k * kBlock + static_cast<int>(threadIdx.x) >= digits) continue;
+      const uint32_t count = counts[k * kBlock];
+      all[k] += count;
+      before[k] += r < mine ? count : 0;
     }
-    ends[d] = smaller + before;
-    smaller += all;
   }
-  uint32_t whole = 0;
-  const uint32_t offset = block_scan(smaller, warp_sums, whole);
-  for (int k = 0; k < each; ++k) {
-    const int d = static_cast<int>(threadIdx.x) * each + k;
-    if (d < digits) ends[d] += offset;
+  uint32_t smaller = 0;
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int d = k * kBlock + static_cast<int>(threadIdx.x);
+    if (k * kBlock >= digits) break;
+    uint32_t whole = 0;
+    const uint32_t offset = block_scan(all[k], warp_sums, whole);
+    if (d < digits) ends[d] = smaller + offset + before[k];
+    smaller += whole;
   }
 
   const int64_t first = static_cast<int64_t>(mine) * run, halves = in.halves();
@@ -92,13 +135,10 @@ __global__ void __launch_bounds__(kBlock) order_owners(const ResidentInsert in, 
     __syncwarp();
     Half taken[kSortItems];
     uint16_t rank[kSortItems];
+    load<First>(in, from, tile, last, taken);
 #pragma unroll
     for (int k = 0; k < kSortItems; ++k) {
-      const int64_t h = tile + (warp * kSortItems + k) * 32 + lane;
-      const bool there = h < last;
-      taken[k] = {0, static_cast<uint32_t>(h)};
-      if (there && First) taken[k].owner = in.owner_of(taken[k].half);
-      if (there && !First) taken[k] = from[h];
+      const bool there = place_of(tile, k) < last;
       const uint32_t digit = taken[k].owner >> shift & mask;
       const unsigned peers = peers_of(digit, bits, there);
       const unsigned up_to = peers & (kAllLanes >> (31 - lane));
@@ -123,7 +163,7 @@ __global__ void __launch_bounds__(kBlock) order_owners(const ResidentInsert in, 
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kSortItems; ++k) {
-      if (tile + (warp * kSortItems + k) * 32 + lane >= last) continue;
+      if (place_of(tile, k) >= last) continue;
       const uint32_t digit = taken[k].owner >> shift & mask;
       to[ends[digit] - ranks[warp][digit] + rank[k]] = taken[k];
     }

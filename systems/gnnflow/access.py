@@ -35,6 +35,7 @@ class AccessSettings:
         admission: share of the slots that one batch may take (the paper's lambda).
         index: how an id is found, `dense` or `hash`.
         threads: of the sampler; None takes torch's.
+        placement: where a GPU that samples has the graph (`DeviceAccess`).
     """
 
     tau: int = 64
@@ -45,6 +46,7 @@ class AccessSettings:
     admission: float = 0.2
     index: Index = "dense"
     threads: int | None = None
+    placement: str = "hybrid"
 
     def check(self) -> AccessSettings:
         """Return self; raise InvalidInputError naming a share out of range."""
@@ -88,6 +90,8 @@ class StoreAccess:
         self.meter = meter if meter is not None else Meter()
         self.device = torch.device(device)
         self._inserted = 0
+        events = data.events
+        self._columns = (events.src, events.dst, events.t, events.eid)
         self.store = self._empty()
         self._tables = {
             kind: self._locked(table) if self.on[f"{kind}_cache"] else table
@@ -113,9 +117,7 @@ class StoreAccess:
             )
         if not self.on["in_place"]:
             first, self.store = 0, self._empty()
-        events = self.data.events
-        cut = slice(first, last)
-        self.store.insert(events.src[cut], events.dst[cut], events.t[cut], events.eid[cut])
+        self.store.insert(*(column[first:last] for column in self._columns))
         self._inserted = last
         self.meter.count("edges_inserted", last - first)
 
@@ -174,17 +176,19 @@ class StoreAccess:
         on_device = self.device.type == "cuda"
         return table.pin_memory() if on_device and table is not None else table
 
-    def _empty(self) -> TemporalStore:
+    def _empty(self) -> Any:
+        return TemporalStore(self.data.events.num_nodes, **self._shape())
+
+    def _shape(self) -> dict[str, Any]:
+        """Arguments of a store but the number of its vertices."""
         sized = "adaptive" if self.on["adaptive_blocks"] else "strawman"
         grown = self.on["adaptive_blocks"] and self.on["grown_blocks"]
-        events = self.data.events
-        return TemporalStore(
-            events.num_nodes,
-            policy=GROWN if grown else BlockPolicy(sized, self.settings.tau),
-            layout=self.settings.layout,
-            undirected=self.workload.undirected,
-            origin=float(events.t[0]),
-        )
+        return {
+            "policy": GROWN if grown else BlockPolicy(sized, self.settings.tau),
+            "layout": self.settings.layout,
+            "undirected": self.workload.undirected,
+            "origin": float(self.data.events.t[0]),
+        }
 
     def _cache(self, kind: str, table: Tensor) -> FeatureCache:
         share = getattr(self.settings, f"{kind}_cache")

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.kernels_cuda.temporal_sample.hops import bring_home
-from dgbench.kernels_cuda.temporal_store.device import DeviceStore, Placement
+from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
+from dgbench.runtime.errors import unknown_key
 from dgbench.systems.base.stream_access import sampling_of
-from dgbench.systems.gnnflow.access import StoreAccess
+from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamWorkload
+
+
+RESIDENT: Final = "resident"
+"""The placement without a store on the host: events are sent, and the GPU inserts them."""
+EVENT_BYTES: Final = 32
 
 
 class DeviceAccess(StoreAccess):
     """`StoreAccess` whose samples are drawn on a device; they are the same bits.
 
     Args:
-        placement: where the graph lies; the paper's is `hybrid`.
+        placement: where the graph lies, one of `PLACEMENTS` or `RESIDENT`; None for that of the
+            settings. The paper's is `hybrid`.
         cap_bytes: most bytes of the device's memory that the graph may take.
         sampler: the device that samples.
         Others as there.
@@ -38,25 +46,34 @@ class DeviceAccess(StoreAccess):
         data: StreamData,
         switches: Mapping[str, bool],
         *,
-        placement: Placement = "hybrid",
+        placement: str | None = None,
         cap_bytes: int | None = None,
         sampler: torch.device | str = "cuda",
+        settings: AccessSettings | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(workload, data, switches, **options)
-        self._where = (placement, cap_bytes)
-        self._sampler = torch.device(sampler)
+        settings = settings or AccessSettings()
+        self.placement = placement or settings.placement
+        if self.placement not in (*PLACEMENTS, RESIDENT):
+            raise unknown_key("placement", self.placement, (*PLACEMENTS, RESIDENT))
+        self._cap_bytes, self._sampler = cap_bytes, torch.device(sampler)
+        super().__init__(workload, data, switches, settings=settings, **options)
+        if self.placement == RESIDENT and self._sampler.type == "cuda":
+            self._columns = tuple(column.pin_memory() for column in self._columns)
         self.mirror = self._mirrored()
 
     def insert(self, first: int, last: int) -> None:
         """As there; the device then has what changed."""
         super().insert(first, last)
-        if self.mirror.store is self.store:
-            self.mirror.update()
+        if self.placement == RESIDENT:
+            sent = EVENT_BYTES * (last - (first if self.on["in_place"] else 0))
+        elif self.mirror.store is self.store:
+            sent = self.mirror.update().bytes
         else:  # built anew
             self.mirror.close()
             self.mirror = self._mirrored()
-        self.meter.count("graph_bytes_sent", self.mirror.sent.bytes)
+            sent = self.mirror.sent.bytes
+        self.meter.count("graph_bytes_sent", sent)
 
     def sample(
         self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
@@ -74,5 +91,20 @@ class DeviceAccess(StoreAccess):
         )
         return found if self._sampler.type == self.device.type else bring_home(found)
 
-    def _mirrored(self) -> DeviceStore:
-        return DeviceStore(self.store, *self._where, device=self._sampler)
+    def _empty(self) -> Any:
+        if self.placement != RESIDENT:
+            return super()._empty()
+        if (store := getattr(self, "store", None)) is not None:
+            store.clear()
+            return store
+        return ResidentStore(
+            self.data.events.num_nodes,
+            cap_bytes=self._cap_bytes,
+            device=self._sampler,
+            **self._shape(),
+        )
+
+    def _mirrored(self) -> Any:
+        if self.placement == RESIDENT:
+            return self.store
+        return DeviceStore(self.store, self.placement, self._cap_bytes, device=self._sampler)

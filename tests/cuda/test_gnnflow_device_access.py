@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from dgbench.kernels_cuda.temporal_store import device as device_store
+from dgbench.kernels_cuda.temporal_store import resident
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS
 from dgbench.lab.table import number
+from dgbench.runtime.errors import UnknownKeyError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
-from dgbench.systems.gnnflow.access import StoreAccess
-from dgbench.systems.gnnflow.device_access import DeviceAccess
+from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.device_access import RESIDENT, DeviceAccess
 from dgbench.systems.gnnflow.experiments import fig13
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
 from dgbench.systems.gnnflow.system import GnnflowSystem
@@ -29,12 +31,13 @@ def task(model: str) -> StreamWorkload:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("placement", [*PLACEMENTS, RESIDENT])
 @pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
 @pytest.mark.parametrize("in_place", [True, False])
 def test_losses_do_not_depend_on_who_samples(native, monkeypatch, placement, model, in_place):
     if native.device == "cpu":
-        monkeypatch.setattr(device_store, "extension", lambda device: native.module)
+        for module in (device_store, resident):
+            monkeypatch.setattr(module, "extension", lambda device: native.module)
     workload = task(model)
     data = load_stream(workload)
     switches = GnnflowSystem().switches({"in_place": in_place})
@@ -51,6 +54,27 @@ def test_losses_do_not_depend_on_who_samples(native, monkeypatch, placement, mod
         losses.append((first, trainer.train(300, 400)))
     assert losses[0] == losses[1]
     assert torch.isfinite(torch.tensor(losses)).all()
+    assert (access.meter.counters["graph_bytes_sent"] > 0) == (placement != "uva")
+    assert access.report()["store_bytes"] > 0
+
+
+def test_settings_say_where_the_graph_lies(native, monkeypatch):
+    if native.device == "cpu":
+        for module in (device_store, resident):
+            monkeypatch.setattr(module, "extension", lambda device: native.module)
+    workload = task("tgn")
+    data, switches = load_stream(workload), GnnflowSystem().switches({})
+    for settings, kind in (
+        (None, device_store.DeviceStore),
+        (AccessSettings(placement=RESIDENT), resident.ResidentStore),
+    ):
+        access = DeviceAccess(workload, data, switches, sampler=native.device, settings=settings)
+        assert type(access.mirror) is kind
+        access.insert(0, 300)
+        access.insert(300, 400)
+        assert access.store.num_events == 400
+    with pytest.raises(UnknownKeyError, match="placement"):
+        DeviceAccess(workload, data, switches, sampler=native.device, placement="nowhere")
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
