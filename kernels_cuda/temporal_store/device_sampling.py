@@ -30,7 +30,7 @@ MAX_FANOUT: Final = 1 << 17
 
 
 class DeviceSampler(ABC):
-    """What every temporal graph on a device has in common.
+    """Temporal graph on a device, as samplers read it.
 
     Args:
         device: a CUDA device.

@@ -16,6 +16,7 @@ from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_store.resident import ResidentStore
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.errors import DgbenchError, UnsupportedError
@@ -98,6 +99,49 @@ class HostGraph:
 
     def close(self) -> None:
         """Nothing."""
+
+
+class Ingest:
+    """Inserts into a graph that lives on a device; the host's store gets the same, to compare with.
+
+    Args:
+        policy: of blocks. vertices, edges: of the graph before. batch: edges of an insert.
+        sent: whether batches come from page-locked memory of the host instead of the device's.
+    """
+
+    def __init__(
+        self, policy: BlockPolicy, vertices: int, edges: int, batch: int, device: str, *, sent: bool
+    ) -> None:
+        self.batch, self.sent, self.on_device = batch, sent, device == "cuda"
+        how: dict[str, Any] = {"policy": policy, "undirected": True}
+        self.store = TemporalStore(vertices, **how)
+        self.graph: Any = (ResidentStore if self.on_device else TemporalStore)(vertices, **how)
+        first = stream(edges, vertices)
+        self.store.insert(*first)
+        self.graph.insert(*first)
+        self._given: list[Any] = []
+
+    def ready(self) -> None:
+        """Draw the next batch, bring it where it comes from, and make room for it."""
+        events = stream(self.batch, self.store.num_vertices, self.store.last_time + 1)
+        self.store.insert(*events)
+        if self.on_device:
+            self.graph.reserve(self.batch)
+            events = tuple(a.pin_memory() if self.sent else a.cuda() for a in events)
+        self._given.append(events)
+
+    def __call__(self, *_: Any) -> Ingest:
+        """Insert the next batch."""
+        if not self._given:
+            self.ready()
+        self.graph.insert(*self._given.pop())
+        return self
+
+    def sample_hops(self, *asked: Any, **how: Any) -> Hops:
+        """Samples of the graph."""
+        if self.on_device:
+            return self.graph.sample_hops(*asked, **how)
+        return sample_hops(self.graph, *asked, **how)
 
 
 def graphs_on(store: TemporalStore, device: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -197,8 +241,9 @@ class PlacedUpdates(OperatorRace):
     question = "What does an update of the device's graph take beside the host's insert?"
     reading = (
         "Before every call a batch is inserted into the host's store; the call brings what changed "
-        "to the device, by placement. Samples after it are compared with those of the host's "
-        "store. Making the device's graph anew is the rival."
+        "to the device, by placement. A resident graph has no part on the host: its call is the "
+        "whole insert, of events on the device or sent from page-locked memory. Samples after it "
+        "are compared with those of the host's store. Making the device's graph anew is the rival."
     )
     devices = ("cuda",)
     shortest_turn_s = 0.0
@@ -240,6 +285,14 @@ class PlacedUpdates(OperatorRace):
 
             calls[method_of(name)] = update
             before[method_of(name)] = partial(insert, store)
+        for name, sent in ((f"{OURS}, resident", False), (f"{OURS}, resident, sent", True)):
+            policy = BlockPolicy("adaptive", 64)
+            ingest = Ingest(policy, vertices, params["edges"], batch, device, sent=sent)
+
+            def inserted(_: int, ingest: Ingest = ingest) -> Any:
+                return ingest(), ingest.store, ingest
+
+            calls[name], before[name] = inserted, ingest.ready
         anew = made()
 
         def rebuilt(_: int) -> Any:

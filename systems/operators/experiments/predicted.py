@@ -11,7 +11,13 @@ from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.operators.predictions.case import DRAW, Family, PredictedCase
 from dgbench.systems.operators.predictions.graphs import aggregation, differences, labels, narrow
-from dgbench.systems.operators.predictions.samples import cache, draws, large_graph, small_graph
+from dgbench.systems.operators.predictions.samples import (
+    cache,
+    draws,
+    large_graph,
+    resident_graph,
+    small_graph,
+)
 from dgbench.systems.operators.predictions.sequences import frames, packed, stale
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, speedups
 
@@ -64,6 +70,8 @@ PREDICTIONS: dict[str, Prediction] = {
     "C2 fences, uniform": Prediction(f"{GDELT}, records mapped", 3000, 3000),
     "C2 search over the link": Prediction(f"{GDELT} recent, records mapped", 3500, 5000),
     "C3": Prediction("100 K edges both ways into 672 K", 35, 70),
+    "C3 on the device": Prediction("100 K edges both ways into 10 M, by kernels alone", 45, 80),
+    "C3 on the device, sent": Prediction("the same, from page-locked memory", 90, 130),
     "D1 all hits": Prediction("198 K rows of 744 B", 75, 80),
     "D1 30 % misses": Prediction("198 K rows of 744 B", 950, 1100),
     "D1 evict": Prediction("59 K of 574 K by age", 12, 12),
@@ -84,6 +92,7 @@ FAMILIES: dict[str, Family] = {
     "narrow": narrow,
     "differences": differences,
     "small graph": small_graph,
+    "resident graph": resident_graph,
     "cache": cache,
     "draws": draws,
     "labels": labels,

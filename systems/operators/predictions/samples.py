@@ -13,12 +13,18 @@ from dgbench.kernels_cuda.edge_sampling.device import table_on
 from dgbench.kernels_cuda.row_cache import open_row_cache
 from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
-from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store import GROWN, BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store.device import DeviceStore
 from dgbench.kernels_cuda.weighted import draw_without_replacement
 from dgbench.kernels_cuda.weighted.device import draw_sets
 from dgbench.systems.operators.experiments.device_draws import skewed_edges, table_of
-from dgbench.systems.operators.experiments.placements import arrays_of, fetch, roots, stream
+from dgbench.systems.operators.experiments.placements import (
+    Ingest,
+    arrays_of,
+    fetch,
+    roots,
+    stream,
+)
 from dgbench.systems.operators.predictions.case import PredictedCase, at, differing
 
 REDDIT = (10_984, 672_447)
@@ -26,6 +32,8 @@ GDELT = (16_682, 191_290_882)
 """Vertices, edges."""
 HUB = 4.22
 """Power that sends a tenth of GDELT's edges to one vertex: 16 682^(-1 / 4.22)."""
+LATER = (500_000, 10_000_000)
+"""The same of a graph that a batch is inserted into."""
 INSERTED = 100_000
 ROW, CAPACITY, ASKED = 186, 574_000, 198_000
 """Floats of a row, rows of the cache, rows of a fetch."""
@@ -95,6 +103,21 @@ def small_graph(share: float, device: str) -> Iterator[tuple[str, PredictedCase]
 
     note = "the host inserts; this brings what changed" if there else "the host's insert"
     yield "C3", PredictedCase(update, deviation, before=insert if there else None, note=note)
+
+
+def resident_graph(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
+    """Inserts into a graph that lives on the device."""
+    vertices, edges = at(share, LATER[0], 50), at(share, LATER[1], 500)
+    for name, sent in (("C3 on the device", False), ("C3 on the device, sent", True)):
+        ingest = Ingest(GROWN, vertices, edges, at(share, INSERTED), device, sent=sent)
+
+        def deviation(ingest: Ingest = ingest) -> float:
+            asked = roots(ingest().store, 20, 2)
+            found = ingest.sample_hops(*asked, [10], seed=1)
+            return unlike(found, sample_hops(ingest.store, *asked, [10], seed=1))
+
+        note = "" if ingest.on_device else "the host's insert"
+        yield name, PredictedCase(ingest, deviation, before=ingest.ready, note=note)
 
 
 def skewed(edges: int, vertices: int, device: str) -> tuple[torch.Tensor, ...]:
