@@ -7,6 +7,7 @@
 //
 // Workspace: dG, then W_hid transposed [G H, H], then the parts [P, F + H + 1, G H].
 #include "scan/cuda_launchers.h"
+#include "scan/cuda_mma_backward.cuh"
 #include "scan/cuda_tile.cuh"
 #include "scan/cuda_tile_product.cuh"
 
@@ -42,12 +43,6 @@ struct Workspace {
       : dg(shared),
         w_hid_t(dg + a.steps * a.vertices * a.gates * a.hidden),
         sums(w_hid_t + int64_t{a.gates} * a.hidden * a.hidden) {}
-};
-
-struct StepArgs {
-  ScanGradArgs a;
-  float* dg;
-  const float* w_hid_t;  // [G H, H]
 };
 
 // h that step t of vertex v started from, unit j.
@@ -343,6 +338,25 @@ struct StoreX {
   }
 };
 
+int walk_back(const ScanGradArgs& g, const Workspace& w, void* stream) {
+  const ScanArgs& a = g.in;
+  const StepArgs steps{g, w.dg, w.w_hid_t};
+  if (a.products == kSplitProducts && dgb_scan_splits(a.features, a.hidden, a.gates)) {
+    return launch_mma_backward(steps, stream);
+  }
+  const int64_t width = int64_t{a.gates} * a.hidden;
+  const int64_t weight = width * a.hidden;
+  const int status =
+      for_each(weight, Transpose{a.w_hid, w.w_hid_t, a.hidden, width}, stream);
+  if (status != 0) return status;
+  if (a.gates == 3) {
+    return launch_tiles<GruBackward>(steps, a.vertices, 4 * int64_t{a.hidden}, weight,
+                                     scan_tiling(), stream);
+  }
+  return launch_tiles<LstmBackward>(steps, a.vertices, 6 * int64_t{a.hidden}, weight,
+                                    scan_tiling(), stream);
+}
+
 int weight_gradients(const ScanGradArgs& g, const Workspace& w, void* stream) {
   const ScanArgs& a = g.in;
   const Columns columns(a.gates, a.hidden);
@@ -372,23 +386,17 @@ int64_t dgb_scan_workspace_size(int64_t steps, int64_t vertices, int64_t feature
          weight_parts(steps * vertices, features, hidden, gates) * (features + hidden + 1) * width;
 }
 
+bool dgb_scan_splits(int64_t features, int64_t hidden, int64_t gates) {
+  return mma_fits(static_cast<int>(features), static_cast<int>(hidden), static_cast<int>(gates));
+}
+
 int dgb_scan_backward(const ScanGradArgs* args, void* stream) {
   const ScanArgs& a = args->in;
   if (a.hidden == 0) return 0;
   const Workspace w(a, args->workspace);
   const int64_t width = int64_t{a.gates} * a.hidden;
-  int status = for_each(a.hidden * width, Transpose{a.w_hid, w.w_hid_t, a.hidden, width}, stream);
+  int status = a.vertices > 0 ? walk_back(*args, w, stream) : 0;
   if (status != 0) return status;
-  if (a.vertices > 0) {
-    const StepArgs steps{*args, w.dg, w.w_hid_t};
-    const int64_t weight = width * a.hidden;
-    status = a.gates == 3
-                 ? launch_tiles<GruBackward>(steps, a.vertices, 4 * int64_t{a.hidden}, weight,
-                                             scan_tiling(), stream)
-                 : launch_tiles<LstmBackward>(steps, a.vertices, 6 * int64_t{a.hidden}, weight,
-                                              scan_tiling(), stream);
-    if (status != 0) return status;
-  }
   if (args->grad_w_in != nullptr || args->grad_w_hid != nullptr || args->grad_bias != nullptr) {
     status = weight_gradients(*args, w, stream);
     if (status != 0) return status;

@@ -61,6 +61,13 @@ void packed(ScanArgs& a, const MaybeBegins& begins, const MaybeIn& h_starts,
   a.c_starts = address(c_starts);
 }
 
+void multiply(ScanArgs& a, int32_t products) {
+  if (products != kPlainProducts && products != kSplitProducts) {
+    reject("products is " + std::to_string(products) + ", allowed are 0 (float32), 1 (3xTF32)");
+  }
+  a.products = products;
+}
+
 std::size_t record_size(const ScanArgs& a) {
   return static_cast<std::size_t>(
       dgb_scan_record_size(a.steps, a.vertices, a.features, a.hidden, a.gates));
@@ -77,18 +84,22 @@ void outputs(ScanArgs& a, const MaybeOut& h_all, const Out& h_last, const MaybeO
 }
 
 void gru_forward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeOut h_all, Out h_last,
-                 MaybeOut record, std::uintptr_t stream, MaybeBegins begins, MaybeIn h_starts) {
+                 MaybeOut record, std::uintptr_t stream, MaybeBegins begins, MaybeIn h_starts,
+                 int32_t products) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, std::nullopt, 3);
   packed(a, begins, h_starts, std::nullopt);
+  multiply(a, products);
   outputs(a, h_all, h_last, record);
   check_launch(dgb_scan_forward(&a, stream_of(stream)), "gru_scan_forward");
 }
 
 void lstm_forward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn c0, MaybeOut h_all,
                   Out h_last, Out c_last, MaybeOut record, std::uintptr_t stream,
-                  MaybeBegins begins, MaybeIn h_starts, MaybeIn c_starts, MaybeOut c_all) {
+                  MaybeBegins begins, MaybeIn h_starts, MaybeIn c_starts, MaybeOut c_all,
+                  int32_t products) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, c0, 4);
   packed(a, begins, h_starts, c_starts);
+  multiply(a, products);
   check_optional(c_all, static_cast<std::size_t>(a.steps * a.vertices * a.hidden), "c_all");
   a.c_all = address(c_all);
   outputs(a, h_all, h_last, record);
@@ -152,9 +163,10 @@ void gru_backward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn reco
                   MaybeIn grad_h_all, MaybeIn grad_h_last, RowsOut grad_x, MaybeOut grad_w_in,
                   MaybeOut grad_w_hid, MaybeOut grad_bias, MaybeOut grad_h0, MaybeOut workspace,
                   std::uintptr_t stream, MaybeBegins begins, MaybeIn h_starts,
-                  MaybeOut grad_h_starts) {
+                  MaybeOut grad_h_starts, int32_t products) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, std::nullopt, 3);
   packed(a, begins, h_starts, std::nullopt);
+  multiply(a, products);
   ScanGradArgs g = gradients(a, record, grad_h_all, grad_h_last, std::nullopt, grad_x, grad_w_in,
                              grad_w_hid, grad_bias, grad_h0, std::nullopt, workspace);
   check_optional(grad_h_starts, h_starts ? h_starts->size() : 0, "grad_h_starts");
@@ -167,9 +179,10 @@ void lstm_backward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn c0,
                    MaybeOut grad_w_in, MaybeOut grad_w_hid, MaybeOut grad_bias, MaybeOut grad_h0,
                    MaybeOut grad_c0, MaybeOut workspace, std::uintptr_t stream,
                    MaybeBegins begins, MaybeIn h_starts, MaybeIn c_starts, MaybeIn grad_c_all,
-                   MaybeOut grad_h_starts, MaybeOut grad_c_starts) {
+                   MaybeOut grad_h_starts, MaybeOut grad_c_starts, int32_t products) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, c0, 4);
   packed(a, begins, h_starts, c_starts);
+  multiply(a, products);
   ScanGradArgs g = gradients(a, record, grad_h_all, grad_h_last, grad_c_last, grad_x, grad_w_in,
                              grad_w_hid, grad_bias, grad_h0, grad_c0, workspace);
   check_optional(grad_c_all, static_cast<std::size_t>(a.steps * a.vertices * a.hidden),
@@ -196,24 +209,28 @@ void bind_scan(nb::module_& m) {
   const auto absent = [](const char* name) {
     return nb::arg(name).noconvert().none() = nb::none();
   };
+  const auto products = nb::arg("products") = kPlainProducts;
   add_operator(m, "gru_scan_forward", &gru_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("h_all"), in("h_last"), maybe("record"), nb::arg("stream"),
         absent("begins"),
-        absent("h_starts"));
+        absent("h_starts"),
+        products);
   add_operator(m, "gru_scan_backward", &gru_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"), maybe("grad_x"),
         maybe("grad_w_in"), maybe("grad_w_hid"), maybe("grad_bias"), maybe("grad_h0"),
         maybe("workspace"), nb::arg("stream"),
         absent("begins"),
         absent("h_starts"),
-        absent("grad_h_starts"));
+        absent("grad_h_starts"),
+        products);
   add_operator(m, "lstm_scan_forward", &lstm_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("h_all"), in("h_last"), in("c_last"), maybe("record"),
         nb::arg("stream"),
         absent("begins"),
         absent("h_starts"),
         absent("c_starts"),
-        absent("c_all"));
+        absent("c_all"),
+        products);
   add_operator(m, "lstm_scan_backward", &lstm_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"),
         maybe("grad_c_last"), maybe("grad_x"), maybe("grad_w_in"), maybe("grad_w_hid"),
@@ -224,7 +241,10 @@ void bind_scan(nb::module_& m) {
         absent("c_starts"),
         absent("grad_c_all"),
         absent("grad_h_starts"),
-        absent("grad_c_starts"));
+        absent("grad_c_starts"),
+        products);
+  add_operator(m, "scan_splits", &dgb_scan_splits, nb::arg("features"), nb::arg("hidden"),
+        nb::arg("gates"));
   add_operator(m, "scan_record_size", &sized<&dgb_scan_record_size>, nb::arg("steps"), nb::arg("vertices"),
         nb::arg("features"), nb::arg("hidden"), nb::arg("gates"), nb::arg("itemsize"));
   add_operator(m, "scan_workspace_size", &sized<&dgb_scan_workspace_size>, nb::arg("steps"),

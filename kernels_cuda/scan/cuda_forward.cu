@@ -1,5 +1,6 @@
 // GRU and LSTM over time, forward: one launch for all T steps (see scan/cuda_tile.cuh).
 #include "scan/cuda_launchers.h"
+#include "scan/cuda_mma_forward.cuh"
 #include "scan/cuda_tile.cuh"
 
 namespace dgbench {
@@ -221,6 +222,10 @@ int64_t dgb_scan_record_size(int64_t steps, int64_t vertices, int64_t, int64_t h
 
 int dgb_scan_forward(const ScanArgs* args, void* stream) {
   if (args->vertices == 0 || args->hidden == 0) return 0;
+  if (args->products == kSplitProducts &&
+      dgb_scan_splits(args->features, args->hidden, args->gates)) {
+    return launch_mma_forward(*args, stream);
+  }
   const int64_t weight =
       int64_t{args->features + args->hidden} * args->gates * args->hidden;
   const int64_t state = args->features + int64_t{3} * args->hidden;

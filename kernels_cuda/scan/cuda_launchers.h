@@ -17,7 +17,13 @@ struct ScanArgs {
   const int32_t* begins;             // [T, N]: -1 goes on, -2 from zero, k from row k of the starts
   const float *h_starts, *c_starts;  // [S, H]
   float* c_all;                      // [T, N, H]
+  // How the recurrence multiplies: kPlainProducts or kSplitProducts, which are done where
+  // dgb_scan_splits says so and are plain elsewhere. Products outside of it are plain.
+  int32_t products;
 };
+
+constexpr int32_t kPlainProducts = 0;  // float32
+constexpr int32_t kSplitProducts = 1;  // 3xTF32 on tensor cores, see scan/cuda_mma.cuh
 
 struct ScanGradArgs {
   ScanArgs in;  // record is read; h_all, h_last, c_last are not used
@@ -48,6 +54,8 @@ int64_t dgb_scan_record_size(int64_t steps, int64_t vertices, int64_t features, 
                              int64_t gates);
 int64_t dgb_scan_workspace_size(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,
                                 int64_t gates);
+// Whether split products run on the current device for these sizes, forward and backward.
+bool dgb_scan_splits(int64_t features, int64_t hidden, int64_t gates);
 int dgb_scan_forward(const ScanArgs* args, void* stream);
 int dgb_scan_backward(const ScanGradArgs* args, void* stream);
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "common/launch.cuh"
+#include "scan/cuda_launchers.h"
 
 namespace dgbench {
 
@@ -45,6 +46,13 @@ __device__ __forceinline__ void add_product(const float* rows, int row_pitch, in
 __device__ __forceinline__ float start_of(const float* starts, int32_t from, int hidden, int j) {
   return from >= 0 && starts != nullptr ? starts[int64_t{from} * hidden + j] : 0.0f;
 }
+
+// What the walk back over the steps reads and writes.
+struct StepArgs {
+  ScanGradArgs a;
+  float* dg;
+  const float* w_hid_t;  // [G H, H]
+};
 
 // Bytes of dynamic shared memory that a block may have on the current device.
 inline int64_t shared_limit() {

@@ -20,6 +20,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import FLOATS
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.scan.products import number_of
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 GRU_GATES = 3
@@ -35,6 +36,8 @@ def gru_scan(
     bias: Tensor,
     h0: Tensor | None = None,
     all_steps: bool = False,
+    *,
+    products: str | None = None,
 ) -> tuple[Tensor | None, Tensor]:
     """Run the GRU of the temporal graph convolutional network (T-GCN, section 3.3) over a frame.
 
@@ -49,17 +52,18 @@ def gru_scan(
         bias: [3 H].
         h0: [N, H], zero if absent.
         all_steps: also give the state after every step.
+        products: on CUDA, how the recurrence multiplies (see `products`).
 
     Returns:
         (h_all [T, N, H], or None without `all_steps`; h_last [N, H], which is h0 for T = 0).
 
     Raises:
-        InvalidInputError: a shape, dtype or device that does not fit.
+        InvalidInputError: a shape, dtype, device or name that does not fit.
         UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(x, w_in, w_hid, bias, GRU_GATES, {"h0": h0})
     keep = _wants_grad(x, w_in, w_hid, bias, h0)
-    h_all, h_last, _ = _gru(x, w_in, w_hid, bias, h0, all_steps, keep)
+    h_all, h_last, _ = _gru(x, w_in, w_hid, bias, h0, all_steps, keep, number_of(products))
     return (h_all if all_steps else None), h_last
 
 
@@ -73,6 +77,7 @@ def lstm_scan(
     all_steps: bool = True,
     *,
     recompute: bool = False,
+    products: str | None = None,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Run an LSTM over a frame.
 
@@ -88,17 +93,20 @@ def lstm_scan(
         all_steps: also give the state after every step.
         recompute: on CUDA, keep no gates (6 H floats per vertex and step) for the backward pass,
             which then makes them again for a part of the vertices at a time. The CPU always does.
+        products: on CUDA, how the recurrence multiplies (see `products`).
 
     Returns:
         (h_all [T, N, H], or None without `all_steps`; h_last [N, H]; c_last [N, H]).
 
     Raises:
-        InvalidInputError: a shape, dtype or device that does not fit.
+        InvalidInputError: a shape, dtype, device or name that does not fit.
         UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(x, w_in, w_hid, bias, LSTM_GATES, {"h0": h0, "c0": c0})
     keep = not recompute and _wants_grad(x, w_in, w_hid, bias, h0, c0)
-    h_all, h_last, c_last, _ = _lstm(x, w_in, w_hid, bias, h0, c0, all_steps, keep)
+    h_all, h_last, c_last, _ = _lstm(
+        x, w_in, w_hid, bias, h0, c0, all_steps, keep, number_of(products)
+    )
     return (h_all if all_steps else None), h_last, c_last
 
 
@@ -202,6 +210,11 @@ def _states(x: Tensor, w_hid: Tensor, all_steps: bool) -> tuple[Tensor, Tensor]:
     return h_all, x.new_empty((vertices, hidden))
 
 
+def _multiplied(x: Tensor, products: int) -> dict[str, int]:
+    """`products` as an argument by name, which the CPU's operators do not have."""
+    return {} if x.device.type == "cpu" else {"products": products}
+
+
 def _some(tensor: Tensor) -> Tensor | None:
     return tensor if tensor.numel() else None
 
@@ -226,21 +239,21 @@ def _operator(name: str, fake: Callable[..., Any]) -> Callable[[Callable], Calla
     return register
 
 
-def _fake_gru(x, w_in, w_hid, bias, h0, all_steps, keep):
+def _fake_gru(x, w_in, w_hid, bias, h0, all_steps, keep, products):
     return (*_states(x, w_hid, all_steps), _record(x, w_hid, GRU_GATES, keep))
 
 
-def _fake_lstm(x, w_in, w_hid, bias, h0, c0, all_steps, keep):
+def _fake_lstm(x, w_in, w_hid, bias, h0, c0, all_steps, keep, products):
     h_all, h_last = _states(x, w_hid, all_steps)
     return h_all, h_last, torch.empty_like(h_last), _record(x, w_hid, LSTM_GATES, keep)
 
 
-def _fake_gru_backward(grad_h_all, grad_h_last, x, w_in, w_hid, bias, h0, record, needed):
+def _fake_gru_backward(grad_h_all, grad_h_last, x, w_in, w_hid, bias, h0, record, needed, products):
     return _grads(x, [w_in, w_hid, bias, h0], needed)
 
 
 def _fake_lstm_backward(
-    grad_h_all, grad_h_last, grad_c_last, x, w_in, w_hid, bias, h0, c0, record, needed
+    grad_h_all, grad_h_last, grad_c_last, x, w_in, w_hid, bias, h0, c0, record, needed, products
 ):
     return _grads(x, [w_in, w_hid, bias, h0, c0], needed)
 
@@ -254,6 +267,7 @@ def _gru(
     h0: Tensor | None,
     all_steps: bool,
     keep: bool,
+    products: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     h_all, h_last = _states(x, w_hid, all_steps)
     record = _record(x, w_hid, GRU_GATES, keep)
@@ -268,6 +282,7 @@ def _gru(
         h_all if all_steps else None,
         h_last,
         _some(record),
+        **_multiplied(x, products),
     )
     return h_all, h_last, record
 
@@ -282,6 +297,7 @@ def _lstm(
     c0: Tensor | None,
     all_steps: bool,
     keep: bool,
+    products: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     h_all, h_last = _states(x, w_hid, all_steps)
     c_last = torch.empty_like(h_last)
@@ -299,6 +315,7 @@ def _lstm(
         h_last,
         c_last,
         _some(record),
+        **_multiplied(x, products),
     )
     return h_all, h_last, c_last, record
 
@@ -329,6 +346,7 @@ def _gru_backward(
     h0: Tensor | None,
     record: Tensor,
     needed: list[bool],
+    products: int,
 ) -> list[Tensor]:
     grads = _grads(x, [w_in, w_hid, bias, h0], needed)
     call(
@@ -344,6 +362,7 @@ def _gru_backward(
         _in(grad_h_last),
         *_wanted(grads, needed),
         _workspace(x, w_hid, GRU_GATES),
+        **_multiplied(x, products),
     )
     return grads
 
@@ -361,11 +380,14 @@ def _lstm_backward(
     c0: Tensor | None,
     record: Tensor,
     needed: list[bool],
+    products: int,
 ) -> list[Tensor]:
     grads = _grads(x, [w_in, w_hid, bias, h0, c0], needed)
     if x.device.type != "cpu" and record.numel() == 0 and x.shape[0] * x.shape[1] > 0:
         steps = (grad_h_all, grad_h_last, grad_c_last)
-        _lstm_backward_in_parts(steps, (x, w_in, w_hid, bias, h0, c0), grads, needed)
+        _lstm_backward_in_parts(
+            steps, (x, w_in, w_hid, bias, h0, c0), grads, needed, **_multiplied(x, products)
+        )
         return grads
     call(
         "lstm_scan_backward",
@@ -382,6 +404,7 @@ def _lstm_backward(
         _in(grad_c_last),
         *_wanted(grads, needed),
         _workspace(x, w_hid, LSTM_GATES),
+        **_multiplied(x, products),
     )
     return grads
 
@@ -391,6 +414,7 @@ def _lstm_backward_in_parts(
     inputs: tuple[Tensor | None, ...],
     grads: list[Tensor],
     needed: list[bool],
+    **products: int,
 ) -> None:
     """The gradients of `lstm_scan` without its record: gates are made again, part by part.
 
@@ -398,6 +422,7 @@ def _lstm_backward_in_parts(
         given: the gradients of h_all, h_last and c_last.
         inputs: x, w_in, w_hid, bias, h0, c0.
         grads: room for theirs; needed: which are wanted.
+        products: how recurrences multiply, as `_multiplied` gives it.
     """
     x, weights = _rows(inputs[0]), [_in(w) for w in inputs[1:4]]
     states, grad_states = [_in(s) for s in inputs[4:]], [_in(g) for g in given[1:]]
@@ -411,7 +436,7 @@ def _lstm_backward_in_parts(
         of_part = [None if s is None else s[part] for s in states]
         call(
             "lstm_scan_forward", x.device, here, *weights, *of_part, None, h_last,
-            torch.empty_like(h_last), record,
+            torch.empty_like(h_last), record, **products,
         )  # fmt: skip
         out = [grads[0][:, part] if needed[0] else None]
         # Sums over vertices: those of later parts are added to those of the first.
@@ -424,7 +449,7 @@ def _lstm_backward_in_parts(
             "lstm_scan_backward", x.device, here, *weights, *of_part, record,
             None if given[0] is None else given[0].detach()[:, part].contiguous(),
             *(None if g is None else g[part] for g in grad_states), *out,
-            _workspace(here, w_hid, LSTM_GATES),
+            _workspace(here, w_hid, LSTM_GATES), **products,
         )  # fmt: skip
         if begin > 0:
             for total, more, wanted in zip(grads[1:4], sums, needed[1:4], strict=True):
@@ -435,27 +460,31 @@ def _lstm_backward_in_parts(
 def _setup_gru(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)  # else an unused h_all would bring zeros of its size
     ctx.save_for_backward(*inputs[:5], output[-1])
+    ctx.products = inputs[-1]
 
 
 def _differentiate_gru(ctx, grad_h_all, grad_h_last, _record):
     *inputs, record = ctx.saved_tensors
     needed = [bool(n) for n in ctx.needs_input_grad[:5]]
-    grads = _gru_backward(_step_grads(grad_h_all), grad_h_last, *inputs, record, needed)
-    return (*_wanted(grads, needed), None, None)
+    grads = _gru_backward(
+        _step_grads(grad_h_all), grad_h_last, *inputs, record, needed, ctx.products
+    )
+    return (*_wanted(grads, needed), None, None, None)
 
 
 def _setup_lstm(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:6], output[-1])
+    ctx.products = inputs[-1]
 
 
 def _differentiate_lstm(ctx, grad_h_all, grad_h_last, grad_c_last, _record):
     *inputs, record = ctx.saved_tensors
     needed = [bool(n) for n in ctx.needs_input_grad[:6]]
     grads = _lstm_backward(
-        _step_grads(grad_h_all), grad_h_last, grad_c_last, *inputs, record, needed
+        _step_grads(grad_h_all), grad_h_last, grad_c_last, *inputs, record, needed, ctx.products
     )
-    return (*_wanted(grads, needed), None, None)
+    return (*_wanted(grads, needed), None, None, None)
 
 
 def _step_grads(grad: Tensor | None) -> Tensor | None:

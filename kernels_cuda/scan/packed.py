@@ -20,6 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda.scan import op as scan
 from dgbench.kernels_cuda.scan.op import GRU_GATES, LSTM_GATES
+from dgbench.kernels_cuda.scan.products import number_of
 from dgbench.runtime.errors import InvalidInputError
 
 CONTINUES = -1
@@ -35,6 +36,8 @@ def packed_gru_scan(
     bias: Tensor,
     begins: Tensor,
     h_starts: Tensor | None = None,
+    *,
+    products: str | None = None,
 ) -> Tensor:
     """Run the GRU of `scan.gru_scan` over packed rows.
 
@@ -48,6 +51,7 @@ def packed_gru_scan(
             serves one sequence at most. The first step of a row begins from zero also where it
             says CONTINUES.
         h_starts: [S, H], states that sequences begin from.
+        products: on CUDA, how the recurrence multiplies (see `products`).
 
     Returns:
         The state after every step, [T, N, H].
@@ -60,7 +64,7 @@ def packed_gru_scan(
     scan._check(x, w_in, w_hid, bias, GRU_GATES, {})
     begins = _checked_begins(begins, x, w_hid, {"h_starts": h_starts})
     keep = scan._wants_grad(x, w_in, w_hid, bias, h_starts)
-    return _gru(x, w_in, w_hid, bias, begins, h_starts, keep)[0]
+    return _gru(x, w_in, w_hid, bias, begins, h_starts, keep, number_of(products))[0]
 
 
 def packed_lstm_scan(
@@ -71,6 +75,8 @@ def packed_lstm_scan(
     begins: Tensor,
     h_starts: Tensor | None = None,
     c_starts: Tensor | None = None,
+    *,
+    products: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run the LSTM of `scan.lstm_scan` over packed rows.
 
@@ -81,6 +87,7 @@ def packed_lstm_scan(
         bias: [4 H].
         begins: [T, N], as in `packed_gru_scan`.
         h_starts, c_starts: [S, H] each, given together: the states that sequences begin from.
+        products: as in `packed_gru_scan`.
 
     Returns:
         (h, c) after every step, [T, N, H] each.
@@ -98,7 +105,9 @@ def packed_lstm_scan(
         )
     begins = _checked_begins(begins, x, w_hid, {"h_starts": h_starts, "c_starts": c_starts})
     keep = scan._wants_grad(x, w_in, w_hid, bias, h_starts, c_starts)
-    h_all, c_all, _ = _lstm(x, w_in, w_hid, bias, begins, h_starts, c_starts, keep)
+    h_all, c_all, _ = _lstm(
+        x, w_in, w_hid, bias, begins, h_starts, c_starts, keep, number_of(products)
+    )
     return h_all, c_all
 
 
@@ -168,23 +177,26 @@ def _check_numbers(begins: Tensor, starts: int) -> None:
     _known[begins] = (begins._version, starts)
 
 
-def _fake_gru(x, w_in, w_hid, bias, begins, h_starts, keep):
+def _fake_gru(x, w_in, w_hid, bias, begins, h_starts, keep, products):
     h_all, _ = scan._states(x, w_hid, True)
     return h_all, scan._record(x, w_hid, GRU_GATES, keep)
 
 
-def _fake_lstm(x, w_in, w_hid, bias, begins, h_starts, c_starts, keep):
+def _fake_lstm(x, w_in, w_hid, bias, begins, h_starts, c_starts, keep, products):
     h_all, _ = scan._states(x, w_hid, True)
     return h_all, torch.empty_like(h_all), scan._record(x, w_hid, LSTM_GATES, keep)
 
 
-def _fake_gru_backward(grad_h_all, x, w_in, w_hid, bias, begins, h_starts, record, needed):
+def _fake_gru_backward(
+    grad_h_all, x, w_in, w_hid, bias, begins, h_starts, record, needed, products
+):
     return scan._grads(x, [w_in, w_hid, bias, h_starts], needed)
 
 
 def _fake_lstm_backward(
-    grad_h_all, grad_c_all, x, w_in, w_hid, bias, begins, h_starts, c_starts, record, needed
-):
+    grad_h_all, grad_c_all, x, w_in, w_hid, bias, begins, h_starts, c_starts, record, needed,
+    products,
+):  # fmt: skip
     return scan._grads(x, [w_in, w_hid, bias, h_starts, c_starts], needed)
 
 
@@ -197,6 +209,7 @@ def _gru(
     begins: Tensor,
     h_starts: Tensor | None,
     keep: bool,
+    products: int,
 ) -> tuple[Tensor, Tensor]:
     h_all, h_last = scan._states(x, w_hid, True)
     record = scan._record(x, w_hid, GRU_GATES, keep)
@@ -213,6 +226,7 @@ def _gru(
         scan._some(record),
         begins=begins,
         h_starts=scan._in(h_starts),
+        **scan._multiplied(x, products),
     )
     return h_all, record
 
@@ -227,6 +241,7 @@ def _lstm(
     h_starts: Tensor | None,
     c_starts: Tensor | None,
     keep: bool,
+    products: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     h_all, h_last = scan._states(x, w_hid, True)
     c_all = torch.empty_like(h_all)
@@ -248,6 +263,7 @@ def _lstm(
         h_starts=scan._in(h_starts),
         c_starts=scan._in(c_starts),
         c_all=c_all,
+        **scan._multiplied(x, products),
     )
     return h_all, c_all, record
 
@@ -273,6 +289,7 @@ def _gru_backward(
     h_starts: Tensor | None,
     record: Tensor,
     needed: list[bool],
+    products: int,
 ) -> list[Tensor]:
     grads = _starts_grads(x, [w_in, w_hid, bias, h_starts], needed, 1)
     *dense, to_h = scan._wanted(grads, needed)
@@ -293,6 +310,7 @@ def _gru_backward(
         begins=begins,
         h_starts=scan._in(h_starts),
         grad_h_starts=to_h,
+        **scan._multiplied(x, products),
     )
     return grads
 
@@ -310,6 +328,7 @@ def _lstm_backward(
     c_starts: Tensor | None,
     record: Tensor,
     needed: list[bool],
+    products: int,
 ) -> list[Tensor]:
     grads = _starts_grads(x, [w_in, w_hid, bias, h_starts, c_starts], needed, 2)
     *dense, to_h, to_c = scan._wanted(grads, needed)
@@ -336,6 +355,7 @@ def _lstm_backward(
         grad_c_all=scan._in(grad_c_all),
         grad_h_starts=to_h,
         grad_c_starts=to_c,
+        **scan._multiplied(x, products),
     )
     return grads
 
@@ -343,29 +363,31 @@ def _lstm_backward(
 def _setup_gru(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:6], output[-1])
+    ctx.products = inputs[-1]
 
 
 def _differentiate_gru(ctx, grad_h_all, _record):
     *inputs, record = ctx.saved_tensors
     wants = ctx.needs_input_grad
     needed = [bool(wants[i]) for i in (0, 1, 2, 3, 5)]
-    grads = _gru_backward(grad_h_all, *inputs, record, needed)
+    grads = _gru_backward(grad_h_all, *inputs, record, needed, ctx.products)
     *dense, starts = scan._wanted(grads, needed)
-    return (*dense, None, starts, None)
+    return (*dense, None, starts, None, None)
 
 
 def _setup_lstm(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:7], output[-1])
+    ctx.products = inputs[-1]
 
 
 def _differentiate_lstm(ctx, grad_h_all, grad_c_all, _record):
     *inputs, record = ctx.saved_tensors
     wants = ctx.needs_input_grad
     needed = [bool(wants[i]) for i in (0, 1, 2, 3, 5, 6)]
-    grads = _lstm_backward(grad_h_all, grad_c_all, *inputs, record, needed)
+    grads = _lstm_backward(grad_h_all, grad_c_all, *inputs, record, needed, ctx.products)
     *dense, h_starts, c_starts = scan._wanted(grads, needed)
-    return (*dense, None, h_starts, c_starts, None)
+    return (*dense, None, h_starts, c_starts, None, None)
 
 
 torch.library.register_autograd(

@@ -129,7 +129,7 @@ def test_opcheck(scan, with_states):
         begins, states = begins.clamp(max=CONTINUES), [None for _ in states]
     leaves = [t if t is None else t.requires_grad_() for t in (*inputs, *states)]
     operator = getattr(torch.ops.dgbench, f"packed_{scan}_scan").default
-    torch.library.opcheck(operator, (*leaves[:4], begins, *leaves[4:], True))
+    torch.library.opcheck(operator, (*leaves[:4], begins, *leaves[4:], True, 0))
 
 
 @pytest.mark.parametrize("scan", SCANS)

@@ -230,7 +230,7 @@ def test_opcheck(scan, all_steps, with_state):
         inputs = [*inputs[:4], *(None for _ in inputs[4:])]
     leaves = [t if t is None else t.requires_grad_() for t in inputs]
     name = "gru_scan" if scan == "gru" else "lstm_scan"
-    torch.library.opcheck(getattr(torch.ops.dgbench, name).default, (*leaves, all_steps, True))
+    torch.library.opcheck(getattr(torch.ops.dgbench, name).default, (*leaves, all_steps, True, 0))
 
 
 @pytest.mark.parametrize("scan", SCANS)

@@ -11,6 +11,7 @@ struct Shape {
   int64_t steps, vertices;
   int features, hidden, gates;
   bool packed;
+  int32_t products = kPlainProducts;
 };
 
 // Inputs in one array each, so that one element of any can be moved.
@@ -73,9 +74,9 @@ std::vector<float> narrow(const std::vector<double>& values) {
 
 void run_scan(const Shape& s) {
   Random random(static_cast<uint64_t>(s.vertices * 100 + s.hidden * 10 + s.gates));
-  const std::string name = named(s.packed ? "packed, steps, vertices, F, H, gates"
-                                          : "steps, vertices, F, H, gates",
-                                 {s.steps, s.vertices, s.features, s.hidden, s.gates});
+  const std::string name = named(s.packed ? "packed, steps, vertices, F, H, gates, products"
+                                          : "steps, vertices, F, H, gates, products",
+                                 {s.steps, s.vertices, s.features, s.hidden, s.gates, s.products});
   const auto draw = [&](int64_t n, double scale) {
     // Of float32, so that both sides begin with the same numbers.
     std::vector<double> values;
@@ -131,6 +132,7 @@ void run_scan(const Shape& s) {
   a.c_last = lstm ? c_last.data() : nullptr;
   a.c_all = lstm ? c_all.data() : nullptr;
   a.record = record.data();
+  a.products = s.products;
   if (s.packed) {
     a.begins = begins.data();
     a.h_starts = h_starts.data();
@@ -229,6 +231,25 @@ void run_gates(int gates) {
   run_scan({2, 0, 2, 3, gates, false});
 }
 
+// Products split for tensor cores, or plain ones where the device has none for these sizes.
+void run_split(int gates) {
+  expect(!dgb_scan_splits(8, 65, gates) && !dgb_scan_splits(8, 0, gates), "too wide or no state");
+  for (const bool packed : {false, true}) {
+    run_scan({3, 1, 1, 1, gates, packed, kSplitProducts});
+    run_scan({4, 67, 6, 6, gates, packed, kSplitProducts});
+    run_scan({2, 35, 16, 32, gates, packed, kSplitProducts});
+    run_scan({2, 21, 9, 37, gates, packed, kSplitProducts});
+  }
+  run_scan({2, 17, 64, 64, gates, false, kSplitProducts});
+  run_scan({30, 5, 2, 8, gates, false, kSplitProducts});
+  run_scan({1, 70'000, 1, 2, gates, true, kSplitProducts});  // eight tiles of rows in a block
+  run_scan({2, 5, 8, 100, gates, false, kSplitProducts});
+  run_scan({0, 4, 2, 3, gates, false, kSplitProducts});
+  run_scan({2, 0, 2, 3, gates, false, kSplitProducts});
+}
+
+DRIVER_CASE(scan_split_gru) { run_split(3); }
+DRIVER_CASE(scan_split_lstm) { run_split(4); }
 DRIVER_CASE(scan_gru) { run_gates(3); }
 DRIVER_CASE(scan_lstm) { run_gates(4); }
 

@@ -2,8 +2,8 @@
 // index mapping and barriers are tested where no device is. One block at a time; each thread is a
 // fibre that runs to its next barrier. EMULATED_ORDER=reverse runs the threads of a block from the
 // last to the first: a missing barrier then changes the result. EMULATED_SHARED is the shared memory
-// of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors. Over 500 lines: kernels
-// include this one name of CUDA's.
+// of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors, EMULATED_CAPABILITY the major
+// number of the architecture. Over 500 lines: kernels include this one name of CUDA's.
 #pragma once
 
 #include <setjmp.h>
@@ -363,6 +363,7 @@ enum cudaError_t {
 enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
   cudaDevAttrMultiProcessorCount,
+  cudaDevAttrComputeCapabilityMajor,
   cudaDevAttrCanUseHostPointerForRegisteredMem
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
@@ -389,6 +390,7 @@ inline cudaError_t cudaSetDevice(int device) {
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
   switch (what) {
     case cudaDevAttrMultiProcessorCount: *value = emulated::setting("EMULATED_PROCESSORS", 1); break;
+    case cudaDevAttrComputeCapabilityMajor: *value = emulated::setting("EMULATED_CAPABILITY", 9); break;
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; break;
     default: *value = emulated::setting("EMULATED_SHARED", 227 << 10);
   }
