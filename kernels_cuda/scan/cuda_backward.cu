@@ -8,6 +8,7 @@
 // Workspace: dG, then W_hid transposed [G H, H], then the parts [P, F + H + 1, G H].
 #include "scan/cuda_launchers.h"
 #include "scan/cuda_mma_backward.cuh"
+#include "scan/cuda_mma_product.cuh"
 #include "scan/cuda_tile.cuh"
 #include "scan/cuda_tile_product.cuh"
 
@@ -338,12 +339,14 @@ struct StoreX {
   }
 };
 
+bool split_products(const ScanArgs& a) {
+  return a.products == kSplitProducts && mma_fits(a.features, a.hidden, a.gates);
+}
+
 int walk_back(const ScanGradArgs& g, const Workspace& w, void* stream) {
   const ScanArgs& a = g.in;
   const StepArgs steps{g, w.dg, w.w_hid_t};
-  if (a.products == kSplitProducts && dgb_scan_splits(a.features, a.hidden, a.gates)) {
-    return launch_mma_backward(steps, stream);
-  }
+  if (split_products(a)) return launch_mma_backward(steps, stream);
   const int64_t width = int64_t{a.gates} * a.hidden;
   const int64_t weight = width * a.hidden;
   const int status =
@@ -365,9 +368,9 @@ int weight_gradients(const ScanGradArgs& g, const Workspace& w, void* stream) {
   const int64_t depth = a.steps * a.vertices;
   const int64_t parts = weight_parts(depth, a.features, a.hidden, a.gates);
   const int64_t reset_from = a.gates == 3 ? columns.first : columns.count();
-  const int status = launch_tile_product<true, true>(
-      rows, columns.count(), depth, parts, Inputs{a, reset_from}, GateGradient{w.dg, columns},
-      StorePart{w.sums, rows, columns}, stream);
+  const int status = launch_product<true, true>(
+      split_products(a), rows, columns.count(), depth, parts, Inputs{a, reset_from},
+      GateGradient{w.dg, columns}, StorePart{w.sums, rows, columns}, stream);
   if (status != 0) return status;
   return for_each(rows * width,
                   AddParts{w.sums, parts, rows, width, a.features, a.hidden, g.grad_w_in,
@@ -402,8 +405,8 @@ int dgb_scan_backward(const ScanGradArgs* args, void* stream) {
     if (status != 0) return status;
   }
   if (args->grad_x == nullptr) return 0;
-  return launch_tile_product<false, false>(
-      a.steps * a.vertices, a.features, width, 1, RowOfGates{w.dg, width},
+  return launch_product<false, false>(
+      split_products(a), a.steps * a.vertices, a.features, width, 1, RowOfGates{w.dg, width},
       TransposedWeight{a.w_in, width},
       StoreX{args->grad_x, args->grad_x_step, args->grad_x_row, a.vertices}, stream);
 }

@@ -17,8 +17,7 @@ struct ScanArgs {
   const int32_t* begins;             // [T, N]: -1 goes on, -2 from zero, k from row k of the starts
   const float *h_starts, *c_starts;  // [S, H]
   float* c_all;                      // [T, N, H]
-  // How the recurrence multiplies: kPlainProducts or kSplitProducts, which are done where
-  // dgb_scan_splits says so and are plain elsewhere. Products outside of it are plain.
+  // kPlainProducts, or kSplitProducts, which are plain where dgb_scan_splits says no.
   int32_t products;
 };
 

@@ -39,16 +39,21 @@ constexpr int kMmaWidth = 8;   // columns of A, rows of B, columns of B and C
 constexpr int kAFloats = kMmaRows * kMmaWidth;
 constexpr int kBFloats = kMmaWidth * kMmaWidth;
 
+// Where in a tile a lane's elements lie: so that lanes which write neighbouring rows, columns or k
+// meet in few banks of shared memory.
+__host__ __device__ inline int slot_of_a(int lane) { return lane ^ lane / 8; }
+__host__ __device__ inline int slot_of_b(int lane) { return lane ^ lane / 16; }
+
 // Place of element (row, k) of a matrix in tiles of A: `tiles` of them for every 16 rows.
 __host__ __device__ inline int place_in_a(int row, int k, int tiles) {
   const int tile = row / kMmaRows * tiles + k / kMmaWidth;
   const int lane = row % 8 * 4 + k % 8 / 2;
-  return tile * kAFloats + lane * 4 + row % 16 / 8 * 2 + k % 2;
+  return tile * kAFloats + slot_of_a(lane) * 4 + row % 16 / 8 * 2 + k % 2;
 }
 
 // Place of element (k, column) in one tile of B.
 __host__ __device__ inline int place_in_b(int k, int column) {
-  return (column * 4 + k / 2) * 2 + k % 2;
+  return slot_of_b(column * 4 + k / 2) * 2 + k % 2;
 }
 
 // The nearest number of 11 significant bits; of two, the one further from zero.
@@ -80,7 +85,7 @@ using SplitA = Split<4>;
 using SplitB = Split<2>;
 
 __device__ __forceinline__ SplitA load_a(const float* tile, int lane) {
-  const float4 v = reinterpret_cast<const float4*>(tile)[lane];
+  const float4 v = reinterpret_cast<const float4*>(tile)[slot_of_a(lane)];
   SplitA a;
   a.set(0, v.x);
   a.set(1, v.y);
@@ -90,7 +95,7 @@ __device__ __forceinline__ SplitA load_a(const float* tile, int lane) {
 }
 
 __device__ __forceinline__ SplitB load_b(const float* tile, int lane) {
-  const float2 v = reinterpret_cast<const float2*>(tile)[lane];
+  const float2 v = reinterpret_cast<const float2*>(tile)[slot_of_b(lane)];
   SplitB b;
   b.set(0, v.x);
   b.set(1, v.y);
@@ -99,7 +104,7 @@ __device__ __forceinline__ SplitB load_b(const float* tile, int lane) {
 
 // Sums as this lane holds them become a tile of A.
 __device__ __forceinline__ void store_a(float* tile, int lane, const float (&c)[4]) {
-  reinterpret_cast<float4*>(tile)[lane] = make_float4(c[0], c[1], c[2], c[3]);
+  reinterpret_cast<float4*>(tile)[slot_of_a(lane)] = make_float4(c[0], c[1], c[2], c[3]);
 }
 
 #if !DGBENCH_TENSOR_CORES

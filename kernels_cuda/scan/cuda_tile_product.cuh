@@ -16,6 +16,10 @@ constexpr int64_t kMaxParts = 64;    // what a sum over them may read
 constexpr int64_t kPartDepth = 512;  // of k that a part has at most, up to kMaxParts of them
 constexpr int64_t kFullGrid = 512;   // blocks that keep a device busy: four on each of 128 processors
 
+inline int64_t depth_of_part(int64_t depth, int64_t parts) {
+  return ceil_div(ceil_div(depth, parts), kTile) * kTile;
+}
+
 // Parts that k is cut into: short ones while tiles alone are a small grid. None is empty.
 inline int64_t parts_of(int64_t rows, int64_t columns, int64_t depth) {
   const int64_t tiles = ceil_div(rows, kTile) * ceil_div(columns, kTile);
@@ -23,8 +27,13 @@ inline int64_t parts_of(int64_t rows, int64_t columns, int64_t depth) {
   const int64_t by_depth = ceil_div(depth, kPartDepth);
   int64_t parts = filling > by_depth ? filling : by_depth;
   if (parts > kMaxParts) parts = kMaxParts;
-  const int64_t part_depth = ceil_div(ceil_div(depth, parts), kTile) * kTile;
+  const int64_t part_depth = depth_of_part(depth, parts);
   return part_depth == 0 ? 1 : ceil_div(depth, part_depth);
+}
+
+inline dim3 product_grid(int64_t rows, int64_t columns, int64_t parts) {
+  return dim3(static_cast<unsigned>(ceil_div(rows, kTile)),
+              static_cast<unsigned>(ceil_div(columns, kTile)), static_cast<unsigned>(parts));
 }
 
 // Sum of a product's parts, `pitch` floats apart, in their order.
@@ -90,11 +99,9 @@ template <bool A_ALONG_I, bool B_ALONG_J, class A, class B, class Store>
 int launch_tile_product(int64_t rows, int64_t columns, int64_t depth, int64_t parts, const A& a,
                         const B& b, const Store& store, void* stream) {
   if (rows == 0 || columns == 0) return 0;
-  const dim3 grid(static_cast<unsigned>(ceil_div(rows, kTile)),
-                  static_cast<unsigned>(ceil_div(columns, kTile)), static_cast<unsigned>(parts));
-  const int64_t part_depth = ceil_div(ceil_div(depth, parts), kTile) * kTile;
+  const dim3 grid = product_grid(rows, columns, parts);
   tile_product<A_ALONG_I, B_ALONG_J><<<grid, kBlock, 0, as_stream(stream)>>>(
-      rows, columns, depth, part_depth, a, b, store);
+      rows, columns, depth, depth_of_part(depth, parts), a, b, store);
   return launch_status();
 }
 

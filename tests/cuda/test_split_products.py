@@ -79,10 +79,10 @@ class Frame:
 
 
 def deviation(found: Tensor, exact: Tensor) -> float:
-    """Root mean square over all elements, relative to the largest of them."""
+    """Root mean square over all elements, relative to the largest; a single one may cancel."""
     if exact.numel() == 0:
         return 0.0
-    scale = float(exact.abs().max()) or 1.0
+    scale = max(float(exact.abs().max()), 0.25)
     return float((found.double() - exact).square().mean().sqrt()) / scale
 
 
