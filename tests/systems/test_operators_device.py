@@ -17,7 +17,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.launches import KernelLaunch, count_calls, read_trace, short_name
 from dgbench.systems.base.race import observe_launches
 from dgbench.systems.operators import PAPER, race
-from dgbench.systems.operators.experiments import billion, predicted
+from dgbench.systems.operators.experiments import billion, predicted, scan
 from dgbench.systems.operators.graphs import keys_of
 from dgbench.systems.operators.predictions import graphs as predicted_graphs
 from dgbench.systems.operators.predictions.case import PredictedCase
@@ -256,6 +256,21 @@ def test_operators_stand_against_the_larger_share_of_a_roof(device: CountingDevi
     ]  # fmt: skip
     (point,) = RACES["ceilings"].roof_points(rows)
     assert (point["value"], point["limit"], point["unit"]) == (25e3, 50e3, "GFLOP/s")
+
+
+@pytest.mark.parametrize("name", ["scan", "packed_scan"])
+def test_scans_on_tensor_cores_race_the_plain_ones(device, monkeypatch, name) -> None:
+    cell = RACES[name].cells("smoke", "cuda")[0]
+    for there in (False, True):
+        monkeypatch.setattr(scan, "splits", lambda x, w_hid, there=there: there)
+        found = RACES[name].run(cell, RunContext("cuda", "smoke", 1))
+        assert all(check.passed for check in found.checks)
+        table = Table(Entry(found, one) for one in found.observations)
+        gained = table.where("speedup", method=scan.TENSOR_CORES).by("baseline")
+        assert set(gained) == ({OURS} if there else set())
+        peers = set(table.where("speedup", method=OURS).by("baseline"))
+        assert scan.LOOP in peers
+        assert scan.TENSOR_CORES not in peers
 
 
 def test_a_prediction_that_is_wrong_makes_its_row_void(device, monkeypatch) -> None:

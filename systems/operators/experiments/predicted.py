@@ -18,7 +18,7 @@ from dgbench.systems.operators.predictions.samples import (
     resident_graph,
     small_graph,
 )
-from dgbench.systems.operators.predictions.sequences import frames, packed, stale
+from dgbench.systems.operators.predictions.sequences import frames, packed, scans, stale
 from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, speedups
 
 TOLERANCE = 1e-5
@@ -83,11 +83,19 @@ PREDICTIONS: dict[str, Prediction] = {
     "G1 graph": Prediction("the same", 1200, 1200),
     "G1 fused": Prediction("the same", 55, 55),
     "G2 fp32 tile": Prediction("289 x 149 K, H 32, forward, gates kept", 15_000, 15_000),
+    "G2 3xTF32": Prediction("the same", 11_500, 15_000),
+    "G3 6 wide, float32": Prediction("170 x 16, F 16, H 6, forward and backward", 45, 60),
+    "G3 6 wide, 3xTF32": Prediction("the same", 22, 30),
+    "G3 32 wide, float32": Prediction("170 x 16, F 16, H 32, forward and backward", 65, 85),
+    "G3 32 wide, 3xTF32": Prediction("the same", 30, 42),
+    "G4, float32": Prediction("289 x 18.6 K, H 32, forward and backward", 21_000, 30_000),
+    "G4, 3xTF32": Prediction("the same", 9500, 13_000),
     "H1 distances": Prediction("1e7 x 64", 1250, 1250),
     "H1 pack 20 %": Prediction("1e7 x 64", 400, 400),
 }
 FAMILIES: dict[str, Family] = {
     "frames": frames,
+    "scans": scans,
     "aggregation": aggregation,
     "narrow": narrow,
     "differences": differences,
@@ -105,6 +113,12 @@ GAINS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aggregation": ((BEST, RIVALS),),
     "narrow": (("A5 1 wide", (NARROW_RIVAL,)),),
     "differences": (("B1 transfer", ("B1 plain transfer",)),),
+    "scans": (
+        ("G3 6 wide, 3xTF32", ("G3 6 wide, float32",)),
+        ("G3 32 wide, 3xTF32", ("G3 32 wide, float32",)),
+        ("G4, 3xTF32", ("G4, float32",)),
+    ),
+    "packed": (("G2 3xTF32", ("G2 fp32 tile",)),),
 }
 """Family -> (workload, those that it is raced with)."""
 EXPECTED_GAINS = {
@@ -113,13 +127,16 @@ EXPECTED_GAINS = {
     "A2 PyG scatter": (5.0, 8.0),
     NARROW_RIVAL: (0.75, 1.0),
     "B1 plain transfer": (2.6, 2.6),
+    "G2 fp32 tile": (3.0, 4.0),
+    "G3 6 wide, float32": (1.7, 2.2),
+    "G3 32 wide, float32": (1.8, 2.4),
+    "G4, float32": (1.9, 2.6),
 }
 """Baseline -> gain over it as it was predicted."""
 NO_FORM = {
     "aggregation": {"A3": "no kernel here exchanges indices by shuffles"},
     "differences": {"B1 CUB chain": "no form by mask, select and merge is kept"},
     "large graph": {"C1 thread per slot": "a search serves all slots of a root"},
-    "packed": {"G2 3xTF32": "the scans use no matrix unit"},
 }
 """Family -> predictions of what there is no form of, with the reasons."""
 

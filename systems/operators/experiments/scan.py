@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from dgbench.kernels_cuda.scan import (
     packed_gru_scan,
     packed_lstm_scan,
 )
+from dgbench.kernels_cuda.scan.products import SPLIT, splits
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import close
 from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
@@ -36,6 +38,8 @@ TOLERANCE, PEER_TOLERANCE = 1e-5, 1e-4
 """Relative deviation from float64. The library's LSTM on the CPU comes close to 2e-5."""
 LOOP, LSTM, PACKED = "torch loop", "torch.nn.LSTM", "PackedSequence"
 ZEROS = f"{OURS}, zeros"
+TENSOR_CORES = f"{OURS}, {SPLIT}"
+"""Ours with products split for tensor cores, where a device has them; raced with ours alone."""
 SCANS = {"gru": gru_scan, "lstm": lstm_scan}
 AGAINST = "float64 loop of torch"
 
@@ -68,7 +72,8 @@ class Scan(OperatorRace):
     reading = (
         "The loop multiplies the inputs of all steps at once and then steps through the hidden "
         "part. torch.nn.LSTM is the library's fused layer; torch has no such GRU. On a device the "
-        "layer is cuDNN's, in single precision without tensor cores for all."
+        "layer is cuDNN's, in single precision without tensor cores for all; 3xtf32 is ours with "
+        "products split for them, about as exact."
     )
     claims = ("operators-scan-best-peer",)
     devices = ("cpu", "cuda")
@@ -97,8 +102,8 @@ class Scan(OperatorRace):
         x = torch.randn(steps, vertices, features, generator=generator)
         inputs = [x, *random_weights(cell, features, hidden, generator)]
 
-        def fused(given: list[Tensor]) -> Tensor:
-            h_all, h_last, *_ = SCANS[cell](*given, all_steps=all_steps)
+        def fused(given: list[Tensor], products: str | None = None) -> Tensor:
+            h_all, h_last, *_ = SCANS[cell](*given, all_steps=all_steps, products=products)
             return h_all if all_steps else h_last
 
         def loop(given: list[Tensor]) -> Tensor:
@@ -114,9 +119,12 @@ class Scan(OperatorRace):
                 return h_all if all_steps else h_last[0]
 
             runs[LSTM] = library
+        peers = tuple(runs)[1:]
         wanted = range(1 if params["first"] else 0, len(inputs))
         exact = output_and_gradients(loop, [one.double() for one in inputs], wanted=wanted)
         inputs = [one.to(device) for one in inputs]
+        if splits(inputs[0], inputs[2]):
+            runs[TENSOR_CORES] = partial(fused, products=SPLIT)
         passes = (2 if params["first"] else 3) * features + 3 * hidden
         return OperatorCase(
             calls={
@@ -126,6 +134,7 @@ class Scan(OperatorRace):
             check=lambda name, _, found: close(
                 "outputs", found, exact, _tolerance(name), against=AGAINST
             ),
+            baselines=_baselines(peers),
             work=(("product_rate", {}, 2.0 * steps * vertices * GATES[cell] * hidden * passes),),
         )
 
@@ -187,6 +196,7 @@ class PackedScan(OperatorRace):
             check=lambda name, _, found: close(
                 "outputs", in_order(name, found), exact, _tolerance(name), against=AGAINST
             ),
+            baselines=_baselines([name for name in runs if name not in (OURS, TENSOR_CORES)]),
             work=(("product_rate", {}, per_step * total),),
             observe=(
                 ("vertex_steps", total, {}),
@@ -208,10 +218,10 @@ class PackedScan(OperatorRace):
         begins = begins.to(device)
         zeros = StepLayout((longest, count), steps.padded)
 
-        def fused(given: list[Tensor]) -> Tensor:
+        def fused(given: list[Tensor], products: str | None = None) -> Tensor:
             if cell == "gru":
-                return packed_gru_scan(*given, begins)
-            return packed_lstm_scan(*given, begins)[0]
+                return packed_gru_scan(*given, begins, products=products)
+            return packed_lstm_scan(*given, begins, products=products)[0]
 
         def loop(given: list[Tensor]) -> Tensor:
             return torch.stack(LOOPS[cell](*given, given[0].new_zeros(count, hidden)))
@@ -221,6 +231,9 @@ class PackedScan(OperatorRace):
             ZEROS: (lambda given: SCANS[cell](*given, all_steps=True)[0], zeros),
             LOOP: (loop, zeros),
         }
+        w_hid = torch.empty(hidden, GATES[cell] * hidden, device=device)
+        if splits(torch.empty(longest, 1, features, device=device), w_hid):
+            runs[TENSOR_CORES] = (partial(fused, products=SPLIT), runs[OURS][1])
         if cell == "lstm":
             layer = library_lstm(features, hidden, device)
             sizes = (steps.lengths > torch.arange(longest).unsqueeze(1)).sum(1)
@@ -231,6 +244,11 @@ class PackedScan(OperatorRace):
                 StepLayout((len(steps.number),), before[steps.step] + steps.number),
             )
         return runs
+
+
+def _baselines(peers: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Ours over peers, and its form on tensor cores over its plain one."""
+    return ((OURS, tuple(peers)), (TENSOR_CORES, (OURS,)))
 
 
 def _tolerance(name: str) -> float:

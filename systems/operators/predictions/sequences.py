@@ -1,4 +1,4 @@
-"""Predicted workloads: a frame's step and packed recurrences (G), stale rows (H)."""
+"""Predicted workloads: a frame's step, packed recurrences and scans (G), stale rows (H)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from torch import Tensor
 from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.scan import gru_scan, packed_gru_scan
+from dgbench.kernels_cuda.scan.products import FLOAT32, SPLIT, splits
 from dgbench.systems.operators.predictions.case import PredictedCase, against, at, differing
 
 PEMS08 = (170, 16, 16, 32)
 """Vertices, steps of a frame, features, hidden."""
 MOVIE = (289, 149_000, 32)
 """Steps of a row, packed rows, features and hidden."""
+LONG = (289, 18_600, 32)
+"""An eighth of these rows, so that what a backward pass needs fits twice."""
+NARROW, WIDE = 6, 32
+"""Hidden units of a frame's scan: one tile of tensor cores, and four."""
 STALE = (10_000_000, 64, 0.2)
 """Rows, floats of a row, share that is sent."""
 STEP = 1e-3
@@ -126,8 +131,8 @@ def packed(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
     begins = torch.rand(steps, rows, generator=draw, device=device) < 0.05
     weights = [w.requires_grad_() for w in weights]  # so that gates are kept for a backward pass
 
-    def run() -> Tensor:
-        return packed_gru_scan(x, *weights, begins)
+    def run(products: str) -> Tensor:
+        return packed_gru_scan(x, *weights, begins, products=products)
 
     def right() -> Tensor:
         w, u, b = (one.detach().cpu().double() for one in weights)
@@ -142,7 +147,57 @@ def packed(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
             states.append(h)
         return torch.stack(states)
 
-    yield "G2 fp32 tile", PredictedCase(run, against(lambda: run().detach(), right))
+    for name, products in (("G2 fp32 tile", FLOAT32), ("G2 3xTF32", SPLIT)):
+        if not _runs(products, x, weights[1]):
+            continue
+        forward = partial(run, products)
+        yield name, PredictedCase(forward, against(lambda call=forward: call().detach(), right))
+
+
+def scans(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
+    """A GRU forward and backward, plain and split: small frames as a CUDA graph, and long rows."""
+    vertices, steps, features, _ = PEMS08
+    for hidden in (NARROW, WIDE):  # never shrunk, as a frame is small
+        shape = (steps, vertices, features, hidden)
+        yield from _both_products(f"G3 {hidden} wide", shape, device, whole=True)
+    steps, rows, hidden = LONG
+    yield from _both_products("G4", (steps, at(share, rows, 4), hidden, hidden), device)
+
+
+def _runs(products: str, x: Tensor, w_hid: Tensor) -> bool:
+    """Whether a device multiplies so, and does not fall back. The CPU has one way for all names."""
+    return products == FLOAT32 or x.device.type == "cpu" or splits(x, w_hid)
+
+
+def _both_products(
+    name: str, shape: tuple[int, int, int, int], device: str, whole: bool = False
+) -> Iterator[tuple[str, PredictedCase]]:
+    """The two ways to multiply. `whole`: a call is one CUDA graph."""
+    steps, rows, features, hidden = shape
+    draw = torch.Generator().manual_seed(12)
+    shapes = [(steps, rows, features), (features, 3 * hidden), (hidden, 3 * hidden), (3 * hidden,)]
+    drawn = [0.2 * torch.randn(s, generator=draw) for s in shapes]
+    up = torch.randn(rows, hidden, generator=draw)
+
+    def gradients(leaves: list[Tensor], products: str) -> Tensor:
+        """Of x and of the weights, in one row."""
+        _, last = gru_scan(*leaves, products=products)
+        found = torch.autograd.grad(last, leaves, up.to(last))
+        return torch.cat([g.flatten() for g in found])
+
+    def right() -> Tensor:
+        return gradients([one.double().requires_grad_() for one in drawn], FLOAT32)
+
+    up = up.to(device)
+    leaves = [one.to(device).requires_grad_() for one in drawn]
+    for kind, products in (("float32", FLOAT32), ("3xTF32", SPLIT)):
+        if not _runs(products, leaves[0], leaves[2]):
+            continue
+        call = partial(gradients, leaves, products)
+        run = captured(call) if whole and device == "cuda" else call
+        note = "" if not whole or device == "cuda" else "no graphs on a CPU"
+        check = against(call, right)
+        yield f"{name}, {kind}", PredictedCase(run, check, warm=whole, note=note)
 
 
 def stale(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
