@@ -22,6 +22,7 @@ the traceback of an error. An option that takes a value is written with its defa
 - `DGBENCH_OFFLINE=1`: no downloads
 - `DGBENCH_PLUGIN_SECONDS`: time of a plugin's import (10)
 - `DGBENCH_AGGREGATE`: products on a CPU: `measured` here, `model`, `avx512`, `avx2`, `portable`
+- `DGBENCH_SCAN`: products of recurrences on a device: `float32` or `3xtf32`
 - `DGBENCH_AVX2=1`: read when operators are compiled: no registers wider than 256 bits
 """
 

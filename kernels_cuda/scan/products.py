@@ -43,7 +43,7 @@ def number_of(products: str | None) -> int:
 
 
 def splits(x: Tensor, w_hid: Tensor) -> bool:
-    """Whether `3xtf32` is more than a name for x [T, N, F] and w_hid [H, G * H] on their device."""
+    """Say whether `3xtf32` is not float32 for x [T, N, F] and w_hid [H, G * H] where they lie."""
     if x.device.type != "cuda":
         return False
     hidden, columns = w_hid.shape

@@ -165,7 +165,7 @@ def scans(share: float, device: str) -> Iterator[tuple[str, PredictedCase]]:
 
 
 def _runs(products: str, x: Tensor, w_hid: Tensor) -> bool:
-    """Whether a device multiplies so, and does not fall back. The CPU has one way for all names."""
+    """Say if a device multiplies so and does not fall back. The CPU has one way for all names."""
     return products == FLOAT32 or x.device.type == "cpu" or splits(x, w_hid)
 
 
