@@ -62,13 +62,13 @@ __global__ void __launch_bounds__(kBlock)
   const MmaLane own(a, layout);
   const int H = a.hidden;
   const int GH = G * H;
-  const int threads = 32 * layout.units * layout.tiles;
   const int floats = layout.tiles * layout.units * kAFloats;  // of one gate's gradients
   float* const w = shared;
   float* da = w + layout.units * layout.units * G * kBFloats;
   float* other = da + 4 * floats;  // LSTM: of the next step
-  fill_b(w, layout.units, H, G, H, threads,
-         [&](int k, int gate, int j) { return a.w_hid[int64_t{j} * GH + gate * H + k]; });
+  copy_b(w, own, layout, H, G, H, [&](int k, int gate, int j) {
+    return a.w_hid + int64_t{j} * GH + gate * H + k;
+  });
   const int mine = (own.tile * layout.units + own.unit) * kAFloats;
   const float* const own_w = w + own.unit * layout.units * G * kBFloats;
   const bool paired = pairs(a, args.dg);
@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(kBlock)
   if constexpr (G == 4) load_values(own, a, g.grad_c_last, H, dc);
   MmaStep<G> step;
   if (a.steps > 0) step.load(own, g, a.steps - 1);
+  wait_for_copies();
   __syncthreads();
   for (int64_t t = a.steps - 1; t >= 0; --t) {
     const MmaBegins begins = step.begins;

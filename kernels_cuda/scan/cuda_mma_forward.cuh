@@ -33,12 +33,10 @@ __global__ void __launch_bounds__(kBlock) mma_forward(const ScanArgs a, const Mm
   float* const x = w_hid + layout.units * layout.units * G * kBFloats;
   float* h = x + 2 * x_floats;
   float* other = h + h_floats;  // GRU: r * h; LSTM: h of the next step
-  fill_b(w_in, layout.units, F, G, H, threads, [&](int k, int gate, int j) {
-    return a.w_in[int64_t{k} * G * H + gate * H + j];
-  });
-  fill_b(w_hid, layout.units, H, G, H, threads, [&](int k, int gate, int j) {
-    return a.w_hid[int64_t{k} * G * H + gate * H + j];
-  });
+  copy_b(w_in, own, layout, F, G, H,
+         [&](int k, int gate, int j) { return a.w_in + int64_t{k} * G * H + gate * H + j; });
+  copy_b(w_hid, own, layout, H, G, H,
+         [&](int k, int gate, int j) { return a.w_hid + int64_t{k} * G * H + gate * H + j; });
   for (int i = threadIdx.x; i < 2 * x_floats; i += threads) x[i] = 0.0f;
 
   float bias[G][2];
@@ -70,6 +68,7 @@ __global__ void __launch_bounds__(kBlock) mma_forward(const ScanArgs a, const Mm
     MmaSum gate[G];
 #pragma unroll
     for (int q = 0; q < G; ++q) gate[q].start(bias[q][0], bias[q][1]);
+    __syncwarp();  // products are of whole warps
     const float* const rows = x + t % 2 * x_floats + own.tile * layout.inputs * kAFloats;
 #pragma unroll 2
     for (int k = 0; k < layout.inputs; ++k) {

@@ -118,21 +118,28 @@ struct MmaBegins {
   }
 };
 
-// A tile of B as load_b reads it, for each (unit, tile of k, gate); zero past the matrix.
-// `value(k, gate, j)` is asked for k < depth and j < hidden.
-template <class Value>
-__device__ __forceinline__ void fill_b(float* to, int units, int depth, int gates, int hidden,
-                                       int threads, const Value& value) {
+// Begins to copy a tile of B, as load_b reads it, for each (unit, tile of k, gate); it is zero past
+// the matrix. `at(k, gate, j)` is where an element lies, asked for k < depth and j < hidden.
+template <class Address>
+__device__ __forceinline__ void copy_b(float* to, const MmaLane& own, const MmaLayout& layout,
+                                       int depth, int gates, int hidden, const Address& at) {
   const int tiles = mma_tiles(depth);
-  const int count = units * tiles * gates * kBFloats;
-  for (int i = threadIdx.x; i < count; i += threads) {
-    const int tile = i / kBFloats;
-    const int k = tile / gates % tiles * kMmaWidth + i % 8;
-    const int column = i % kBFloats / 8;
-    const int j = tile / gates / tiles * kMmaWidth + column;
-    const bool inside = k < depth && j < hidden;
-    to[tile * kBFloats + place_in_b(i % 8, column)] =
-        inside ? value(k, tile % gates, j) : 0.0f;
+  const int column = own.lane % kMmaWidth;
+  for (int p = own.warp; p < layout.units * tiles; p += layout.units * layout.tiles) {
+    const int j = p / tiles * kMmaWidth + column;
+    for (int gate = 0; gate < gates; ++gate) {
+      float* const tile = to + (p * gates + gate) * kBFloats;
+#pragma unroll
+      for (int row = own.lane / kMmaWidth; row < kMmaWidth; row += 32 / kMmaWidth) {
+        const int k = p % tiles * kMmaWidth + row;
+        float* const element = tile + place_in_b(row, column);
+        if (k < depth && j < hidden) {
+          copy_float(element, at(k, gate, j));
+        } else {
+          *element = 0.0f;
+        }
+      }
+    }
   }
 }
 

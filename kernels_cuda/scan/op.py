@@ -52,7 +52,7 @@ def gru_scan(
         bias: [3 H].
         h0: [N, H], zero if absent.
         all_steps: also give the state after every step.
-        products: on CUDA, how the recurrence multiplies (see `products`).
+        products: on CUDA, how it multiplies (see `scan.products`).
 
     Returns:
         (h_all [T, N, H], or None without `all_steps`; h_last [N, H], which is h0 for T = 0).
@@ -93,7 +93,7 @@ def lstm_scan(
         all_steps: also give the state after every step.
         recompute: on CUDA, keep no gates (6 H floats per vertex and step) for the backward pass,
             which then makes them again for a part of the vertices at a time. The CPU always does.
-        products: on CUDA, how the recurrence multiplies (see `products`).
+        products: on CUDA, how it multiplies (see `scan.products`).
 
     Returns:
         (h_all [T, N, H], or None without `all_steps`; h_last [N, H]; c_last [N, H]).

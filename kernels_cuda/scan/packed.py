@@ -51,7 +51,7 @@ def packed_gru_scan(
             serves one sequence at most. The first step of a row begins from zero also where it
             says CONTINUES.
         h_starts: [S, H], states that sequences begin from.
-        products: on CUDA, how the recurrence multiplies (see `products`).
+        products: on CUDA, how it multiplies (see `scan.products`).
 
     Returns:
         The state after every step, [T, N, H].
