@@ -2,7 +2,7 @@
 //
 // A warp owns 16 rows and 8 hidden units, all gates of them, for all T steps. What the recurrence
 // carries stays in its registers; warps of the same rows hand each other h, or what stands in its
-// place, through shared memory, in the order of lanes. Results are the same for any rows of a block.
+// place, through shared memory, in the order of lanes. Bits are the same for any rows of a block.
 #pragma once
 
 #include "common/launch.cuh"
