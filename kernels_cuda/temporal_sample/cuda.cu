@@ -80,8 +80,9 @@ struct LongDraw {
 
   __device__ void numbers(uint32_t n, uint64_t position) {
     const auto k = static_cast<uint32_t>(hop.fanout);
+    const DrawKey key = key_of(hop);
     for (uint32_t pair = threadIdx.x; 2 * pair < k; pair += kBlock) {
-      const Draws two = draws_of(hop.key, position, pair);
+      const Draws two = draws_of(key, position, pair);
       for (uint32_t i = 2 * pair; i < 2 * pair + 2 && i < k; ++i) {
         const uint64_t bound = hop.replace ? n : uint64_t{n - k + i} + 1;
         chosen[i] = static_cast<uint32_t>(below(i % 2 == 0 ? two.even : two.odd, bound));

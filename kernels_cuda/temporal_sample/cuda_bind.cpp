@@ -85,16 +85,19 @@ void locate(const DeviceGraph& graph, DeviceArray<const int64_t> live,
             DeviceArray<const double> times, double length, bool closed, int32_t fanout,
             bool uniform, bool linear, bool replace, uint64_t seed, uint32_t draw, uint32_t number,
             uint32_t snapshot, DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts,
-            DeviceArray<int32_t> totals, MaybeDevice<int32_t> chosen, std::uintptr_t stream) {
+            DeviceArray<int32_t> totals, MaybeDevice<int32_t> chosen,
+            MaybeDevice<const int64_t> draws, std::uintptr_t stream) {
   Hop hop = hop_of(graph, live, nodes, positions, fanout, uniform, linear, counts, firsts, totals,
                    chosen);
   check_size(times, nodes.size(), "times");
+  check_optional(draws, 1, "draws");
   require(number < 256 && snapshot < 256, "hop and snapshot must be below 256");
   hop.times = times.data();
   hop.length = length;
   hop.closed = closed;
   hop.replace = replace;
   hop.key = draw_key(seed, number, snapshot, draw);
+  hop.draws = address(draws);
   check_launch(dgb_temporal_locate(&hop, stream_of(stream)), "locate");
 }
 
@@ -210,7 +213,7 @@ void bind_temporal(nb::module_& m) {
            "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
            "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
            "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
-           "chosen"_a.noconvert().none(), "stream"_a);
+           "chosen"_a.noconvert().none(), "draws"_a.noconvert().none(), "stream"_a);
   add_operator(graph, "emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
            "times"_a.noconvert(), "fanout"_a, "uniform"_a, "linear"_a, "counts"_a.noconvert(),
            "firsts"_a.noconvert(), "totals"_a.noconvert(), "chosen"_a.noconvert().none(),

@@ -66,6 +66,7 @@ struct Hop {
   Search search;
   bool replace;
   DrawKey key;
+  const int64_t* draws;  // [1] added to the key's draw; null: 0
   int32_t* counts;   // [capacity] neighbours taken; 0 behind the last target
   uint32_t* firsts;  // [capacity] position of the first record of the window
   uint32_t* totals;  // [capacity] candidates in it
@@ -84,6 +85,13 @@ struct Hop {
   double* next_times;
   int64_t* next_positions;
 };
+
+// The key of a draw, with what the device adds to it.
+DGB_HD DrawKey key_of(const Hop& hop) {
+  DrawKey key = hop.key;
+  if (hop.draws != nullptr) key.draw += static_cast<uint32_t>(*hop.draws);
+  return key;
+}
 
 // Whether a record is no candidate: deleted, or its neighbour is.
 template <class Record>
@@ -228,7 +236,7 @@ struct Locate {
     hop.firsts[i] = window.first;
     hop.totals[i] = n;
     if (hop.policy == Policy::Uniform && hop.fanout <= kLongDraw) {
-      draw_uniform(n, fanout, hop.replace, hop.key, static_cast<uint64_t>(hop.positions[i]),
+      draw_uniform(n, fanout, hop.replace, key_of(hop), static_cast<uint64_t>(hop.positions[i]),
                    hop.chosen + i * fanout);
     }
   }

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._checks import check_ids
+from dgbench.kernels_cuda._checks import check_ids, check_vector
 from dgbench.kernels_cuda.build_info import stream_of
 from dgbench.kernels_cuda.temporal_sample import POLICIES, SEARCHES
 from dgbench.kernels_cuda.temporal_sample.hops import (
@@ -104,17 +104,19 @@ class DeviceSampler(ABC):
         replace: bool = False,
         seed: int = 0,
         draw: int = 0,
+        draws: Tensor | None = None,
         positions: Tensor | None = None,
         search: str = "binary",
     ) -> list[list[Hop]]:
         """`sample_hops` without a wait of the host, as part of a CUDA graph, say.
 
         How many targets and neighbours there are stays on the device, so that arrays have room for
-        the most. Roots that are no vertices have no neighbours. A graph that is played again draws
-        the same random numbers.
+        the most. Roots that are no vertices have no neighbours.
 
         Args:
             nodes, times, positions: on the device.
+            draws: int64[1] on the device, added to `draw` (modulo 2^32): a graph that is played
+                again draws the same numbers until somebody changes it there.
             Others as for `sample_hops`, with at most `hops.MAX_UNCOUNTED` neighbours in a hop.
 
         Returns:
@@ -126,6 +128,8 @@ class DeviceSampler(ABC):
         """
         uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
         self._check_roots(nodes, times, positions)
+        if draws is not None:
+            check_vector(draws, "draws", torch.int64, 1, device=nodes.device)
         if lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform) is None and nodes.numel():
             raise InvalidInputError(
                 f"{nodes.numel()} roots with fan-outs {list(fanouts)} may have more than "
@@ -134,7 +138,7 @@ class DeviceSampler(ABC):
         length = float("inf") if window is None else float(window)
         return self._launch_hops(
             nodes, times, positions, fanouts, snapshots, uniform, linear, replace, seed, draw,
-            length, closed, prop_time,
+            length, closed, prop_time, draws,
         )  # fmt: skip
 
     def _all_hops(
@@ -190,6 +194,7 @@ class DeviceSampler(ABC):
         length: float,
         closed: bool,
         prop_time: bool,
+        draws: Tensor | None = None,
     ) -> list[list[Hop]]:
         if positions is None:
             positions = torch.arange(nodes.numel(), device=nodes.device)
@@ -203,7 +208,7 @@ class DeviceSampler(ABC):
                 hop = Hop.of(at, fanout, uniform)
                 self._graph.locate(
                     at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
-                    linear, replace, seed, draw, number, snapshot, *hop.located, *self._stream(),
+                    linear, replace, seed, draw, number, snapshot, *hop.located, draws, *self._stream(),
                 )  # fmt: skip
                 hop.allocate_neighbours(last=number + 1 == len(fanouts))
                 following = hop.following

@@ -100,7 +100,7 @@ def test_a_stores_memory_and_work_are_on_its_device(store, log, monkeypatch):
     with pytest.raises(ValueError, match="live lies on cuda:0, the store on cuda:3"):
         there._graph.locate(
             live, nodes, nodes, nodes.double(), 1.0, False, 1, False, False, False, 0, 0, 0, 0,
-            *counts, None, 0,
+            *counts, None, None, 0,
         )  # fmt: skip
 
 

@@ -243,6 +243,30 @@ def test_hops_are_launched_without_a_wait(open_resident, native, how):
         pair.there.launch_hops(nodes, times, [1 << 10, 1 << 10])
 
 
+@pytest.mark.parametrize("fanouts", [[3, 2], [70]])
+def test_draws_follow_a_number_on_the_device(open_resident, native, fanouts):
+    """What a CUDA graph needs to draw anew each time it is played."""
+    pair = Pair(open_resident, undirected=True)
+    pair.insert(*events(1, 400))
+    nodes, times = torch.arange(20), torch.full((20,), 300.0).double()
+    on = nodes.to(native.device), times.to(native.device)
+    draws = torch.zeros(1, dtype=torch.int64, device=native.device)
+    seen = []
+    for number in (0, 1, 5, 2**32 - 3, 2**32 - 2, 2**32):
+        draws.fill_(number)
+        (found,) = pair.there.launch_hops(*on, fanouts, policy="uniform", draw=2, draws=draws)
+        draw = (2 + number) % 2**32
+        (right,) = sample_hops(pair.here, nodes, times, fanouts, policy="uniform", draw=draw)
+        for one, hop in zip(right, found, strict=True):
+            other = hop.cut(int(hop.targets.live), int(hop.offsets[-1]))
+            assert torch.equal(one.eids, other.eids.cpu())
+        seen.append(right[-1].eids.tolist())
+    assert seen[0] == seen[5]
+    assert len({tuple(one) for one in seen}) == 5
+    with pytest.raises(InvalidInputError, match="draws has 2 elements"):
+        pair.there.launch_hops(*on, fanouts, draws=draws.repeat(2))
+
+
 def test_a_limit_is_kept(open_resident):
     with pytest.raises(MemoryError, match="at most 100 are allowed"):
         open_resident(VERTICES, cap_bytes=100)
