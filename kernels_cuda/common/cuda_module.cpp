@@ -20,6 +20,7 @@ void bind_label_propagation(nb::module_& m);
 void bind_temporal(nb::module_& m);
 void bind_resident(nb::module_& m);
 void bind_row_cache(nb::module_& m);
+void bind_batch_rows(nb::module_& m);
 void bind_weighted(nb::module_& m);
 void bind_weighted_tree(nb::module_& m);
 void bind_edge_sampling(nb::module_& m);
@@ -54,6 +55,7 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_temporal(m);
   dgbench::bind_resident(m);
   dgbench::bind_row_cache(m);
+  dgbench::bind_batch_rows(m);
   dgbench::bind_weighted(m);
   dgbench::bind_weighted_tree(m);
   dgbench::bind_edge_sampling(m);

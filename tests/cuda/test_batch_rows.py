@@ -1,0 +1,229 @@
+"""Distinct vertices, rows and messages of a batch on a device, against torch and the CPU's code."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.batch_rows import (
+    BatchMemory,
+    DistinctIds,
+    MemoryTables,
+    device,
+    gather_by_count,
+)
+from dgbench.models.ctdg import MemoryRows
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
+
+FIELDS = ("memory", "updated", "mail", "mail_time")
+
+
+@pytest.fixture
+def there(native, monkeypatch) -> str:
+    """The device that is emulated or there."""
+    if native.device == "cpu":
+        monkeypatch.setattr(device, "extension", lambda device: native.module)
+    return native.device
+
+
+def number(there: str, value: int) -> Tensor:
+    return torch.tensor([value], device=there)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+@pytest.mark.parametrize("num_ids", [1, 32, 33, 500, 3 * 256 * 32 + 1, 100_000])
+def test_distinct_ids_are_those_of_torch(there, monkeypatch, num_ids, order):
+    """One batch after the other in the same memory: full, empty, of one id, of the largest one."""
+    monkeypatch.setenv("EMULATED_ORDER", order)
+    random = torch.Generator().manual_seed(num_ids)
+    capacity = 700
+    found = DistinctIds(num_ids, capacity, there)
+    drawn = torch.randint(0, num_ids, (capacity,), generator=random)
+    few = torch.randint(0, min(num_ids, 9), (capacity,), generator=random)
+    same = torch.full((capacity,), num_ids - 1)
+    for ids, live in ((drawn, capacity), (drawn, 0), (same, capacity), (few, 300), (drawn, 1)):
+        found.place.fill_(-7)
+        found.launch(ids.to(there), number(there, live))
+        right, place = torch.unique(ids[:live], return_inverse=True)
+        assert int(found.count) == right.numel()
+        assert torch.equal(found.ids[: right.numel()].cpu(), right)
+        assert torch.equal(found.place[:live].cpu(), place)
+        assert bool((found.place[live:] == -7).all())
+
+
+def test_every_number_is_distinct_and_there_is_no_more_room(there):
+    found = DistinctIds(300, 300, there)
+    ids = torch.randperm(300, generator=torch.Generator().manual_seed(1))
+    found.launch(ids.to(there), number(there, 300))
+    assert found.ids.tolist() == list(range(300))
+    assert torch.equal(found.place.cpu(), ids)
+    found.launch(ids.to(there), number(there, 10**12))  # what does not fit is left out
+    assert int(found.count) == 300
+
+
+def test_what_is_no_id_has_no_place(there):
+    found = DistinctIds(5, 6, there)
+    ids = torch.tensor([-1, 4, 5, 2**62, -(2**62), 4], device=there)
+    found.launch(ids, number(there, 6))
+    assert (int(found.count), found.place.tolist()) == (1, [-1, 0, -1, -1, -1, 0])
+    for num_ids, capacity in ((0, 3), (3, 0), (0, 0)):
+        none = DistinctIds(num_ids, capacity, there)
+        none.count.fill_(9)
+        none.launch(torch.zeros(capacity, dtype=torch.int64, device=there), number(there, capacity))
+        assert int(none.count) == 0
+        assert none.place.tolist() == [-1] * capacity
+    with pytest.raises(InvalidInputError, match="capacity -1"):
+        DistinctIds(1, -1, there)
+    with pytest.raises(InvalidInputError, match="ids has 6 elements"):
+        none.launch(ids, number(there, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [1, 3, 4, 150, 186])
+def test_rows_are_gathered_up_to_the_count(there, dtype, dim):
+    random = torch.Generator().manual_seed(dim)
+    table = torch.rand(40, dim, dtype=dtype, generator=random)
+    times = torch.rand(40, dtype=torch.float64, generator=random)
+    ids = torch.tensor([39, 0, 7, 7, 12, 38])
+    for live in (0, 1, 5, 6):
+        rows = torch.full((6, dim), -7.0, dtype=dtype)
+        right, right_times = rows.clone(), torch.full((6,), -7.0).double()
+        right[:live], right_times[:live] = table[ids[:live]], times[ids[:live]]
+        rows, ages = rows.to(there), torch.full_like(right_times, -7.0, device=there)
+        tables = [times.to(there), table.to(there)]
+        gather_by_count(ids.to(there), number(there, live), tables, [ages, rows])
+        assert torch.equal(rows.cpu(), right)
+        assert torch.equal(ages.cpu(), right_times)
+
+
+def test_rows_come_from_the_hosts_memory_too(there, native):
+    """The last table may be page-locked; rows of it go beside those of the device."""
+    table = torch.arange(24.0).view(6, 4)
+    held = table.pin_memory() if there == "cuda" else table
+    ids, live = torch.tensor([5, 0, 9], device=there), number(there, 3)
+    one, other = torch.zeros(3, 4, device=there), torch.zeros(3, 4, device=there)
+    native.call("gather_by_count", ids, live, [2 * table.to(there)], held, [one, other])
+    assert torch.equal(other[:2].cpu(), table[[5, 0]])
+    assert torch.equal(one[:2].cpu(), 2 * table[[5, 0]])
+    assert other[2].tolist() == [0.0] * 4  # no such row
+
+
+def test_wrong_rows_are_refused(there):
+    ids, live = torch.zeros(3, dtype=torch.int64, device=there), number(there, 1)
+    table, target = torch.zeros(5, 2, device=there), torch.zeros(3, 2, device=there)
+    for tables, targets, found in [
+        ([], [], "0 tables"),
+        ([table], [target[:2]], r"expected contiguous floats and a target of \[3, 2\]"),
+        ([table.long()], [target.long()], "expected contiguous floats"),
+        ([table], [target.double()], "its target torch.float64"),
+        ([table.to("meta")], [target], "lies on meta"),
+    ]:
+        with pytest.raises(InvalidInputError, match=found):
+            gather_by_count(ids, live, tables, targets)
+
+
+class Kept:
+    """A memory on the device and the CPU's, with the same contents."""
+
+    def __init__(self, there: str, vertices: int, width: int, edge_dim: int, dtype, capacity: int):
+        self.here = VertexMemory(vertices, width, 2 * width + edge_dim, begin=-3.0, dtype=dtype)
+        state = self.here.state()
+        self.tables = MemoryTables(*(getattr(state, name).to(there) for name in FIELDS))
+        self.found = DistinctIds(vertices, capacity, there)
+        self.batch = BatchMemory(self.tables, self.found.ids.numel())
+        self.there, self.width, self.edge_dim, self.dtype = there, width, edge_dim, dtype
+
+    def step(self, ids: Tensor, t: Tensor, seed: int) -> None:
+        """Both read, take their messages in somehow, and write; everything is compared."""
+        random = torch.Generator().manual_seed(seed)
+        live = number(self.there, ids.numel())
+        padded = torch.zeros(self.found.capacity, dtype=torch.int64)
+        padded[: ids.numel()] = ids
+        self.found.launch(padded.to(self.there), live)
+        gather_by_count(self.found.ids, self.found.count, self.tables.all, self.batch.rows.all)
+        vertices, place = torch.unique(ids, return_inverse=True)
+        rows = self.here.read(vertices)
+        count = vertices.numel()
+        for name in FIELDS:
+            assert torch.equal(getattr(self.batch.rows, name)[:count].cpu(), getattr(rows, name))
+        memories = torch.rand(self.batch.capacity, self.width, dtype=self.dtype, generator=random)
+        edges = torch.rand(t.numel(), self.edge_dim, dtype=self.dtype, generator=random)
+        given = edges if self.edge_dim else None
+        recalled = Recalled(vertices, place, rows, memories[:count])
+        self.here.write(*last_messages(recalled, torch.arange(t.numel()), t, given))
+        self.batch.write(
+            self.found.place, t.to(self.there), self.found.ids, memories.to(self.there),
+            None if given is None else given.to(self.there),
+        )  # fmt: skip
+        for name in MemoryRows.__slots__:
+            right = getattr(self.here.state(), name)
+            assert torch.equal(getattr(self.tables, name).cpu(), right), name
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+@pytest.mark.parametrize(
+    ("width", "edge_dim", "dtype"),
+    [(4, 0, torch.float32), (100, 172, torch.float32), (5, 3, torch.float32), (3, 1, torch.double)],
+)
+def test_memory_is_what_the_cpu_leaves(there, monkeypatch, width, edge_dim, dtype, order):
+    monkeypatch.setenv("EMULATED_ORDER", order)
+    vertices = 30
+    kept = Kept(there, vertices, width, edge_dim, dtype, 120)
+    random = torch.Generator().manual_seed(5)
+    drawn = torch.randint(0, vertices, (90,), generator=random)
+    hub = drawn.clone()
+    hub[:30] = 29
+    self_edges = drawn.clone()
+    self_edges[30:60] = self_edges[:30]
+    all_same = torch.full((90,), 29)
+    last = 0.0
+    for seed, ids in enumerate((drawn, hub, self_edges, all_same, drawn[:3])):
+        count = ids.numel() // 3
+        t = last + (torch.arange(count) // 4).double()  # ties
+        last = float(t[-1])
+        kept.step(ids, t, seed)
+    kept.step(hub, torch.zeros(30).double(), 9)  # all of them late
+    kept.step(drawn[:60], torch.empty(0).double(), 10)  # no events
+
+
+def test_ends_that_are_no_vertices_leave_nothing(there):
+    kept = Kept(there, 4, 2, 0, torch.float32, 4)
+    before = kept.here.state()
+    place = torch.tensor([0, -1, 1, -1], device=there)
+    memories = torch.ones(4, 2, device=there)
+    kept.batch.rows.mail_time.fill_(-torch.inf)
+    ids = torch.arange(4, device=there)
+    kept.batch.write(place[[0, 1, 3, 2]], torch.ones(2, device=there).double(), ids, memories, None)
+    for name in FIELDS:
+        assert torch.equal(getattr(kept.tables, name).cpu(), getattr(before, name))
+    kept.batch.write(place, torch.ones(2, device=there).double(), ids, memories, None)
+    assert kept.tables.mail_time.tolist() == [1.0, 1.0, -torch.inf, -torch.inf]
+
+
+def test_wrong_memory_is_refused(there):
+    how = SimpleNamespace(
+        memory=torch.zeros(4, 2), updated=torch.zeros(4).double(), mail=torch.zeros(4, 5),
+        mail_time=torch.zeros(4).double(),
+    )  # fmt: skip
+    for name, wrong in (
+        ("mail", torch.zeros(4, 3)), ("mail", torch.zeros(3, 5)), ("updated", torch.zeros(4)),
+        ("mail_time", torch.zeros(5).double()), ("memory", torch.zeros(4, 2).half()),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="expected those of MemoryTables"):
+            BatchMemory(MemoryTables(**{**vars(how), name: wrong}), 3)
+    batch = BatchMemory(MemoryTables(*(a.to(there) for a in vars(how).values())), 3)
+    ids, t = torch.zeros(3, dtype=torch.int64, device=there), torch.zeros(1, device=there).double()
+    rows, edges = torch.zeros(3, 2, device=there), torch.zeros(1, 1, device=there)
+    for call, found in [
+        ((ids[:1], t, ids, rows, edges), "place has 1 elements"),
+        ((ids, t, ids, rows, None), "edges are given"),
+        ((ids, t, ids, rows[:2], edges), "memories is"),
+        ((ids, t, ids, rows, edges.double()), "edges is"),
+        ((ids, t, ids[:2], rows, edges), "distinct has 2 elements"),
+    ]:
+        with pytest.raises(InvalidInputError, match=found):
+            batch.write(*call)
