@@ -40,6 +40,8 @@ void Batch::check() const {
       inside(start, capacities[h] * fanouts[h], words);
     }
   }
+  if (named != 0) inside(named, capacities.back() * (1 + int64_t{fanouts.back()}), words);
+  require(named == 0 || snapshots == 1, "vertices are named of one snapshot");
 }
 
 int64_t Batch::scratch_words() const {
@@ -75,7 +77,7 @@ bool Batch::pack() const {
   return right;
 }
 
-int Batch::run(std::vector<int64_t>& totals, void* stream) const {
+int Batch::launch(void* stream) const {
   const std::size_t hops = fanouts.size();
   int64_t* const sums = scratch;
   int64_t* const lives = sums + arrays.size();
@@ -83,7 +85,7 @@ int Batch::run(std::vector<int64_t>& totals, void* stream) const {
   const int64_t capacity = *std::max_element(capacities.begin(), capacities.end());
   auto* const counts = reinterpret_cast<int32_t*>(tiles + tiles_of(capacity));
   const int64_t apart = 2 * halves(capacity);
-  int status = dgb_copy_in(memory, staging, static_cast<uint64_t>(staged) * 8, stream);
+  int status = 0;
   for (std::size_t p = 0; status == 0 && p < arrays.size(); ++p) {
     const std::size_t h = p % hops;
     const bool last = h + 1 == hops;
@@ -96,6 +98,7 @@ int Batch::run(std::vector<int64_t>& totals, void* stream) const {
     hop.positions = memory + at.positions;
     hop.fanout = fanouts[h];
     hop.key = draw_key(seed, static_cast<uint32_t>(h), static_cast<uint32_t>(p / hops), draw);
+    hop.draws = draws;
     hop.counts = counts;
     hop.firsts = reinterpret_cast<uint32_t*>(counts + apart);
     hop.totals = reinterpret_cast<uint32_t*>(counts + 2 * apart);
@@ -106,8 +109,8 @@ int Batch::run(std::vector<int64_t>& totals, void* stream) const {
     hop.neighbours = memory + at.neighbours;
     hop.eids = memory + at.eids;
     hop.edge_times = reinterpret_cast<double*>(memory + at.edge_times);
-    hop.next_live = last ? nullptr : lives + p + 1;
-    hop.next_nodes = last ? nullptr : memory + arrays[p + 1].nodes;
+    hop.next_live = !last ? lives + p + 1 : named != 0 ? memory + 1 : nullptr;
+    hop.next_nodes = !last ? memory + arrays[p + 1].nodes : named != 0 ? memory + named : nullptr;
     hop.next_times = last ? nullptr : reinterpret_cast<double*>(memory + arrays[p + 1].times);
     hop.next_positions = last ? nullptr : memory + arrays[p + 1].positions;
     status = dgb_temporal_locate(&hop, stream);
@@ -117,6 +120,13 @@ int Batch::run(std::vector<int64_t>& totals, void* stream) const {
     }
     if (status == 0) status = dgb_temporal_emit(&hop, stream);
   }
+  return status;
+}
+
+int Batch::run(std::vector<int64_t>& totals, void* stream) const {
+  int64_t* const sums = scratch;
+  int status = dgb_copy_in(memory, staging, static_cast<uint64_t>(staged) * 8, stream);
+  if (status == 0) status = launch(stream);
   totals.resize(arrays.size());
   // The roots' place is free again: the copy home goes through it, page-locked as it is.
   if (status == 0 && static_cast<int64_t>(arrays.size()) <= staged) {

@@ -28,6 +28,7 @@ struct Batch {
 
   std::vector<int32_t> fanouts;  // by hop
   std::vector<int64_t> capacities;  // targets by hop
+  int64_t named;  // where all that the farthest hop names goes, and their number to word 1; or 0
   std::vector<HopOffsets> arrays;  // snapshots one after the other, their hops inside
   int32_t snapshots;
 
@@ -38,13 +39,18 @@ struct Batch {
   Hop how;  // graph, guide, policy, search, replace, length, closed and prop_time
   uint64_t seed;
   uint32_t draw;
+  const int64_t* draws;  // of the device, [1] added to `draw`; or null
 
   // Throws std::invalid_argument for arrays that leave the memory.
   void check() const;
   int64_t scratch_words() const;
   // Roots to the staging place; false where one is no vertex or its time is no number.
   bool pack() const;
-  // Status of the first call that failed. `totals`: neighbours by snapshot and hop.
+  // All launches, with the roots in the memory; `totals` stay in front of the scratch. Status of the
+  // first one that failed.
+  int launch(void* stream) const;
+  // From the staging place to the end, which the host waits for. `totals`: neighbours by snapshot and
+  // hop.
   int run(std::vector<int64_t>& totals, void* stream) const;
 };
 

@@ -146,26 +146,16 @@ using HostIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device
 using HostTimes = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using HostWords = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// All hops of all snapshots. `offsets`: seven for each, in the order of HopOffsets. Returns how
-// many neighbours each found, or nothing where a root is no vertex or its time is no number.
-std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes times,
-                            std::optional<HostIds> positions, HostWords staging,
-                            DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
-                            std::vector<int32_t> fanouts, std::vector<int64_t> capacities,
-                            std::vector<int64_t> offsets, int32_t snapshots, bool uniform,
-                            bool linear, bool replace, uint64_t seed, uint32_t draw, double length,
-                            bool closed, bool prop_time, std::uintptr_t stream) {
+// What a batch in one piece of memory is given, whoever brings its roots there.
+Batch batch_of(const DeviceGraph& graph, const DeviceArray<int64_t>& memory,
+               const DeviceArray<int64_t>& scratch, std::vector<int32_t>& fanouts,
+               std::vector<int64_t>& capacities, const std::vector<int64_t>& offsets,
+               int32_t snapshots, bool uniform, bool linear, bool replace, uint64_t seed,
+               double length, bool closed, bool prop_time) {
   Batch batch{};
-  batch.nodes = nodes.data();
-  batch.times = times.data();
-  batch.count = static_cast<int64_t>(nodes.size());
-  check_size(times, nodes.size(), "times");
-  if (positions) {
-    check_size(*positions, nodes.size(), "positions");
-    batch.positions = positions->data();
-  }
   require(offsets.size() % 7 == 0, "offsets are seven to a hop");
-  require(fanouts.size() <= 256 && snapshots <= 256, "hops and snapshots must be below 257");
+  require(!fanouts.empty() && fanouts.size() <= 256 && snapshots >= 1 && snapshots <= 256,
+          "hops and snapshots must be 1 to 256");
   for (std::size_t p = 0; p < offsets.size(); p += 7) {
     const int64_t* const at = offsets.data() + p;
     batch.arrays.push_back({at[0], at[1], at[2], at[3], at[4], at[5], at[6]});
@@ -173,8 +163,6 @@ std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes t
   batch.fanouts = std::move(fanouts);
   batch.capacities = std::move(capacities);
   batch.snapshots = snapshots;
-  batch.staging = staging.data();
-  batch.staged = static_cast<int64_t>(staging.size());
   batch.memory = memory.data();
   batch.words = static_cast<int64_t>(memory.size());
   batch.scratch = scratch.data();
@@ -188,7 +176,31 @@ std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes t
   batch.how.closed = closed;
   batch.how.prop_time = prop_time;
   batch.seed = seed;
+  return batch;
+}
+
+// All hops of all snapshots. `offsets`: seven for each, in the order of HopOffsets. Returns how
+// many neighbours each found, or nothing where a root is no vertex or its time is no number.
+std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes times,
+                            std::optional<HostIds> positions, HostWords staging,
+                            DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
+                            std::vector<int32_t> fanouts, std::vector<int64_t> capacities,
+                            std::vector<int64_t> offsets, int32_t snapshots, bool uniform,
+                            bool linear, bool replace, uint64_t seed, uint32_t draw, double length,
+                            bool closed, bool prop_time, std::uintptr_t stream) {
+  Batch batch = batch_of(graph, memory, scratch, fanouts, capacities, offsets, snapshots, uniform,
+                         linear, replace, seed, length, closed, prop_time);
   batch.draw = draw;
+  batch.nodes = nodes.data();
+  batch.times = times.data();
+  batch.count = static_cast<int64_t>(nodes.size());
+  check_size(times, nodes.size(), "times");
+  if (positions) {
+    check_size(*positions, nodes.size(), "positions");
+    batch.positions = positions->data();
+  }
+  batch.staging = staging.data();
+  batch.staged = static_cast<int64_t>(staging.size());
   batch.check();
   require(static_cast<int64_t>(scratch.size()) >= batch.scratch_words(), "scratch is too short");
   std::vector<int64_t> totals;
@@ -196,6 +208,24 @@ std::vector<int64_t> sample(const DeviceGraph& graph, HostIds nodes, HostTimes t
   if (!batch.pack()) return totals;
   check_launch(batch.run(totals, stream_of(stream)), "sample");
   return totals;
+}
+
+// All hops of one snapshot, whose roots stand in the memory; `named` as in Batch.
+void launch_in(const DeviceGraph& graph, DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
+               std::vector<int32_t> fanouts, std::vector<int64_t> capacities,
+               std::vector<int64_t> offsets, int64_t named, bool uniform, bool linear, bool replace,
+               uint64_t seed, DeviceArray<const int64_t> draws, double length, bool closed,
+               bool prop_time, std::uintptr_t stream) {
+  Batch batch = batch_of(graph, memory, scratch, fanouts, capacities, offsets, 1, uniform, linear,
+                         replace, seed, length, closed, prop_time);
+  check_size(draws, 1, "draws");
+  batch.draws = draws.data();
+  batch.named = named;
+  batch.count = batch.capacities.empty() ? 0 : batch.capacities[0];
+  batch.staged = batch.words;
+  batch.check();
+  require(static_cast<int64_t>(scratch.size()) >= batch.scratch_words(), "scratch is too short");
+  check_launch(batch.launch(stream_of(stream)), "launch_in");
 }
 
 }  // namespace
@@ -225,6 +255,10 @@ void bind_temporal(nb::module_& m) {
                "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
                "scratch"_a.noconvert(), "fanouts"_a, "capacities"_a, "offsets"_a, "snapshots"_a,
                "uniform"_a, "linear"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
+               "prop_time"_a, "stream"_a);
+  add_operator(graph, "launch_in", &launch_in, "memory"_a.noconvert(), "scratch"_a.noconvert(),
+               "fanouts"_a, "capacities"_a, "offsets"_a, "named"_a, "uniform"_a, "linear"_a,
+               "replace"_a, "seed"_a, "draws"_a.noconvert(), "length"_a, "closed"_a,
                "prop_time"_a, "stream"_a);
   nb::class_<TemporalMirror, DeviceGraph> mirror(m, "TemporalMirror");
   mirror

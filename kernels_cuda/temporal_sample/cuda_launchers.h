@@ -78,7 +78,8 @@ struct Hop {
   int64_t* eids;
   double* edge_times;
   // Targets of the next hop, [capacity + max_neighbours]; null after the last one. Neighbours are
-  // asked for at the times of their edges, or with `prop_time` at the time of their target.
+  // asked for at the times of their edges, or with `prop_time` at the time of their target. Without
+  // times it is only vertices that are named.
   bool prop_time;
   int64_t* next_live;
   int64_t* next_nodes;
@@ -266,8 +267,10 @@ struct Emit {
     const bool goes_on = hop.next_live != nullptr;
     if (goes_on && slot == 0) {
       hop.next_nodes[i] = hop.nodes[i];
-      hop.next_times[i] = hop.times[i];
-      hop.next_positions[i] = child_position(hop.positions[i], fanout, 0);
+      if (hop.next_times != nullptr) {
+        hop.next_times[i] = hop.times[i];
+        hop.next_positions[i] = child_position(hop.positions[i], fanout, 0);
+      }
       if (i == 0) *hop.next_live = live + hop.offsets[live];
     }
     const int32_t count = hop.counts[i];
@@ -285,6 +288,7 @@ struct Emit {
     hop.edge_times[out] = t;
     if (!goes_on) return;
     hop.next_nodes[live + out] = static_cast<int64_t>(record.node);
+    if (hop.next_times == nullptr) return;
     hop.next_times[live + out] = hop.prop_time ? hop.times[i] : t;
     hop.next_positions[live + out] = child_position(hop.positions[i], fanout, 1 + slot);
   }

@@ -54,6 +54,8 @@ class Layout:
         staged: words in front that are copied from the host: the number of roots and the roots.
         words: all of them.
         scratch: words that are needed beside them.
+        named: start of the vertices that the farthest hop names, targets first; 0 where they are
+            not asked for.
     """
 
     fanouts: tuple[int, ...]
@@ -62,11 +64,23 @@ class Layout:
     staged: int
     words: int
     scratch: int
+    named: int = 0
 
     @functools.cached_property
     def starts(self) -> list[int]:
         """`arrays` in one list, as the compiled function takes them."""
         return [start for seven in self.arrays for start in seven]
+
+    @property
+    def most(self) -> list[int]:
+        """Neighbours that each hop may have."""
+        once = [c * f for c, f in zip(self.capacities, self.fanouts, strict=True)]
+        return once * (len(self.arrays) // len(once))
+
+    @property
+    def names(self) -> int:
+        """Vertices that the farthest hop may name."""
+        return self.capacities[-1] * (1 + self.fanouts[-1])
 
     def cut(self, memory: Tensor, totals: Sequence[int]) -> list[list[Sample]]:
         """[snapshot][hop], views of int64 `memory`, given the numbers of neighbours."""
@@ -89,14 +103,26 @@ class Layout:
         return every
 
 
-def lay_out(roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool) -> Layout | None:
-    """The layout of a batch; None where hops are to be called one by one."""
-    return _lay_out(roots, fanouts, snapshots, uniform, MAX_UNCOUNTED)
+def lay_out(
+    roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool, *, named: bool = False
+) -> Layout | None:
+    """The layout of a batch; None where hops are to be called one by one.
+
+    Args:
+        named: with room for the vertices that the farthest hop of the only snapshot names; how many
+            they are is word 1.
+    """
+    return _lay_out(roots, fanouts, snapshots, uniform, named, MAX_UNCOUNTED)
 
 
 @functools.lru_cache(maxsize=64)
 def _lay_out(
-    roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool, max_uncounted: int
+    roots: int,
+    fanouts: tuple[int, ...],
+    snapshots: int,
+    uniform: bool,
+    named: bool,
+    max_uncounted: int,
 ) -> Layout | None:
     capacities = [roots]
     for fanout in fanouts:
@@ -104,7 +130,7 @@ def _lay_out(
     found = [targets * fanout for targets, fanout in zip(capacities, fanouts, strict=False)]
     if roots == 0 or max(found) > max_uncounted:
         return None
-    end = _ALIGNED  # the first word is the number of roots
+    end = _ALIGNED  # the first word is the number of roots, the second that of named vertices
 
     def take(words: int) -> int:
         nonlocal end
@@ -120,11 +146,12 @@ def _lay_out(
             arrays.append((*at, take(capacities[hop] + 1), take(count), take(count), take(count)))
             if hop + 1 < len(fanouts):
                 at = take(capacities[hop + 1]), take(capacities[hop + 1]), take(capacities[hop + 1])
+    names = take(capacities[-1]) if named else 0
     most = max(capacities[:-1])
     scratch = 2 * len(arrays) + -(-most // _SCAN_TILE) + 3 * -(-most // 2)
     if uniform:
         scratch += -(-max(map(draw_words, capacities, fanouts)) // 2)
-    return Layout(fanouts, tuple(capacities[:-1]), tuple(arrays), staged, end, scratch)
+    return Layout(fanouts, tuple(capacities[:-1]), tuple(arrays), staged, end, scratch, names)
 
 
 @dataclass(frozen=True, slots=True)

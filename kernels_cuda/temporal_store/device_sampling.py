@@ -81,7 +81,7 @@ class DeviceSampler(ABC):
         Raises:
             InvalidInputError: as there.
         """
-        uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
+        uniform, linear = check_sampling(fanouts, policy, search, seed, draw, snapshots, window)
         self._check_roots(nodes, times, positions)
         length = float("inf") if window is None else float(window)
         how = uniform, linear, replace, seed, draw, length, closed, prop_time
@@ -126,7 +126,7 @@ class DeviceSampler(ABC):
         Raises:
             InvalidInputError: as there, or more neighbours at most.
         """
-        uniform, linear = _check(fanouts, policy, search, seed, draw, snapshots, window)
+        uniform, linear = check_sampling(fanouts, policy, search, seed, draw, snapshots, window)
         self._check_roots(nodes, times, positions)
         if draws is not None:
             check_vector(draws, "draws", torch.int64, 1, device=nodes.device)
@@ -139,6 +139,32 @@ class DeviceSampler(ABC):
         return self._launch_hops(
             nodes, times, positions, fanouts, snapshots, uniform, linear, replace, seed, draw,
             length, closed, prop_time, draws,
+        )  # fmt: skip
+
+    def launch_in(
+        self,
+        memory: Tensor,
+        scratch: Tensor,
+        layout: Layout,
+        draws: Tensor,
+        uniform: bool,
+        linear: bool,
+        replace: bool,
+        seed: int,
+        length: float,
+        closed: bool,
+        prop_time: bool,
+    ) -> None:
+        """Launch all hops of one snapshot in memory that stays, whose roots stand there.
+
+        Args:
+            memory, scratch: of `layout`, on the device.
+            draws: int64[1] on the device, the number of the draw (modulo 2^32).
+            Others as `check_sampling` leaves them; `length` is infinite without a window.
+        """
+        self._graph.launch_in(
+            memory, scratch, layout.fanouts, layout.capacities, layout.starts, layout.named,
+            uniform, linear, replace, seed, draws, length, closed, prop_time, *self._stream(),
         )  # fmt: skip
 
     def _all_hops(
@@ -208,7 +234,8 @@ class DeviceSampler(ABC):
                 hop = Hop.of(at, fanout, uniform)
                 self._graph.locate(
                     at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
-                    linear, replace, seed, draw, number, snapshot, *hop.located, draws, *self._stream(),
+                    linear, replace, seed, draw, number, snapshot, *hop.located, draws,
+                    *self._stream(),
                 )  # fmt: skip
                 hop.allocate_neighbours(last=number + 1 == len(fanouts))
                 following = hop.following
@@ -251,7 +278,7 @@ class DeviceSampler(ABC):
             raise InvalidInputError("times holds nan, allowed are numbers and infinities")
 
 
-def _check(
+def check_sampling(
     fanouts: Sequence[int],
     policy: str,
     search: str,
