@@ -9,6 +9,7 @@ from typing import Any
 from dgbench.lab.experiment import Preset
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.operators.predictions.batches import CALLS, GRAPH, whole_batches
 from dgbench.systems.operators.predictions.case import DRAW, Family, PredictedCase
 from dgbench.systems.operators.predictions.graphs import aggregation, differences, labels, narrow
 from dgbench.systems.operators.predictions.samples import (
@@ -72,6 +73,8 @@ PREDICTIONS: dict[str, Prediction] = {
     "C3": Prediction("100 K edges both ways into 672 K", 35, 70),
     "C3 on the device": Prediction("100 K edges both ways into 10 M, by kernels alone", 45, 80),
     "C3 on the device, sent": Prediction("the same, from page-locked memory", 90, 130),
+    GRAPH: Prediction("600 events into 10 M, 10 x 10 uniform, 137 K vertices' memory", 250, 340),
+    CALLS: Prediction("the same, launched from the host", 260, 420),
     "D1 all hits": Prediction("198 K rows of 744 B", 75, 80),
     "D1 30 % misses": Prediction("198 K rows of 744 B", 950, 1100),
     "D1 evict": Prediction("59 K of 574 K by age", 12, 12),
@@ -101,6 +104,7 @@ FAMILIES: dict[str, Family] = {
     "differences": differences,
     "small graph": small_graph,
     "resident graph": resident_graph,
+    "whole batches": whole_batches,
     "cache": cache,
     "draws": draws,
     "labels": labels,
@@ -119,6 +123,7 @@ GAINS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("G4, 3xTF32", ("G4, float32",)),
     ),
     "packed": (("G2 3xTF32", ("G2 fp32 tile",)),),
+    "whole batches": ((GRAPH, (CALLS,)),),
 }
 """Family -> (workload, those that it is raced with)."""
 EXPECTED_GAINS = {
@@ -131,6 +136,7 @@ EXPECTED_GAINS = {
     "G3 6 wide, float32": (1.7, 2.2),
     "G3 32 wide, float32": (1.8, 2.4),
     "G4, float32": (1.9, 2.6),
+    CALLS: (1.0, 1.4),
 }
 """Baseline -> gain over it as it was predicted."""
 NO_FORM = {
