@@ -71,12 +71,12 @@ class Both:
         self.taken += t.numel()
 
     def play(self) -> None:
-        """What a graph of the batch records."""
+        """Launch what a graph of the batch records."""
         self.there.read()
         self.there.write(self.memories, self.edges)
 
     def check(self, batch: list[Tensor]) -> int:
-        """What the device has is what the CPU has; returns how many neighbours were sampled."""
+        """Compare all that the device has with the CPU; return the number of neighbours."""
         src, dst, others, t = batch
         eids = torch.arange(self.taken - t.numel(), self.taken)
         self.here.insert(src, dst, t, eids)
@@ -136,8 +136,8 @@ def test_batches_are_those_of_the_cpu(there, count, how):
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("usable_device")
 def test_a_graph_of_a_batch_is_played_again():
-    pytest.importorskip("dgbench.kernels_cuda._cuda")
     both = Both("cuda", 30, [4, 3], policy="uniform", draw=7)
     both.there.store.reserve(1000, 30)
     batch = events(0, 30)

@@ -245,7 +245,7 @@ def test_hops_are_launched_without_a_wait(open_resident, native, how):
 
 @pytest.mark.parametrize("fanouts", [[3, 2], [70]])
 def test_draws_follow_a_number_on_the_device(open_resident, native, fanouts):
-    """What a CUDA graph needs to draw anew each time it is played."""
+    """So that a CUDA graph draws anew each time it is played."""
     pair = Pair(open_resident, undirected=True)
     pair.insert(*events(1, 400))
     nodes, times = torch.arange(20), torch.full((20,), 300.0).double()

@@ -27,7 +27,7 @@ HOW: Final = {"policy": "uniform", "seed": 3}
 MEMORY, EDGE, NODE = 100, 172, 172
 """Floats of a memory, of an edge's row and of a vertex's features."""
 BATCHES: Final = 4000
-"""That there is room for: a graph cannot be recorded again when pools grow."""
+"""Number that there is room for: a recorded graph is wrong once pools have grown."""
 GRAPH, CALLS = "C4 batch, one graph", "C4 batch, call by call"
 
 
