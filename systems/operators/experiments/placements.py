@@ -101,7 +101,7 @@ class HostGraph:
         """Nothing."""
 
 
-class Ingest:
+class ResidentInserts:
     """Inserts into a graph that lives on a device; the host's store gets the same, to compare with.
 
     Args:
@@ -130,7 +130,7 @@ class Ingest:
             events = tuple(a.pin_memory() if self.sent else a.cuda() for a in events)
         self._given.append(events)
 
-    def __call__(self, *_: Any) -> Ingest:
+    def __call__(self, *_: Any) -> ResidentInserts:
         """Insert the next batch."""
         if not self._given:
             self.ready()
@@ -287,9 +287,9 @@ class PlacedUpdates(OperatorRace):
             before[method_of(name)] = partial(insert, store)
         for name, sent in ((f"{OURS}, resident", False), (f"{OURS}, resident, sent", True)):
             policy = BlockPolicy("adaptive", 64)
-            ingest = Ingest(policy, vertices, params["edges"], batch, device, sent=sent)
+            ingest = ResidentInserts(policy, vertices, params["edges"], batch, device, sent=sent)
 
-            def inserted(_: int, ingest: Ingest = ingest) -> Any:
+            def inserted(_: int, ingest: ResidentInserts = ingest) -> Any:
                 return ingest(), ingest.store, ingest
 
             calls[name], before[name] = inserted, ingest.ready

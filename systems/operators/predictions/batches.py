@@ -32,7 +32,7 @@ GRAPH, CALLS = "C4 batch, one graph", "C4 batch, call by call"
 
 
 @dataclass(frozen=True)
-class Events:
+class StreamBatch:
     """A batch: sources, destinations, others, times and edge ids."""
 
     src: Tensor
@@ -62,14 +62,14 @@ class Inputs:
         """The stream before, with the ids of its edges."""
         return *stream(self.edges, self.vertices), torch.arange(self.edges)
 
-    def batch(self, number: int) -> Events:
+    def batch(self, number: int) -> StreamBatch:
         """The next `count` events."""
         begin = self.edges + number * self.count
         src, dst, t = stream(self.count, self.vertices, float(begin))
         src = (src + 7919 * number) % self.vertices
         draw = torch.Generator().manual_seed(number)
         others = torch.randint(self.vertices, (self.count,), generator=draw)
-        return Events(src, dst, others, t, begin + torch.arange(self.count))
+        return StreamBatch(src, dst, others, t, begin + torch.arange(self.count))
 
 
 class HostBatches:
@@ -81,7 +81,7 @@ class HostBatches:
         self.store.insert(*inputs.first())
         self.memory = VertexMemory(inputs.vertices, MEMORY, 2 * MEMORY + EDGE)
 
-    def __call__(self, batch: Events) -> tuple[Tensor, ...]:
+    def __call__(self, batch: StreamBatch) -> tuple[Tensor, ...]:
         """All that is named, vertices, places of them, features and memory as it was read."""
         self.store.insert(batch.src, batch.dst, batch.t, batch.eid)
         nodes = torch.cat([batch.src, batch.dst, batch.others])

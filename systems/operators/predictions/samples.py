@@ -19,7 +19,7 @@ from dgbench.kernels_cuda.weighted import draw_without_replacement
 from dgbench.kernels_cuda.weighted.device import draw_sets
 from dgbench.systems.operators.experiments.device_draws import skewed_edges, table_of
 from dgbench.systems.operators.experiments.placements import (
-    Ingest,
+    ResidentInserts,
     arrays_of,
     fetch,
     roots,
@@ -109,9 +109,9 @@ def resident_graph(share: float, device: str) -> Iterator[tuple[str, PredictedCa
     """Inserts into a graph that lives on the device."""
     vertices, edges = at(share, LATER[0], 50), at(share, LATER[1], 500)
     for name, sent in (("C3 on the device", False), ("C3 on the device, sent", True)):
-        ingest = Ingest(GROWN, vertices, edges, at(share, INSERTED), device, sent=sent)
+        ingest = ResidentInserts(GROWN, vertices, edges, at(share, INSERTED), device, sent=sent)
 
-        def deviation(ingest: Ingest = ingest) -> float:
+        def deviation(ingest: ResidentInserts = ingest) -> float:
             asked = roots(ingest().store, 20, 2)
             found = ingest.sample_hops(*asked, [10], seed=1)
             return unlike(found, sample_hops(ingest.store, *asked, [10], seed=1))
