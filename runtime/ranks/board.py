@@ -17,7 +17,7 @@ from dgbench.runtime.collectives import OPERATIONS, RankProgress
 STARTING, WORKING, WAITING, DONE = range(4)
 
 _NAMES: Final = (*OPERATIONS, "barrier", "gather_objects", "share_memory")
-_STATE, _OPERATION, _NUMBER, _SINCE, _BASE, _JOINED = range(6)
+_STATE, _OPERATION, _NUMBER, _SINCE, _BASE, _JOINED, _HELD = range(7)
 _FIELDS: Final = 8  # one cache line a rank
 
 
@@ -90,6 +90,12 @@ class StatusBoard:
         if set_to is not None:
             self._notes[rank * _FIELDS + _BASE] = set_to
         return self._notes[rank * _FIELDS + _BASE]
+
+    def held(self, rank: int, set_to: int | None = None) -> int:
+        """Bytes of private memory that `rank` had when its work was done; 0 before."""
+        if set_to is not None:
+            self._notes[rank * _FIELDS + _HELD] = set_to
+        return self._notes[rank * _FIELDS + _HELD]
 
     def joined_ns(self, rank: int, set_to: int | None = None) -> int:
         """Monotonic clock when `rank` had joined the group; 0 before."""

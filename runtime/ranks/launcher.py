@@ -50,7 +50,8 @@ class Results(list[R], Generic[R]):
 
     Attributes:
         peak_bytes: per rank, the most private memory beyond its beginning that was seen at a look
-            every 20 ms. start_s: until the last rank had joined. seconds: until all had ended.
+            every 20 ms, or by itself at its end. start_s: until the last rank had joined.
+            seconds: until all had ended.
         backend, start: what was used.
     """
 

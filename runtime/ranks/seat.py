@@ -167,6 +167,7 @@ def _work(
     board.joined_ns(seat.rank, time.monotonic_ns())
     board.note(seat.rank, WORKING)
     result = function(comm, *args)
+    board.held(seat.rank, private_bytes(os.getpid()))  # a short run may lie between two looks
     try:
         payload = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:

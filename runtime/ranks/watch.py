@@ -79,6 +79,9 @@ class Watch:
             if not all(map(self._well, ended)):
                 self._settle()
                 self._blame()
+            for rank in ended:
+                taken = self.board.held(rank) - self.board.base(rank)
+                self.peak_bytes[rank] = max(self.peak_bytes[rank], taken)
             self._look_at_memory(list(alive.values()))
             if self.stall_s is not None:
                 self._look_for_stall(self.stall_s)

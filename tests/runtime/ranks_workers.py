@@ -337,3 +337,13 @@ def compute(comm: Communicator) -> Tensor:
     x = torch.arange(300.0 * 300).reshape(300, 300).div(9e4).requires_grad_()
     torch.softmax(x @ x, 1).square().sum().backward()
     return comm.all_reduce(x.grad)
+
+
+_held = b""
+
+
+def holds(comm: Communicator, mebibytes: int) -> int:
+    """Hold memory, more on higher ranks, until the process ends."""
+    global _held
+    _held = b"x" * ((comm.rank + 1) * mebibytes << 20)
+    return len(_held)

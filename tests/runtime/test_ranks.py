@@ -32,6 +32,7 @@ from dgbench.runtime.ranks.board import (
     culprit,
 )
 from dgbench.runtime.ranks.group import choose_backend
+from dgbench.runtime.ranks.watch import Watch
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,12 @@ def test_what_ranks_need_is_imported_before_they_are_forked() -> None:
     found = launch(workers.knows_module, 2, (name,), timeout_s=LIMIT_S, threads=1, preload=(name,))
     assert list(found) == [found.start == "fork"] * 2
     assert (name in sys.modules) == (found.start == "fork")
+
+
+def test_memory_of_a_rank_that_nobody_looked_at_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(Watch, "_look_at_memory", lambda self, ranks: None)
+    found = launch(workers.holds, 2, (16,), timeout_s=LIMIT_S)
+    assert all(found.peak_bytes[rank] > (15 << 20) * (rank + 1) for rank in range(2))
 
 
 @pytest.fixture
