@@ -111,9 +111,9 @@ class Oracle:
     ) -> list[ResultCheck]:
         """Checks of outputs and gradients on frames, with the parameters that both now have.
 
-        Where torch's own float32 gradients are off by more than `MAX_PLAIN_DEVIATION`, as beside
-        an activation of nearly 0 that it rounds to the other side, gradients say nothing: a frame
-        that was not asked for yet takes the place of such a one, as long as there are any.
+        Where torch's own float32 gradients are off by more than `MAX_PLAIN_DEVIATION`, they say
+        nothing about a system: a frame that was not asked for yet takes the place of such a one,
+        as long as there are any.
 
         Args:
             trainer: as it was left by what it did before.
