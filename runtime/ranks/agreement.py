@@ -67,7 +67,7 @@ def meeting(
         store.set("verdict", verdict)
         if verdict:
             # Others have to have read it before the store ends with this process.
-            _read_by_all(store)
+            _read_by_all(store, hosts, deadline)
             raise _error(verdict)
         yield store
 
@@ -141,6 +141,7 @@ def _wait_for_server(address: HostAddress, wait_s: float, deadline: float) -> No
 def _arrive(store: Any, address: HostAddress, facts: Mapping[str, str]) -> None:
     """Be a host that is not that of the rendezvous: compare, tell, and wait for the verdict."""
     try:
+        store.add("visitors", 1)
         first, wanted = json.loads(store.get("facts"))
         problem = difference(address.own, facts, first, wanted)
         problem = problem or clock_difference(address.own, first, _clock_samples(store))
@@ -178,10 +179,16 @@ def _verdict(store: Any, address: HostAddress, hosts: int, wait_s: float, deadli
     return ""
 
 
-def _read_by_all(store: Any) -> None:
-    """Wait until the hosts that have come have read the verdict, or are gone."""
+def _read_by_all(store: Any, hosts: int, deadline: float) -> None:
+    """Wait until all other hosts have read the verdict; after `deadline`, those that have come.
+
+    One that goes before it has read makes this last `LAST_S`.
+    """
     end = time.monotonic() + LAST_S
-    while store.add("readers", 0) < store.add("arrivals", 0) and time.monotonic() < end:
+    while (now := time.monotonic()) < end:
+        others = hosts - 1 if now < deadline else store.add("visitors", 0)
+        if store.add("readers", 0) >= others:
+            return
         time.sleep(LOOK_S)
 
 

@@ -78,6 +78,16 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def drop_freed_memory() -> None:
+    """Have glibc give all memory that nobody holds back to the system. Elsewhere: nothing.
+
+    A forked process inherits what its launcher had freed, and would take it for its own tensors
+    without a page more being seen by `private_bytes`.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def private_bytes(pid: int) -> int:
     """Resident memory of a process that is its own: not files, not shared memory.
 

@@ -30,6 +30,7 @@ from dgbench.runtime.ranks.board import DONE, WORKING, BoardProgress, StatusBoar
 from dgbench.runtime.ranks.group import enter_group, own_device
 from dgbench.runtime.ranks.process import (
     die_with_launcher,
+    drop_freed_memory,
     keep_freed_memory,
     kill_below,
     private_bytes,
@@ -124,6 +125,7 @@ def _prepare(seat: RankProcess) -> StatusBoard:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_launcher()
+    drop_freed_memory()
     keep_freed_memory()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, a rank goes and not its launcher

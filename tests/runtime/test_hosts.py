@@ -26,12 +26,16 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def met(facts: list[dict[str, str]], hosts: int, wait_s: float = WAIT_S) -> list[Any]:
+def met(
+    facts: list[dict[str, str]], hosts: int, wait_s: float = WAIT_S, late: int = -1
+) -> list[Any]:
     """Errors of hosts after they have met, or None; the rendezvous is on the first one."""
     port, found = free_port(), [None] * len(facts)
 
     def be(number: int) -> None:
         address = HostAddress("127.0.0.1", port, f"host{number}", "lo", number == 0)
+        if number == late:
+            time.sleep(0.3)
         try:
             with meeting(address, facts[number], hosts=hosts, wait_s=wait_s):
                 arrived.wait(WAIT_S)
@@ -72,6 +76,12 @@ def test_one_other_host_stops_all_with_one_sentence(
     assert "host2" in sentence
     assert "host0" in sentence
     assert all(words in sentence for words in said)
+
+
+def test_a_late_host_hears_of_another_that_differs() -> None:
+    found = met([FACTS, FACTS, FACTS | {"data": "none"}], 3, late=1)
+    assert len({str(error) for error in found}) == 1
+    assert "host2" in str(found[1])
 
 
 def test_a_host_that_never_comes_is_told_by_those_that_did() -> None:
