@@ -10,6 +10,7 @@
 //        col_scale f[C, S]|None, self_loop, threads)
 //   aggregate_parts_scatter(the same): Y = C (A^T [+ I]) R X from the untransposed lists, so
 //        x f[N, S, F], y f[C, S, F] and the scales keep their sides
+// KeptProduct is this module's alone.
 // `ex_entries` are `column << bits | snapshot` with bits = bit length of S - 1 (merge_exclusive in
 // transpose/cpu.cpp). With `order` the lists hold the rows in another order: stored row k is row order[k]
 // of y, of the scales and of the self loop (sort_rows in aggregate/cpu_row_order.cpp).
@@ -77,18 +78,16 @@ std::int64_t core_cache() {
 }
 
 // How far ahead rows of x are asked for, by their width and the size of x. Asking costs slots: while
-// rows of at most a line lie in half a core's cache, beside the lists that pass through it, they
-// come soon enough. No bit of a result depends on it.
+// x lies in half a core's cache, beside the lists that pass through it, rows come soon enough. No bit
+// of a result depends on it.
 template <class T>
 int entries_ahead(const RowJob<T>& job, const Variant& how, std::int64_t columns) {
   if (chosen_ahead >= 0) return chosen_ahead;
   if (how.ahead >= 0) return how.ahead;
+  const auto bytes = columns * job.stride * static_cast<std::int64_t>(sizeof(T));
+  if (bytes <= core_cache() / 2) return 0;
   const auto lines = (job.width() * sizeof(T) + 63) / 64;
-  if (lines == 1) {
-    const auto bytes = columns * job.stride * static_cast<std::int64_t>(sizeof(T));
-    return bytes > core_cache() / 2 ? 32 : 0;
-  }
-  return lines == 3 ? 32 : lines <= 4 ? 16 : 8;
+  return lines == 1 || lines == 3 ? 32 : lines <= 4 ? 16 : 8;
 }
 
 // The kernels on some registers; null for no choice.
@@ -168,7 +167,12 @@ void run_heavy(const RowJob<T>& job, const RowKernels<T>& kernels, std::vector<s
 template <class T>
 void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, int threads) {
   const std::int64_t work = entries_of(job.over_ptr, job.ex_ptr, 0, rows) + rows;
-  if (work < kSerialWork) threads = 1;
+  if (work < kSerialWork) {  // a region costs as much as some hundred entries
+    static_assert(kSerialWork <= kHeavyRow);
+    std::vector<T> scratch(scratch_size(job));
+    kernels.rows(job, 0, rows, scratch.data());
+    return;
+  }
   const auto cost = [&](std::int64_t k) { return entries_of(job.over_ptr, job.ex_ptr, 0, k) + k; };
   const std::int64_t chunks = count_chunks(work, threads);
   const std::int64_t block = job.order ? order_block(rows) : 1;
@@ -299,6 +303,54 @@ void spmm(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
            pointer(col_scale), column_tile, how, threads);
 }
 
+// A product that is made again and again with other features: its lists are checked, and taken from
+// Python, once.
+class KeptProduct {
+ public:
+  KeptProduct(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
+              Maybe<const float> values, Maybe<const std::int32_t> order, std::size_t columns,
+              bool self_loop, int column_tile, int ahead, const std::string& registers)
+      : indptr_(std::move(indptr)), indices_(std::move(indices)), values_(std::move(values)),
+        order_(std::move(order)), columns_(columns), column_tile_(column_tile),
+        how_{ahead, kernels_of(registers)} {
+    if (indptr_.size() == 0) reject("indptr is empty");
+    rows_ = indptr_.size() - 1;
+    check_end(indptr_.data(), rows_, indices_.size(), "indptr");
+    check_optional(values_, indices_.size(), "values");
+    check_optional(order_, rows_, "order");
+    if (self_loop && rows_ > columns_) reject("self_loop needs a column for every row");
+    job_.over_ptr = indptr_.data();
+    job_.over_ids = indices_.data();
+    job_.over_values = pointer(values_);
+    job_.order = pointer(order_);
+    job_.self_loop = self_loop;
+  }
+
+  void multiply_with(Matrix<const float> x, Matrix<float> y, int threads) const {
+    if (x.shape(0) != columns_ || y.shape(0) != rows_ || x.shape(1) != y.shape(1)) {
+      reject("x or y is of another shape than the product's");
+    }
+    RowJob<float> job = job_;
+    job.x = x.data();
+    job.y = y.data();
+    job.features = static_cast<int>(x.shape(1));
+    nb::gil_scoped_release release;
+    multiply<float>(job, static_cast<std::int64_t>(rows_), static_cast<std::int64_t>(columns_),
+                    nullptr, column_tile_, how_, threads);
+  }
+
+ private:
+  Array<const std::int64_t> indptr_;
+  Array<const std::int32_t> indices_;
+  Maybe<const float> values_;
+  Maybe<const std::int32_t> order_;
+  std::size_t rows_ = 0;
+  std::size_t columns_;
+  int column_tile_;
+  Variant how_;
+  RowJob<float> job_;
+};
+
 template <class T>
 void aggregate_parts(Array<const std::int64_t> over_ptr, Array<const std::int32_t> over_ids,
                      Maybe<const T> over_values, Maybe<const std::int64_t> ex_ptr,
@@ -369,6 +421,14 @@ void bind_aggregate(nb::module_& m) {
   using namespace nb::literals;
   define<float>(m);
   define<double>(m);
+  nb::class_<KeptProduct>(m, "KeptProduct", "`spmm` of one matrix without scales, checked once.")
+      .def(nb::init<Array<const std::int64_t>, Array<const std::int32_t>, Maybe<const float>,
+                    Maybe<const std::int32_t>, std::size_t, bool, int, int, const std::string&>(),
+           "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
+           "order"_a.noconvert().none(), "columns"_a, "self_loop"_a, "column_tile"_a = 0,
+           "ahead"_a = -1, "registers"_a = "")
+      .def("multiply", &KeptProduct::multiply_with, "x"_a.noconvert(), "y"_a.noconvert(),
+           "threads"_a);
   m.def("aggregate_ahead", [](int entries) { chosen_ahead = entries; }, "entries"_a,
         "Ask for rows of x so many entries ahead, 0 for never, below 0 as width and caches say.");
   m.def("aggregate_registers", [](const std::string& name) { chosen_kernels = kernels_of(name); },

@@ -41,6 +41,8 @@ struct RowJob {
   const std::int32_t* lane_snapshot = nullptr;  // [d]: which snapshot a scalar of a row belongs to
 
   int width() const { return snapshots * features; }
+  // A matrix alone: no entries of single snapshots, no scale, no self loop.
+  bool plain() const { return !ex_ptr && !row_scale && !self_loop; }
   // Whether entries before `end` may ask for the rows of those `ahead` entries later.
   bool goes_on(std::int64_t end) const { return ahead > 0 && end + ahead <= entries; }
 };
@@ -68,8 +70,8 @@ constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are ask
 
 // Adds entries [begin, end) of one list to N registers. With `Ahead` the list goes on for at least
 // `job.ahead` entries behind `end`: the rows of x that follow are on their way before the branch
-// miss at the end of this row.
-template <class V, int N, Weights W, bool Full, bool Ahead>
+// miss at the end of this row. With `Dense` rows of x lie one behind the other and fill their registers.
+template <class V, int N, Weights W, bool Full, bool Ahead, bool Dense = false>
 inline __attribute__((always_inline)) void add_shared(
     typename V::Reg (&sum)[N], const RowJob<typename V::Scalar>& job, std::int64_t begin,
     std::int64_t end, int offset, typename V::Mask tail) {
@@ -78,15 +80,16 @@ inline __attribute__((always_inline)) void add_shared(
   constexpr int kChains = N <= 2 ? 4 : N <= 4 ? 2 : 1;  // independent sums hide the adder's latency
   const std::int32_t* ids = job.over_ids;
   const T* x = job.x + offset;
-  const std::int64_t stride = job.stride;
+  const std::int64_t stride = Dense ? N * V::lanes : job.stride;
   Reg chain[kChains][N];
   for (int c = 1; c < kChains; ++c) {
     for (int v = 0; v < N; ++v) chain[c][v] = V::zero();
   }
   for (int v = 0; v < N; ++v) chain[0][v] = sum[v];
 
-  const auto one = [&](std::int64_t e, Reg(&into)[N]) __attribute__((always_inline)) {
-    const T* row = x + ids[e] * stride;
+  const auto one = [&](std::int64_t e, std::int64_t id, Reg(&into)[N])
+      __attribute__((always_inline)) {
+    const T* row = x + id * stride;
     Reg weight;
     if constexpr (W == Weights::one) weight = V::broadcast(job.over_values[e]);
     for (int v = 0; v < N; ++v) {
@@ -121,13 +124,24 @@ inline __attribute__((always_inline)) void add_shared(
     }
     for (; e + kChains <= stop; e += kChains) {
       for (int c = 0; c < kChains; ++c) ahead(e + c);
-      for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
+      if constexpr (N == 1 && sizeof(T) == 4) {
+        // Rows of one register take as long as their loads: two ids come in one.
+        for (int c = 0; c < kChains; c += 2) {
+          std::int64_t two;
+          std::memcpy(&two, ids + e + c, sizeof two);
+          asm("" : "+r"(two));  // or the compiler would load each of them again
+          one(e + c, static_cast<std::int32_t>(two), chain[c]);
+          one(e + c + 1, two >> 32, chain[c + 1]);
+        }
+      } else {
+        for (int c = 0; c < kChains; ++c) one(e + c, ids[e + c], chain[c]);
+      }
     }
     if (stop == end) break;
   }
   for (; e < end; ++e) {
     ahead(e);
-    one(e, chain[0]);
+    one(e, ids[e], chain[0]);
   }
   for (int c = 1; c < kChains; ++c) {
     for (int v = 0; v < N; ++v) chain[0][v] = V::add(chain[0][v], chain[c][v]);
@@ -239,10 +253,15 @@ struct Family {
     }
   }
 
-  // Rows [begin, end) of which the lists go on behind the last one, where `Ahead`.
-  template <class V, int N, Weights W, bool Full, bool Ahead>
-  static void span(const RowJob<T>& job, std::int64_t begin, std::int64_t end, std::int64_t ex_last,
-                   T* scratch) {
+  // Rows [begin, end) of which the lists go on behind the last one, where `Ahead`. With `Plain` the
+  // job is, and its rows lie one behind the other where they fill their registers: what is asked at
+  // every row, and read again after each row that is written, is a quarter of a short row's time.
+  template <class V, int N, Weights W, bool Full, bool Ahead, bool Plain>
+  static void span(const RowJob<T>& given, std::int64_t begin, std::int64_t end,
+                   std::int64_t ex_last, T* scratch) {
+    constexpr bool kDense = Plain && Full;
+    const std::conditional_t<Plain, RowJob<T>, const RowJob<T>&> job = given;
+    const std::int64_t stride = kDense ? N * V::lanes : job.stride;
     const int d = job.width();
     const auto tail = V::mask(0, d - (N - 1) * V::lanes);
     const auto all = V::mask(0, V::lanes);
@@ -252,21 +271,27 @@ struct Family {
       const std::int64_t r = job.order ? job.order[k] : k;
       if (Ahead && job.order) {
         // Rows of y are written in no order that the hardware could follow.
-        const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * job.stride;
+        const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * stride;
         for (int v = 0; v < N; ++v) __builtin_prefetch(next + v * V::lanes, 1);
       }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
-      sums<V, N, W, Full, Ahead>(sum, job, job.over_ptr[k], job.over_ptr[k + 1],
-                                 job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0,
-                                 ex_last, tail, lanes_of, scratch);
-      const T* own = job.x + r * job.stride;
-      T* out = job.y + r * job.stride;
+      if constexpr (Plain) {
+        add_shared<V, N, W, Full, Ahead, kDense>(sum, job, job.over_ptr[k], job.over_ptr[k + 1], 0,
+                                                 tail);
+      } else {
+        sums<V, N, W, Full, Ahead>(sum, job, job.over_ptr[k], job.over_ptr[k + 1],
+                                   job.ex_ptr ? job.ex_ptr[k] : 0,
+                                   job.ex_ptr ? job.ex_ptr[k + 1] : 0, ex_last, tail, lanes_of,
+                                   scratch);
+      }
+      const T* own = job.x + r * stride;
+      T* out = job.y + r * stride;
       for (int v = 0; v < N; ++v) {
         const auto m = v + 1 < N ? all : tail;
         auto value = sum[v];
-        if (job.self_loop) value = V::add(value, V::load(own + v * V::lanes, m));
-        if (job.row_scale) {
+        if (!Plain && job.self_loop) value = V::add(value, V::load(own + v * V::lanes, m));
+        if (!Plain && job.row_scale) {
           value = V::mul(value, job.snapshots == 1
                                     ? V::broadcast(job.row_scale[r])
                                     : V::spread(job.row_scale + r * job.snapshots, job.snapshots,
@@ -279,11 +304,22 @@ struct Family {
 
   template <class V, int N, Weights W, bool Full>
   static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
+    // Rows of more registers take too long for it to matter.
+    constexpr bool kPlain = Tuned && N <= 3 && W != Weights::per_snapshot;
+    if (kPlain && job.plain() && (!Full || job.stride == N * V::lanes)) {
+      spans<V, N, W, Full, kPlain>(job, begin, end, scratch);
+    } else {
+      spans<V, N, W, Full, false>(job, begin, end, scratch);
+    }
+  }
+
+  template <class V, int N, Weights W, bool Full, bool Plain>
+  static void spans(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
     const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
     std::int64_t split = Tuned && job.ahead > 0 ? end : begin;
     while (split > begin && !job.goes_on(job.over_ptr[split])) --split;
-    if (begin < split) span<V, N, W, Full, Tuned>(job, begin, split, ex_last, scratch);
-    if (split < end) span<V, N, W, Full, false>(job, split, end, ex_last, scratch);
+    if (begin < split) span<V, N, W, Full, Tuned, Plain>(job, begin, split, ex_last, scratch);
+    if (split < end) span<V, N, W, Full, false, Plain>(job, split, end, ex_last, scratch);
   }
 
   template <class V, int N, Weights W, bool Full>

@@ -15,6 +15,7 @@ LOOKED_THROUGH: Final = {
         "FrameProductDouble.add.ex_indptr FrameProductDouble.add.ex_entries "
         "FrameProductDouble.add.order "
         "spmm.indptr spmm.indices spmm.order "
+        "KeptProduct.__init__.indptr KeptProduct.__init__.indices KeptProduct.__init__.order "
         "aggregate_parts.over_indptr aggregate_parts.over_indices aggregate_parts.ex_indptr "
         "aggregate_parts.ex_entries aggregate_parts.order aggregate_parts_scatter.over_indptr "
         "aggregate_parts_scatter.over_indices aggregate_parts_scatter.ex_indptr "

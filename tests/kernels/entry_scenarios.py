@@ -159,6 +159,13 @@ def products(n: int) -> None:
 
 
 @scenario
+def products_again(n: int) -> None:
+    csr, x = matrix(n, values=True), normal(1, n, 5).detach()
+    for _ in range(4):
+        spmm(csr, x, self_loop=True)
+
+
+@scenario
 def parts_in_one_call(n: int) -> None:
     for values in (False, True):
         parts = PartTopology.build(sequence(n, values=values))
