@@ -23,8 +23,8 @@ from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.workspace import SMALLEST, scratch
 
-Repeat = Callable[[Csr, Tensor], Tensor | None]
-"""The product of a matrix with features; None where anything but these features is new."""
+Repeat = Callable[[Csr, Tensor, Tensor | None, Tensor | None], Tensor | None]
+"""The product of a matrix with features and scales; None where anything but these is new."""
 Key = tuple[int, torch.Size, bool]
 """Identity of `indices`, shape of x, and whether vertices are added to their own sums."""
 
@@ -80,7 +80,9 @@ def remember(
     of = weakref.ref(indices, forget)
     del indices, arrays  # nothing that `again` holds
 
-    def again(csr: Csr, x: Tensor) -> Tensor | None:
+    def again(
+        csr: Csr, x: Tensor, row_scale: Tensor | None, col_scale: Tensor | None
+    ) -> Tensor | None:
         if (
             of() is not csr.indices
             or csr.indptr is not indptr
@@ -90,6 +92,8 @@ def remember(
             or versions[1] != csr.indices._version
             or (values is not None and versions[2] != values._version)
             or x.requires_grad
+            or (row_scale is not None and row_scale.requires_grad)
+            or (col_scale is not None and col_scale.requires_grad)
             or torch.get_num_threads() != threads
             or choice.forgotten != turn
             or modes() != 0
@@ -100,9 +104,15 @@ def remember(
             y = scratch.empty(shape_y, x)
         else:  # three times as fast as `new_empty` with a shape
             y = empty_like(x) if square else x.new_empty(rows, width)
-        try:  # every question that x is asked takes as long as a small product
-            multiply(to_dlpack(x), to_dlpack(y), threads)
-        except (TypeError, RuntimeError):  # strided, of another type, or elsewhere
+        try:  # every question that a tensor is asked takes as long as a small product
+            multiply(
+                to_dlpack(x),
+                to_dlpack(y),
+                None if row_scale is None else to_dlpack(row_scale),
+                None if col_scale is None else to_dlpack(col_scale),
+                threads,
+            )
+        except (TypeError, ValueError, RuntimeError):  # strided, another type or shape
             return None
         return y
 

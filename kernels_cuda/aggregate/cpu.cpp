@@ -57,7 +57,7 @@ struct Variant {
 // The registers for a width where nobody chose. A last register of 512 bits that is not filled makes
 // rows cross lines of cache under a mask, which takes up to a third longer than narrower registers.
 PickKernels pick_by_width(int width, bool single) {
-  const bool narrow = (width > 4 && width < 8) || (width > 8 && width < 13) ||
+  const bool narrow = (width > 4 && width < 8) || (width > 8 && width < 16) ||
                       (width > 16 && width < 25);
   return single && narrow ? pick_avx2 : pick_avx512;
 }
@@ -326,7 +326,12 @@ class KeptProduct {
     job_.self_loop = self_loop;
   }
 
-  void multiply_with(Matrix<const float> x, Matrix<float> y, int threads) const {
+  using Scale = std::optional<nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+  void multiply_with(Matrix<const float> x, Matrix<float> y, const Scale& row_scale,
+                     const Scale& col_scale, int threads) const {
+    if (row_scale) check_size(*row_scale, rows_, "row_scale");
+    if (col_scale) check_size(*col_scale, columns_, "col_scale");
     if (x.shape(0) != columns_ || y.shape(0) != rows_ || x.shape(1) != y.shape(1)) {
       reject("x or y is of another shape than the product's");
     }
@@ -334,9 +339,10 @@ class KeptProduct {
     job.x = x.data();
     job.y = y.data();
     job.features = static_cast<int>(x.shape(1));
+    job.row_scale = row_scale ? row_scale->data() : nullptr;
     nb::gil_scoped_release release;
     multiply<float>(job, static_cast<std::int64_t>(rows_), static_cast<std::int64_t>(columns_),
-                    nullptr, column_tile_, how_, threads);
+                    col_scale ? col_scale->data() : nullptr, column_tile_, how_, threads);
   }
 
  private:
@@ -421,14 +427,14 @@ void bind_aggregate(nb::module_& m) {
   using namespace nb::literals;
   define<float>(m);
   define<double>(m);
-  nb::class_<KeptProduct>(m, "KeptProduct", "`spmm` of one matrix without scales, checked once.")
+  nb::class_<KeptProduct>(m, "KeptProduct", "`spmm` of one matrix, checked once.")
       .def(nb::init<Array<const std::int64_t>, Array<const std::int32_t>, Maybe<const float>,
                     Maybe<const std::int32_t>, std::size_t, bool, int, int, const std::string&>(),
            "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
            "order"_a.noconvert().none(), "columns"_a, "self_loop"_a, "column_tile"_a = 0,
            "ahead"_a = -1, "registers"_a = "")
       .def("multiply", &KeptProduct::multiply_with, "x"_a.noconvert(), "y"_a.noconvert(),
-           "threads"_a);
+           "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(), "threads"_a);
   m.def("aggregate_ahead", [](int entries) { chosen_ahead = entries; }, "entries"_a,
         "Ask for rows of x so many entries ahead, 0 for never, below 0 as width and caches say.");
   m.def("aggregate_registers", [](const std::string& name) { chosen_kernels = kernels_of(name); },

@@ -68,6 +68,17 @@ constexpr std::int64_t kLine = 16;     // entries of a list in a line of cache
 constexpr std::int64_t kSection = 64;  // entries asked for at once, a multiple of any number of chains
 constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are asked for
 
+// Whether the last of N registers holds the last lanes of a row rather than what the others leave:
+// lanes that two registers hold are the same sums, and no load needs a mask.
+template <int N, Weights W, bool Full>
+constexpr bool kOverlap = !Full && N > 1 && W != Weights::per_snapshot;
+
+// First scalar of register v of a row of `width`.
+template <class V, int N, Weights W, bool Full>
+inline __attribute__((always_inline)) int lanes_at(int v, int width) {
+  return kOverlap<N, W, Full> && v + 1 == N ? width - V::lanes : v * V::lanes;
+}
+
 // Adds entries [begin, end) of one list to N registers. With `Ahead` the list goes on for at least
 // `job.ahead` entries behind `end`: the rows of x that follow are on their way before the branch
 // miss at the end of this row. With `Dense` rows of x lie one behind the other and fill their registers.
@@ -81,6 +92,8 @@ inline __attribute__((always_inline)) void add_shared(
   const std::int32_t* ids = job.over_ids;
   const T* x = job.x + offset;
   const std::int64_t stride = Dense ? N * V::lanes : job.stride;
+  const int width = job.width() - offset;
+  const auto at = [width](int v) { return lanes_at<V, N, W, Full>(v, width); };
   Reg chain[kChains][N];
   for (int c = 1; c < kChains; ++c) {
     for (int v = 0; v < N; ++v) chain[c][v] = V::zero();
@@ -93,8 +106,8 @@ inline __attribute__((always_inline)) void add_shared(
     Reg weight;
     if constexpr (W == Weights::one) weight = V::broadcast(job.over_values[e]);
     for (int v = 0; v < N; ++v) {
-      const Reg value =
-          Full || v + 1 < N ? V::load(row + v * V::lanes) : V::load(row + v * V::lanes, tail);
+      const Reg value = Full || kOverlap<N, W, Full> || v + 1 < N ? V::load(row + at(v))
+                                                                  : V::load(row + at(v), tail);
       if constexpr (W == Weights::per_snapshot) {
         weight = V::spread(job.over_values + e * job.snapshots, job.snapshots,
                            job.lane_snapshot + offset + v * V::lanes,
@@ -103,11 +116,11 @@ inline __attribute__((always_inline)) void add_shared(
       into[v] = W == Weights::none ? V::add(into[v], value) : V::fma(weight, value, into[v]);
     }
   };
-  [[maybe_unused]] const int reach = std::min(V::lanes, job.width() - offset) - 1;
+  [[maybe_unused]] const int reach = std::min(V::lanes, width) - 1;
   const auto ahead = [&]([[maybe_unused]] std::int64_t e) __attribute__((always_inline)) {
     if constexpr (!Ahead) return;
     const T* row = x + ids[e + job.ahead] * stride;
-    for (int v = 0; v < N; ++v) __builtin_prefetch(row + v * V::lanes);
+    for (int v = 0; v < N; ++v) __builtin_prefetch(row + at(v));
     // A row that does not fill its registers may begin in one line and end in the next.
     if constexpr (!Full && N == 1 && V::lanes >= 8) __builtin_prefetch(row + reach);
   };
@@ -225,6 +238,13 @@ template <class V1, class V2, class V4, class V8, class V16, class Wide = V16, i
 struct Family {
   using T = typename V16::Scalar;
 
+  // The lanes of register v that exist.
+  template <class V, int N, Weights W, bool Full>
+  static inline __attribute__((always_inline)) auto masks(typename V::Mask tail) {
+    const auto all = V::mask(0, V::lanes);
+    return [=](int v) { return v + 1 < N || kOverlap<N, W, Full> ? all : tail; };
+  }
+
   // The sums of one row's pieces, without self loop and scale.
   template <class V, int N, Weights W, bool Full, bool Ahead>
   static inline __attribute__((always_inline)) void sums(
@@ -236,12 +256,11 @@ struct Family {
     if constexpr (N == 1) {
       add_single<V>(sum[0], job, eb, ee, ex_last, lanes_of);
     } else {
-      const auto all = V::mask(0, V::lanes);
-      for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
+      const auto mask = masks<V, N, W, Full>(tail);
+      const auto at = [&job](int v) { return lanes_at<V, N, W, Full>(v, job.width()); };
+      for (int v = 0; v < N; ++v) V::store(scratch + at(v), sum[v], mask(v));
       add_singles<V16>(job, eb, ee, ex_last, scratch);
-      for (int v = 0; v < N; ++v) {
-        sum[v] = V::load(scratch + v * V::lanes, v + 1 < N ? all : tail);
-      }
+      for (int v = 0; v < N; ++v) sum[v] = V::load(scratch + at(v), mask(v));
     }
   }
 
@@ -264,7 +283,8 @@ struct Family {
     const std::int64_t stride = kDense ? N * V::lanes : job.stride;
     const int d = job.width();
     const auto tail = V::mask(0, d - (N - 1) * V::lanes);
-    const auto all = V::mask(0, V::lanes);
+    const auto mask = masks<V, N, W, Full>(tail);
+    const auto at = [d](int v) { return lanes_at<V, N, W, Full>(v, d); };
     typename V::Mask lanes_of[V::lanes];
     snapshot_lanes<V>(job, lanes_of);
     for (std::int64_t k = begin; k < end; ++k) {
@@ -272,7 +292,7 @@ struct Family {
       if (Ahead && job.order) {
         // Rows of y are written in no order that the hardware could follow.
         const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * stride;
-        for (int v = 0; v < N; ++v) __builtin_prefetch(next + v * V::lanes, 1);
+        for (int v = 0; v < N; ++v) __builtin_prefetch(next + at(v), 1);
       }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
@@ -288,16 +308,15 @@ struct Family {
       const T* own = job.x + r * stride;
       T* out = job.y + r * stride;
       for (int v = 0; v < N; ++v) {
-        const auto m = v + 1 < N ? all : tail;
         auto value = sum[v];
-        if (!Plain && job.self_loop) value = V::add(value, V::load(own + v * V::lanes, m));
+        if (!Plain && job.self_loop) value = V::add(value, V::load(own + at(v), mask(v)));
         if (!Plain && job.row_scale) {
           value = V::mul(value, job.snapshots == 1
                                     ? V::broadcast(job.row_scale[r])
                                     : V::spread(job.row_scale + r * job.snapshots, job.snapshots,
-                                                job.lane_snapshot + v * V::lanes, m));
+                                                job.lane_snapshot + at(v), mask(v)));
         }
-        V::store(out + v * V::lanes, value, m);
+        V::store(out + at(v), value, mask(v));
       }
     }
   }
@@ -333,8 +352,9 @@ struct Family {
     RowJob<T> here = job;
     if (!job.goes_on(oe)) here.ahead = 0;  // asks for the row that it reads
     sums<V, N, W, Full, Tuned>(sum, here, ob, oe, eb, ee, ee - 1, tail, lanes_of, scratch);
+    const auto mask = masks<V, N, W, Full>(tail);
     for (int v = 0; v < N; ++v) {
-      V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
+      V::store(out + lanes_at<V, N, W, Full>(v, job.width()), sum[v], mask(v));
     }
   }
 

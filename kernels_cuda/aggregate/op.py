@@ -64,10 +64,9 @@ def spmm(
         InvalidInputError: a shape, dtype, device or id that does not fit, named with the argument.
         UnsupportedError: CUDA tensors where the CUDA operators are not built.
     """
-    unscaled = row_scale is None and col_scale is None and not symmetric
-    if unscaled and type(x) is Tensor:
+    if type(x) is Tensor and not symmetric:
         again = repeats.get((id(csr.indices), x.shape, self_loop))
-        if again is not None and (y := again(csr, x)) is not None:
+        if again is not None and (y := again(csr, x, row_scale, col_scale)) is not None:
             return y
     prepared = prepare(csr)
     check_features(x, "x", 2, csr.num_cols, csr.indptr.device)
@@ -81,7 +80,7 @@ def spmm(
         y = scratch.empty((csr.num_rows, x.shape[1]), x)
         x = (x.detach() if x.requires_grad else x).contiguous()
         call("spmm", x.device, *lists, x, y, rows, cols, self_loop, **_how(variant))
-        if unscaled and x.dtype == torch.float32 and prepared.settled(variant.ordered):
+        if x.dtype == torch.float32 and prepared.settled(variant.ordered):
             remember(csr, lists, (x.shape, y.shape), self_loop, _how(variant))
         return y
     y = _apply(

@@ -48,8 +48,6 @@ class Extras:
         exclusive: indptr, entries and values of the exclusive entries of all snapshots in one list
             of `column << bits | snapshot`; three times None where there are none.
         by_length: both lists with their rows sorted by length, and the row that each one is.
-        by_length_numpy: indptr, indices, values and order of that as numpy sees them, which a
-            compiled call takes three times as fast as tensors.
         asked: how often `by_length` was asked for. A copy pays from the second product on.
         heavy: on CUDA the rows that are cut into segments and where tiles begin, int32; None where
             there are few entries.
@@ -57,7 +55,6 @@ class Extras:
 
     exclusive: tuple[Tensor | None, Tensor | None, Tensor | None]
     by_length: Arrays | None = None
-    by_length_numpy: tuple[Any, ...] | None = None
     asked: int = 0
     heavy: Tensor | None = None
 
@@ -74,8 +71,6 @@ class Extras:
             self.asked += 1
             if self.asked > 1:
                 lists = self.by_length = _sort(lists)
-                first = (*lists[:3], lists[6])
-                self.by_length_numpy = tuple(None if a is None else a.numpy() for a in first)
         return _of(lists, dtype)
 
 
@@ -113,11 +108,8 @@ class Prepared:
             self._forward = Extras(_merge(self._exclusive))
         return self._read(self._forward.arrays(over, dtype, ordered))
 
-    def single(self, over: Csr, dtype: torch.dtype, ordered: bool) -> tuple[Any, ...]:
-        """indptr, indices, values and order of one matrix, as tensors or as numpy sees them."""
-        kept = self._forward.by_length_numpy if self._forward else None
-        if ordered and kept and dtype == torch.float32:
-            return kept
+    def single(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
+        """indptr, indices, values and order of one matrix."""
         indptr, indices, values, *_, order = self.forward(over, dtype, ordered)
         return indptr, indices, values, order
 

@@ -160,9 +160,9 @@ def products(n: int) -> None:
 
 @scenario
 def products_again(n: int) -> None:
-    csr, x = matrix(n, values=True), normal(1, n, 5).detach()
+    csr, x, scale = matrix(n, values=True), normal(1, n, 5).detach(), torch.rand(n)
     for _ in range(4):
-        spmm(csr, x, self_loop=True)
+        spmm(csr, x, scale, scale, True)
 
 
 @scenario

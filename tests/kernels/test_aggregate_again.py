@@ -52,7 +52,7 @@ def test_a_repeat_is_the_product(width, self_loop, weighted) -> None:
     known(csr, features(width=width), self_loop=self_loop)
     x = features(width=width, seed=3)
     (repeat,) = again.repeats.values()
-    found = repeat(csr, x)
+    found = repeat(csr, x, None, None)
     assert found is not None
     assert torch.allclose(found, anew(csr, x, self_loop=self_loop), atol=1e-5)
     assert torch.equal(spmm(csr, x, self_loop=self_loop), found)
@@ -110,12 +110,40 @@ def test_features_of_other_kinds_go_the_long_way() -> None:
             spmm(csr, wrong)
 
 
-def test_scales_and_symmetry_go_the_long_way() -> None:
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+def test_scales_may_be_others_each_time(rows, columns) -> None:
+    csr, x = matrix(columns=50), features(50)
+    known(csr, x)
+    (repeat,) = again.repeats.values()
+    for seed in range(3):
+        draw = torch.Generator().manual_seed(seed)
+        row_scale = torch.rand(40, generator=draw) if rows else None
+        col_scale = torch.rand(50, generator=draw) if columns else None
+        found = repeat(csr, x, row_scale, col_scale)
+        assert found is not None
+        expected = anew(csr, x, row_scale=row_scale, col_scale=col_scale)
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert torch.equal(spmm(csr, x, row_scale, col_scale), found)
+
+
+@pytest.mark.parametrize("name", ["row_scale", "col_scale"])
+def test_wrong_scales_are_refused_as_the_first_time(name) -> None:
     csr, x = matrix(), features()
     known(csr, x)
-    scale = torch.full((40,), 2.0)
-    assert torch.allclose(spmm(csr, x, row_scale=scale), 2 * spmm(csr, x), atol=1e-5)
-    assert torch.allclose(spmm(csr, x, col_scale=scale), 2 * spmm(csr, x), atol=1e-5)
+    right = torch.full((40,), 2.0)
+    for wrong in (right[:-1], right.view(40, 1), right.double(), right.clone().requires_grad_()):
+        with pytest.raises(InvalidInputError, match=name):
+            spmm(csr, x, **{name: wrong})
+    apart = torch.full((80,), 2.0)[::2]
+    assert torch.allclose(spmm(csr, x, **{name: apart}), 2 * spmm(csr, x), atol=1e-5)
+
+
+def test_symmetry_goes_the_long_way() -> None:
+    csr, x = matrix(columns=50), features(50)
+    known(csr, x)
+    with pytest.raises(InvalidInputError, match="symmetric"):
+        spmm(csr, x, symmetric=True)
 
 
 def test_threads_and_another_choice_of_registers_are_heard_of() -> None:
@@ -125,12 +153,12 @@ def test_threads_and_another_choice_of_registers_are_heard_of() -> None:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(threads + 1)
-        assert repeat(csr, x) is None
+        assert repeat(csr, x, None, None) is None
     finally:
         torch.set_num_threads(threads)
-    assert repeat(csr, x) is not None
+    assert repeat(csr, x, None, None) is not None
     choice.forget()
-    assert repeat(csr, x) is None
+    assert repeat(csr, x, None, None) is None
     assert torch.allclose(spmm(csr, x), anew(csr, x), atol=1e-5)
 
 
