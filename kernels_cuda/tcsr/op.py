@@ -14,8 +14,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack
 
 from dgbench.kernels_cuda._checks import check_ids, check_vector
+from dgbench.kernels_cuda._dispatch import capsule
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.temporal_sample.batch import sample_batch
 from dgbench.kernels_cuda.temporal_sample.samples import Sample
@@ -215,9 +217,10 @@ def _sample(
 
     def fill(capacities: list[int], out: Tensor) -> list[int]:
         return compiled(
-            rows.indptr, rows.neighbours, rows.eids, rows.times, nodes, times, positions, length,
+            to_dlpack(rows.indptr), to_dlpack(rows.neighbours), to_dlpack(rows.eids),
+            to_dlpack(rows.times), to_dlpack(nodes), to_dlpack(times), capsule(positions), length,
             fanouts, capacities, snapshots, prop_time, policy == "uniform", closed, replace, seed,
-            draw, hop, snapshot, _threads(threads), out,
+            draw, hop, snapshot, _threads(threads), to_dlpack(out),
         )  # fmt: skip
 
     def refuse(root: int) -> None:

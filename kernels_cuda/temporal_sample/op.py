@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack
 
 from dgbench.kernels_cuda._checks import check_vector
+from dgbench.kernels_cuda._dispatch import capsule
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.temporal_sample.batch import sample_batch
 from dgbench.kernels_cuda.temporal_sample.samples import Padded, Sample, Walks
@@ -39,6 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 POLICIES: Final = ("recent", "uniform")
+_CPU: Final = torch.device("cpu")
 SEARCHES: Final = ("binary", "linear")
 MAX_UNIFORM_FANOUT: Final = 1 << 17
 """Largest fan-out with random numbers: calls are counted in 16 bits and give two numbers each."""
@@ -328,13 +331,13 @@ def _sample(
         positions = positions.contiguous()
     nodes, ends = nodes.contiguous(), ends.contiguous()
     begins = begins if begins is None else begins.contiguous()
-    compiled = extension(nodes.device).temporal_sample
+    compiled = extension(_CPU).temporal_sample
 
     def fill(capacities: list[int], out: Tensor) -> list[int]:
         return compiled(
-            store.handle, nodes, ends, begins, positions, length, fanouts, capacities, snapshots,
-            prop_time, uniform, closed, replace, seed, draw, hop, snapshot, linear,
-            grouped and not linear, threads, out,
+            store.handle, to_dlpack(nodes), to_dlpack(ends), capsule(begins), capsule(positions),
+            length, fanouts, capacities, snapshots, prop_time, uniform, closed, replace, seed, draw,
+            hop, snapshot, linear, grouped and not linear, threads, to_dlpack(out),
         )  # fmt: skip
 
     def refuse(root: int) -> None:
