@@ -204,7 +204,7 @@ def summarise(weights: Tensor) -> Summary:
     Raises:
         InvalidInputError: one is negative or not finite, or the sum does not fit.
     """
-    bad, positive, equal, total = extension(weights.device).weighted_check(weights)
+    bad, positive, equal, total = extension(weights.device).weighted_check(capsule(weights))
     if bad >= 0:
         found = weights[bad].item()
         raise InvalidInputError(f"weights[{bad}] is {found}, allowed are finite numbers from 0 on")
