@@ -14,8 +14,6 @@ from dgbench.harness.figures.panels import PanelGrid, order
 from dgbench.lab.charts import marked, subject_and_form
 
 _NOTE_LINE: Final = 0.125
-_HANDLE: Final = 0.34
-"""Inches of an entry's drawing and of the gap behind its words."""
 
 
 class Framed(PanelGrid):
@@ -35,7 +33,7 @@ class Framed(PanelGrid):
         **fields: Any,
     ) -> None:
         super().__init__(panels, **fields)
-        columns = _columns([h.get_label() for h in handles], self.width - 0.1)
+        columns = style.legend_columns(handles, self.width - 0.1)
         lines = [
             line for note in notes
             for line in style.wrap_label(note, self.width - 0.16, style.CELL).split("\n")
@@ -50,20 +48,6 @@ class Framed(PanelGrid):
         for number, line in enumerate(lines):
             style.write_at(self.figure, 0.06, 0.02 + legend + _NOTE_LINE * number, line,
                            fontsize=style.CELL, color=SECONDARY)  # fmt: skip
-
-
-def _columns(labels: Sequence[str], room: float) -> int:
-    """Most columns of a legend that fit; matplotlib fills them one after the other."""
-    for columns in range(min(6, len(labels)), 1, -1):
-        tall, more = divmod(len(labels), columns)
-        width, first = 0.0, 0
-        for column in range(columns):
-            last = first + tall + (column < more)
-            width += max(style.text_width(label) for label in labels[first:last]) + _HANDLE
-            first = last
-        if width <= room:
-            return columns
-    return 1
 
 
 def series_looks(names: Iterable[str]) -> dict[str, Look]:

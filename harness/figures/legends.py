@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from dgbench.harness.figures.canvas import HATCH_EDGE, PROJECTED_DASHES
 from dgbench.harness.figures.palette import NOISE, SECONDARY
+from dgbench.harness.figures.words import text_width
+
+HANDLE: Final = 0.34
+"""Inches of an entry's drawing and of the gap behind its words."""
 
 
 def legend(figure: Any, handles: list[Any], *, top: float, columns: int) -> None:
@@ -24,6 +29,21 @@ def legend(figure: Any, handles: list[Any], *, top: float, columns: int) -> None
         handlelength=1.4,
         labelspacing=0.35,
     )
+
+
+def legend_columns(handles: Sequence[Any], room: float, most: int = 6) -> int:
+    """Columns of a legend that fit in `room` inches, up to `most`; they are filled one by one."""
+    labels = [handle.get_label() for handle in handles]
+    for columns in range(min(most, len(labels)), 1, -1):
+        tall, more = divmod(len(labels), columns)
+        width, first = 0.0, 0
+        for column in range(columns):
+            last = first + tall + (column < more)
+            width += max(text_width(label) for label in labels[first:last]) + HANDLE
+            first = last
+        if width <= room:
+            return columns
+    return 1
 
 
 def legend_height(count: int, columns: int) -> float:

@@ -68,7 +68,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         len(p["seconds"]) for p in points if p["row"] == MARKS and not p.get("failed")
     )
     footer = style.footer_lines(_special(points, options, thin), context, width=width)
-    legend_columns = (6 if len(handles) < 7 else 5) if wide else 2
+    entries = (6 if len(handles) < 7 else 5) if wide else 2
+    legend_columns = style.legend_columns(handles, width - 0.1, entries)
     legend = style.legend_height(len(handles), legend_columns)
     heights = [_PHASES if strip == "phases" else _STRIP for strip in strips]
     titles = {

@@ -100,7 +100,8 @@ class PanelGrid:
         self._labels, room = style.fit_labels(labels, most=most, limit=limit)
         self._left = left if left is not None else 0.06 + room
         self._footer = list(footer)
-        columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
+        entries = (6 if len(handles) < 7 else 4) if wide else 2
+        columns_of_legend = style.legend_columns(handles, self.width - 0.1, entries)
         self._legend = style.legend_height(len(handles), columns_of_legend)
         self._each = (free - self._left * lefts) / self.columns
         letters = int((self._each + self._right) / TITLE_LETTER)

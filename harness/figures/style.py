@@ -35,6 +35,7 @@ from dgbench.harness.figures.footer import (
 from dgbench.harness.figures.legends import (
     failed_handle,
     legend,
+    legend_columns,
     legend_height,
     mark_handle,
     noise_handle,
@@ -114,6 +115,7 @@ __all__ = [
     "interval",
     "label_room",
     "legend",
+    "legend_columns",
     "legend_height",
     "log_axis",
     "log_limits",

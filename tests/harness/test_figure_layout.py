@@ -120,6 +120,16 @@ def test_more_names_than_an_edge_can_hold_stand_in_the_legend(wide):
 
 
 @WIDE
+@pytest.mark.parametrize("count", [1, 2, 7, 11])
+def test_long_names_of_a_legend_are_not_cut(wide, count):
+    names = [f"{LONG} transfer, number {i}" for i in range(count)]
+    figure = drawn("sweep", curves(names), {}, wide)
+    assert not cut(figure)
+    said = [text.replace("\n", " ") for text, _ in words(figure)]
+    assert all(name in said for name in names)
+
+
+@WIDE
 @pytest.mark.parametrize("value", [1.0, 2.9, 8.0, 24.0])
 @pytest.mark.parametrize("ylog", [True, False])
 def test_words_of_a_line_stand_beside_the_panel_and_cover_nothing(wide, value, ylog):
