@@ -65,6 +65,10 @@ WORDS: Final = (
     Mark("#989469", "d", True),
     Mark("#6B7380", "P", False),
     Mark("#868E9B", "v", False),
+    Mark("#4454DF", "D", True),
+    Mark("#461052", "^", True),
+    Mark("#989469", "s", True),
+    Mark("#6B7380", "X", False),
 )
 """Series that are no systems, where there are more of them than greys or several of one subject."""
 

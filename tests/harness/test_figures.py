@@ -328,8 +328,8 @@ def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_p
     assert marks[names[0]].filled
     assert not marks[names[2]].filled
     assert series_looks(["CSR", "COO"]) == looks(["CSR", "COO"])  # few words stay grey
-    many = series_looks([f"graph {i}" for i in range(9)])
-    assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 9
+    many = series_looks([f"graph {i}" for i in range(16)])
+    assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 16
     points = [{"series": n, "x": x, "y": x * 1.5} for n in names for x in (4, 16)]
     printed = [{"series": "TM-GCN, paper", "x": x, "y": x * 1.4, "paper": True} for x in (4, 16)]
     drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT, widths=())
