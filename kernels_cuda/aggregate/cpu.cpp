@@ -55,19 +55,23 @@ struct Variant {
 };
 
 // The registers for a width where nobody chose. A last register of 512 bits that is not filled makes
-// rows cross lines of cache under a mask, which takes up to a third longer than narrower registers.
-PickKernels pick_by_width(int width, bool single) {
-  const bool narrow = (width > 4 && width < 8) || (width > 8 && width < 16) ||
-                      (width > 16 && width < 25);
+// rows cross more lines of cache than narrower registers, which long rows wait for; `length` is the
+// mean length of a row.
+PickKernels pick_by_width(int width, bool single, std::int64_t length) {
+  const auto within = [width](int low, int high) { return low <= width && width <= high; };
+  const bool narrow = within(5, 7) || within(9, 15) || within(17, 24) ||
+                      (length >= 100 && within(26, 28)) || (length >= 24 && within(33, 40));
   return single && narrow ? pick_avx2 : pick_avx512;
 }
 
-RowKernels<float> pick(const Variant& how, int width, Weights weights, bool single, float) {
+RowKernels<float> pick(const Variant& how, int width, Weights weights, bool single,
+                       std::int64_t length, float) {
   PickKernels kernels = chosen_kernels;
-  if (!kernels) kernels = how.kernels ? how.kernels : pick_by_width(width, single);
+  if (!kernels) kernels = how.kernels ? how.kernels : pick_by_width(width, single, length);
   return kernels(width, weights, single);
 }
-RowKernels<double> pick(const Variant&, int width, Weights weights, bool single, double) {
+RowKernels<double> pick(const Variant&, int width, Weights weights, bool single, std::int64_t,
+                        double) {
   return pick_portable_double(width, weights, single);
 }
 
@@ -236,7 +240,7 @@ void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, con
   job.y = out;
   job.row_scale = scale;
   job.self_loop = true;
-  run(job, pick(how, job.width(), Weights::none, false, T()), columns, threads);
+  run(job, pick(how, job.width(), Weights::none, false, 0, T()), columns, threads);
 }
 
 template <class T>
@@ -269,7 +273,7 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
     job.y = y + at;
     job.features = std::min(tile, F - at);
     job.ahead = entries_ahead(job, how, columns);
-    run(job, pick(how, job.width(), weights, single, T()), rows, threads);
+    run(job, pick(how, job.width(), weights, single, job.entries / rows, T()), rows, threads);
   }
 }
 
