@@ -4,13 +4,35 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#if defined(__FMA__) && defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "scan/cpu_gemm.hpp"
 
 namespace dgbench {
 
 constexpr int kTurned = scan::Lanes<double>::count;  // angles that are turned together
-constexpr float kLargestAngle = 1.0e12f;             // reduced exactly up to here
+#if defined(__FMA__) && defined(__AVX2__)
+constexpr float kLargestAngle = 1.0e12f;  // reduced exactly up to here
+#else
+constexpr float kLargestAngle = 1.0e8f;  // reduced to within 2e-8 up to here
+#endif
+
+// a - b c, rounded once where the machine can do it: a compiler may contract it or not.
+inline scan::Vec<double> less_product(scan::Vec<double> a, scan::Vec<double> b, double c) {
+#if defined(__AVX512F__)
+  static_assert(kTurned == 8);
+  return reinterpret_cast<scan::Vec<double>>(_mm512_fnmadd_pd(
+      reinterpret_cast<__m512d>(b), _mm512_set1_pd(c), reinterpret_cast<__m512d>(a)));
+#elif defined(__FMA__) && defined(__AVX2__)
+  static_assert(kTurned == 4);
+  return reinterpret_cast<scan::Vec<double>>(_mm256_fnmadd_pd(
+      reinterpret_cast<__m256d>(b), _mm256_set1_pd(c), reinterpret_cast<__m256d>(a)));
+#else
+  return a - b * c;
+#endif
+}
 
 // Cosines and, where they are asked for, sines of kTurned angles of at most kLargestAngle.
 template <bool kSines>
@@ -25,8 +47,8 @@ inline void turn(const float* angle, float* cosines, float* sines) {
   const Doubles wide = __builtin_convertvector(x, Doubles);
   const Doubles shifted = wide * 0.63661977236758134308 + kShift;
   const Doubles quarters = shifted - kShift;
-  Doubles rest = wide - quarters * 1.5707963267948966;
-  rest = rest - quarters * 6.123233995736766e-17;
+  Doubles rest = less_product(wide, quarters, 1.5707963267948966);
+  rest = less_product(rest, quarters, 6.123233995736766e-17);
   Longs bits;
   std::memcpy(&bits, &shifted, sizeof(bits));
   const Ints quarter = __builtin_convertvector(bits, Ints);
