@@ -153,8 +153,9 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
     deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)
-    if any(p.get("below") for p in points):
-        items.append(f"hollow: the model predicts {BELOW}")
+    if below := [p for p in points if p.get("below")]:
+        places = dict.fromkeys(", ".join(filter(None, (p["row"], p.get("panel")))) for p in below)
+        items.append(f"hollow: same, or the model predicts {BELOW} ({'; '.join(places)})")
     scored = [p["quality"] for p in points if p.get("quality")]
     if unscored := scored.count(NOT_MEASURED):
         places = "" if unscored == len(scored) else f" on {unscored} of {len(scored)}"

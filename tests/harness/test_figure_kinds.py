@@ -81,6 +81,17 @@ def test_projections_are_hollow_and_measurements_filled(wide):
     assert [line.get_markerfacecolor() == "white" for line in marks] == [False, False, True, True]
 
 
+def test_a_speed_below_the_dictionary_is_told_from_one_that_is_the_same():
+    both = {"system": "gnnflow", "baseline": "TGL"}
+    points = [
+        {**both, "row": "alike", "value": 1.0, "low": 0.9, "high": 1.1},
+        {**both, "row": "guessed", "value": 3.0, "low": 2.9, "high": 3.1, "below": "MRR 0.1"},
+    ]
+    (told,) = [text for text in said(drawn("speedup", points, {}, True)) if "hollow" in text]
+    assert "guessed" in told
+    assert "alike" not in told
+
+
 @WIDE
 def test_the_error_of_the_model_stands_in_the_plot_or_that_nobody_measured_it(wide):
     known = ranks((4, 8), True, model_error=0.17, model_error_on="4 exchanges")
