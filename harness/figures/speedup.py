@@ -158,8 +158,8 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
         items.append(f"hollow: same, or the model predicts {BELOW} ({'; '.join(places)})")
     scored = [p["quality"] for p in points if p.get("quality")]
     if unscored := scored.count(NOT_MEASURED):
-        places = "" if unscored == len(scored) else f" on {unscored} of {len(scored)}"
-        items.append(f"quality {NOT_MEASURED}{places}")
+        share = "" if unscored == len(scored) else f" on {unscored} of {len(scored)}"
+        items.append(f"quality {NOT_MEASURED}{share}")
     if deviations:
         items.append(f"largest deviation from the reference {max(deviations):.0e}")
     if points and all(p.get("twin") for p in points):
