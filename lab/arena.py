@@ -38,6 +38,7 @@ class Entrant:
         exact: whether its mathematics is that of the task; False where it approximates.
         form_of: name of the contender that it is a form of, with other switches; "" where it stands
             for itself. A system does not race against its own forms.
+        absent: why runs have no rows of it, where they do not say why; "": they do.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Entrant:
     code: Code = "re-implemented"
     exact: bool = True
     form_of: str = ""
+    absent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,10 @@ class ArenaTask:
         }  # fmt: skip
         text = json.dumps(defined, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def absent(self, contender: str) -> str:
+        """Why runs need not have rows of a contender, or ""."""
+        return self.entrants[contender].absent if contender in self.entrants else ""
 
     def case(self, name: str) -> ArenaCase:
         """The case of that name. Raises UnknownKeyError."""
@@ -260,8 +266,17 @@ class ArenaRace:
 
     @property
     def chain(self) -> dict[str, Ratio]:
-        """Factors of one chain of the task that were all measured with an interval; else none."""
-        for names in self.task.chains:
+        """Factors of one chain of the task that were all measured with an interval; else none.
+
+        A contender that may be absent ends a chain before it.
+        """
+        here = {one.name for one in self.timed}
+        for whole in self.task.chains:
+            fast = [self.task.factors[name][1] for name in whole]
+            gone = [one not in here and bool(self.task.absent(one)) for one in fast]
+            names = whole[: gone.index(True)] if True in gone else whole
+            if not names:
+                continue
             parts = {name: self.factors[name] for name in names if name in self.factors}
             if len(parts) == len(names) and all(one.low is not None for one in parts.values()):
                 return parts
@@ -402,6 +417,8 @@ def _entries(
 
 def _gap(name: str, entrants: Mapping[str, Entrant], why: _Reason) -> RaceEntry:
     entrant, (status, reason) = entrants.get(name, Entrant(name or "all")), why
+    if why == LEFT_OUT and entrant.absent:
+        reason = entrant.absent
     return RaceEntry(name=name, entrant=entrant, status=status, reason=reason)
 
 

@@ -31,6 +31,9 @@ class Sample:
         offsets: int64[R + 1], where each target's neighbours begin and end.
         neighbours, eids, edge_times: int64[K], int64[K], float64[K].
         fanout: neighbours of a target at most.
+        uncounted: whether arrays have room for the most targets and neighbours, which nobody has
+            counted yet: the first `offsets[-1]` neighbours hold, and targets behind the last one
+            have none.
     """
 
     nodes: Tensor
@@ -41,6 +44,7 @@ class Sample:
     eids: Tensor
     edge_times: Tensor
     fanout: int
+    uncounted: bool = False
 
     def padded(self) -> Padded:
         """The neighbours as R rows of `fanout` places."""

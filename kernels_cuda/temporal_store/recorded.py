@@ -6,6 +6,7 @@ for the device nor reads anything back, so that a CUDA graph can record all of a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,15 +44,17 @@ class RecordedBatch:
         events: b, from 1.
         fanouts, policy, window, closed, prop_time, replace, seed, search: as for `sample_hops`,
             with at most `hops.MAX_UNCOUNTED` neighbours in a hop.
-        draw: of the first batch; each one after it takes the next, modulo 2^32.
+        draw: of the first batch; each one after it takes the next, modulo 2^32. Another one is
+            taken where `draws` is set.
         features: float32 or float64 [N, F] on the device or in page-locked memory, or None.
         memory: of all vertices, written in place, or None.
 
     Attributes:
         given: int64[5, b], to be filled by the caller: sources, destinations, others, edge ids,
-            and the bits of the times. `t` is float64[b], the same memory.
-        samples: a hop each. Arrays have room for the most; targets behind the last have no
-            neighbours, so that `offsets[-1]` neighbours hold.
+            and the bits of the times. `t` is float64[b], the same memory. Where fewer events are to
+            be read than b, the vertices and ids of the others are -1.
+        draws: int64[1], the draw of the batch before.
+        samples: a hop each, uncounted.
         distinct: `ids` are the vertices that the farthest hop names, `place` says where each of its
             targets and then each neighbour that holds stands among them; roots come first.
         node_rows: [C, F] of `features`, by `distinct.ids`; None without.
@@ -98,12 +101,13 @@ class RecordedBatch:
         self.t = self.given[4].view(torch.float64)
         self._memory = torch.zeros(layout.words, dtype=torch.int64, device=device)
         self._scratch = torch.zeros(layout.scratch, dtype=torch.int64, device=device)
-        (self.samples,) = layout.cut(self._memory, layout.most)
+        (hops,) = layout.cut(self._memory, layout.most)
+        self.samples = [dataclasses.replace(hop, uncounted=True) for hop in hops]
         roots: Sample = self.samples[0]
         self._memory[0] = roots.nodes.numel()
         roots.positions.copy_(torch.arange(roots.nodes.numel()))
         # The first launch of a batch adds 1.
-        self._draws = torch.full((1,), draw - 1, dtype=torch.int64, device=device)
+        self.draws = torch.full((1,), draw - 1, dtype=torch.int64, device=device)
         self.distinct = DistinctIds(store.num_vertices, layout.names, device)
         capacity = self.distinct.ids.numel()
         self._tables: list[Tensor] = []
@@ -124,15 +128,20 @@ class RecordedBatch:
         """int64[1] on the device: the places that hold, of `distinct.place`."""
         return self._memory[_NAMED : _NAMED + 1]
 
-    def read(self) -> None:
-        """Insert what was `given`, sample, and find the distinct vertices and their rows."""
-        src, dst, _, eid, _ = self.given
-        self.store.insert(src, dst, self.t, eid)
+    def read(self, *, insert: bool = True) -> None:
+        """Insert what was `given`, sample, and find the distinct vertices and their rows.
+
+        Args:
+            insert: False where the store has the events already.
+        """
+        if insert:
+            src, dst, _, eid, _ = self.given
+            self.store.insert(src, dst, self.t, eid)
         roots = self.samples[0]
         extension(self.device).roots_of(
-            self.given[:3], self.t, roots.nodes, roots.times, self._draws, *self._stream()
+            self.given[:3], self.t, roots.nodes, roots.times, self.draws, *self._stream()
         )
-        self.store.launch_in(self._memory, self._scratch, self._layout, self._draws, *self._how)
+        self.store.launch_in(self._memory, self._scratch, self._layout, self.draws, *self._how)
         start = self._layout.named
         names = self._memory[start : start + self._layout.names]
         self.distinct.launch(names, self.named)

@@ -29,6 +29,8 @@ class SampledHop(Protocol):
         neighbours, eids: int64[K].
         edge_times: float64[K].
         fanout: neighbours of a target at most.
+        uncounted: whether arrays have room for the most neighbours, of which the first
+            `offsets[-1]` hold.
     """
 
     nodes: Tensor
@@ -38,10 +40,13 @@ class SampledHop(Protocol):
     eids: Tensor
     edge_times: Tensor
     fanout: int
+    uncounted: bool
 
 
 class Neighbourhood:
     """A hop as dense rows of `fanout` places, the neighbours of a target first.
+
+    Nothing here reads a number from the device, so that a CUDA graph can hold it.
 
     Attributes:
         shape: (R, fanout).
@@ -57,36 +62,42 @@ class Neighbourhood:
 
     @cached_property
     def mask(self) -> Tensor | None:
-        if self.hop.eids.numel() == self.shape[0] * self.shape[1]:
+        if not self.hop.uncounted and self.hop.eids.numel() == self.shape[0] * self.shape[1]:
             return None
         return torch.arange(self.hop.fanout, device=self._device) < self.counts.unsqueeze(1)
 
     @cached_property
-    def _taken(self) -> Tensor:
-        return self.mask.flatten().nonzero().squeeze(1)
-
-    @cached_property
-    def _free(self) -> Tensor:
-        return (~self.mask).flatten().nonzero().squeeze(1)
+    def _entries(self) -> Tensor:
+        """int64[R * fanout]: the neighbour of each place; behind the last where there is none."""
+        first = self.hop.offsets[:-1].to(self._device).unsqueeze(1)
+        entries = first + torch.arange(self.hop.fanout, device=self._device)
+        return entries.masked_fill_(~self.mask, self.hop.eids.numel()).flatten()
 
     def spread(self, rows: Tensor) -> Tensor:
         """[K, D] -> [R, fanout, D], zeros where there is no neighbour; not differentiable."""
         if self.mask is not None:
             room = scratch.empty((self.mask.numel(), rows.shape[1]), rows)
-            rows = room.index_fill_(0, self._free, 0).index_copy_(0, self._taken, rows)
+            if rows.shape[0] == 0:
+                return room.zero_().view(*self.shape, rows.shape[1])
+            entries = self._entries.clamp(max=rows.shape[0] - 1)
+            rows = torch.index_select(rows, 0, entries, out=room)
+            rows.masked_fill_(~self.mask.view(-1, 1), 0)
         return rows.view(*self.shape, rows.shape[1])
 
     def gather(self, rows: Tensor) -> Tensor:
-        """[R, fanout, D] -> [K, D]: the reverse of `spread`."""
+        """[R, fanout, D] -> [K, D]: the reverse of `spread`; zeros for what is no neighbour."""
         rows = rows.flatten(0, 1)
-        return rows if self.mask is None else rows.index_select(0, self._taken)
+        if self.mask is None:
+            return rows
+        room = rows.new_zeros(self.hop.eids.numel() + 1, rows.shape[1])
+        return room.index_copy_(0, self._entries, rows)[:-1]
 
     def ages(self) -> Tensor:
         """[R, fanout]: time from each edge to its target's, 0 where there is no neighbour."""
-        hop = self.hop
-        asked = torch.repeat_interleave(hop.times, hop.offsets.diff())
-        age = (asked - hop.edge_times).to(self._device, self._dtype)
-        return self.spread(age.unsqueeze(1)).squeeze(2)
+        times, edge_times = (x.to(self._device) for x in (self.hop.times, self.hop.edge_times))
+        age = times.unsqueeze(1) - self.spread(edge_times.unsqueeze(1)).squeeze(2)
+        age = age.to(self._dtype)
+        return age if self.mask is None else age.masked_fill_(~self.mask, 0)
 
 
 class Spread(torch.autograd.Function):

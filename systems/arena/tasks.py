@@ -227,6 +227,12 @@ STREAMS: Final = ArenaTask(
         "rebuilt": Entrant(
             "GNNFlow, rebuilt", "its sampler on a graph that is built anew", form_of="gnnflow"
         ),
+        "recorded": Entrant(
+            "GNNFlow, recorded",
+            "its batches as one CUDA graph each",
+            form_of="gnnflow",
+            absent="it is newer than this run, or this is no CUDA device",
+        ),
         "tgl": Entrant("TGL", "re-implemented (TGL, VLDB 2022)"),
     },
     contender="setting",
@@ -235,6 +241,7 @@ STREAMS: Final = ArenaTask(
     factors={
         "sampler": ("tgl", "rebuilt"),
         "growing in place": ("rebuilt", "gnnflow"),
+        "one CUDA graph a batch": ("gnnflow", "recorded"),
     },
     trained=QualitySource("gnnflow", "quality", "mrr", floor=True),
 )

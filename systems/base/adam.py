@@ -48,3 +48,24 @@ class AdamTrainer(Trainer):
 
     def close(self) -> None:
         self._optimiser = None
+
+
+def make_state(optimiser: torch.optim.Optimizer) -> None:
+    """Make an optimiser's state, which a capture must find; nothing is trained by it."""
+    if optimiser.state:
+        return
+    for group in optimiser.param_groups:
+        for leaf in group["params"]:
+            leaf.grad = torch.zeros_like(leaf)
+    optimiser.step()
+    for state in optimiser.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+def as_lies(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
+    """A gradient as its leaf lies in memory, as accumulating would leave it."""
+    if gradient is None or gradient.stride() == leaf.stride():
+        return gradient
+    return torch.empty_like(leaf).copy_(gradient)

@@ -207,7 +207,7 @@ class StreamTrainer(AdamTrainer):
         """
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part in batches(self.workload, events, self.data.events.t[events], epoch):
-            total += self._train(part, epoch).to(torch.float64) * part.numel()
+            total += self.enqueue_batch(part, epoch).to(torch.float64) * part.numel()
         return self._read(total) / max(1, events.numel())
 
     def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> Scores:
@@ -253,7 +253,7 @@ class StreamTrainer(AdamTrainer):
     # --- the interface of every trainer -----------------------------------------------------------
 
     def step(self, frame: int) -> float:
-        return self._read(self._train(self._frame(frame), 0))
+        return self._read(self.enqueue_batch(self._frame(frame), 0))
 
     def evaluate(self, frame: int) -> Tensor:
         """Embeddings of a frame's roots, [3 b, H] on the CPU; memories stay as they are."""
@@ -311,15 +311,29 @@ class StreamTrainer(AdamTrainer):
                 f"{len(self.data.events)} is allowed"
             )
 
+    def begin_batch(self, events: Tensor) -> float | None:
+        """Write what batches of a time that is over have left.
+
+        Returns:
+            The time that the batch's own writes wait for the end of; None where they do not.
+        """
+        if not self.workload.ends_with_time:
+            return None
+        times = self.data.events.t
+        if self._held.time != float(times[events[0]]):
+            self._write_held()
+        last = int(events[-1])
+        follows = last + 1 < len(times) and bool(times[last + 1] == times[last])
+        return float(times[last]) if follows else None
+
+    @property
+    def holds_writes(self) -> bool:
+        """True if writes of batches wait until a time is over."""
+        return bool(self._held.writes)
+
     def _batch(self, events: Tensor, draw: int) -> Batch:
         count, stream = events.numel(), self.data.events
-        holds: float | None = None
-        if self.workload.ends_with_time:
-            if self._held.time != float(stream.t[events[0]]):
-                self._write_held()
-            last = int(events[-1])
-            if last + 1 < len(stream) and stream.t[last + 1] == stream.t[last]:
-                holds = float(stream.t[last])
+        holds = self.begin_batch(events)
         mine = self.share(count)
         positions = None
         if mine is not None:
@@ -337,8 +351,8 @@ class StreamTrainer(AdamTrainer):
             torch.cuda.synchronize(self.device)
         return value
 
-    def _train(self, events: Tensor, epoch: int) -> Tensor:
-        """One step; its loss before the update, a scalar that nobody has waited for."""
+    def enqueue_batch(self, events: Tensor, epoch: int) -> Tensor:
+        """Step on a batch; its loss before the update, a scalar that nobody has waited for."""
         batch = self._batch(events, batch_draw(self.workload, int(events[0]), epoch))
         self.optimiser.zero_grad(set_to_none=True)
         with self._dropping(batch.draw):

@@ -45,6 +45,11 @@ class VertexMemory:
         )
         self.reset()
 
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """Tables of all vertices in the order of `MemoryRows`, written in place and never moved."""
+        return tuple(getattr(self._rows, name) for name in MemoryRows.__slots__)
+
     def read(self, ids: Tensor) -> MemoryRows:
         """Rows of vertices int64[n], any number of times the same."""
         return self._rows[ids]

@@ -110,7 +110,7 @@ class StreamRankTrainer(StreamTrainer):
 
     def train_batch(self, events: Tensor, epoch: int) -> float:
         """Train on these events as one batch; its loss before the update."""
-        return self._read(self._train(events, epoch))
+        return self._read(self.enqueue_batch(events, epoch))
 
     def _batch(self, events: Tensor, draw: int) -> Batch:
         batch = super()._batch(events, draw)

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
+from torch import Tensor
 
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
+from dgbench.systems.base.stream_batches import batches
 from dgbench.systems.base.system import System
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
 from dgbench.systems.gnnflow.device_access import DeviceAccess
+from dgbench.systems.gnnflow.recorded import RecordedBatches, why_not
 from dgbench.systems.gnnflow.replay import Replay
 from dgbench.systems.gnnflow.rounds import Continuous, Round
 from dgbench.systems.gnnflow.techniques import TECHNIQUES
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 class GnnflowTrainer(StreamTrainer):
     """Trains on a stream over GNNFlow's store and caches; on a GPU it samples there, too.
 
-    Losses are those of `PlainStream` under every switch but `chunk_scheduling` and `replay`.
+    Losses are those of `PlainStream` under every switch but `chunk_scheduling` and `replay`; those
+    of `recorded_steps` up to the order of sums.
 
     Args:
         workload, data: the task and its events, from `load_stream`.
@@ -54,6 +58,46 @@ class GnnflowTrainer(StreamTrainer):
         access = kind(workload, data, switches, settings=settings, meter=meter, device=device)
         self.replay = Replay(replay, workload.seed) if self.on["replay"] else None
         super().__init__(workload, data, access, device=device, meter=meter, dtype=dtype)
+        self._recorded: RecordedBatches | None = None
+        self._records = self.on["recorded_steps"]
+        if self._records and (reason := why_not(self.workload, access)):
+            self._records = False
+            self.notes.append(f"steps are not recorded: {reason}")
+
+    @property
+    def optimiser(self) -> torch.optim.Adam:
+        """As there; one that a CUDA graph may hold where steps are recorded."""
+        if self._optimiser is None and self._records:
+            self._optimiser = torch.optim.Adam(
+                self.model.parameters(), lr=self.workload.lr, fused=True,
+                capturable=self.device.type == "cuda",
+            )  # fmt: skip
+        return super().optimiser
+
+    def train_on(self, events: Tensor, *, epoch: int = 0) -> float:
+        if not self._records or not events.numel():
+            return super().train_on(events, epoch=epoch)
+        times = self.data.events.t[events]
+        return self._steps().train_on(batches(self.workload, events, times, epoch), epoch)
+
+    def step(self, frame: int) -> float:
+        if not self._records:
+            return super().step(frame)
+        return self._steps().train_on([self._frame(frame)], 0)
+
+    def _steps(self) -> RecordedBatches:
+        if self._recorded is None or not self._recorded.fits():
+            self._recorded = None  # its memory is free before there is another
+            self._recorded = RecordedBatches(self)
+        return self._recorded
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        super().load_training_state(state)
+        self._recorded = None  # the optimiser's state lies elsewhere
+
+    def close(self) -> None:
+        self._recorded = None
+        super().close()
 
     def follow(self, rounds: list[Round], **options: Any) -> Continuous:
         """Continuous training over rounds, see `Continuous`; with `replay` where that is on."""

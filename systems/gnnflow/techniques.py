@@ -64,4 +64,11 @@ TECHNIQUES = (
         source="GNNFlow 3; off in Figure 8, on in Figure 11",
         default=False,
     ),
+    Technique(
+        "recorded_steps",
+        "Record a batch on a device as one CUDA graph, over a resident graph and without caches.",
+        exact=True,
+        source="added: the paper starts operators from the host",
+        default=False,
+    ),
 )

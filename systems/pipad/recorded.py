@@ -27,6 +27,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
 from dgbench.runtime.transfer.recorded import GraphRecorder, RecordedLink, RecordedTicket
 from dgbench.runtime.transfer.slots import Slot, SlotLayout, Staged
+from dgbench.systems.base.adam import as_lies, make_state
 from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
 from dgbench.systems.pipad.device_engine import DeviceEngine
 
@@ -170,7 +171,7 @@ class RecordedSteps:
             self._gradients(frame)
             engine.finish()
         engine.courier.forget()
-        self._warm_optimiser()
+        make_state(self._optimiser)
         # Of a frame as it comes after the one before it.
         units = [self._units_after(frame - 1, frame) for frame in range(len(self._frames))]
         layouts = [_layout(of_frame) for of_frame in units]
@@ -227,7 +228,7 @@ class RecordedSteps:
         finally:
             engine.courier = courier
         for leaf, gradient in zip(self._leaves, gradients, strict=True):
-            leaf.grad = _as_lies(gradient, leaf)
+            leaf.grad = as_lies(gradient, leaf)
         self._optimiser.step()
         if (following := self._after(frame)) is not None:
             ahead = self._units_after(frame, following)
@@ -239,18 +240,6 @@ class RecordedSteps:
     def _gradients(self, frame: int) -> tuple[Tensor, tuple[Tensor | None, ...]]:
         loss = self._loss(frame)
         return loss.detach(), torch.autograd.grad(loss, self._leaves, allow_unused=True)
-
-    def _warm_optimiser(self) -> None:
-        """Make the optimiser's state, which a capture must find; nothing is trained by it."""
-        if self._optimiser.state:
-            return
-        for leaf in self._leaves:
-            leaf.grad = torch.zeros_like(leaf)
-        self._optimiser.step()
-        for state in self._optimiser.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
 
     # --- before a launch --------------------------------------------------------------------------
 
@@ -274,13 +263,6 @@ class RecordedSteps:
         buffer = self._places[self._place_of[frame]]
         for source, offset, nbytes in layout.runs:
             buffer[offset : offset + nbytes].copy_(source, non_blocking=True)
-
-
-def _as_lies(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
-    """A gradient as its leaf lies in memory, as accumulating would leave it."""
-    if gradient is None or gradient.stride() == leaf.stride():
-        return gradient
-    return torch.empty_like(leaf).copy_(gradient)
 
 
 def _layout(units: Sequence[Unit]) -> SlotLayout | None:

@@ -38,6 +38,7 @@ def hop_of(counts, fanout=3, seed=1, nodes=9):
         eids=torch.arange(total),
         edge_times=torch.rand(total, generator=draw, dtype=DOUBLE) * 9,
         fanout=fanout,
+        uncounted=False,
     )
 
 
@@ -68,6 +69,28 @@ def test_a_neighbourhood_puts_neighbours_first_and_takes_them_back(counts) -> No
             assert ages[target, place] == hop.times[target] - hop.edge_times[entry]
     leaf = rows.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: Spread.apply(around, x), leaf)
+
+
+@given(COUNTS)
+def test_what_is_uncounted_is_read_up_to_the_last_neighbour(counts) -> None:
+    hop, total, more = hop_of(counts), sum(counts), 2
+    most = (len(counts) + more) * hop.fanout
+    roomy = SimpleNamespace(**{**vars(hop), "uncounted": True})
+    junk = torch.full((most - total,), 7)
+    roomy.times = torch.cat([hop.times, torch.full((more,), torch.nan, dtype=DOUBLE)])
+    roomy.offsets = torch.cat([hop.offsets, torch.full((more,), total)])
+    roomy.neighbours, roomy.eids = (torch.cat([x, junk]) for x in (hop.neighbours, hop.eids))
+    roomy.edge_times = torch.cat([hop.edge_times, junk * torch.nan])
+    around, tight = around_of(roomy), around_of(hop)
+    rows = torch.cat([rows_of(total, 2), torch.full((most - total, 2), torch.nan).double()])
+    dense = around.spread(rows)
+    assert torch.equal(dense[: len(counts)], tight.spread(rows[:total]))
+    assert torch.equal(around.ages()[: len(counts)], tight.ages())
+    assert not dense[len(counts) :].any()
+    assert not around.ages()[len(counts) :].any()
+    back = around.gather(dense)
+    assert torch.equal(back[:total], rows[:total])
+    assert not back[total:].any()
 
 
 @pytest.mark.parametrize("edge_dim", [0, 2])

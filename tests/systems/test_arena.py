@@ -187,6 +187,19 @@ def test_absent_contenders_give_their_reason() -> None:
     assert "not installed" in race_table([race])
 
 
+def test_a_contender_that_may_be_absent_ends_the_factors_before_it() -> None:
+    times = [{"b": 4.0, "c": 2.0, "a": 1.0}] * 3
+    late = replace(TASK.entrants["a"], absent="it is newer than this run")
+    task = replace(TASK, entrants={**TASK.entrants, "a": late})
+    for one, names in ((task, ["first"]), (TASK, [])):
+        (race,) = races(one, rounds(*({n: t for n, t in at.items() if n != "a"} for at in times)))
+        assert list(race.chain) == names
+    (race,) = races(task, rounds(*({"b": 4.0, "c": 2.0} for _ in times)))
+    assert {one.name: one.reason for one in race.entries}["a"] == late.absent
+    (race,) = races(task, rounds(*times))
+    assert list(race.chain) == ["first", "second"]
+
+
 def test_a_race_without_times_says_why() -> None:
     (race,) = races(TASK, [row(1, {}, status="crash", reason="it fell")])
     assert not race.timed

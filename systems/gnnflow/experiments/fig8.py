@@ -25,6 +25,7 @@ from dgbench.systems.gnnflow.experiments.round_race import (
     CACHED,
     GNNFLOW,
     REBUILT,
+    RECORDED,
     TGL,
     Length,
     race,
@@ -186,6 +187,8 @@ class Fig8(Experiment):
         task = workload(graph, model, preset, scale=scale)
         if params.get("workload") == WHOLE_TRAINING:
             task, names = whole_task(graph.name, model), FEATURELESS
+            if context.device.startswith("cuda"):
+                names = (*names, RECORDED)
         return race(
             names, task, load_stream(task), graph, LENGTHS[preset], device=context.device,
             control=self.controls(cell, context),

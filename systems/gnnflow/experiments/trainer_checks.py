@@ -267,10 +267,21 @@ def _plain_run(
     plain = StreamTrainer(task, data, NearbyStream(task, data))
     plain.insert(inserted)
     if nudged:
-        with torch.no_grad():
-            for leaf in plain.model.parameters():
-                leaf.copy_(torch.nextafter(leaf, torch.full_like(leaf, torch.inf)))
+        nudge(plain)
     return plain
+
+
+def nudge(trainer: StreamTrainer) -> None:
+    """Let every parameter be off by its last bit."""
+    with torch.no_grad():
+        for leaf in trainer.model.parameters():
+            leaf.copy_(torch.nextafter(leaf, torch.full_like(leaf, torch.inf)))
+
+
+def rounded_as(moved: float, least: float) -> float:
+    """Largest relative deviation of losses that is rounding, where a last bit of the parameters
+    moves them by `moved`; long ages enlarge that."""
+    return min(LOOSEST, max(least, NUDGES * moved))
 
 
 def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
@@ -292,14 +303,14 @@ def checked_race(
     runs = race_ranked(task, contenders, data=data, compared=oracle.frames, **how)
     plain = _plain_run(task, data, inserted)
     parts = batches(task, trained, data.events.t[trained])
-    losses = [float(plain._train(part, 0)) for part in parts]
+    losses = [float(plain.enqueue_batch(part, 0)) for part in parts]
     precision = plain.evaluate_range(*score).ap if score else None
     allowed = ROUNDING
     if any(_apart(run.losses, losses) > ROUNDING for run in runs.values()):
-        # Sums of gradients over ranks are rounded otherwise, and long ages enlarge that.
+        # Sums of gradients over ranks are rounded otherwise.
         other = _plain_run(task, data, inserted, nudged=True)
-        moved = _apart([float(other._train(part, 0)) for part in parts], losses)
-        allowed = min(LOOSEST, max(ROUNDING, NUDGES * moved))
+        moved = _apart([float(other.enqueue_batch(part, 0)) for part in parts], losses)
+        allowed = rounded_as(moved, ROUNDING)
     checks = []
     for name, run in runs.items():
         how_compared: dict[str, Any] = {"against": PLAIN, "part": name}
