@@ -73,13 +73,13 @@ def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
         for v in found
     ]
     head = f"contradicted ({len(found)})"
-    flat = table([head, "", "paper", "here", "why"], rows)
+    flat = table([head, "", "claimed", "here", "why"], rows)
     if all(len(line) <= width for line in flat.splitlines()):
         return flat
     lines = [head]
     for (name, source, paper, here, why), _ in zip(rows, found, strict=True):
         lines.append(fitted(f"{name}   {source}", width))
-        lines.append(wrapped(f"paper {paper}, here {here}: {why}", "  ", width))
+        lines.append(wrapped(f"claimed {paper}, here {here}: {why}", "  ", width))
     return "\n".join(lines)
 
 

@@ -96,8 +96,7 @@ class RecordedBatches:
         rooms = [hop.eids.numel() for hop in hops if width]
         self._edges = [torch.zeros(n, width, device=device) for n in rooms]
         self._own_edges = torch.zeros(most, width, device=device)
-        places = torch.arange(most, device=device)
-        self._event = places
+        self._event = torch.arange(most, device=device)
         ids: dict[str, Any] = {"dtype": torch.int64, "device": device}
         self._given = torch.zeros(AT_ONCE, 5, most, **ids)
         self._heads = torch.zeros(AT_ONCE, 2, **ids)  # of each its events and the draw before

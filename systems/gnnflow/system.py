@@ -94,6 +94,9 @@ class GnnflowTrainer(StreamTrainer):
     def load_training_state(self, state: dict[str, Any]) -> None:
         super().load_training_state(state)
         self._recorded = None  # the optimiser's state lies elsewhere
+        if self._records:  # also what another trainer has kept
+            for group in self.optimiser.param_groups:
+                group["capturable"] = self.device.type == "cuda"
 
     def close(self) -> None:
         self._recorded = None
