@@ -173,8 +173,14 @@ class StreamTrainer(AdamTrainer):
             return None
         return MemoryState(self.memory.state(), self._held.copy())
 
+    def mark_memory(self) -> MemoryState | None:
+        """This moment of what vertices remember, for `restore_memory` of this trainer alone."""
+        if self.memory is None:
+            return None
+        return MemoryState(self.memory.mark(), self._held.copy())
+
     def restore_memory(self, state: MemoryState | None) -> None:
-        """Let vertices remember what they did at `memory_state`."""
+        """Let vertices remember what they did at `memory_state` or `mark_memory`."""
         if self.memory is not None and state is not None:
             self.memory.restore(state.rows)
             self._held = state.held.copy()
@@ -218,7 +224,7 @@ class StreamTrainer(AdamTrainer):
             remember: keep what memories took in, instead of going back.
         """
         self._check_range(first, last)
-        before, scores = None if remember else self.memory_state(), []
+        before, scores = None if remember else self.mark_memory(), []
         times = self.data.events.t[first:last]
         for part in batches(self.workload, torch.arange(first, last), times, None):
             batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))

@@ -87,7 +87,7 @@ def rank_stream(trainer: StreamTrainer, task: RankingTask) -> RankScores:
         trainer: trained on events before the task's first, with `reset_memory` before.
         task: on the trainer's own stream.
     """
-    before = trainer.memory_state()
+    before = trainer.mark_memory()
     trainer.insert(int(task.windows.seen[0]))
     try:
         return rank_scores(task, StreamRanker(trainer, task))

@@ -148,7 +148,7 @@ class RecordedBatches:
 
     def _bring(self, parts: Sequence[Tensor], epoch: int) -> list[bool]:
         """Bring batches to where launches find them; which of them a graph fits."""
-        data, task, count = self._trainer.data, self._task, len(parts)
+        trainer, data, task, count = self._trainer, self._trainer.data, self._task, len(parts)
         stream, events = data.events, torch.cat(list(parts))
         sizes = torch.tensor([part.numel() for part in parts])
         ends = sizes.cumsum(0)
@@ -165,6 +165,8 @@ class RecordedBatches:
         draws = [batch_draw(task, first, epoch) for first in events[ends - sizes].tolist()]
         # The first launch of a batch adds 1 to the draw.
         heads = torch.stack([sizes, torch.tensor(draws) - 1], dim=1)
+        if trainer.memory is not None:  # launches write its columns
+            trainer.memory.keep(torch.cat(columns[:2]).unique())
         self._given[:count].copy_(given)
         self._heads[:count].copy_(heads)
         self._number.zero_()

@@ -101,6 +101,8 @@ class RemoteMemory:
         """A copy of this rank's rows."""
         return self._rows.rows.clone(), self._times.rows.clone()
 
+    mark = state
+
     def restore(self, state: tuple[Tensor, Tensor]) -> None:
         """Back to a copy."""
         self._rows.rows.copy_(state[0])

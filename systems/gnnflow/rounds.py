@@ -149,7 +149,7 @@ class Continuous:
         self.epochs, self.every, self.replay, self.evaluate = epochs, every, replay, evaluate
         self.played = 0
         self._pending = self.rounds[0].first
-        self._memory = trainer.memory_state()
+        self._memory = trainer.mark_memory()
 
     def begin(self, epochs: int = 0) -> list[float]:
         """Insert everything before the first round and train on it for some epochs.
@@ -181,7 +181,7 @@ class Continuous:
         _tell(trainer.access, "begin_round")
         found.train_s = time.perf_counter() - start
         if self._pending == one.first:
-            self._memory = trainer.memory_state()
+            self._memory = trainer.mark_memory()
         with _metered(trainer, found):
             start = time.perf_counter()
             trainer.insert(one.last)

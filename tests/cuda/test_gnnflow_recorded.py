@@ -19,6 +19,7 @@ from dgbench.kernels_cuda.temporal_store import recorded as recorded_batch
 from dgbench.kernels_cuda.temporal_store import resident
 from dgbench.models.ctdg import attend
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.base import stream_memory
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.stream_batches import batches
 from dgbench.systems.gnnflow import recorded, system
@@ -178,7 +179,8 @@ def test_batches_that_do_not_fit_are_trained_on_by_the_trainer(open_trainer, the
         assert 0 < trainer.recorder.launches < 2 * 10
 
 
-def test_rounds_are_those_of_the_trainer(open_trainer, there) -> None:
+def test_rounds_are_those_of_the_trainer(open_trainer, there, monkeypatch) -> None:
+    monkeypatch.setattr(stream_memory, "SMALL", 0)  # launches write what a mark is of
     workload = task("tgn", chunks=4)
     trainer, other = open_trainer(workload, {**ON, "replay": True}, replay=0.5), plain(workload)
     rounds = rounds_by_count(600, 3)

@@ -100,7 +100,7 @@ class Recorder:
     def insert(self, last):
         self.calls.append(("insert", last))
 
-    def memory_state(self):
+    def mark_memory(self):
         return self.memory
 
     def restore_memory(self, state):

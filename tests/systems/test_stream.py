@@ -14,6 +14,7 @@ from stream_tiny import tiny_events, tiny_stream, tiny_task
 from dgbench.models.ctdg import STREAM_MODELS, MemoryRows
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base import stream_memory
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.scores import average_precision
 from dgbench.systems.base.stream import (
@@ -222,6 +223,51 @@ def test_memory_reads_what_was_written_and_goes_back() -> None:
     assert not found.memory[2].any()
     memory.restore(before)
     assert not memory.read(ids).memory.any()
+
+
+@pytest.fixture(scope="module")
+def marked():
+    """However few rows there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_memory, "SMALL", 0)
+        yield
+
+
+@pytest.mark.usefixtures("marked")
+@given(st.data())
+def test_memory_goes_back_to_any_moment(data) -> None:
+    """Marks and copies taken in any order, beside copies alone."""
+    memory, taken = VertexMemory(6, 2, 3, begin=7.0), []
+    assert isinstance(memory.mark(), stream_memory.MemoryMark)
+    for step in range(data.draw(st.integers(1, 12))):
+        what = data.draw(st.sampled_from(["write", "mark", "restore", "copy", "reset", "forget"]))
+        if what == "write":
+            ids = torch.tensor(
+                data.draw(st.lists(st.integers(0, 5), unique=True)), dtype=torch.int64
+            )
+            times = torch.full((ids.numel(),), float(step)).double()
+            rows = MemoryRows(torch.full((ids.numel(), 2), float(step)), times,
+                              torch.full((ids.numel(), 3), float(-step)), times)  # fmt: skip
+            memory.write(ids, ids, rows)
+        elif what == "mark":
+            taken.append((memory.mark(), memory.state()))
+        elif what == "reset":
+            memory.reset()
+        elif taken:
+            at = data.draw(st.integers(0, len(taken) - 1))
+            if what == "forget":
+                del taken[at]
+            else:
+                memory.restore(taken[at][what == "copy"])
+                assert_rows(memory.state(), taken[at][1])
+    for mark, state in taken:
+        memory.restore(mark)
+        assert_rows(memory.state(), state)
+
+
+def assert_rows(found, wanted):
+    for name in MemoryRows.__slots__:
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
 
 
 def slow_memory(trainer, events):
