@@ -19,6 +19,7 @@ if sys.version_info < (3, 10):  # noqa: UP036  (nox itself still runs there)
     )
 
 import nox
+from nox.command import CommandFailed
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
 from environment import TORCH, requirements
@@ -34,10 +35,24 @@ PACKAGES = ["kernels_cuda", "datasets", "runtime", "models", "lab", "systems", "
 LINTED = [
     "src", *PACKAGES, "benchmarks", "scripts", "tests", "docs/hooks", "noxfile.py",
 ]  # fmt: skip
+# What differs between machines that all compute right: by name, the variables and the words of
+# scripts/run_under.py that the suite runs under in `nox -s everywhere`.
+EVERYWHERE: dict[str, tuple[dict[str, str], list[str]]] = {
+    "aten-default": ({"ATEN_CPU_CAPABILITY": "default"}, []),
+    "mkl-compatible": ({"MKL_CBWR": "COMPATIBLE"}, []),
+    "avx2": ({"DGBENCH_AVX2": "1"}, []),
+    "fused": ({"DGBENCH_FUSED": "1"}, []),
+    "unfused": ({"DGBENCH_FUSED": "0"}, []),
+    "locale-c": ({"LC_ALL": "C"}, []),
+    "one-core": ({}, ["--core", "0"]),
+    "load": ({}, ["--load", "6"]),
+    "no-network": ({}, ["--no-network"]),
+}
 # What `nox -s nightly` runs: the whole of what .ci/run samples, and what it has no time for.
 NIGHTLY: dict[str, list[str]] = {
     "audit": [],
     "compile_cuda": [],
+    "everywhere": [],
     "faults": [],
     "fuzz": ["--seconds", "10"],
     "planted": [],
@@ -73,14 +88,64 @@ def _run(session: nox.Session, program: str, *arguments: str, **settings: object
 def tests(session: nox.Session) -> None:
     """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
     _install(session)
-    # Many tests wait for processes that they start, so there is work for four workers on two
-    # cores; on more cores the others are those processes'. A worker that runs out of its own tests
-    # takes over some of another's.
-    workers = ["-n", "4", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
     # Two workers with two threads each would wait for each other; tests that are about threads
     # ask for theirs.
     session.env.setdefault("OMP_NUM_THREADS", "1")
-    _run(session, "python", "-m", "pytest", *workers, *session.posargs)
+    _run(session, "python", "-m", "pytest", *_workers(), *session.posargs)
+
+
+def _workers() -> list[str]:
+    """Many tests wait for processes that they start, so there is work for four workers on two
+    cores; on more cores the others are those processes'. A worker that runs out of its own tests
+    takes over some of another's."""
+    return ["-n", "4", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
+
+
+@in_environment
+def everywhere(session: nox.Session) -> None:
+    """The test suite as other machines run it: nox -s everywhere -- [SETTING ...] [-- PYTEST ...].
+
+    All settings of `EVERYWHERE` if none is named; each is one run of the suite, and the session
+    ends with an error where one of them failed. `avx2` compiles the operators again, into an
+    environment of its own, where this machine has wider registers.
+    """
+    named, rest = list(session.posargs), []
+    if "--" in named:
+        named, rest = named[: named.index("--")], named[named.index("--") + 1 :]
+    if unknown := set(named) - set(EVERYWHERE):
+        session.error(f"{sorted(unknown)}: settings are {', '.join(EVERYWHERE)}")
+    _install(session)
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    failed = []
+    for name in named or EVERYWHERE:
+        variables, under = EVERYWHERE[name]
+        python = str(PROGRAMS / "python")
+        if name == "avx2":
+            if "avx512f" not in _cpu_flags():
+                session.log("avx2: this machine has no wider registers, its operators are those")
+                continue
+            folder = PROGRAMS.parent.with_name("dgbench-avx2")
+            into = ("scripts/environment.py", "--into", str(folder))
+            session.run(sys.executable, *into, env=variables, external=True)
+            python = str(folder / PROGRAMS.name / "python")
+        command = (python, "-m", "pytest", *_workers(), *rest)
+        if under:
+            command = (python, "scripts/run_under.py", *under, "--", *command)
+        session.log(f"{name}: {' '.join(f'{k}={v}' for k, v in variables.items()) or under}")
+        try:
+            session.run(*command, env=variables, external=True)
+        except CommandFailed:  # the other settings are asked all the same
+            failed.append(name)
+    if failed:
+        session.error(f"the suite failed under {', '.join(failed)}")
+
+
+def _cpu_flags() -> list[str]:
+    """What the processor says it can do; empty where no file tells."""
+    try:
+        return Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return []
 
 
 @in_environment

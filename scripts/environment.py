@@ -54,7 +54,9 @@ SOURCES = ["src", "kernels_cuda", "datasets", "runtime", "models", "lab", "syste
 SOURCE_FILES = ["pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"]
 # Environment variables that a compiler or the build reads.
 BUILD_VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_", "SKBUILD_", "DGBENCH_")
-NOT_OF_THE_BUILD = {"DGBENCH_DATA", "DGBENCH_RESULTS", "DGBENCH_CACHE", "DGBENCH_OFFLINE"}
+NOT_OF_THE_BUILD = {
+    "DGBENCH_DATA", "DGBENCH_RESULTS", "DGBENCH_CACHE", "DGBENCH_OFFLINE", "DGBENCH_FUSED",
+}  # fmt: skip
 
 
 class SetupError(RuntimeError):

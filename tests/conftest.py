@@ -65,6 +65,18 @@ def warm_starts_of_module(warm_python: list[str]) -> Iterator[None]:
         yield
 
 
+if FUSED := os.environ.get("DGBENCH_FUSED", ""):
+    if FUSED not in ("0", "1"):
+        raise pytest.UsageError(f"DGBENCH_FUSED is '{FUSED}', allowed are 0 and 1")
+    from fused import MultiplyAdd
+
+    @pytest.fixture(autouse=True)
+    def multiply_add() -> Iterator[None]:
+        """Torch fuses multiply-add, or does not."""
+        with MultiplyAdd(fused=FUSED == "1"):
+            yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Keep modules and collected tests out of every later garbage collection.

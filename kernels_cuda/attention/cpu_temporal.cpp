@@ -24,9 +24,9 @@
 
 #include "attention/cpu_head_columns.hpp"
 #include "attention/cpu_vector_exp.hpp"
-#include "attention/cpu_vector_turn.hpp"
 #include "common/check.hpp"
 #include "scan/cpu_common.hpp"
+#include "time_encoding/cpu_encode.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -58,15 +58,14 @@ struct TemporalRows {
   const float* query;
   const float* neighbour_rows;
   const float* edge_rows;
-  std::vector<float> weight, bias;  // padded
-  float steepest = 0, shifted = 0;  // largest weight and bias
+  std::vector<double> weight, bias;
 
   std::int64_t apart() const { return targets * z; }  // between the rows of a target's heads
   std::int64_t scratch(std::int64_t count) const {
-    return 2 * count * pitch + 2 * padded(count * heads) + pitch;
+    return 2 * count * pitch + 2 * padded(count * heads);
   }
-  float age(std::int64_t target, std::int64_t entry) const {
-    return static_cast<float>(times[target] - edge_times[entry]);
+  double age(std::int64_t target, std::int64_t entry) const {
+    return times[target] - edge_times[entry];
   }
 };
 
@@ -98,23 +97,11 @@ Row row_of(const TemporalRows& a, std::int64_t target, float* scratch) {
   return row;
 }
 
-template <bool kSines>
-void encode(const TemporalRows& a, std::int64_t target, const Row& row, float* angles) {
+void encode(const TemporalRows& a, const Frequencies& encoding, std::int64_t target, const Row& row,
+            bool sines) {
   for (std::int64_t k = 0; a.time > 0 && k < row.count; ++k) {
-    const float age = a.age(target, row.first + k);
-    float* const cosines = row.cosines + k * a.pitch;
-    float* const sines = row.sines + k * a.pitch;
-    for (std::int64_t t = 0; t < a.pitch; ++t) angles[t] = age * a.weight[t] + a.bias[t];
-    if (std::fabs(age) * a.steepest + a.shifted <= kLargestAngle) {
-      for (std::int64_t t = 0; t < a.pitch; t += kTurned) {
-        turn<kSines>(angles + t, cosines + t, sines + t);
-      }
-      continue;
-    }
-    for (std::int64_t t = 0; t < a.time; ++t) {
-      cosines[t] = std::cos(angles[t]);
-      if (kSines) sines[t] = std::sin(angles[t]);
-    }
+    encode_age(encoding, a.age(target, row.first + k), row.cosines + k * a.pitch,
+               sines ? row.sines + k * a.pitch : nullptr);
   }
 }
 
@@ -181,9 +168,10 @@ void all_sums(const TemporalRows& a, const Row& row, const float* weights, float
   for (; h < a.heads; ++h) sums<1>(row, weights + h, a.heads, out + h * apart, apart);
 }
 
-void forward(const TemporalRows& a, std::int64_t target, float* out, float* share, float* scratch) {
+void forward(const TemporalRows& a, const Frequencies& encoding, std::int64_t target, float* out,
+             float* share, float* scratch) {
   const Row row = row_of(a, target, scratch);
-  encode<false>(a, target, row, scratch + a.scratch(row.count) - a.pitch);
+  encode(a, encoding, target, row, false);
   all_dots(a, row, a.query + target * a.z, row.weights);
   const std::int64_t numbers = row.count * a.heads;
   for (int h = 0; h < a.heads; ++h) {
@@ -216,10 +204,10 @@ struct Gradients {
 };
 
 // Adds what the encoding gets to `slopes`: of the weights [pitch], then of the bias [pitch].
-void backward(const TemporalRows& a, const Gradients& to, std::int64_t target, float* slopes,
-              float* scratch) {
+void backward(const TemporalRows& a, const Frequencies& encoding, const Gradients& to,
+              std::int64_t target, float* slopes, float* scratch) {
   const Row row = row_of(a, target, scratch);
-  encode<true>(a, target, row, scratch + a.scratch(row.count) - a.pitch);
+  encode(a, encoding, target, row, true);
   const float* const given = to.out + target * a.z;
   const float* const query = a.query + target * a.z;
   const float* const share = to.share + row.first * a.heads;
@@ -260,7 +248,7 @@ void backward(const TemporalRows& a, const Gradients& to, std::int64_t target, f
     for (std::int64_t k = 0; k < row.count; ++k) {
       const Wide::Reg slope = Wide::mul(of_z(k, a.nodes + a.edges + j, mask),
                                         Wide::load(row.sines + k * a.pitch + j, mask));
-      const float age = a.age(target, row.first + k);
+      const auto age = static_cast<float>(a.age(target, row.first + k));
       by_weight = Wide::fma(Wide::broadcast(-age), slope, by_weight);
       by_bias = Wide::fma(Wide::broadcast(-1.0f), slope, by_bias);
     }
@@ -326,12 +314,8 @@ TemporalRows checked(const Array<const std::int64_t>& offsets, const Array<const
     check_size(*bias, weight->size(), "bias");
     a.time = static_cast<int>(weight->size());
     a.pitch = padded(a.time);
-    a.weight.assign(a.pitch, 0.0f);
-    a.bias.assign(a.pitch, 0.0f);
-    std::copy_n(weight->data(), a.time, a.weight.data());
-    std::copy_n(bias->data(), a.time, a.bias.data());
-    for (const float w : a.weight) a.steepest = std::max(a.steepest, std::fabs(w));
-    for (const float b : a.bias) a.shifted = std::max(a.shifted, std::fabs(b));
+    a.weight.assign(weight->data(), weight->data() + a.time);
+    a.bias.assign(bias->data(), bias->data() + a.time);
   }
   require(a.heads >= 1 && a.z == a.nodes + a.edges + a.time,
           "query must have as many columns as neighbours, edges and weight together");
@@ -351,12 +335,13 @@ void temporal_attention_forward(Array<const std::int64_t> offsets, Array<const d
       checked(offsets, times, edge_times, query, neighbours, edges, weight, bias);
   check_size(out, query.size(), "out");
   check_size(share, neighbours.shape(0) * query.shape(0), "share");
+  const Frequencies encoding(a.weight.data(), a.bias.data(), a.time);
   nb::gil_scoped_release release;
   each_target(a, threads, [&](std::int64_t r, std::int64_t, float* scratch) {
     if (a.offsets[r] == a.offsets[r + 1]) {
       clear(a, r, out.data());
     } else {
-      forward(a, r, out.data(), share.data(), scratch);
+      forward(a, encoding, r, out.data(), share.data(), scratch);
     }
   });
 }
@@ -379,6 +364,7 @@ void temporal_attention_backward(Array<const std::int64_t> offsets, Array<const 
   check_optional(to_bias, a.time, "to_bias");
   const Gradients to{share.data(), grad.data(), to_query.data(),
                      to_neighbours ? to_neighbours->data() : nullptr};
+  const Frequencies encoding(a.weight.data(), a.bias.data(), a.time);
   nb::gil_scoped_release release;
   const std::int64_t each = 2 * a.pitch;
   std::vector<float> slopes(pieces_of(a) * each, 0.0f);
@@ -386,7 +372,7 @@ void temporal_attention_backward(Array<const std::int64_t> offsets, Array<const 
     if (a.offsets[r] == a.offsets[r + 1]) {
       clear(a, r, to.query);
     } else {
-      backward(a, to, r, slopes.data() + piece * each, scratch);
+      backward(a, encoding, to, r, slopes.data() + piece * each, scratch);
     }
   });
   for (std::int64_t t = 0; t < a.time; ++t) {

@@ -45,6 +45,7 @@ void bind_interact(nb::module_& m);
 void bind_t_batches(nb::module_& m);
 void bind_time_lstm(nb::module_& m);
 void bind_ranking(nb::module_& m);
+void bind_time_encoding(nb::module_& m);
 void bind_frame_product(nb::module_& m);
 void bind_tgcn_model_step(nb::module_& m);
 void bind_evolvegcn_step(nb::module_& m);
@@ -108,6 +109,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_t_batches(m);
   dgbench::bind_time_lstm(m);
   dgbench::bind_ranking(m);
+  dgbench::bind_time_encoding(m);
   dgbench::bind_frame_product(m);
   dgbench::bind_tgcn_model_step(m);
   dgbench::bind_evolvegcn_step(m);

@@ -26,6 +26,7 @@ void bind_weighted_tree(nb::module_& m);
 void bind_edge_sampling(nb::module_& m);
 void bind_interact(nb::module_& m);
 void bind_ranking(nb::module_& m);
+void bind_time_encoding(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -61,4 +62,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_edge_sampling(m);
   dgbench::bind_interact(m);
   dgbench::bind_ranking(m);
+  dgbench::bind_time_encoding(m);
 }

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from dgbench.kernels_cuda.attention import serves, temporal_attention
 from dgbench.kernels_cuda.workspace import scratch
+from dgbench.models.ctdg.time_encoding import cosines
 
 if TYPE_CHECKING:
     from dgbench.models.ctdg.base import Neighbourhood
@@ -82,7 +83,7 @@ class _Attend(torch.autograd.Function):
         age = None
         if weight is not None:
             age = around.ages()
-            parts.append(_phase(age, weight, bias).cos_())
+            parts.append(cosines(age, weight, bias))
         widths = [part.shape[2] for part in parts]
         asked = query.split(widths, dim=2)
         score = torch.bmm(asked[0], parts[0].transpose(1, 2))
@@ -114,17 +115,10 @@ class _Attend(torch.autograd.Function):
         if weight is not None:
             of = torch.cat([given[-1], query[:, :, -ctx.widths[-1] :]], dim=1)
             slope = torch.bmm(by, of, out=scratch.empty(parts[-1].shape, query)).flatten(0, 1)
-            slope *= _phase(age, weight, bias).sin_().flatten(0, 1)
-            to_weight = (age.view(1, -1) @ slope).neg_().t()
+            slope *= cosines(age, weight, bias, sines=True).flatten(0, 1)
+            to_weight = (age.to(slope.dtype).view(1, -1) @ slope).neg_().t()
             to_bias = slope.sum(0).neg_()
         return None, to_query, to_rows, None, to_weight, to_bias
-
-
-def _phase(age: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """weight age + bias, [R, fanout, T], in memory of its own."""
-    room = scratch.empty((age.numel(), bias.numel()), weight)
-    torch.addmm(bias, age.view(-1, 1), weight.t(), out=room)
-    return room.view(*age.shape, -1)
 
 
 def _softmax(score: Tensor, mask: Tensor | None) -> Tensor:

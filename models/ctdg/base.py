@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dgbench.kernels_cuda.workspace import scratch
 from dgbench.models.ctdg.link import LinkPredictor
+from dgbench.models.ctdg.time_encoding import elapsed
 
 Features = Callable[[Tensor], Tensor]
 """int64[n] ids -> floating [n, D]."""
@@ -54,11 +55,11 @@ class Neighbourhood:
         mask: bool[R, fanout], where there is a neighbour; None where every place is taken.
     """
 
-    def __init__(self, hop: SampledHop, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, hop: SampledHop, device: torch.device) -> None:
         self.hop = hop
         self.counts = hop.offsets.diff().to(device)
         self.shape = (self.counts.numel(), hop.fanout)
-        self._dtype, self._device = dtype, device
+        self._device = device
 
     @cached_property
     def mask(self) -> Tensor | None:
@@ -93,10 +94,9 @@ class Neighbourhood:
         return room.index_copy_(0, self._entries, rows)[:-1]
 
     def ages(self) -> Tensor:
-        """[R, fanout]: time from each edge to its target's, 0 where there is no neighbour."""
+        """float64[R, fanout]: time from each edge to its target's, 0 where there is none."""
         times, edge_times = (x.to(self._device) for x in (self.hop.times, self.hop.edge_times))
-        age = times.unsqueeze(1) - self.spread(edge_times.unsqueeze(1)).squeeze(2)
-        age = age.to(self._dtype)
+        age = elapsed(times.unsqueeze(1), self.spread(edge_times.unsqueeze(1)).squeeze(2))
         return age if self.mask is None else age.masked_fill_(~self.mask, 0)
 
 
@@ -162,6 +162,6 @@ class StreamModel(nn.Module, ABC):
         for layer, hop in zip(layers or self.layers, reversed(hops), strict=True):
             rows = hop.nodes.numel()
             edges = None if edge_features is None else edge_features(hop.eids)
-            around = Neighbourhood(hop, h.device, h.dtype)
+            around = Neighbourhood(hop, h.device)
             h = layer(around, h[:rows], h[rows:], edges)
         return h

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dgbench.models.ctdg.attention import TemporalAttention
 from dgbench.models.ctdg.base import Features, SampledHop, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
-from dgbench.models.ctdg.time_encoding import TimeEncoding
+from dgbench.models.ctdg.time_encoding import TimeEncoding, elapsed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +75,7 @@ class Tgn(StreamModel):
     def remember(self, rows: MemoryRows) -> Tensor:
         """Memories with their messages taken in, [n, M]."""
         waiting = rows.mail_time.isfinite()
-        age = torch.where(waiting, rows.mail_time - rows.updated, 0.0).to(rows.memory.dtype)
+        age = torch.where(waiting, elapsed(rows.mail_time, rows.updated), 0.0)
         message = torch.cat([rows.mail, self.time(age)], dim=1)
         return torch.where(waiting.unsqueeze(1), self.update(message, rows.memory), rows.memory)
 

@@ -38,7 +38,8 @@ class PerturbedArithmetic(TorchDispatchMode):
     An elementwise result moves by up to `UNIT` of itself. A sum of n terms, added one after the
     other, moves by up to `UNIT` times the root of n of the sum of the sizes of its terms: terms
     that cancel leave their rounding behind. Norms are taken apart, so that the error of a mean
-    moves all entries of a column together.
+    moves all entries of a column together. What is written to a given tensor (`out`, in place) is
+    left as it is: differences of times, which are float64 in every system.
 
     Args:
         seed: of the errors.

@@ -72,6 +72,7 @@ from dgbench.kernels_cuda.temporal_sample import (
     sample_hops,
 )
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.time_encoding import encode_ages
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants.work_items import time_items
 from dgbench.kernels_cuda.weighted import SegmentTree
@@ -406,6 +407,13 @@ def temporal_neighbours(n: int) -> None:
         both_ways(
             temporal_attention(offsets, times, edge_times, query, neighbours, edges, *encoding)
         )
+
+
+@scenario
+def encoded_ages(n: int) -> None:
+    ages = torch.rand(4 * n).double()
+    for dtype in (torch.float32, torch.float64):
+        both_ways(encode_ages(ages, normal(1, 5, 1, dtype=dtype), normal(2, 5, dtype=dtype)))
 
 
 @scenario

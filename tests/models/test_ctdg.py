@@ -43,7 +43,7 @@ def hop_of(counts, fanout=3, seed=1, nodes=9):
 
 
 def around_of(hop):
-    return Neighbourhood(hop, torch.device("cpu"), DOUBLE)
+    return Neighbourhood(hop, torch.device("cpu"))
 
 
 def ranges(hop):

@@ -1,7 +1,8 @@
 """Checks of rounds of continuous training: the last one again on the plain path.
 
-Rounds are followed in float32: after a step, phases of long ages (see `trainer_checks`) part from
-those of any other precision. Where the last round left a trainer is compared with float64.
+Rounds are followed in float32: after a step, weights of ages differ by rounding from those of any
+other precision, and long ages enlarge that. Where the last round left a trainer is compared with
+float64.
 """
 
 from __future__ import annotations

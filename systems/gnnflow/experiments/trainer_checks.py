@@ -3,31 +3,23 @@
 The oracle is the plain path in float64: sorted arrays, one root after the other, plain gathers. It
 takes over parameters, memories and the optimiser of the trainer that was timed, whose graph, caches
 and buffers stay as they are.
-
-Ages of edges reach 10^8 seconds and the weights of a time encoding begin at 1, so that float32
-rounds a phase w dt + b by whole turns and its cosine says nothing of the true one. Phases are
-therefore data to the oracle, as float32 gives them; all that follows from them is float64.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-import dgbench.models.ctdg.attend as attend
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close
 from dgbench.models.ctdg import MemoryRows
-from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
-from dgbench.systems.base.conditioning import UNIT
+from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
@@ -41,7 +33,7 @@ PLAIN: Final = "plain path in float32"
 EVENTS: Final = (12, 4)
 """Events of a frame that are compared, always its last one: with one hop, and with two."""
 ROUNDING: Final = 1e-5
-"""Largest relative deviation of float32 once phases are given; seen are 1e-6."""
+"""Largest relative deviation of float32 where nothing cancels; seen are 1e-6."""
 NUDGES: Final = 8.0
 """Times the change of losses by a last bit of the parameters that is still rounding."""
 SCORED: Final = 1e-3
@@ -58,28 +50,6 @@ def narrow_frames(task: StreamWorkload, data: StreamData, inserted: int) -> dict
         number: frames[number][drawn(frames[number].numel(), most)]
         for number in sorted({_random.randrange(last + 1), last})
     }
-
-
-@contextmanager
-def float32_phases() -> Iterator[None]:
-    """Time encodings whose phases w dt + b are those of float32, whatever a model computes in."""
-    phase, forward = attend._phase, TimeEncoding.forward
-
-    def rounded(age: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return phase(age.float(), weight.float(), bias.float()).to(age.dtype)
-
-    def encoded(self: TimeEncoding, age: Tensor) -> Tensor:
-        own = functional.linear(age.unsqueeze(-1), self.weight, self.bias)
-        with torch.no_grad():
-            single = age.float().unsqueeze(-1), self.weight.float(), self.bias.float()
-            error = functional.linear(*single).to(own.dtype) - own
-        return torch.cos(own + error)
-
-    attend._phase, TimeEncoding.forward = rounded, encoded  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        attend._phase, TimeEncoding.forward = phase, forward  # type: ignore[method-assign]
 
 
 class RecordedSamples:
@@ -151,14 +121,13 @@ class StreamOracle:
 
     @comparing()
     def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
-        """Outputs, gradients and losses of a trainer as it stands, then of a step of training.
+        """Outputs, gradients, losses and a step of a trainer, each from the state it is then in.
 
         Args:
             name: of the trainer in the row.
             trainer: is trained on a few events.
         """
         found = []
-        taken_over(self.trainer, trainer)
         # A few events: a second thread costs more than it does.
         with (
             one_thread(),
@@ -166,61 +135,48 @@ class StreamOracle:
             self.trainer.frames_replaced(self.frames),
         ):
             for frame in self.frames:
+                taken_over(self.trainer, trainer)
                 found += self.compare(name, frame, BatchAnswer.of(trainer, frame))
-            with float32_phases():
                 losses = [one.step(frame) for one in (trainer, self.trainer)]
-        states = [_flat(one.state()) for one in (trainer, self.trainer)]
-        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, a step on frame {frame}"}
-        return [
-            *found,
-            close("losses", *losses, ROUNDING, **how),
-            close("parameters", *states, ROUNDING, **how),
-        ]
+                states = [_flat(one.state()) for one in (trainer, self.trainer)]
+                how: dict[str, Any] = {
+                    "against": ORACLE,
+                    "part": f"{name}, a step on frame {frame}",
+                }
+                found += [
+                    close("losses", *losses, ROUNDING, **how),
+                    close("parameters", *states, ROUNDING, **how),
+                ]
+        return found
 
     @comparing()
     def compare(self, name: str, frame: int, answer: BatchAnswer) -> list[ResultCheck]:
         """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
-        with self.trainer.frames_replaced(self.frames), float32_phases():
-            exact = BatchAnswer.of(self.trainer, frame)
-        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
-        found = [
-            close("outputs", answer.outputs, exact.outputs, ROUNDING, **how),
-            close("losses", answer.loss, exact.loss, ROUNDING, **how),
-        ]
+        exact = self._answer(frame)
         # Gradients of the weights of ages are as large as ages: beside them all others are nothing.
-        of_ages = [key for key in exact.gradients if key.endswith("time.weight")]
-        for names in (of_ages, [key for key in exact.gradients if key not in of_ages]):
-            own, wanted = (
-                {key: of.gradients[key] for key in names} for of in (answer, exact)
-            )  # fmt: skip
-            if not names:
+        ages = {key for key in exact.gradients if key.endswith("time.weight")}
+        parts: list[tuple[str, Callable[[BatchAnswer], dict[str, Tensor]]]] = [
+            ("outputs", lambda one: {"": one.outputs}),
+            ("losses", lambda one: {"": torch.as_tensor(one.loss, dtype=torch.float64)}),
+            ("gradients", lambda one: {k: g for k, g in one.gradients.items() if k in ages}),
+            ("gradients", lambda one: {k: g for k, g in one.gradients.items() if k not in ages}),
+        ]
+        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
+        found = []
+        for of, read in parts:
+            wanted = read(exact)
+            if not wanted:
                 continue
-            limits = gradient_limits(wanted)
-            check = close("gradients", own, wanted, limits, **how)
-            if not check.passed:
-                moved = deviations(self._nudged(frame, names), wanted)
-                limits = {n: min(LOOSEST, max(m, NUDGES * moved[n])) for n, m in limits.items()}
-                check = close("gradients", own, wanted, limits, **how)
+            check = close(of, read(answer), wanted, ROUNDING, **how)
+            if not check.passed:  # a sum that cancels rounds further than its size says
+                moved = rounding(lambda read=read: read(self._answer(frame)), wanted)
+                check = close(of, read(answer), wanted, tolerances(moved), **how)
             found.append(check)
         return found
 
-    def _nudged(self, frame: int, names: Sequence[str]) -> dict[str, Tensor]:
-        """Gradients where every parameter is off by up to a unit in the last place of float32."""
-        draw = torch.Generator().manual_seed(frame)
-        leaves = list(self.trainer.model.parameters())
-        before = [leaf.detach().clone() for leaf in leaves]
-        try:
-            with torch.no_grad():
-                for leaf in leaves:
-                    sign = 2 * torch.rand(leaf.shape, generator=draw, dtype=leaf.dtype) - 1
-                    leaf.mul_(1 + 2 * UNIT * sign.to(leaf.device))
-            with self.trainer.frames_replaced(self.frames), float32_phases():
-                answer = BatchAnswer.of(self.trainer, frame)
-        finally:
-            with torch.no_grad():
-                for leaf, value in zip(leaves, before, strict=True):
-                    leaf.copy_(value)
-        return {name: answer.gradients[name] for name in names}
+    def _answer(self, frame: int) -> BatchAnswer:
+        with self.trainer.frames_replaced(self.frames):
+            return BatchAnswer.of(self.trainer, frame)
 
 
 def taken_over(plain: StreamTrainer, trainer: StreamTrainer) -> None:
@@ -231,17 +187,6 @@ def taken_over(plain: StreamTrainer, trainer: StreamTrainer) -> None:
         plain._optimiser = torch.optim.Adam(parameters, lr=plain.workload.lr, fused=True)
         # Counts of steps would be shared else.
         plain._optimiser.load_state_dict(deepcopy(trainer._optimiser.state_dict()))
-
-
-def gradient_limits(exact: Mapping[str, Tensor]) -> dict[str, float]:
-    """Largest relative deviation of each gradient: a sum that cancels, as that of the last bias,
-    is rounded as its terms are, up to a tenth of `ROUNDING` of all gradients."""
-    sizes = {name: float(part.double().norm()) for name, part in exact.items()}
-    total = sum(size**2 for size in sizes.values()) ** 0.5
-    return {
-        name: max(ROUNDING, min(LOOSEST, 0.1 * ROUNDING * total / size)) if size else ROUNDING
-        for name, size in sizes.items()
-    }
 
 
 def _flat(state: Mapping[str, Tensor]) -> Tensor:

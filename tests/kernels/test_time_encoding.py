@@ -1,0 +1,104 @@
+"""Cosines of ages against decimal arithmetic, whatever the unit of time."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.time_encoding import encode_ages
+from dgbench.runtime.errors import InvalidInputError
+
+TURN = Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563281257")
+UNITS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0, "h": 1 / 3600, "day": 1 / 86400}
+CENTURY = 3.2e9
+"""Seconds."""
+
+
+def problem(span: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Ages up to `span`, frequencies as they begin, phases that training moved."""
+    draw = torch.Generator().manual_seed(3)
+    ages = span * torch.rand(30, generator=draw, dtype=torch.float64)
+    ages[:2] = torch.tensor([0.0, span], dtype=torch.float64)
+    weight = (10.0 ** -torch.linspace(0, 9, 21)).unsqueeze(1)
+    return ages, weight.to(dtype), 3 * torch.randn(21, generator=draw).to(dtype)
+
+
+def exact(ages: Tensor, weight: Tensor, bias: Tensor, turn: str) -> Tensor:
+    """One number after the other: angles in 80 digits, less whole turns."""
+    rows = []
+    with localcontext() as context:
+        context.prec = 80
+        for age in ages.tolist():
+            row = []
+            for w, b in zip(weight.flatten().tolist(), bias.tolist(), strict=True):
+                angle = Decimal(w) * Decimal(age) + Decimal(b)
+                rest = angle - (angle / TURN).to_integral_value() * TURN
+                row.append(getattr(math, turn)(float(rest)))
+            rows.append(row)
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-7), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("part", [1e-12, 1e-6, 1e-2, 0.1])
+def test_cosines_are_right_in_every_unit(unit, part, dtype, bound) -> None:
+    given = problem(part * CENTURY * UNITS[unit], dtype)
+    for turn, sines in (("cos", False), ("sin", True)):
+        gap = encode_ages(*given, sines=sines).double() - exact(*given, turn)
+        assert float(gap.abs().max()) < bound
+
+
+def test_angles_beyond_what_is_reduced_are_cosines_all_the_same() -> None:
+    out = encode_ages(*problem(1e300, torch.float32))
+    assert bool((out.abs() <= 1.000001).all())
+    ages = torch.tensor([math.inf, math.nan], dtype=torch.float64)
+    assert bool(encode_ages(ages, torch.ones(1, 1), torch.zeros(1)).isnan().all())
+
+
+@pytest.mark.parametrize("sines", [False, True])
+def test_derivatives(sines) -> None:
+    ages, weight, bias = problem(50.0, torch.float64)
+    weight, bias = weight.requires_grad_(), bias.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda w, b: encode_ages(ages, w, b, sines=sines), (weight, bias)
+    )
+
+
+def test_no_ages_and_no_frequencies() -> None:
+    ages, weight, bias = problem(1.0, torch.float32)
+    assert encode_ages(ages[:0], weight, bias).shape == (0, 21)
+    assert encode_ages(ages, weight[:0], bias[:0]).shape == (30, 0)
+
+
+def test_the_number_of_threads_does_not_show() -> None:
+    ages, weight, bias = problem(1e8, torch.float32)
+    given = ages.repeat(100), weight, bias
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(encode_ages(*given))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ages", torch.zeros(3)),
+        ("ages", torch.zeros(3, 1, dtype=torch.float64)),
+        ("weight", torch.zeros(4, 1)),
+        ("weight", torch.zeros(21)),
+        ("weight", torch.zeros(21, 1, dtype=torch.int64)),
+        ("bias", torch.zeros(21, dtype=torch.float64)),
+    ],
+)
+def test_refusals_name_the_argument(name, value) -> None:
+    given = dict(zip(("ages", "weight", "bias"), problem(1.0, torch.float32), strict=True))
+    with pytest.raises(InvalidInputError, match=name):
+        encode_ages(**{**given, name: value})
