@@ -68,13 +68,21 @@ def download_dir() -> Path:
 
 
 def find_form(card: DatasetCard) -> LocalVariant | None:
-    """The first form of a card whose files are all in `DGBENCH_DATA`, downloaded or bundled."""
+    """The first form of a card whose files are all in `DGBENCH_DATA` or downloaded, else the first
+    whose files are there or bundled.
+
+    A user's file of another form (with features, say) therefore comes before a bundled copy.
+    """
     folders = [f for f in (data_dir(), download_dir()) if f is not None]
+    return _find(card, folders, bundled=False) or _find(card, folders, bundled=True)
+
+
+def _find(card: DatasetCard, folders: list[Path], *, bundled: bool) -> LocalVariant | None:
     for form in card.forms:
         paths = []
         for ref in form.files:
             places = [os.path.join(folder, ref.path) for folder in folders]
-            if ref.bundled is not None:
+            if bundled and ref.bundled is not None:
                 places.append(os.path.join(BUNDLED, ref.bundled.path))
             found = next((place for place in places if os.path.isfile(place)), None)
             if found is None:
