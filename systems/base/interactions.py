@@ -15,7 +15,7 @@ from dgbench.models.streaming.dygnn import ACTIVATIONS
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.stream_data import mixed, part_ends
+from dgbench.systems.base.stream_data import drawn_ends, first_events, mixed, part_ends
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -144,8 +144,7 @@ def interaction_data(events: EventStream, workload: InteractionWorkload) -> Inte
     Raises:
         InvalidInputError: no events.
     """
-    if workload.events is not None:
-        events = events.select(0, min(workload.events, len(events)))
+    events, destinations = first_events(events, workload.events)
     if len(events) == 0:
         raise InvalidInputError(f"'{workload.dataset}' has no events, at least 1 is needed")
     events = replace(events, eid=torch.arange(len(events)), node_feat=None)
@@ -163,7 +162,7 @@ def interaction_data(events: EventStream, workload: InteractionWorkload) -> Inte
         train_end,
         validate_end,
         time_unit(events.select(0, train_end)) if train_end else 1.0,
-        negative_ends(workload.seed, events),
+        negative_ends(workload.seed, events, destinations),
         classes,
         held_out,
         0 if classes is None else CLASSES,
@@ -179,15 +178,12 @@ def time_unit(events: EventStream) -> float:
     return unit if unit > 0 else 1.0
 
 
-def negative_ends(seed: int, events: EventStream) -> Tensor:
-    """int64[E]: uniform over the destinations' side of a bipartite graph, else over all vertices.
+def negative_ends(seed: int, events: EventStream, destinations: Tensor | None) -> Tensor:
+    """int64[E]: uniform over `destinations`, see `StreamData.destinations`.
 
     A function of seed and ordinal alone; as usual one may hit the true destination.
     """
-    low = events.num_src or 0
-    drawn = mixed(seed, _NEGATIVE, np.arange(len(events)))
-    side = np.uint64(max(1, events.num_nodes - low))
-    return torch.from_numpy((drawn % side).astype(np.int64)) + low
+    return drawn_ends(mixed(seed, _NEGATIVE, np.arange(len(events))), events, destinations)
 
 
 def activity_classes(events: EventStream) -> Tensor:

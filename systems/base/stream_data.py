@@ -138,12 +138,15 @@ class StreamData:
         node_feat: float32[N, node_dim], or None.
         edge_feat: float32[E, edge_dim] by `eid`, or None.
         notes: sentences on what was drawn, for rows.
+        destinations: int64[D] that negatives are drawn from, of a prefix those that occur in it;
+            None of a whole stream: the destinations' side of a bipartite graph, else all vertices.
     """
 
     events: EventStream
     node_feat: Tensor | None
     edge_feat: Tensor | None
     notes: tuple[str, ...] = ()
+    destinations: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -175,8 +178,7 @@ def stream_data(events: EventStream, workload: StreamWorkload) -> StreamData:
 
     Features are drawn from a normal distribution where the data has none of that width.
     """
-    if workload.events is not None:
-        events = events.select(0, min(workload.events, len(events)))
+    events, destinations = first_events(events, workload.events)
     if len(events) == 0:
         raise InvalidInputError(f"'{workload.dataset}' has no events, at least 1 is needed")
     notes: list[str] = []
@@ -191,7 +193,19 @@ def stream_data(events: EventStream, workload: StreamWorkload) -> StreamData:
     events = replace(
         events, eid=torch.arange(len(events)), node_feat=None, edge_feat=None, label=None
     )
-    return StreamData(events, node_feat, edge_feat, tuple(notes))
+    return StreamData(events, node_feat, edge_feat, tuple(notes), destinations)
+
+
+def first_events(events: EventStream, count: int | None) -> tuple[EventStream, Tensor | None]:
+    """The first `count` events, and the destinations that occur in them.
+
+    Of a whole stream the second is None. A prefix keeps the vertices of the whole stream, most of
+    which have no event in it, so that a negative drawn from all of them is told at a glance.
+    """
+    if count is None or count >= len(events):
+        return events, None
+    events = events.select(0, count)
+    return events, torch.unique(events.dst)
 
 
 def _features(
@@ -219,18 +233,24 @@ def part_ends(events: EventStream) -> tuple[int, int]:
 def negatives(workload: StreamWorkload, data: StreamData, first: int, last: int) -> Tensor:
     """int64[last - first]: of events first .. last - 1, vertices that stand in for destinations.
 
-    Uniform over the destinations' side of a bipartite graph, else over all vertices; as usual, one
-    may hit the true destination. A function of the seed and an event's ordinal alone, so the same
-    for any order, batch size and number of workers.
+    Uniform over `StreamData.destinations`; as usual, one may hit the true destination. A function
+    of the seed and an event's ordinal alone, so the same for any order, batch size and number of
+    workers.
     """
     return negatives_of(workload, data, torch.arange(first, last))
 
 
 def negatives_of(workload: StreamWorkload, data: StreamData, events: Tensor) -> Tensor:
     """`negatives` of events by their ordinals, int64[n]."""
-    low = data.events.num_src or 0
-    drawn = mixed(workload.seed, 0, events.numpy())
-    return torch.from_numpy((drawn % np.uint64(data.events.num_nodes - low)).astype(np.int64)) + low
+    return drawn_ends(mixed(workload.seed, 0, events.numpy()), data.events, data.destinations)
+
+
+def drawn_ends(draws: np.ndarray, events: EventStream, destinations: Tensor | None) -> Tensor:
+    """int64[n]: a destination for each draw (uint64), see `StreamData.destinations`."""
+    low = events.num_src or 0
+    side = events.num_nodes - low if destinations is None else destinations.numel()
+    place = torch.from_numpy((draws % np.uint64(max(1, side))).astype(np.int64))
+    return place + low if destinations is None else destinations[place]
 
 
 def mixed(seed: int, stream: int, number: Any) -> np.ndarray:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interactions_tiny import tiny_data, tiny_task
+from interactions_tiny import tiny_data, tiny_interactions, tiny_task
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.interaction_layout import edge_groups, interval_groups, t_batch_groups
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
+from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.base.plain_interactions import PlainInteractions
 from dgbench.systems.base.scores import average_precision
 
@@ -191,6 +193,14 @@ def test_splits_negatives_and_units():
     assert torch.equal(
         data.negative[:50], tiny_data(task, events=100, bipartite=True).negative[:50]
     )
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_negatives_of_a_prefix_are_destinations_that_occur_in_it(bipartite):
+    whole = tiny_interactions(100, bipartite=bipartite)
+    few = replace(whole, dst=torch.where(torch.arange(100) < 40, 6, whole.dst))
+    assert set(interaction_data(few, tiny_task(events=40)).negative.tolist()) == {6}
+    assert len(set(interaction_data(few, tiny_task(events=100)).negative.tolist())) > 3
 
 
 def test_gradients_and_outputs_leave_the_trainer_as_it_was():

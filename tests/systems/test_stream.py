@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
@@ -111,6 +112,21 @@ def test_negatives_are_functions_of_events_alone(bipartite) -> None:
     assert counts[list(allowed)].min() > 400 / len(allowed) / 2
     other = negatives(msgspec.structs.replace(task, seed=2), data, 0, 400)
     assert (whole != other).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_negatives_of_a_prefix_are_destinations_that_occur_in_it(bipartite) -> None:
+    """A vertex that is never a destination is told from one without any training."""
+    whole = tiny_stream(tiny_task(), events=400, bipartite=bipartite).events
+    task = tiny_task(events=40)
+    few = replace(whole, dst=torch.where(torch.arange(400) < 40, 5 + whole.src % 2, whole.dst))
+    drawn = negatives(task, stream_data(few, task), 0, 40)
+    assert set(drawn.tolist()) == set(few.dst[:40].tolist())
+    every = tiny_task(events=400)
+    assert torch.equal(
+        negatives(every, stream_data(few, every), 0, 40),
+        negatives(task, stream_data(few, tiny_task()), 0, 40),
+    )
 
 
 @pytest.mark.parametrize(

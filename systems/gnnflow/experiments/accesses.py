@@ -26,6 +26,7 @@ from dgbench.systems.base.stream import (
     batches,
     negatives_of,
 )
+from dgbench.systems.base.stream_data import first_events
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     samples_check,
@@ -229,12 +230,11 @@ def open_stream(task: StreamWorkload) -> StreamData:
     from dgbench import datasets
 
     events = datasets.open_events(task.dataset, task.source, task.scale, task.seed)
-    if task.events is not None:
-        events = events.select(0, min(task.events, len(events)))
+    events, destinations = first_events(events, task.events)
     bare = replace(
         events, eid=torch.arange(len(events)), node_feat=None, edge_feat=None, label=None
     )
-    return StreamData(bare, None, None)
+    return StreamData(bare, None, None, destinations=destinations)
 
 
 def record(
