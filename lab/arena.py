@@ -17,6 +17,8 @@ from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median
 
 Rows = Sequence[Any]
+IN_PLACE_OF = "in_place_of"
+"""Param of cells on another dataset than the case of the task that they are made of: its name."""
 MIN_ROUNDS = 3
 """Rounds from which an interval is that over processes; below it is that over turns."""
 NOT_ENTERED = ("skipped", "no-gpu", "not-supported", "not-built")
@@ -82,6 +84,13 @@ class ArenaCase:
     presets: tuple[str, ...]
     settings: Mapping[str, Any]
 
+    def on(self, dataset: str) -> ArenaCase:
+        """The same work on another dataset."""
+        name = self.name.removeprefix(str(self.settings["dataset"]))
+        title = ", ".join([dataset, *self.title.split(", ")[1:]])
+        settings = {**self.settings, "dataset": dataset}
+        return replace(self, name=dataset + name, title=title, settings=settings)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaTask:
@@ -95,6 +104,9 @@ class ArenaTask:
         unit: what the rate counts, a second.
         settings: what all cases have in common.
         cases: its workloads.
+        reads: what of a dataset it takes, `events` or `snapshots`; "": it takes none.
+        stand_ins: dataset of a case -> bundled dataset that a run takes instead where the first is
+            not here and would be a twin.
         entrants: contenders by their name in rows; systems of the registry need none.
         contender: dimension that tells contenders apart.
         time: metric that is compared. rate: metric that is shown, and its dimensions.
@@ -114,6 +126,8 @@ class ArenaTask:
     unit: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     cases: tuple[ArenaCase, ...]
+    reads: Literal["events", "snapshots", ""] = ""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
     entrants: Mapping[str, Entrant] = field(default_factory=dict)
     contender: str = "system"
     time: str = "step_time"
@@ -142,10 +156,13 @@ class ArenaTask:
     @property
     def digest(self) -> str:
         """Hash of what defines the task; titles of contenders and factors do not."""
+        return self._digest(self.cases)
+
+    def _digest(self, cases: Sequence[ArenaCase]) -> str:
         defined = {
             "name": self.name, "version": self.version, "what": self.what,
             "quality": self.quality, "unit": self.unit, "settings": dict(self.settings),
-            "cases": [asdict(case) for case in self.cases],
+            "cases": [asdict(case) for case in cases],
             "time": self.time, "rate": [self.rate[0], dict(self.rate[1])],
         }  # fmt: skip
         text = json.dumps(defined, sort_keys=True)
@@ -164,16 +181,42 @@ class ArenaTask:
             raise unknown_key("case", name, found, of=self.label)
         return found[name]
 
+    def case_of(self, params: Mapping[str, Any]) -> ArenaCase:
+        """The case of a cell, on another dataset where its params say so. Raises UnknownKeyError."""
+        if IN_PLACE_OF not in params:
+            return self.case(str(params["case"]))
+        return self.case(str(params[IN_PLACE_OF])).on(str(params["dataset"]))
+
+    def definition(self, case: ArenaCase) -> str:
+        """Digest for rows of a case; one on another dataset has its own, frozen in the same way."""
+        return self.digest if case in self.cases else self._digest((case,))
+
+    def on_dataset(self, params: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+        """Params of a cell on another dataset."""
+        original = str(params.get(IN_PLACE_OF, params["case"]))
+        case = self.case(original).on(dataset)
+        return {
+            **params, "case": case.name, "definition": self.definition(case),
+            "dataset": dataset, IN_PLACE_OF: original,
+        }  # fmt: skip
+
     def of(self, rows: Iterable[Any]) -> list[Any]:
         """Rows of this very definition, controls apart."""
         return [
             row
             for row in rows
             if row.params.get("task") == self.label
-            and row.params.get("definition") == self.digest
+            and self._defines(row.params)
             and CONTROL not in row.params
             and not row.instrumented
         ]
+
+    def _defines(self, params: Mapping[str, Any]) -> bool:
+        if IN_PLACE_OF not in params:
+            return bool(params.get("definition") == self.digest)
+        if all(case.name != params[IN_PLACE_OF] for case in self.cases):
+            return False
+        return bool(params.get("definition") == self.definition(self.case_of(params)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,12 +343,14 @@ def races(
         entrant: titles of systems by name, beside those of the task.
         floor: relative noise floor; a difference inside it is none.
     """
-    mine = task.of(rows)
+    by_case: dict[str, dict[str, list[Any]]] = {case.name: {} for case in task.cases}
+    for row in task.of(rows):
+        original = row.params.get(IN_PLACE_OF, row.params["case"])
+        by_case[original].setdefault(row.params["definition"], []).append(row)
     found: list[ArenaRace] = []
-    for case in task.cases:
-        here = [row for row in mine if row.params["case"] == case.name]
-        if here:
-            found += _races_of(task, case, here, {**(entrant or {}), **task.entrants})
+    for here in (one for some in by_case.values() for one in some.values()):
+        case = task.case_of(here[0].params)
+        found += _races_of(task, case, here, {**(entrant or {}), **task.entrants})
     return [_with_floor(race, floor) for race in found]
 
 

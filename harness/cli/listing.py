@@ -17,17 +17,26 @@ def register(app: typer.Typer) -> None:
 def list_all(
     what: str = typer.Argument("", help=f"One of {', '.join(WHAT)}; default: all of them."),
     as_json: bool = typer.Option(False, "--json", help="The same as JSON."),
+    own_data: bool = typer.Option(
+        False, "--own-data", help="Only the experiments and tasks that take a dataset of yours."
+    ),
 ) -> None:
     """List systems, papers, experiments and techniques.
 
     Example: dgbench list experiments
     """
     from dgbench.harness.terminal.text import columns, say, say_json, wrapped
-    from dgbench.runtime.errors import unknown_key
+    from dgbench.runtime.errors import DgbenchError, unknown_key
 
     if what and what not in WHAT:
         raise unknown_key("listing", what, WHAT)
-    everything = inventory()
+    if own_data and what not in ("", "experiments"):
+        raise DgbenchError(
+            f"the listing is '{what}', and --own-data is for experiments",
+            hint="leave one of them out",
+        )
+    everything = inventory(own_data=own_data)
+    what = "experiments" if own_data else what
     wanted = {key: everything[key] for key in (WHAT if not what else (what,))}
     if as_json:
         say_json({**wanted, "broken": everything["broken"]} if not what else wanted[what])
@@ -43,8 +52,13 @@ def list_all(
         say("\n" + wrapped(f"note: {note}", "", width, hanging="  "))
 
 
-def inventory() -> dict[str, list[Any]]:
-    """Everything that is installed, as plain values; broken plugins are listed apart."""
+def inventory(*, own_data: bool = False) -> dict[str, list[Any]]:
+    """Everything that is installed, as plain values; broken plugins are listed apart.
+
+    Args:
+        own_data: only experiments that take a dataset of the user's.
+    """
+    from dgbench.harness.plan.own_data import takes_own_data
     from dgbench.harness.plugins import (
         Broken,
         describe_ahead,
@@ -108,6 +122,7 @@ def inventory() -> dict[str, list[Any]]:
                 "claims": list(e.claims),
             }
             for e in paper.experiments
+            if not own_data or takes_own_data(e)
         ]
     for kind, one in taken_names():
         found["broken"].append(_broken(kind, one))

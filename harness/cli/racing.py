@@ -31,7 +31,11 @@ def arena(
     tasks: list[str] = typer.Argument(
         None, metavar="[TASK]...", help="As snapshot-training or snapshot-training@1; all without."
     ),
-    dataset: str = typer.Option("", "--dataset", help="Only workloads on this dataset."),
+    dataset: str = typer.Option(
+        "",
+        "--dataset",
+        help="Only workloads on this dataset; one of yours races the tasks it fits.",
+    ),
     system: list[str] = typer.Option(
         None, "--system", help="Only this system, beside those that race in one process."
     ),
@@ -52,13 +56,30 @@ def arena(
 
     paper = get_paper(PAPER)
     names = [_experiment(task, paper) for task in tasks or ()]
+    named = _named(dataset, paper)
     options = Options(
         *(preset, device, resume, retry, out, None, 0, offline),
+        dataset="" if named else dataset,
         budget=budget,
-        keep=_filter(dataset, tuple(system or ())),
+        keep=_filter(named, tuple(system or ())),
         cluster=cluster,
+        stand_ins=not named,
     )
     running.go([paper], names, options, asked=() if names else [PAPER])
+
+
+def _named(dataset: str, paper: object) -> str:
+    """The canonical name of a dataset that a task names, or ""."""
+    from dgbench.datasets.catalogue import card
+    from dgbench.runtime.errors import UnknownKeyError
+
+    try:
+        name = card(dataset).name if dataset else ""
+    except UnknownKeyError:  # a file
+        return ""
+    tasks = (one.arena_task for one in paper.experiments)  # type: ignore[attr-defined]
+    cases = (case for task in tasks if task is not None for case in task.cases)
+    return name if any(case.settings.get("dataset") == name for case in cases) else ""
 
 
 def _experiment(task: str, paper: object) -> str:

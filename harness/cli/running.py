@@ -76,6 +76,7 @@ class Options:
     keep: Keep | None = None
     groups: tuple[str, ...] = ()
     cluster: Path | None = None
+    stand_ins: bool = True
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -421,7 +422,7 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
             set_seed(plan, options.seed)
         return plan
 
-    plan = settled(build, partial(_settle, options))
+    plan = settled(build, partial(_settle, options), stand_ins=options.stand_ins)
     if not plan.runnable:
         reasons = sorted({c.reason for c in plan.cells if c.reason}) or plan.problems
         if data is not None and not plan.cells:

@@ -95,15 +95,34 @@ def restore(data: OwnData, run: str) -> None:
         )
 
 
+def takes_own_data(experiment: Experiment) -> bool:
+    """Return True if an experiment can run on a dataset of the user's."""
+    if experiment.own_data:
+        return False
+    if experiment.arena_task is not None:
+        return True
+    try:
+        cells = [cell for one in experiment.presets for cell in experiment.cells(one, "cpu")]
+    except Exception:  # a plugin may fail in any way
+        return False
+    return any(is_card(cell.params.get("dataset")) or cell.params.get("graphs") for cell in cells)
+
+
 def on_dataset(experiment: Experiment, cells: Sequence[Cell], data: OwnData) -> list[Cell]:
     """The cells of one graph of an experiment, on another dataset.
 
-    Taken is the graph with most cells, the first of these.
+    Taken is the graph with most cells, the first of these. A task of the arena that cannot run on
+    it has one cell with the reason.
 
     Raises:
         UnsupportedError: the experiment says why it cannot, or no cell of it names a dataset.
     """
     name = data.card.name
+    if experiment.arena_task is not None and cells and (reason := _refusal(experiment, data.card)):
+        kept = ("task", "definition", "case")
+        params = {key: cells[0].params[key] for key in kept}
+        params |= {"dataset": name, OWN_DATA: data.content}
+        return [msgspec.structs.replace(cells[0], params=params, unavailable=reason)]
     where = f"{experiment.paper}/{experiment.name} cannot run on '{name}'"
     if experiment.own_data:
         raise UnsupportedError(f"{where}: {experiment.own_data}")
@@ -113,7 +132,21 @@ def on_dataset(experiment: Experiment, cells: Sequence[Cell], data: OwnData) -> 
         raise UnsupportedError(f"{where}: no cell of it names a dataset that could be replaced")
     counts = Counter((key, cell.params[key]) for cell, key in named)
     (key, graph), _ = max(counts.items(), key=lambda item: item[1])
-    return [_moved(cell, key, str(graph), data) for cell in cells if cell.params.get(key) == graph]
+    mine = [cell for cell in cells if cell.params.get(key) == graph]
+    moved = [on_card(experiment, cell, key, name) for cell in mine]
+    return [
+        msgspec.structs.replace(cell, params={**cell.params, OWN_DATA: data.content})
+        for cell in moved
+    ]
+
+
+def _refusal(experiment: Experiment, held: DatasetCard) -> str:
+    """Why a task of the arena does not run on a dataset, or ""."""
+    if experiment.own_data:
+        return experiment.own_data
+    if experiment.arena_task.reads == "events" and held.static:  # type: ignore[union-attr]
+        return f"it takes events, and '{held.name}' has one topology that never changes"
+    return ""
 
 
 def is_card(name: object) -> bool:
@@ -124,11 +157,15 @@ def is_card(name: object) -> bool:
         return False
 
 
-def _moved(cell: Cell, key: str, graph: str, data: OwnData) -> Cell:
-    params = {**cell.params, key: data.card.name, OWN_DATA: data.content}
+def on_card(experiment: Experiment, cell: Cell, key: str, name: str) -> Cell:
+    """A cell on another dataset: `key` of its params names it, in words that its group has too."""
+    graph = str(cell.params[key])
+    params = {**cell.params, key: name}
+    if experiment.arena_task is not None:
+        params = experiment.arena_task.on_dataset(cell.params, name)
     if "scale" in params:
         params["scale"] = 1.0
     group = cell.group
     for old in (graph, graph.replace(" ", "-")):
-        group = group.replace(old, data.card.name)
+        group = group.replace(old, name)
     return msgspec.structs.replace(cell, params=params, group=group)

@@ -16,7 +16,6 @@ class TaskExperiment(Experiment):
 
     paper = "arena"
     arena_task: ClassVar[ArenaTask]
-    own_data = "the workloads of a task are frozen in its definition"
 
     def params(self, case: str) -> dict[str, Any]:
         """Params that every cell of a case has."""

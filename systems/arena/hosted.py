@@ -85,7 +85,7 @@ class HostedTask(TaskExperiment):
         return [cell, *unique.values()]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        settings = self.arena_task.case(str(cell.params["case"])).settings
+        settings = self.arena_task.case_of(cell.params).settings
         host = race_called(str(settings["race"]))
         params = {name: value for name, value in settings.items() if name not in HOST}
         return host.run(
@@ -125,4 +125,5 @@ class WeightedDraw(HostedTask):
     arena_task = WEIGHTED
     title = "Weighted draws"
     question = "Which way to draw by weight without replacement is fastest?"
+    own_data = "it draws from items with weights and reads no dataset"
     control: ClassVar = {"case": "1e4"}

@@ -68,6 +68,8 @@ SNAPSHOTS: Final = ArenaTask(
         *_train("hepth", "HepTh", 7, _FULL, 0.25),
         *_train("sx-mathoverflow", "sx-mathoverflow", 5, _FULL),
     ),
+    reads="snapshots",
+    stand_ins={"pems08": "montevideo-bus"},  # sensors on a static network, too
     entrants={
         "pipad, all off": Entrant(
             "PiPAD, all off", "its engine without any technique", form_of="pipad"
@@ -148,6 +150,7 @@ TIMELINES: Final = ArenaTask(
             )
         ),
     ),
+    reads="snapshots",
     entrants={
         "plain": Entrant("Snapshot partition", "whole snapshots on each rank, no technique"),
         "vertex": Entrant("Vertex partition", "re-implemented (ESDG's baseline)"),
@@ -222,6 +225,8 @@ STREAMS: Final = ArenaTask(
         _rounds("wikipedia", "Wikipedia", LONG, "tgat"),
         _rounds("enron", "Enron", LONG, "tgat"),
     ),
+    reads="events",
+    stand_ins={"enron": "flights-2001-01"},  # few vertices that meet many times, too
     entrants={
         "gnnflow": Entrant("GNNFlow", "re-implemented from the paper (PVLDB 17)"),
         "rebuilt": Entrant(
@@ -287,6 +292,8 @@ SAMPLING: Final = ArenaTask(
             {**_stream("power law", "", (), "sampling").settings, "twin": True},
         ),
     ),
+    reads="events",
+    stand_ins={"college-msg": "flights-2001-01"},
     entrants=STORES,
     contender="setting",
     time="operation_time",
@@ -314,6 +321,8 @@ UPDATE: Final = ArenaTask(
             {**_stream("power law", "", (), "adding").settings, "twin": True},
         ),
     ),
+    reads="events",
+    stand_ins={"college-msg": "flights-2001-01"},
     entrants=STORES,
     contender="setting",
     time="operation_time",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.arena import ArenaCase
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
 from dgbench.lab.ranks import devices_lacking
@@ -32,9 +33,9 @@ class TimelineTraining(TaskExperiment):
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, None: 1800}
     control: ClassVar = {"case": "sx-mathoverflow/cd_gcn/2"}
 
-    def workload(self, case: str, preset: Preset) -> TimelineWorkload | SequenceWorkload:
+    def workload(self, case: ArenaCase, preset: Preset) -> TimelineWorkload | SequenceWorkload:
         """The training task of a case."""
-        settings = self.arena_task.case(case).settings
+        settings = case.settings
         common = {**self.arena_task.settings, **settings["fields"]}
         common["snapshots"] = common["snapshots"][preset]
         kind = WORKLOADS[settings["host"]]
@@ -73,11 +74,10 @@ class TimelineTraining(TaskExperiment):
         return [cell, *absent]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        case = str(cell.params["case"])
-        settings = self.arena_task.case(case).settings
-        return get_system(settings["host"]).race_ranks(
+        case = self.arena_task.case_of(cell.params)
+        return get_system(case.settings["host"]).race_ranks(
             self.workload(case, context.preset),
-            int(settings["ranks"]),
+            int(case.settings["ranks"]),
             replace(context, control=self.controls(cell)),
             least=HOST_TURNS[context.preset],
             timeout_s=0.9 * cell.timeout_s,

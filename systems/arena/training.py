@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from dgbench.lab.arena import ArenaCase
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
 from dgbench.runtime.errors import UnsupportedError
@@ -39,9 +40,9 @@ class SnapshotTraining(TaskExperiment):
     repeats: ClassVar[Any] = {"smoke": 1, None: 5}
     timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, None: 600}
 
-    def workload(self, case: str, preset: Preset) -> Workload:
+    def workload(self, case: ArenaCase, preset: Preset) -> Workload:
         """The training task of a case."""
-        settings = {**self.arena_task.settings, **self.arena_task.case(case).settings}
+        settings = {**self.arena_task.settings, **case.settings}
         settings["snapshots"] = settings["snapshots"][preset]
         return Workload(**settings)
 
@@ -50,13 +51,13 @@ class SnapshotTraining(TaskExperiment):
             cell
             for case in self.arena_task.cases
             if preset in case.presets
-            for cell in self._cells_of(case.name, preset, device)
+            for cell in self._cells_of(case, preset, device)
         ]
 
-    def _cells_of(self, case: str, preset: Preset, device: str) -> list[Cell]:
+    def _cells_of(self, case: ArenaCase, preset: Preset, device: str) -> list[Cell]:
         """A cell for each system of the registry; those that cannot enter have their reason."""
         task = self.workload(case, preset)
-        where = {**self.params(case), "dataset": task.dataset, "model": task.model}
+        where = {**self.params(case.name), "dataset": task.dataset, "model": task.model}
         others = third_party(SYSTEMS)
         found = []
         for name in system_names():
@@ -69,7 +70,7 @@ class SnapshotTraining(TaskExperiment):
                 entering = {name: {}, **forms}
             found += [
                 self.cell_of(
-                    {**where, "system": form}, f"{self.name}/{case}",
+                    {**where, "system": form}, f"{self.name}/{case.name}",
                     repeats=by_preset(self.repeats, preset),
                     timeout_s=by_preset(self.timeout_s, preset), unavailable=why,
                 )
@@ -83,7 +84,7 @@ class SnapshotTraining(TaskExperiment):
         system = get_system(name)
         if self.arena_task.label not in system.enters:
             raise UnsupportedError(_not_entered(system, self.arena_task.label))
-        task = self.workload(str(cell.params["case"]), context.preset)
+        task = self.workload(self.arena_task.case_of(cell.params), context.preset)
         found = timed(name, task, context, epochs=EPOCHS, switches=switches)
         step = next(one.value for one in found.observations if one.metric == "step_time")
         work = workload_data.load(task).num_nodes * task.frame

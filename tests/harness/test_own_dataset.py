@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import numpy as np
 import pytest
@@ -90,6 +92,48 @@ def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
     if name != "pipad/fig10":  # its one cell is a check
         assert any("my" in str(value) for point in points for value in point.values())
     experiment.answer([row])
+
+
+def arena_plan(dataset, preset="smoke"):
+    data, _ = own_data.own_data(str(dataset))
+    plan = Plan.build([get_paper("arena")], None, preset, "cpu", own_data=data)
+    assert all(cell.cell.params["dataset"] == data.card.name for cell in plan.cells)
+    assert all(cell.cell.params[OWN_DATA] == data.content for cell in plan.cells)
+    return plan
+
+
+def test_tasks_of_the_arena_race_a_dataset_or_say_why_not(table):
+    plan = arena_plan(table, "quick")
+    raced = {cell.cell.experiment for cell in plan.runnable}
+    assert raced == {one.name for one in get_paper("arena").experiments if not one.own_data}
+    (lost,) = (one for one in plan.cells if one.cell.experiment not in raced)
+    assert (lost.status, bool(lost.reason)) == ("skipped", True)
+    static = {one.cell.experiment: one.reason for one in arena_plan("chickenpox").cells}
+    assert static["graph-update"] != lost.reason != ""
+
+
+@pytest.mark.parametrize("task", ["stream-training", "temporal-sampling", "graph-update"])
+def test_a_task_runs_on_the_dataset_and_shows_its_race(task, table):
+    plan = arena_plan(table)
+    (experiment,) = (one for one in get_paper("arena").experiments if one.name == task)
+    cell = next(one.cell for one in plan.runnable if one.cell.experiment == task)
+    found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
+    assert (found.data["dataset"], bool(found.data["twin"])) == ("my", False)
+    row = Row(
+        id="a", paper="arena", experiment=task, params=cell.params, preset="smoke", group="g",
+        observed=found.observations, data=found.data, device="cpu",
+    )  # fmt: skip
+    shown = experiment.races([row])
+    assert shown
+    assert all("my" in race.case.title and len(race.timed) > 1 for race in shown)
+
+
+def test_what_takes_own_data_is_listed(capsys):
+    with pytest.raises(SystemExit):
+        main(["list", "--own-data", "--json"])
+    listed = {one["id"] for one in json.loads(capsys.readouterr().out)}
+    assert {"arena/stream-training", "pipad/fig10", "gnnflow/fig8"} <= listed
+    assert not {"arena/weighted-draw", "pipad/table1", "gnnflow/table5"} & listed
 
 
 def test_the_race_of_pipad_draws_the_dataset(table):

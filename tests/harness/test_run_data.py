@@ -11,6 +11,7 @@ from dgbench.harness.cli import app, running
 from dgbench.harness.plan import Plan
 from dgbench.harness.plan.sources import dataset_names, set_sources, settled
 from dgbench.harness.terminal.downloads import DownloadBar, sources_text
+from dgbench.lab.arena import IN_PLACE_OF
 from dgbench.systems.base import Cell
 from dgbench.systems.base.registry import get_paper
 
@@ -104,6 +105,36 @@ def test_fig10_of_pipad_is_real_where_dgbench_carries_the_data(monkeypatch):
     assert by_data == {"real": {"covid19-england"}, "twin": {"flickr"}}
     lost = {c.cell.params["dataset"] for c in plan.cells if "is not here" in c.reason}
     assert lost == {"pems08"}
+
+
+def offline_plan(monkeypatch, paper, **options):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    plain = running.Options("quick", "cpu", None, "", None, None, 0, offline=True, **options)
+    return running._new_plan([get_paper(paper)], [], plain)
+
+
+@pytest.mark.parametrize("paper", ["pipad", "esdg", "dgc", "gnnflow", "tgcn"])
+def test_every_paper_has_real_data_without_a_network(monkeypatch, paper):
+    plan = offline_plan(monkeypatch, paper)
+    assert any(cell.data == "real" for cell in plan.runnable)
+
+
+def test_every_race_of_the_arena_has_real_data_without_a_network(monkeypatch):
+    plan = offline_plan(monkeypatch, "arena")
+    assert {cell.cell.experiment for cell in plan.runnable} == {
+        one.name for one in get_paper("arena").experiments
+    }
+    assert {cell.data for cell in plan.runnable if "dataset" in cell.cell.params} == {"real"}
+    assert not plan.fault
+    assert plan.problems  # says what stands in for what
+    moved = {str(c.cell.params["dataset"]) for c in plan.cells if IN_PLACE_OF in c.cell.params}
+    assert moved == {"montevideo-bus", "flights-2001-01"}
+
+
+def test_a_dataset_that_is_asked_for_has_no_stand_in(monkeypatch):
+    keep = {"keep": lambda params: params.get("dataset") == "enron", "stand_ins": False}
+    plan = offline_plan(monkeypatch, "arena", **keep)
+    assert [cell.data for cell in plan.runnable] == ["twin"]
 
 
 @pytest.mark.parametrize("command", [["run", "pipad/fig10"], ["reproduce", "pipad"]])

@@ -40,6 +40,11 @@ DIGESTS = {
     "weighted-draw@1": "1dfe90ccb4aad71f",
 }
 """Of each version. A definition that changed needs a new version, and its digest a new line."""
+STAND_INS = {
+    "montevideo-bus/mpnn_lstm": "265c5201fe960db3",
+    "flights-2001-01/tgn": "37967844ee9bad3a",
+}
+"""Definitions of cases of quick on data that stands in for what is not here."""
 
 TASK = ArenaTask(
     name="toy", version=1, title="Toying", what="a toy", quality="none", unit="toys",
@@ -78,6 +83,30 @@ def rounds(*seconds: dict[str, float]) -> list[Any]:
 def test_definitions_are_frozen() -> None:
     found = {one.arena_task.label: one.arena_task.digest for one in PAPER.experiments}
     assert found == DIGESTS
+
+
+def test_definitions_on_stand_ins_are_frozen() -> None:
+    found = {}
+    for task in (one.arena_task for one in PAPER.experiments):
+        for case in (one for one in task.cases if "quick" in one.presets):
+            name = task.stand_ins.get(case.settings.get("dataset"))
+            if name is not None:
+                moved = task.on_dataset({"case": case.name}, name)
+                found[moved["case"]] = moved["definition"]
+    assert found == STAND_INS
+
+
+def test_a_case_on_another_dataset_is_a_race_of_its_own() -> None:
+    case = ArenaCase("g/x", "Graph, X", ("smoke",), {"dataset": "g"})
+    task = replace(TASK, cases=(case,))
+    params = {"task": task.label, "definition": task.digest, "case": "g/x", "dataset": "g"}
+    times = {"a": 1.0, "b": 2.0}
+    moved = task.on_dataset(params, "mine")
+    rows = [row(1, times, params=params), row(2, times, params=moved)]
+    assert [one.case.name for one in races(task, rows)] == ["g/x", "mine/x"]
+    assert task.on_dataset(moved, "other")["case"] == "other/x"
+    other = {**moved, "dataset": "other"}  # not what the definition says
+    assert [one.case.name for one in races(task, [row(1, times, params=other)])] == []
 
 
 @pytest.mark.parametrize(
