@@ -182,7 +182,7 @@ class ArenaTask:
         return found[name]
 
     def case_of(self, params: Mapping[str, Any]) -> ArenaCase:
-        """The case of a cell, on another dataset where its params say so. Raises UnknownKeyError."""
+        """The case of a cell, perhaps on another dataset. Raises UnknownKeyError."""
         if IN_PLACE_OF not in params:
             return self.case(str(params["case"]))
         return self.case(str(params[IN_PLACE_OF])).on(str(params["dataset"]))

@@ -34,7 +34,7 @@ def arena(
     dataset: str = typer.Option(
         "",
         "--dataset",
-        help="Only workloads on this dataset; one of yours races the tasks it fits.",
+        help="Only workloads on this dataset; one of yours races tasks that fit.",
     ),
     system: list[str] = typer.Option(
         None, "--system", help="Only this system, beside those that race in one process."
