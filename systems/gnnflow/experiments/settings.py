@@ -122,9 +122,14 @@ HELD: Final = (
 """Real data held here: what decides where a twin may not. Wikipedia, a month long, has rounds of an
 hour; Epinions has eleven stamps of time and a round for each."""
 
+FLIGHTS: Final = StreamGraph(
+    "flights-2001-01", "US flights", True, 3600.0, ONE, window=DAY, real=True
+)
+"""Real data that stands in the arena where Enron is not here; a month, in rounds of an hour."""
+
 ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
-    ALL,
+    (*ALL, FLIGHTS),
     lambda card: StreamGraph(
         card.name, card.title, True, (span_of(card) or 1.0) / 100, ONE,
         window=(span_of(card) or 1.0) / 30, real=True,
