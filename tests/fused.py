@@ -1,10 +1,10 @@
 """Multiply-add of torch fused or not, as DGBENCH_FUSED=1 or 0 asks.
 
-Whether a library rounds a product before it is added to something depends on the make of the CPU and
-on how the library was built. A result that hangs on it is wrong somewhere: with either setting every
-float32 product of torch in the process of the tests is computed in the one way or in the other, so
-that such a result fails a test on any machine. Compiled operators and processes that are started by
-command stay as they are.
+Whether a library rounds a product before it is added to something depends on the make of the CPU
+and on how the library was built. A result that hangs on it is wrong somewhere: with either setting
+every float32 product of torch in the process of the tests is computed in the one way or in the
+other, so that such a result fails a test on any machine. Compiled operators and processes that are
+started by a command stay as they are.
 """
 
 from __future__ import annotations
