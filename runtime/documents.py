@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -67,3 +71,21 @@ def load_yaml(text: bytes) -> Any:
 
 def _error(problem: str, event: Any = None) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event and event.start_mark)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name and put it in place, so that no half of it is ever seen.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -6,14 +6,12 @@ A card without a hash cannot say what a publisher should send. What came the fir
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from dgbench.datasets.sources.locate import download_dir
-from dgbench.runtime.documents import decode_json
+from dgbench.runtime.documents import decode_json, write_whole
 from dgbench.runtime.errors import DataError
 
 
@@ -44,13 +42,13 @@ def pins() -> dict[str, Pin]:
 
 def pin(path: str, sha256: str, url: str) -> None:
     """Write down what was accepted; what stood there for this file is replaced."""
-    kept = pins() | {path: Pin(sha256, url)}
+    from filelock import FileLock
+
     target = pins_file()
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".trusted-")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(msgspec.json.format(msgspec.json.encode(kept), indent=1))
-    os.replace(temporary, target)
+    with FileLock(target.parent / ".trusted.lock"):  # two fetches at once keep both pins
+        kept = pins() | {path: Pin(sha256, url)}
+        write_whole(target, msgspec.json.format(msgspec.json.encode(kept), indent=1))
 
 
 def check_pin(file: Path, path: str, found: str) -> None:

@@ -18,6 +18,7 @@ from dgbench.datasets.sources import (
     extract,
     find_form,
     hashing,
+    trusted,
 )
 from dgbench.datasets.sources.download import fetch
 from dgbench.datasets.sources.extract import extract_member
@@ -414,3 +415,20 @@ def test_a_packed_bomb_in_place_of_a_file_ends_at_its_cap(tiny):
     tiny.file.write_bytes(gzip.compress(bytes(1001)))
     with pytest.raises(DataError, match="more than 1,000 bytes"):
         check_file(tiny.file, datasets.card("tiny").forms[0].files[0])
+
+
+def test_two_fetches_at_once_keep_both_pins(monkeypatch):
+    read = trusted.pins
+    second = threading.Thread(target=trusted.pin, args=("b", "1" * 64, "https://b.example"))
+
+    def interrupted():
+        found = read()
+        if not second.ident:  # the other fetch comes between reading and writing
+            second.start()
+            second.join(0.3)
+        return found
+
+    monkeypatch.setattr(trusted, "pins", interrupted)
+    trusted.pin("a", "0" * 64, "https://a.example")
+    second.join()
+    assert set(read()) == {"a", "b"}
