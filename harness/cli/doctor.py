@@ -37,7 +37,15 @@ def doctor(
 
 
 def _show(checks: list[DoctorCheck]) -> None:
-    from dgbench.harness.terminal.text import NARROW, colours, columns, fitted, say, wrapped
+    from dgbench.harness.terminal.text import (
+        NARROW,
+        colours,
+        columns,
+        encodable,
+        fitted,
+        say,
+        wrapped,
+    )
 
     width, painted = columns(), colours(sys.stdout)
     start = max(len(check.name) for check in checks) + 11
@@ -52,7 +60,9 @@ def _show(checks: list[DoctorCheck]) -> None:
         if check.hint and check.state != "ok":
             text += "\n" + wrapped(check.hint, indent, width)
         if painted:
-            text = f"\x1b[{_PAINT[check.state]}m{check.state}\x1b[0m{text[len(check.state) :]}"
-        say(text)
+            rest = encodable(text[len(check.state) :], sys.stdout)
+            print(f"\x1b[{_PAINT[check.state]}m{check.state}\x1b[0m{rest}")
+        else:
+            say(text)
     counts = [f"{sum(c.state == s for c in checks)} {s}" for s in ("ok", "warn", "missing")]
     say(fitted(", ".join(counts), width))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -40,13 +41,27 @@ _PLAIN = {
 }
 
 
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_SURROGATE = 0xDC00
+"""Added by Python to a byte of a file's name that is no UTF-8."""
+
+
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code - _SURROGATE if code >= _SURROGATE else code:02x}"
+
+
 def is_utf8(stream: TextIO) -> bool:
     """Return True if a stream takes any character."""
     return (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "") == "utf8"
 
 
 def encodable(text: str, stream: TextIO) -> str:
-    """`text` as it can be written to `stream`, with look-alikes where it is not UTF-8."""
+    """`text` as it can be written to `stream`, with look-alikes where it is not UTF-8.
+
+    Control characters, which may come from any file, are escaped: none reaches a terminal.
+    """
+    text = _CONTROLS.sub(_written_out, text)
     if is_utf8(stream):
         return text
     for fancy, plain in _PLAIN.items():
