@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from dgbench.datasets.twins import TwinParams
 
 _Strict = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
+
+
+UNITS_S: Final = {
+    **{"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86_400.0},
+    "week": 7 * 86_400.0,
+}
+"""Seconds of the units of time that cards name."""
 
 
 class Counts(msgspec.Struct, **_Strict):
@@ -211,7 +218,8 @@ class DatasetCard(msgspec.Struct, **_Strict):
         bipartite: whether sources and destinations are different kinds of vertices.
         static: whether the topology never changes.
         aliases: further names, also those that papers use.
-        time_unit: `s`, `step`, `day` ...
+        time_unit: a unit of `UNITS_S`, also several of it (`5 min`), or `step` or `none`, which
+            have no length.
         span: length of the data in words.
         published: counts that the publisher states.
         papers: what each paper (`pipad`, `esdg`, `dgc`, `gnnflow`, `tgcn`) prints.
@@ -246,6 +254,15 @@ class DatasetCard(msgspec.Struct, **_Strict):
         """T where the caller gives none: PiPAD's, or the card's own."""
         pipad = self.papers.get("pipad")
         return pipad.snapshots if pipad and pipad.snapshots else self.snapshots
+
+    @property
+    def unit_s(self) -> float | None:
+        """Seconds of one unit of time; None where it has no length or nobody says it."""
+        count, _, unit = self.time_unit.rpartition(" ")
+        seconds = UNITS_S.get(unit)
+        return (
+            None if seconds is None or not (count or "1").isdigit() else int(count or 1) * seconds
+        )
 
     @property
     def twin(self) -> TwinParams | None:

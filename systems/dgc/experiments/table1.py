@@ -26,8 +26,6 @@ RULE_TITLES = {
     "all": "always",
 }
 DAY = 86_400.0
-SECONDS = {"s": 1.0, "day": DAY}
-"""Seconds of a unit of time; other data has steps without a length."""
 
 
 class SizesOfGraphs(Grid):
@@ -67,7 +65,7 @@ class Table1(SizesOfGraphs):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         found = Lifetimes.of(graph, context.preset)
-        second = SECONDS.get(datasets.card(graph.name).time_unit or "")
+        second = datasets.card(graph.name).unit_s
         edges = int(found.edges.sum())
         out = _sizes(found, found.events, found.window, second)
         out.observe("edges", edges)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.gnnflow.experiments.settings import DAY, GRAPHS
+from dgbench.systems.gnnflow.experiments.settings import GRAPHS
 
 SIZES: Final = ("nodes", "edges")
 METRICS: Final = {"nodes": "vertices", "edges": "edges"}
@@ -148,15 +149,13 @@ def counted_check(name: str, counts: dict[str, int], spans: dict[str, float]) ->
     """A check of counted sizes by the events themselves."""
     events = datasets.open_events(name, source="real")
     ends = torch.cat([events.src, events.dst])
-    span = float(events.t.max() - events.t.min()) * unit_of(name)
-    wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2, "stream": span}
-    own = {"nodes": counts["nodes"], "edges": counts["edges"], "stream": spans["stream"]}
+    wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2}
+    own = {"nodes": counts["nodes"], "edges": counts["edges"]}
+    if "stream" in spans:
+        unit = datasets.card(name).unit_s or math.nan
+        wanted["stream"] = float(events.t.max() - events.t.min()) * unit
+        own["stream"] = spans["stream"]
     return equal("counters", own, wanted, against="events of the files")
-
-
-def unit_of(name: str) -> float:
-    """Seconds of a dataset's unit of time."""
-    return DAY if datasets.card(name).time_unit == "day" else 1.0
 
 
 def counted(name: str) -> dict[str, int]:
@@ -169,12 +168,17 @@ def counted(name: str) -> dict[str, int]:
 
 
 def times(name: str) -> dict[str, float]:
-    """Seconds that the publisher's files span, and those between different times of events."""
-    t = datasets.open_events(name, source="real").t.numpy()
+    """Seconds that the publisher's files span, and those between different times of events.
+
+    Nothing where the unit of the times has no length.
+    """
+    t, unit = datasets.open_events(name, source="real").t.numpy(), datasets.card(name).unit_s
+    if unit is None:
+        return {}
     steps = np.diff(np.unique(t))
-    found = {"stream": float(t[-1] - t[0]) * unit_of(name) if t.size else 0.0}
+    found = {"stream": float(t[-1] - t[0]) * unit if t.size else 0.0}
     if steps.size:
-        found["step"] = float(np.median(steps)) * unit_of(name)
+        found["step"] = float(np.median(steps)) * unit
     return found
 
 
