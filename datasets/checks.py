@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from dgbench.datasets.catalogue import Counts, DatasetCard, DatasetVariant
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.readers.raw import Signals
+from dgbench.datasets.sources.hashing import again
 from dgbench.runtime.errors import DataError
 
 ALL_COUNTS = Counts(self_edges=0, pairs=0)
@@ -52,7 +55,8 @@ def compare(
         raise DataError(
             f"what was read of '{card.name}' ({form.name}) is not what its card says: "
             + "; ".join(wrong),
-            hint="the file is another release or damaged; fetch it again",
+            hint=again(Path(form.files[0].path))
+            or "the file is another release or damaged; fetch it again",
         )
     notes = list(form.notes)
     for name, published in card.published.known().items():

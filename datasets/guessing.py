@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -11,7 +11,8 @@ import msgspec
 
 from dgbench.datasets.catalogue import Delimiter, ReaderSpec, VertexSpec
 from dgbench.datasets.readers.arrays import stored_columns
-from dgbench.datasets.readers.text import DELIMITERS, TextTable, normalised
+from dgbench.datasets.readers.ids import MISSING, is_whole
+from dgbench.datasets.readers.text import DELIMITERS, TextTable, count_comments, normalised
 from dgbench.runtime.errors import DataError, InvalidInputError, unknown_key
 
 ROLES: Final = ("src", "dst", "t", "weight", "label", "feature")
@@ -26,11 +27,17 @@ _NAMES: Final = {
 """Names of columns whose role is plain."""
 _IDS: Final = ("auto", "compact", "keep", "names")
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.I)
-_WHOLE: Final = re.compile(r"[+-]?\d+")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _ROWS: Final = 200
 """Rows that are looked at."""
+TIME_UNITS: Final = ("s", "ms", "us", "ns", "min", "h", "day", "step")
+_LISTED: Final = 8
+"""Most columns that are not used and named all the same."""
+_TWO_KINDS: Final = ({"u", "user", "user_id"}, {"i", "item", "item_id"})
+"""Names of columns of sources and destinations that are often two kinds of vertices."""
+_FEATURES: Final = re.compile("features?$")
+"""End of the last name of a header that stands for all columns from there on."""
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +47,17 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
         columns: `src=from,dst=to,t=when`, with the roles of `ROLES` and names of the header, or
             numbers of columns from 1; `feature` may stand several times.
         delimiter: comma, semicolon, tab, space or whitespace. header: whether there is one.
-        comment: what lines of comment begin with.
+        comment: what lines of comment begin with; "" where there are none.
         ids: compact, keep or names. bipartite: whether sources and destinations are two kinds.
         snapshots: windows that the events are cut into by default.
-        time_unit: what one of time is.
+        time_unit: unit of times that are numbers, one of `TIME_UNITS`.
         vertices: a file with a row per vertex. vertex_columns: `id=...,label=...`.
     """
 
     columns: str = ""
     delimiter: str = ""
     header: bool | None = None
-    comment: str = ""
+    comment: str | None = None
     ids: str = "auto"
     bipartite: bool = False
     snapshots: int | None = None
@@ -66,6 +73,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Raise InvalidInputError for words that are not known."""
         _one_of("--delimiter", self.delimiter, ("", *get_args(Delimiter)))
         _one_of("--ids", self.ids, _IDS)
+        _one_of("--time-unit", self.time_unit, ("", *TIME_UNITS))
 
     def vertices_spec(self) -> VertexSpec:
         """Reader settings of the vertex file."""
@@ -85,15 +93,31 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableGuess(msgspec.Struct):
-    """Reader settings of a file, and sentences on how they were inferred."""
+    """Reader settings of a file, as far as its first rows and names of columns show them.
+
+    Attributes:
+        reader: settings of the reader. sentences: how they were inferred.
+        columns: name of the column of each role.
+        guessed: roles that nobody asked for and an event can do without.
+    """
 
     reader: ReaderSpec
     sentences: list[str]
-    time_unit: str
+    columns: dict[str, str]
+    guessed: tuple[str, ...] = ()
+
+    def two_kinds(self) -> bool:
+        """Return True if the names of the columns of sources and destinations say two kinds."""
+        ends = (self.columns["src"].lower(), self.columns["dst"].lower())
+        return all(end in kind for end, kind in zip(ends, _TWO_KINDS, strict=True))
 
 
-def guess_table(path: Path, options: FileOptions) -> TableGuess:
+def guess_table(path: Path, options: FileOptions, without: Sequence[str] = ()) -> TableGuess:
     """Infer the reader settings of a text table.
+
+    Args:
+        path: the file. options: what is known of it.
+        without: roles that no column is guessed to have.
 
     Raises:
         InvalidInputError: options that are not known, or columns that the file does not have.
@@ -101,51 +125,68 @@ def guess_table(path: Path, options: FileOptions) -> TableGuess:
     """
     options.check()
     table = _Sniffed.of(path, options)
-    places = table.places(options.roles() or table.own_roles())
-    columns = tuple(places.get(place, "skip") for place in range(table.width))
+    asked = options.roles()
+    roles = asked or table.own_roles()
+    roles = [(role, column) for role, column in roles if role not in without]
+    places = table.places(roles)
+    columns = [places.get(place, "skip") for place in range(table.width)]
+    if table.features and not asked and "feature" not in without:
+        columns[table.features :] = ["rest"]
     sample = {role: [row[at] for row in table.rows] for at, role in places.items()}
     ids = _ids_of(options, sample["src"] + sample["dst"])
-    time = _time_of(path, sample["t"])
+    time = _time_of(path, sample["t"], options)
     reader = ReaderSpec(
         format="table",
-        columns=columns,
+        columns=tuple(columns),
         delimiter=table.delimiter,
         skip=int(table.header),
         comment=table.comment,
         ids=ids,
         time=time,
     )
-    unit = options.time_unit or ("s" if time != "number" else "unit of the file")
-    return TableGuess(reader, [table.sentence(), table.roles_sentence(places), _kinds(ids, time)],
-                      unit)  # fmt: skip
+    named = {role: table.names[place] for place, role in places.items()}
+    return TableGuess(
+        reader,
+        [table.sentence(), table.roles_sentence(places, columns), _kinds(ids, time)],
+        named,
+        () if asked else _spare(named) + ("feature",) * ("rest" in columns),
+    )
 
 
-def guess_arrays(path: Path, kind: str, options: FileOptions) -> TableGuess:
+def guess_arrays(
+    path: Path, form: str, options: FileOptions, without: Sequence[str] = ()
+) -> TableGuess:
     """Infer the reader settings of a Parquet file or an npz archive; raises as `guess_table`."""
     options.check()
-    there = stored_columns(path, kind)
-    asked = options.roles() or _by_names(list(there), _NAMES)
-    _need(path, asked, list(there))
+    there = stored_columns(path, form)
+    asked = options.roles()
+    roles = [pair for pair in asked or _by_names(list(there), _NAMES) if pair[0] not in without]
+    _need(path, roles, list(there))
     fields: dict[str, Any] = {}
-    for role, column in asked:
+    for role, column in roles:
         if column not in there:
             error = unknown_key("column", column, there)
             raise InvalidInputError(f"{path.name}: {error}", hint=error.hint)
         fields[role] = (*fields.get(role, ()), column) if role == "feature" else column
-    numbers = "int" in there[fields["src"]] and "int" in there[fields["dst"]]
-    ids = _ids_of(options, ["1"] if numbers else ["name"])
-    stored = there[fields["t"]]
-    clock = any(word in stored for word in ("timestamp", "date", "<M8", "datetime"))
-    time: Literal["number", "timestamp"] = "timestamp" if clock else "number"
-    if stored in ("string", "large_string") or stored.startswith("<U"):
+    texts = "text" in (there[fields["src"]], there[fields["dst"]])
+    ids = _ids_of(options, ["name"] if texts else ["1"])
+    time: Literal["number", "timestamp"] = "number"
+    if there[fields["t"]] in ("clock", "text"):
         time = "timestamp"
-    reader = ReaderSpec(format=kind, fields=fields, ids=ids, time=time)
-    said = ", ".join(f"{role} = '{column}'" for role, column in asked)
+        _no_unit(options)
+    reader = ReaderSpec(format=form, fields=fields, ids=ids, time=time)
+    said = ", ".join(f"{role} = '{column}'" for role, column in roles)
     return TableGuess(
         reader,
-        [f"{path.name}: {kind}; {said}", _kinds(ids, time)],
-        options.time_unit or ("s" if time != "number" else "unit of the file"),
+        [f"{path.name}: {form}; {said}", _kinds(ids, time)],
+        dict(roles),
+        () if asked else _spare(fields),
     )
+
+
+def _spare(roles: Mapping[str, Any]) -> tuple[str, ...]:
+    """Roles of columns that an event can do without."""
+    return tuple(role for role in ("weight", "label") if role in roles)
 
 
 class _Sniffed(msgspec.Struct):
@@ -154,6 +195,8 @@ class _Sniffed(msgspec.Struct):
     Attributes:
         path: the file. delimiter, header, comment: how it is written.
         names: of the columns, or their numbers from 1. rows: fields of the first rows.
+        dropped: lines of comment.
+        features: first of the columns of features that share the last name of the header, or 0.
     """
 
     path: Path
@@ -162,6 +205,8 @@ class _Sniffed(msgspec.Struct):
     comment: str
     names: list[str]
     rows: list[list[str]]
+    dropped: int = 0
+    features: int = 0
 
     @property
     def width(self) -> int:
@@ -171,7 +216,9 @@ class _Sniffed(msgspec.Struct):
     def of(cls, path: Path, options: FileOptions) -> _Sniffed:
         plain = TextTable.open(path, VertexSpec(columns=()))
         start = plain.data.lstrip()[:1].decode("latin-1")
-        comment = options.comment or (start if start in ("#", "%") else "")
+        comment = options.comment
+        if comment is None:
+            comment = start if start in ("#", "%") else ""
         named = (options.delimiter,) if options.delimiter else tuple(DELIMITERS)
         tried = {one: _head(plain, one, comment) for one in named if one != "space"}
         if options.delimiter == "space":
@@ -186,6 +233,10 @@ class _Sniffed(msgspec.Struct):
         rows = rows[1:] if header else rows
         if not rows:
             raise DataError(f"{path} has a header and no rows")
+        features = 0
+        if header and len(rows[0]) > len(names) and _FEATURES.search(names[-1].lower()):
+            features = len(names) - 1
+            names += [str(place + 1) for place in range(len(names), len(rows[0]))]
         for number, row in enumerate(rows):
             if len(row) != len(names):
                 layout = VertexSpec(columns=tuple(names), delimiter=delimiter, skip=int(header),  # type: ignore[arg-type]
@@ -193,7 +244,8 @@ class _Sniffed(msgspec.Struct):
                 raise TextTable(path, layout, plain.data).fault(
                     number, f"it has {len(row)} columns, {len(names)} are expected ({delimiter})"
                 )
-        return cls(path, delimiter, header, comment, names, rows)  # type: ignore[arg-type]
+        dropped = count_comments(plain.data, comment)
+        return cls(path, delimiter, header, comment, names, rows, dropped, features)  # type: ignore[arg-type]
 
     def own_roles(self) -> list[tuple[str, str]]:
         """Roles by the names of the header, or of three columns without one by their order."""
@@ -226,15 +278,23 @@ class _Sniffed(msgspec.Struct):
         said = [f"{words.get(self.delimiter, self.delimiter)} between columns"]
         said.append("a header" if self.header else "no header")
         if self.comment:
-            said.append(f"lines that begin with '{self.comment}' are comments")
+            lines = "line that begins" if self.dropped == 1 else "lines that begin"
+            said.append(
+                f"{self.dropped:,} {lines} with '{self.comment}' left out as comments "
+                "(--comment '' reads them)"
+            )
         return f"{self.path.name}: {', '.join(said)}"
 
-    def roles_sentence(self, places: dict[int, str]) -> str:
+    def roles_sentence(self, places: dict[int, str], columns: Sequence[str]) -> str:
         said = [
             f"{role} = " + (f"'{self.names[at]}'" if self.header else f"column {at + 1}")
             for at, role in sorted(places.items(), key=lambda item: ROLES.index(item[1]))
         ]
-        unused = [self.names[at] for at in range(self.width) if at not in places]
+        if columns[-1] == "rest":
+            said.append(f"features = '{self.names[self.features]}' and what follows")
+        unused = [self.names[at] or "''" for at, role in enumerate(columns) if role == "skip"]
+        if len(unused) > _LISTED:
+            unused[_LISTED:] = [f"{len(unused) - _LISTED:,} more"]
         return ", ".join(said) + (f"; not used: {', '.join(unused)}" if unused else "")
 
 
@@ -251,6 +311,9 @@ def _best(tried: dict[str, list[list[str]]]) -> str:
     """The delimiter that gives rows of one length; white space where it makes all of it numbers."""
     rows = tried.get("whitespace", [])
     even = {name: rows for name, rows in tried.items() if len({len(row) for row in rows}) == 1}
+    even = even or {
+        name: rows for name, rows in tried.items() if len({len(row) for row in rows[1:]}) == 1
+    }
     numbers = rows and all(_NUMBER.fullmatch(field) for row in rows[1:] for field in row)
     if "whitespace" in even and numbers and len(rows[0]) > 1 and len(rows) > 1:
         return "whitespace"
@@ -319,7 +382,8 @@ def _pairs(
 def _ids_of(options: FileOptions, sample: Sequence[str]) -> Any:
     kind = options.ids
     if kind == "auto":
-        kind = "compact" if all(_WHOLE.fullmatch(word.strip()) for word in sample) else "names"
+        written = [word for word in sample if word.strip() not in MISSING]
+        kind = "compact" if all(map(is_whole, written)) else "names"
     if not options.bipartite:
         return kind
     if kind == "keep":
@@ -327,10 +391,11 @@ def _ids_of(options: FileOptions, sample: Sequence[str]) -> Any:
     return {"compact": "bipartite", "names": "names-bipartite"}[kind]
 
 
-def _time_of(path: Path, sample: Sequence[str]) -> Any:
+def _time_of(path: Path, sample: Sequence[str], options: FileOptions) -> Any:
     words = [word.strip() for word in sample]
     if _NUMBER.fullmatch(words[0]):
         return "number"
+    _no_unit(options)
     if all(_DAY.fullmatch(word) for word in words):
         return "date"
     if _DAY.fullmatch(words[0]) or _CLOCK.fullmatch(words[0]):
@@ -340,6 +405,14 @@ def _time_of(path: Path, sample: Sequence[str]) -> Any:
         "date with time is allowed",
         hint="--header says that the first row holds the names of columns",
     )
+
+
+def _no_unit(options: FileOptions) -> None:
+    if options.time_unit:
+        raise InvalidInputError(
+            f"--time-unit is '{options.time_unit}', and the times are dates, whose unit is known",
+            hint="leave it out",
+        )
 
 
 def _kinds(ids: str, time: str) -> str:

@@ -155,9 +155,15 @@ def build_events(choice: Choice) -> EventStream:
         from dgbench.datasets import twins
 
         return twins.generate(choice.card.name, scale=choice.scale, seed=choice.seed)
-    raw = read(choice.held.form, choice.held.paths)
+    return events_of(choice, read(choice.held.form, choice.held.paths))
+
+
+def events_of(choice: Choice, raw: RawEvents | Signals) -> EventStream:
+    """The stream of what was read from held files, compared with their card."""
     if isinstance(raw, Signals):
         raw = _as_events(raw)
+    if choice.held is None:
+        raise InvalidInputError("a twin is generated, not read")
     form = choice.held.form
     try:
         stream = EventStream.build(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from dgbench.datasets.card_places import own_folder
 from dgbench.datasets.catalogue import (
@@ -15,22 +19,27 @@ from dgbench.datasets.catalogue import (
     DatasetCard,
     DatasetVariant,
     FileRef,
-    ReaderSpec,
+    card,
     cards,
+    load_cards,
     plain_name,
 )
 from dgbench.datasets.checks import ALL_COUNTS, count_events
 from dgbench.datasets.events import EventStream
-from dgbench.datasets.guessing import FileOptions, guess_arrays, guess_table
-from dgbench.datasets.opening import Choice, build_events
+from dgbench.datasets.guessing import FileOptions, TableGuess, guess_arrays, guess_table
+from dgbench.datasets.opening import Choice, events_of
+from dgbench.datasets.readers import read
+from dgbench.datasets.readers.containers import stored_kind
 from dgbench.datasets.sources.hashing import file_sha256
 from dgbench.datasets.sources.locate import LocalVariant
+from dgbench.runtime.documents import write_whole
 from dgbench.runtime.errors import DataError, InvalidInputError, MissingDataError
 
 SNAPSHOTS: Final = 100
 """Windows that events are cut into where nobody says how many."""
-ARRAYS: Final = {".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
-"""Formats by the end of a file's name; anything else is text."""
+TABLE_ENDS: Final = frozenset((".csv", ".tsv", ".txt", ".parquet", ".pq", ".npz"))
+PACKED_ENDS: Final = frozenset((".gz", ".bz2", ".xz", ".zip"))
+"""Ends of names that are no part of the name of a dataset."""
 
 
 class FileDescription(msgspec.Struct):
@@ -51,7 +60,8 @@ def describe_file(
     """Look at a file of events, read it once, and make its card.
 
     Args:
-        path: text (`.csv`, `.tsv`, `.txt` and so on, plain, `.gz` or `.bz2`), Parquet or npz.
+        path: text, also packed (gzip, bzip2, xz, a zip of one file); Parquet; or npz. Its first
+            bytes say which, not its name.
         options: what the user said of it; the rest is found by looking.
         name: name of the dataset; by default that of the file.
         free: whether to choose another name where that of the file is taken.
@@ -69,47 +79,110 @@ def describe_file(
         raise InvalidInputError(f"the name is '{name}'; it must be {NAME_RULE}")
     if options.snapshots is not None and options.snapshots < 1:
         raise InvalidInputError(f"snapshots is {options.snapshots}; an integer >= 1 is allowed")
-    kind = ARRAYS.get(path.suffix.lower())
-    guess = guess_arrays(path, kind, options) if kind else guess_table(path, options)
-    name = name or _name_of(path, free=free)
+    _check_name_of_file(path)
     paths = [path]
-    reader = guess.reader
     if options.vertices is not None:
-        reader = msgspec.structs.replace(reader, vertices=options.vertices_spec())
         paths.append(options.vertices.expanduser().absolute())
         if not paths[1].is_file():
             raise MissingDataError(f"there is no file {paths[1]}")
-    files = tuple(
-        FileRef(path=str(one), bytes=one.stat().st_size, sha256=file_sha256(one)) for one in paths
-    )
-    form = DatasetVariant(name="file", files=files, reader=_unsorted(reader))
+        _check_name_of_file(paths[1])
+    name = name or _name_of(path, free=free)
+    form = stored_kind(path)
+    whole = _read(name, paths, form, options)
+    first, last = whole.stream.span
+    if first == last:
+        raise DataError(
+            f"{path}: its events ({len(whole.stream):,}) all have the time {first:.15g}; events at "
+            "two times or more are needed",
+            hint="name the column of times where it is another one: --columns t=NAME",
+        )
+    counts = msgspec.convert(count_events(whole.stream, ALL_COUNTS), Counts)
+    eid = whole.stream.eid
+    ordered = bool((eid[1:] > eid[:-1]).all()) if eid is not None else True
+    reader = msgspec.structs.replace(whole.form.reader, sorted=ordered)
     card = DatasetCard(
         name=name,
         title=name,
         about=f"Events of {path.name}.",
-        bipartite=reader.ids in ("bipartite", "names-bipartite"),
+        bipartite=whole.stream.num_src is not None,
         snapshots=options.snapshots or SNAPSHOTS,
-        time_unit=guess.time_unit,
-        forms=(form,),
+        time_unit=whole.time_unit or options.time_unit or "unit of the file",
+        forms=(msgspec.structs.replace(whole.form, reader=reader, counts=counts),),
         licence="that of its owner",
     )
-    stream = build_events(Choice(card, LocalVariant(form, tuple(paths)), []))
-    if not len(stream):
-        raise DataError(f"{path} has no events")
-    first, last = stream.span
-    if first == last:
-        raise DataError(
-            f"{path}: its events ({len(stream):,}) all have the time {first:.15g}; events at two "
-            "times or more are needed",
-            hint="name the column of times where it is another one: --columns t=NAME",
-        )
-    counts = msgspec.convert(count_events(stream, ALL_COUNTS), Counts)
-    ordered = bool((stream.eid[1:] > stream.eid[:-1]).all()) if stream.eid is not None else True
-    form = msgspec.structs.replace(
-        form, reader=msgspec.structs.replace(reader, sorted=ordered), counts=counts
+    return FileDescription(card, [*whole.sentences, *_counted(whole.stream, counts, ordered)])
+
+
+class _WholeFile(msgspec.Struct):
+    """A file that was read once from end to end.
+
+    Attributes:
+        form: its files and how they are read. stream: its events.
+        time_unit: unit of the times where the file says it, else "".
+        sentences: how it was read, for people.
+    """
+
+    form: DatasetVariant
+    stream: EventStream
+    time_unit: str
+    sentences: list[str]
+
+
+def _read(name: str, paths: list[Path], form: str, options: FileOptions) -> _WholeFile:
+    """Read a file as it seems to be, without columns that were guessed and cannot be read."""
+    guess = guess_table if form == "table" else partial(guess_arrays, form=form)
+    found = guess(paths[0], options=options)
+    try:
+        return _read_as(found, name, paths, options)
+    except DataError:
+        if not found.guessed:
+            raise
+    left_out = list(found.guessed)
+    best = _read_as(guess(paths[0], options=options, without=left_out), name, paths, options)
+    said = []
+    for role in found.guessed:
+        others = [one for one in left_out if one != role]
+        try:
+            best = _read_as(guess(paths[0], options=options, without=others), name, paths, options)
+            left_out = others
+        except DataError as error:
+            said.append(f"no {role} is read: {error}")
+    best.sentences += said
+    return best
+
+
+def _read_as(guess: TableGuess, name: str, paths: list[Path], options: FileOptions) -> _WholeFile:
+    reader = msgspec.structs.replace(guess.reader, sorted=False)
+    if options.vertices is not None:
+        reader = msgspec.structs.replace(reader, vertices=options.vertices_spec())
+    files = tuple(
+        FileRef(path=str(one), bytes=one.stat().st_size, sha256=file_sha256(one)) for one in paths
     )
-    card = msgspec.structs.replace(card, forms=(form,))
-    return FileDescription(card, [*guess.sentences, *_counted(stream, counts, ordered)])
+    form = DatasetVariant(name="file", files=files, reader=reader)
+    raw = read(form, paths)
+    card = DatasetCard(name=name, title=name, about="")
+    stream = events_of(Choice(card, LocalVariant(form, tuple(paths)), []), raw)
+    if not len(stream):
+        raise DataError(f"{paths[0]} has no events")
+    sentences = list(guess.sentences)
+    if stream.num_src is None and guess.two_kinds():
+        shared = np.intersect1d(stream.src.numpy(), stream.dst.numpy()).size
+        if shared:
+            src, dst = guess.columns["src"], guess.columns["dst"]
+            sentences.append(
+                f"'{src}' and '{dst}' share {shared:,} {'id' if shared == 1 else 'ids'}, each of "
+                "them one vertex; where they are two kinds of vertices, say --bipartite"
+            )
+    return _WholeFile(form, stream, getattr(raw, "time_unit", ""), sentences)
+
+
+def _check_name_of_file(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"the name of {path} is not UTF-8, which a card needs", hint="rename the file"
+        ) from None
 
 
 def keep_card(card: DatasetCard, *, replace: bool = False) -> Path:
@@ -135,13 +208,55 @@ def keep_card(card: DatasetCard, *, replace: bool = False) -> Path:
     text = yaml.safe_dump([_without_defaults(card)], sort_keys=False, allow_unicode=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text.encode())
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise InvalidInputError(
             f"the card cannot be written to {path}: {error.strerror or error}",
-            hint="set DGBENCH_CARDS to a folder of yours",
+            hint="make room on that disk" if full else "set DGBENCH_CARDS to a folder of yours",
         ) from None
     return path
+
+
+class ForgottenCard(msgspec.Struct):
+    """A card that was removed.
+
+    Attributes:
+        path: where it was. left: files of events that it named and that are still there.
+    """
+
+    path: Path
+    left: list[Path]
+
+
+def forget_card(name: str) -> ForgottenCard:
+    """Remove a card that `keep_card` wrote; the files that it names stay.
+
+    Raises:
+        UnknownKeyError: there is no card of that name.
+        InvalidInputError: it is not in the user's folder, or not alone in its file.
+    """
+    known = {alias: one.name for one in cards().values() for alias in (one.name, *one.aliases)}
+    path = own_folder() / f"{plain_name(known.get(name, name))}.yaml"
+    if not path.is_file():
+        card(name)  # raises where there is none at all
+        raise InvalidInputError(
+            f"'{name}' is not a card of `dgbench data add`: there is no {path}",
+            hint="a card of your own in another file is removed there by hand",
+        )
+    entries: list[DatasetCard] = []
+    with contextlib.suppress(DataError):  # a card that cannot be read is removed, too
+        entries = load_cards(path, own=False)
+    if len(entries) > 1:
+        raise InvalidInputError(
+            f"{path} holds {len(entries)} cards", hint=f"remove '{name}' there by hand"
+        )
+    try:
+        path.unlink()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be removed: {error.strerror or error}") from None
+    files = [Path(ref.path) for one in entries for form in one.forms for ref in form.files]
+    return ForgottenCard(path, [file for file in files if file.is_file()])
 
 
 def _without_defaults(value: Any) -> Any:
@@ -179,16 +294,12 @@ def content_of(card: DatasetCard) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _unsorted(reader: ReaderSpec) -> ReaderSpec:
-    return msgspec.structs.replace(reader, sorted=False)
-
-
 def _name_of(path: Path, *, free: bool) -> str:
-    stem = path.name
-    for suffix in (".gz", ".bz2", *{path.suffix, Path(path.stem).suffix}):
-        if suffix:
-            stem = stem.removesuffix(suffix)
-    name = plain_name(stem) or "data"
+    stem = path
+    for ends in (PACKED_ENDS, TABLE_ENDS):
+        if stem.suffix.lower() in ends:
+            stem = stem.with_suffix("")
+    name = plain_name(stem.name) or "data"
     holder = next((c for c in cards().values() if name in (c.name, *c.aliases)), None)
     files = [ref.path for form in holder.forms for ref in form.files] if holder else []
     if free and holder is not None and str(path) not in files:

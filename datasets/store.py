@@ -42,7 +42,7 @@ from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError, DataWarning
 from dgbench.runtime.machine import cache_root
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the layout and of what is computed before storing; part of every hash."""
 
 LOCK_TIMEOUT_S: Final = 3600.0

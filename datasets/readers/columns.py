@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgbench.datasets.catalogue import ReaderSpec
+from dgbench.datasets.readers.ids import encoded, twice_written
 from dgbench.datasets.readers.raw import RawEvents
 from dgbench.datasets.readers.times import Fault, as_float, days, timestamps
 from dgbench.runtime.errors import DataError
@@ -39,6 +40,7 @@ class NumberedIds:
         src, dst: int64[E]. nodes: N. sources: size of the source side, None for one id space.
         keys: what stood in the file for each vertex, in the order of the ids; None where ids were
             kept or each side has its own.
+        notes: what is odd about the ids.
     """
 
     src: np.ndarray
@@ -46,6 +48,7 @@ class NumberedIds:
     nodes: int
     sources: int | None = None
     keys: Any = None
+    notes: tuple[str, ...] = ()
 
 
 def to_events(
@@ -63,7 +66,7 @@ def to_events(
             that is said to be sorted.
     """
     ids = number(columns.src, columns.dst, spec, fault)
-    t, notes = _times(columns.t, spec, fault, ids.src.size)
+    t, unit, notes = _times(columns.t, spec, fault, ids.src.size)
     if spec.sorted and t.size:
         fallen = t[1:] < t[:-1]
         if fallen.any():
@@ -86,7 +89,8 @@ def to_events(
         weight=columns.weight,
         label=columns.label,
         edge_feat=columns.edge_feat,
-        notes=notes,
+        time_unit=unit,
+        notes=(*ids.notes, *notes),
     )
     if vertices is not None:
         _add_vertices(found, ids, *vertices)
@@ -95,25 +99,30 @@ def to_events(
 
 def _times(
     column: Any, spec: ReaderSpec, fault: Fault, events: int
-) -> tuple[np.ndarray, tuple[str, ...]]:
+) -> tuple[np.ndarray, str, tuple[str, ...]]:
+    """Times, their unit where the file makes it plain, and notes."""
     if spec.time == "none" or column is None or not events:
-        return np.zeros(events), ()
+        return np.zeros(events), "", ()
     if spec.time == "date":
-        return days(column, fault), ()
+        return days(column, fault), "s", ()
     if not isinstance(column, np.ndarray):
         return timestamps(column, fault)
-    return as_float(column, fault)
+    t, notes = as_float(column, fault)
+    return t, "", notes
 
 
 def number(src: Any, dst: Any, spec: ReaderSpec, fault: Fault) -> NumberedIds:
     """Dense ids by the rule of a card."""
     if spec.ids.startswith("names"):
         if spec.ids == "names":
-            both, nodes, keys = _encode(src, dst)
-            return NumberedIds(both[: len(src)], both[len(src) :], nodes, None, keys)
-        first, sources, _ = _encode(src)
-        second, destinations, _ = _encode(dst)
-        return NumberedIds(first, second + sources, sources + destinations, sources)
+            both, keys = encoded(_chunks(src) + _chunks(dst))
+            notes = twice_written(keys)
+            return NumberedIds(both[: len(src)], both[len(src) :], len(keys), None, keys, notes)
+        first, sources = encoded(_chunks(src))
+        second, destinations = encoded(_chunks(dst))
+        notes = twice_written(sources) + twice_written(destinations)
+        nodes = len(sources) + len(destinations)
+        return NumberedIds(first, second + len(sources), nodes, len(sources), None, notes)
     for name, column in (("src", src), ("dst", dst)):
         if column.size and column.min() < 0:
             row = int((column < 0).argmax())
@@ -131,16 +140,9 @@ def number(src: Any, dst: Any, spec: ReaderSpec, fault: Fault) -> NumberedIds:
     return NumberedIds(both[: src.size], both[src.size :], nodes, None, keys)
 
 
-def _encode(*columns: Any) -> tuple[np.ndarray, int, Any]:
-    """Numbers of strings in order of appearance, how many there are, and the strings."""
-    import pyarrow as pa
-
-    chunks = [c for one in columns if not isinstance(one, np.ndarray) for c in one.chunks]
-    if not chunks:  # an empty table
-        return np.zeros(0, np.int64), 0, pa.array([], pa.string())
-    coded = pa.chunked_array(chunks).combine_chunks().dictionary_encode()
-    coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
-    return coded.indices.to_numpy().astype(np.int64), len(coded.dictionary), coded.dictionary
+def _chunks(column: Any) -> list[Any]:
+    """The chunks of a column of texts; an empty table has an array of numpy in its place."""
+    return [] if isinstance(column, np.ndarray) else list(column.chunks)
 
 
 def _add_vertices(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -25,6 +27,7 @@ class RawEvents:
         num_nodes, num_src: sizes; num_src is None unless the graph is bipartite.
         weight: float32[E] or None. edge_feat: float32[E, D] or None. label: int64[E] or None.
         node_feat: float32[N, D] or None. node_label: int64[N], -1 where not known, or None.
+        time_unit: unit of `t` where the file itself says it, as dates do, else "".
         notes: how what was read differs from the file.
     """
 
@@ -38,6 +41,7 @@ class RawEvents:
     label: np.ndarray | None = None
     node_feat: np.ndarray | None = None
     node_label: np.ndarray | None = None
+    time_unit: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -72,10 +76,15 @@ class Signals:
 MAX_UNPACKED: Final = 16 * 2**30
 """Most bytes that a file is unpacked to: a bomb ends here and not with the machine's memory."""
 _CHUNK: Final = 1 << 24
-_UNPACKERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
+_UNPACKERS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[..., Any]], ...]] = (
+    (re.compile(rb"\x1f\x8b"), "gzip", gzip.open),
+    (re.compile(rb"BZh[1-9](1AY&|\x17rE8|$)"), "bzip2", bz2.open),
+    (re.compile(rb"\xfd7zXZ"), "xz", lzma.open),
+)
+"""First bytes of a packed file, the name of its format and what opens it."""
 
 
-_COPIES: Final = 3
+COPIES: Final = 3
 """Bytes of memory that reading takes for each byte of a file: the text, its columns, the events."""
 
 
@@ -89,16 +98,16 @@ def free_memory() -> int:
 def check_memory(path: Path, size: int) -> None:
     """Refuse content that is too large for this machine's memory, before it is read."""
     free = free_memory()
-    if _COPIES * size > free:
+    if COPIES * size > free:
         raise DataError(
             f"{path} is too large to be read here: {size / 2**30:,.1f} GiB take about "
-            f"{_COPIES * size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} GiB are free",
+            f"{COPIES * size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} GiB are free",
             hint="use a part of it, or a machine with more memory",
         )
 
 
 def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
-    """The content of a file, unpacked if it ends in .gz or .bz2.
+    """The content of a file, unpacked if it begins as a gzip, bzip2 or xz file does.
 
     Raises:
         DataError: it cannot be read, is damaged, unpacks to more than `most` bytes, or is too large
@@ -106,26 +115,37 @@ def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
     """
     try:
         check_memory(path, path.stat().st_size)
-        unpack = _UNPACKERS.get(path.suffix)
-        if unpack is None:
-            return path.read_bytes()
-        most = min(most, free_memory() // _COPIES)
-        parts, size = [], 0
-        with unpack(path) as stream:
+        with open(path, "rb") as file:
+            packed = packing(file.read(8))
+            file.seek(0)
+            return unpacked(path, file, packed, most) if packed else file.read()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def packing(head: bytes) -> tuple[str, Callable[..., Any]] | None:
+    """Name and opener of the format that packed content is in, by its first bytes."""
+    return next(((name, opener) for mark, name, opener in _UNPACKERS if mark.match(head)), None)
+
+
+def unpacked(
+    path: Path, file: IO[bytes], packed: tuple[str, Callable[..., Any]], most: int
+) -> bytes:
+    """Unpack the content of an open file; raises as `read_bytes`."""
+    most = min(most, free_memory() // COPIES)
+    name, unpack = packed
+    parts, size = [], 0
+    try:
+        with unpack(file) as stream:
             while part := stream.read(_CHUNK):
                 size += len(part)
                 if size > most:
                     raise DataError(f"{path} unpacks to more than {most:,} bytes")
                 parts.append(part)
-        return b"".join(parts)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(path, error) from None
-    except OSError as error:
-        if path.suffix == ".bz2" and error.errno is None:  # how bz2 says that its data is none
-            raise _damaged(path, error) from None
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    kind = {".gz": "gzip", ".bz2": "bzip2"}[path.suffix]
-    return DataError(f"{path} is not a whole {kind} file: {error}", hint="fetch the file again")
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # the disk's fault, not that of the content
+            raise
+        raise DataError(
+            f"{path} is not a whole {name} file: {error}", hint="fetch the file again"
+        ) from None
+    return b"".join(parts)

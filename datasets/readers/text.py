@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -13,7 +14,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from dgbench.datasets.readers.raw import read_bytes
+from dgbench.datasets.readers.containers import text_bytes
+from dgbench.datasets.readers.ids import MISSING, names, whole_numbers
 from dgbench.runtime.errors import DataError
 
 DELIMITERS: Final = {
@@ -60,7 +62,7 @@ class TextTable:
     @classmethod
     def open(cls, path: Path, layout: TextLayout) -> TextTable:
         """Read a file. Raises DataError where it is damaged or too large."""
-        return cls(path, layout, normalised(read_bytes(path), layout))
+        return cls(path, layout, normalised(text_bytes(path), layout))
 
     def head(self, rows: int) -> list[list[str]]:
         """Fields of the first rows, header lines included."""
@@ -74,7 +76,8 @@ class TextTable:
             kinds: name of each column of the file -> its arrow type, or None to skip it.
 
         Returns:
-            Name -> pyarrow chunked array of strings, or numpy array of anything else.
+            Name -> pyarrow chunked array of strings without blanks at their ends, or numpy array of
+            anything else.
 
         Raises:
             DataError: with the line of a row that has another number of fields, a field that is
@@ -85,43 +88,54 @@ class TextTable:
         wanted = {name: kind for name, kind in kinds.items() if kind is not None}
         if not self.data.strip():
             return {name: np.zeros(0, kind.to_pandas_dtype()) for name, kind in wanted.items()}
-        try:
-            table = self._read(list(kinds), wanted, threads=len(self.data) > _LARGE)
-        except pa.ArrowInvalid:
-            table = self._read_for_its_fault(list(kinds), wanted)
+        table = None
+        if b"0x" not in self.data and b"0X" not in self.data:  # arrow takes 0x1 for 1
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = self._read(list(kinds), wanted, threads=len(self.data) > _LARGE)
+        if table is None:
+            texts = {n: pa.string() if pa.types.is_integer(k) else k for n, k in wanted.items()}
+            table = self._read_for_its_fault(list(kinds), texts)
         out: dict[str, Any] = {}
-        for name in wanted:
+        for name, kind in wanted.items():
             column = table.column(name)
+            if pa.types.is_string(kind):
+                out[name] = names(column, self.fault, name)
+                continue
             if column.null_count:
                 row = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
                 raise self.fault(row, f"the column `{name}` is empty or not a number")
-            out[name] = column if pa.types.is_string(wanted[name]) else column.to_numpy()
+            whole = pa.types.is_string(column.type)
+            out[name] = whole_numbers(column, self.fault, name) if whole else column.to_numpy()
         return out
 
-    def _read(self, names: list[str], wanted: dict[str, Any], *, threads: bool) -> Any:
+    def _read(self, titles: list[str], wanted: dict[str, Any], *, threads: bool) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
         return arrow.read_csv(
             pa.BufferReader(self.data),
             read_options=arrow.ReadOptions(
-                column_names=names, skip_rows=self.header_lines(), use_threads=threads
+                column_names=titles, skip_rows=self.header_lines(), use_threads=threads
             ),
             parse_options=arrow.ParseOptions(
                 delimiter=DELIMITERS[self.layout.delimiter],
                 newlines_in_values=b'"' in self.data,
             ),
             convert_options=arrow.ConvertOptions(
-                column_types=wanted, include_columns=list(wanted), strings_can_be_null=False
+                column_types=wanted,
+                include_columns=list(wanted),
+                null_values=list(MISSING),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=not any(map(pa.types.is_string, wanted.values())),
             ),
         )
 
-    def _read_for_its_fault(self, names: list[str], wanted: dict[str, Any]) -> Any:
+    def _read_for_its_fault(self, titles: list[str], wanted: dict[str, Any]) -> Any:
         """Read again on one thread, which counts rows, and say which one is wrong."""
         import pyarrow as pa
 
         try:
-            return self._read(names, wanted, threads=False)
+            return self._read(titles, wanted, threads=False)
         except pa.ArrowInvalid as error:
             said = str(error).removeprefix("CSV parse error: ")
             match = _ROW.search(said)
@@ -131,8 +145,11 @@ class TextTable:
                     hint=f"columns by the card: {', '.join(self.layout.columns)}",
                 ) from None
             row = int(match[2] or match[3]) - 1 - self.header_lines()
-            what = f"the column `{names[int(match[1])]}`: " if match[1] else ""
-            raise self.fault(row, what + _ROW.sub("", said)) from None
+            what = f"the column `{titles[int(match[1])]}`: " if match[1] else ""
+            said = _ROW.sub("", said)
+            if "invalid UTF8" in said:
+                said = "it is not UTF-8; write the file anew in UTF-8"
+            raise self.fault(row, what + said) from None
 
     def header_lines(self) -> int:
         """Lines that the header rows take; a quoted field may hold ends of lines."""
@@ -157,7 +174,7 @@ class TextTable:
         """The line of the file, counted from 1, in which a row begins."""
         mark = self.layout.comment.encode()
         number, first, passed, open_quote = 0, 0, -self.layout.skip, False
-        for number, line in enumerate(_LINE_END.split(read_bytes(self.path)), 1):
+        for number, line in enumerate(_LINE_END.split(text_bytes(self.path)), 1):
             if not open_quote:
                 blank = not line.strip() if self.layout.delimiter == "whitespace" else not line
                 if (mark and line.lstrip().startswith(mark)) or (blank and passed >= 0):
@@ -191,6 +208,14 @@ def _without_comments(data: bytes, mark: bytes) -> bytes:
         return data
     line = rb"(?:(?<=[\r\n])|\A)[ \t]*" + re.escape(mark) + rb"[^\r\n]*(?:\r\n|\n|\r|\Z)"
     return re.sub(line, b"", data)
+
+
+def count_comments(data: bytes, mark: str) -> int:
+    """Lines that begin with the mark of comments."""
+    if not mark:
+        return 0
+    line = rb"(?:(?<=[\r\n])|\A)[ \t]*" + re.escape(mark.encode())
+    return sum(1 for _ in re.finditer(line, data))
 
 
 def _single_blanks(data: bytes) -> bytes:

@@ -94,34 +94,61 @@ def days(column: Any, fault: Fault) -> np.ndarray:
     return found.astype(np.float64) * _DAY_S
 
 
-def timestamps(column: Any, fault: Fault) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Dates with time, or arrow timestamps, as Unix seconds where all are whole, float64[E].
+def timestamps(column: Any, fault: Fault) -> tuple[np.ndarray, str, tuple[str, ...]]:
+    """Dates with time, or arrow timestamps, as Unix times in the coarsest exact unit.
 
-    Others are kept in the finest unit that they need, from the first one on.
+    Returns:
+        float64[E], counted from the first one where they are too fine to be counted from 1970;
+        their unit (`s`, `ms`, `us` or `ns`); and notes.
     """
     import pyarrow as pa
 
     if not len(column):
-        return np.zeros(0), ()
-    kind: Any = pa.timestamp("ns")
-    if not pa.types.is_string(column.type):
-        kind = pa.timestamp("ns", getattr(column.type, "tz", None))
-    try:
-        found = column.cast(kind)
-    except pa.ArrowInvalid:
-        try:
-            found = column.cast(pa.timestamp("ns", "UTC"))
-        except pa.ArrowInvalid as error:
-            row = _first_bad(column, kind)
-            raise fault(row, f"a time is not written as in ISO 8601: {error}") from None
-    if found.null_count:
-        row = int(found.is_null().to_numpy(zero_copy_only=False).argmax())
+        return np.zeros(0), "s", ()
+    stamps = _stamps_of_texts(column, fault) if pa.types.is_string(column.type) else column
+    if not pa.types.is_timestamp(stamps.type):  # days
+        stamps = stamps.cast(pa.timestamp("ms" if pa.types.is_date64(stamps.type) else "s"))
+    if stamps.null_count:
+        row = int(stamps.is_null().to_numpy().argmax())
         raise fault(row, "the column `t` is empty")
-    ticks = found.cast(pa.int64()).to_numpy()
-    sizes = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-    unit, size = next((u, s) for u, s in sizes.items() if not (ticks % s).any())
-    times, notes = as_float(ticks // size, fault, f" {unit} since 1970")
-    return times, notes if unit == "s" else (*notes, f"times are in {unit}")
+    ticks = stamps.cast(pa.int64()).to_numpy()
+    units = ("ns", "us", "ms", "s")
+    unit = stamps.type.unit
+    while unit != "s" and not (ticks % 1000).any():
+        ticks, unit = ticks // 1000, units[units.index(unit) + 1]
+    times, notes = as_float(ticks, fault, f" {unit} since 1970")
+    return times, unit, notes if unit == "s" else (*notes, f"times are in {unit}")
+
+
+def _stamps_of_texts(column: Any, fault: Fault) -> Any:
+    """Texts in ISO 8601 as timestamps, in the first unit that has room for all their digits."""
+    import pyarrow as pa
+
+    for zone in (None, "UTC"):
+        for unit in ("s", "ms", "us", "ns"):
+            try:
+                return column.cast(pa.timestamp(unit, zone))
+            except pa.ArrowInvalid as error:
+                said = error
+    row = max(_first_bad(column, pa.timestamp("ns", zone)) for zone in (None, "UTC"))
+    raise fault(row, f"a time is not written as in ISO 8601: {said}") from None
+
+
+def ticks_of(column: np.ndarray, fault: Fault) -> Any:
+    """Arrow timestamps of a numpy datetime64[E] column of any unit and any multiple of it."""
+    import pyarrow as pa
+
+    if np.isnat(column).any():
+        raise fault(int(np.isnat(column).argmax()), "the column `t` is empty")
+    for unit in ("s", "ms", "us", "ns"):
+        try:
+            found = column.astype(f"M8[{unit}]")
+            same = found.astype(column.dtype) == column
+        except (OverflowError, TypeError, ValueError):  # units without a common factor
+            continue
+        if same.all() and np.datetime_data(column.dtype)[0] != "generic":
+            return pa.chunked_array([pa.array(found.view(np.int64)).cast(pa.timestamp(unit))])
+    raise fault(0, f"the column `t` holds {column.dtype} that nanoseconds since 1970 cannot hold")
 
 
 def _first_bad(column: Any, kind: Any) -> int:

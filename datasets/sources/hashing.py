@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
-from dgbench.datasets.catalogue import FileRef
+from dgbench.datasets.catalogue import FileRef, cards
 from dgbench.datasets.identity import Identity, identity, settle
 from dgbench.datasets.readers.raw import MAX_UNPACKED, read_bytes
 from dgbench.datasets.store import cache_root
-from dgbench.runtime.documents import decode_json
+from dgbench.runtime.documents import decode_json, write_whole
 from dgbench.runtime.errors import DataError
 
 
@@ -48,10 +47,7 @@ def file_sha256(path: Path) -> str:
     seen = _MEMORY[name] = _HashedFile(known, digest.hexdigest())
     with contextlib.suppress(OSError):  # only saves time
         note.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=note.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(msgspec.json.encode(seen))
-        os.replace(temporary, note)
+        write_whole(note, msgspec.json.encode(seen))
     return seen.sha256
 
 
@@ -64,11 +60,11 @@ def forget(path: Path) -> None:
 
 
 def _note(name: str) -> Path:
-    return cache_root() / "hashes" / f"{hashlib.sha1(name.encode()).hexdigest()}.json"
+    return cache_root() / "hashes" / f"{hashlib.sha1(os.fsencode(name)).hexdigest()}.json"
 
 
 def content_sha256(path: Path, most: int = MAX_UNPACKED) -> str:
-    """sha256 of a file, of what it unpacks to if it is a .gz; DataError beyond `most` bytes."""
+    """sha256 of a file, of what it unpacks to if it is packed; DataError beyond `most` bytes."""
     return hashlib.sha256(read_bytes(path, most)).hexdigest()
 
 
@@ -99,8 +95,19 @@ def check_file(path: Path, ref: FileRef) -> str:
     raise DataError(
         f"{path} is not the file of the card: found sha256 {found} and {size:,} bytes, "
         f"expected {ref.sha256 or ref.content_sha256 or f'git blob {ref.git_blob}'}{wanted}",
-        hint="fetch it again, or remove it to use another form or the twin",
+        hint=again(path) or "fetch it again, or remove it to use another form or the twin",
     )
+
+
+def again(path: Path) -> str:
+    """Advice on a file of the user's that is not what its card says; "" for published data."""
+    for card in cards().values():
+        if any(ref.path == str(path) for form in card.forms for ref in form.files):
+            return (
+                f"if it is meant to be so, make its card anew: dgbench data add {path} "
+                f"--name {card.name} --replace, with the options that it had"
+            )
+    return ""
 
 
 def _git_blob(path: Path) -> str:

@@ -95,6 +95,14 @@ def _find(card: DatasetCard, folders: list[Path], *, bundled: bool) -> LocalVari
 
 def missing(card: DatasetCard, twin: bool) -> MissingDataError:
     """The error for a dataset that is not here, with the ways out."""
+    own = [ref.path for form in card.forms for ref in form.files if os.path.isabs(ref.path)]
+    if own:
+        gone = next((path for path in own if not os.path.isfile(path)), own[0])
+        return MissingDataError(
+            f"the file of '{card.name}' is not there any more: {gone}",
+            hint=f"put it back, or say where it is now: dgbench data add FILE --name {card.name} "
+            f"--replace\nor remove its card: dgbench data forget {card.name}",
+        )
     folder = os.environ.get("DGBENCH_DATA")
     where = f"not in DGBENCH_DATA ({folder})" if folder else "DGBENCH_DATA is not set"
     ways = []

@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from dgbench.harness.cli.own_dataset import BIPARTITE, COMMENT, IDS, TIME_UNIT
+
 app = typer.Typer(
     help="Datasets: list, describe, fetch and verify them, and make synthetic twins.",
     no_args_is_help=True,
@@ -52,7 +54,7 @@ def list_data(
     )
     say("\n" + wrapped(words, "", width))
     for problem in card_problems():
-        print(f"warning: {problem}", file=sys.stderr)
+        say(f"warning: {problem}", sys.stderr)
 
 
 @app.command("info", short_help="One dataset: counts, papers, files, licence.")
@@ -86,17 +88,17 @@ def info(
 
 @app.command("add", short_help="Make a card from a file of events.")
 def add(
-    file: Path = typer.Argument(..., help="A .csv, .tsv or .txt (also .gz), .parquet or .npz."),
+    file: Path = typer.Argument(..., help="A table of text (also packed), Parquet or npz."),
     name: str = typer.Option("", "--name", help="Name of the dataset; by default the file's."),
     columns: str = typer.Option(
         "", "--columns", help="src=from,dst=to,t=when[,weight=...,label=...,feature=...]."
     ),
     delimiter: str = typer.Option("", "--delimiter", help="comma, semicolon, tab, whitespace."),
     header: bool = typer.Option(None, "--header/--no-header", help="Seen by itself."),
-    comment: str = typer.Option("", "--comment", help="What lines of comment begin with."),
-    ids: str = typer.Option("auto", "--ids", help="auto, compact, keep or names."),
-    bipartite: bool = typer.Option(False, "--bipartite", help="Two kinds of vertices."),
-    time_unit: str = typer.Option("", "--time-unit", help="What one of time is."),
+    comment: str = COMMENT,
+    ids: str = IDS,
+    bipartite: bool = BIPARTITE,
+    time_unit: str = TIME_UNIT,
     snapshots: int = typer.Option(None, "--snapshots", help="Windows by default; else 100."),
     vertices: Path = typer.Option(None, "--vertices", help="A file with a row for each vertex."),
     vertex_columns: str = typer.Option("", "--vertex-columns", help="id=...,label=..."),
@@ -131,6 +133,25 @@ def add(
     for sentence in found.sentences:
         say(wrapped(sentence, "", width(), hanging="  "))
     say(f"{found.card.name}: {path}")
+
+
+@app.command("forget", short_help="Remove the card of a file.")
+def forget(name: str = typer.Argument(..., help="Name of a card of `data add`.")) -> None:
+    """Remove a card that `data add` made, and the prepared form of its events.
+
+    The file of events stays, and so do the runs that used it.
+
+    Example: dgbench data forget trips
+    """
+    from dgbench.datasets.own_data import forget_card
+    from dgbench.datasets.store import clean
+    from dgbench.harness.terminal.text import say
+
+    found = forget_card(name)
+    count, freed = clean({found.path.stem})
+    say(f"removed {found.path} and {count} prepared forms, {freed / 1e6:,.1f} MB")
+    for file in found.left:
+        say(f"left: {file}")
 
 
 @app.command("fetch", short_help="Download a dataset from its publisher.")
@@ -326,7 +347,8 @@ def _card_text(found: dict[str, Any]) -> str:
         lines.append(f"  also called {', '.join(found['aliases'])}")
     lines.append(f"  here: {here}{'; a twin exists' if found['twin'] else ''}")
     if found["span"]:
-        lines.append(f"  span: {found['span']} (unit of t: {found['time_unit']})")
+        lines.append(f"  span: {found['span']}")
+    lines.append(f"  unit of t: {found['time_unit']}")
     published = _known(found["published"])
     if published:
         lines.append(f"  published: {published}")

@@ -14,16 +14,22 @@ DATASET = typer.Option(
 COLUMNS = typer.Option("", "--columns", help="Of a file: src=from,dst=to,t=when[,weight=...].")
 DELIMITER = typer.Option("", "--delimiter", help="Of a file: comma, semicolon, tab, whitespace.")
 HEADER = typer.Option(None, "--header/--no-header", help="Whether a file has one; seen by itself.")
-COMMENT = typer.Option("", "--comment", help="What lines of comment of a file begin with.")
+COMMENT = typer.Option(
+    None, "--comment", help="What lines of comment of a file begin with; '' for none."
+)
+IDS = typer.Option("auto", "--ids", help="Of a file: auto, compact, keep or names.")
+BIPARTITE = typer.Option(False, "--bipartite", help="A file has two kinds of vertices.")
+TIME_UNIT = typer.Option(
+    "", "--time-unit", help="Of numbers in a file: s, ms, us, ns, min, h, day or step."
+)
 
 
-def file_options(columns: str, delimiter: str, header: bool | None, comment: str) -> Any:
+def file_options(**options: Any) -> Any:
     """File options from the command line, or None if all are at their defaults."""
-    if (columns, delimiter, header, comment) == ("", "", None, ""):
-        return None
     from dgbench.datasets.guessing import FileOptions
 
-    return FileOptions(columns=columns, delimiter=delimiter, header=header, comment=comment)
+    found = FileOptions(**options)
+    return None if found == FileOptions() else found
 
 
 def open_dataset(text: str, options: Any, settle: Callable[[list[str]], Any]) -> Any:

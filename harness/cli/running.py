@@ -12,11 +12,14 @@ import typer
 
 from dgbench.harness.cli.choosing import keep_first, keep_named, set_seed
 from dgbench.harness.cli.own_dataset import (
+    BIPARTITE,
     COLUMNS,
     COMMENT,
     DATASET,
     DELIMITER,
     HEADER,
+    IDS,
+    TIME_UNIT,
     file_options,
     open_dataset,
 )
@@ -144,6 +147,9 @@ def run(
     delimiter: str = DELIMITER,
     header: bool = HEADER,
     comment: str = COMMENT,
+    ids: str = IDS,
+    bipartite: bool = BIPARTITE,
+    time_unit: str = TIME_UNIT,
     cluster: Path = CLUSTER,
 ) -> None:
     """Run experiments and write their report.
@@ -156,7 +162,15 @@ def run(
         raise DgbenchError("no experiment is named", hint="list them: dgbench list experiments")
     options = Options(
         *(preset, device, resume, retry, out, seed, limit, offline, dataset),
-        file_options=file_options(columns, delimiter, header, comment),
+        file_options=file_options(
+            columns=columns,
+            delimiter=delimiter,
+            header=header,
+            comment=comment,
+            ids=ids,
+            bipartite=bipartite,
+            time_unit=time_unit,
+        ),
         rounds=rounds,
         budget=budget,
         groups=tuple(group or ()),

@@ -10,7 +10,7 @@ import msgspec
 
 from dgbench.datasets.catalogue import DatasetCard, card, offer_card
 from dgbench.datasets.guessing import FileOptions
-from dgbench.datasets.own_data import content_of, describe_file
+from dgbench.datasets.own_data import PACKED_ENDS, TABLE_ENDS, content_of, describe_file
 from dgbench.datasets.sources.hashing import file_sha256
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.experiment import Cell, Experiment
@@ -24,7 +24,6 @@ from dgbench.runtime.errors import (
 
 KEYS = ("dataset", "graphs")
 """Parameters of cells that name datasets; `graphs` may name several, with spaces between."""
-_FILE_ENDS = frozenset((".csv", ".tsv", ".txt", ".gz", ".bz2", ".parquet", ".pq", ".npz"))
 
 
 class OwnData(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ def own_data(text: str, options: FileOptions | None = None) -> tuple[OwnData, li
             `describe_file`; options beside the name of a card.
     """
     path = Path(text)
-    if path.suffix.lower() in _FILE_ENDS or len(path.parts) > 1 or path.is_file():
+    if path.suffix.lower() in PACKED_ENDS | TABLE_ENDS or len(path.parts) > 1 or path.is_file():
         found = describe_file(path, options)
         offer_card(found.card)
         return OwnData(found.card, content_of(found.card)), found.sentences

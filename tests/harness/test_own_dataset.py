@@ -24,6 +24,7 @@ from dgbench.runtime.errors import (
 )
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
+from dgbench.systems.gnnflow.experiments import table5
 
 PAPERS = {name: get_paper(name) for name in ("pipad", "esdg", "dgc", "gnnflow", "tgcn")}
 EXPERIMENTS = {f"{n}/{e.name}": e for n, paper in PAPERS.items() for e in paper.experiments}
@@ -136,6 +137,24 @@ def test_what_takes_own_data_is_listed(capsys):
     assert not {"arena/weighted-draw", "pipad/table1", "gnnflow/table5"} & listed
 
 
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [("s", 1), ("ms", 1e-3), ("day", 86400), ("step", None)]
+)
+def test_lengths_of_time_are_in_the_unit_of_the_file(table, unit, seconds):
+    experiment = EXPERIMENTS["dgc/table1"]
+    options = guessing.FileOptions(time_unit=unit, bipartite=True, ids="names")
+    data, _ = own_data.own_data(str(table), options)
+    assert (data.card.bipartite, data.card.forms[0].reader.ids) == (True, "names-bipartite")
+    (cell, *_) = own_data.on_dataset(experiment, experiment.cells("smoke", "cpu"), data)
+    found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
+    (steps,) = [one.value for one in found.observations if one.metric == "snapshots"]
+    windows = [one.value for one in found.observations if one.metric == "window"]
+    span = data.card.forms[0].counts.t_last - data.card.forms[0].counts.t_first
+    wanted = [] if seconds is None else [pytest.approx(span * seconds / steps, rel=0.05)]
+    assert windows == wanted
+    assert table5.times("my").get("stream") == (seconds and pytest.approx(span * seconds))
+
+
 def test_the_race_of_pipad_draws_the_dataset(table):
     from dgbench.systems.pipad.experiments.fig10 import speedups
 
@@ -235,6 +254,9 @@ def run(capsys, *arguments):
         (["pipad/fig9", "--columns", "src=a,dst=b,t=c"], "add --dataset FILE"),
         (["pipad/fig9", "--dataset", "{}", "--columns", "src=a"], "no column for `dst`"),
         (["--resume", "last", "--dataset", "{}"], "leave out --dataset"),
+        (["pipad/fig9", "--bipartite"], "add --dataset FILE"),
+        (["pipad/fig9", "--dataset", "{}", "--time-unit", "weeks"], "--time-unit is 'weeks'"),
+        (["pipad/fig9", "--dataset", "{}", "--ids", "hash"], "--ids is 'hash'"),
         (["pipad/fig9", "--dataset", "{}", "--header=maybe"], "does not take a value"),
     ],
 )

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ import msgspec
 import torch
 
 from dgbench.datasets import store
-from dgbench.datasets.readers.raw import read_bytes
+from dgbench.datasets.readers.raw import packing, read_bytes
 from dgbench.datasets.sources import hashing, trusted
 from dgbench.datasets.sources.extract import extract_member
 from tests.fuzz.target import sane, scratch, target
@@ -116,11 +117,13 @@ def archive_tar(data: bytes) -> None:
                          gzip.compress(b"a", mtime=0) + gzip.compress(b"b", mtime=0),
                          bz2.compress(b"1,2,3\n" * 20)])  # fmt: skip
 def packed(data: bytes) -> None:
-    """A packed file: the bytes that were packed, or refused."""
-    kind, unpack = ("bz2", bz2.decompress) if data[:3] == b"BZh" else ("gz", gzip.decompress)
-    path = scratch("packed") / f"x.csv.{kind}"
+    """A file that may be packed: the bytes that were packed, its own where not, or refused."""
+    unpackers = {"gzip": gzip.decompress, "bzip2": bz2.decompress, "xz": lzma.decompress}
+    packed = packing(data[:8])
+    path = scratch("packed") / "x.csv.gz"
     path.write_bytes(data)
-    sane(read_bytes(path) == unpack(data), "other bytes came out")
+    wanted = unpackers[packed[0]](data) if packed else data
+    sane(read_bytes(path) == wanted, "other bytes came out")
 
 
 FIELDS = {"num_nodes": 3, "num_src": None, "origin": ["tiny", "real", 1.0, 1, ["a note"]]}

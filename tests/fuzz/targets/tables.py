@@ -126,13 +126,17 @@ def same_numbers(
 
 
 def whole(word: str) -> int:
-    """A whole number as pyarrow writes them: decimal, or hexadecimal behind 0x."""
-    return int(word, 16) if word.strip()[:2].lower() == "0x" else int(word)
+    """A whole number however it is written: `7`, `+7`, `007`, `7.0` or `7e0`."""
+    sane(re.fullmatch(r"\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*", word), f"{word!r} became a number")
+    found = Fraction(word)
+    sane(found.denominator == 1, f"{word!r} became a whole number")
+    return int(found)
 
 
 def same_vertices(spec: ReaderSpec, raw, sides: list[list[str]]) -> None:
     """Two ends are one vertex where their names are equal, and only there."""
-    numbers = [side if spec.ids.startswith("names") else [whole(v) for v in side] for side in sides]
+    named = spec.ids.startswith("names")
+    numbers = [[v.strip() if named else whole(v) for v in side] for side in sides]
     one_set = raw.num_src is None
     names = [[(0 if one_set else k, v) for v in side] for k, side in enumerate(numbers)]
     flat = [*names[0], *names[1]]
