@@ -100,19 +100,20 @@ class Dygnn(nn.Module):
     def new_state(
         self,
         num_vertices: int,
+        vertices: Tensor | None = None,
         *,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> tuple[DygnnState, PendingInteractions]:
-        """State of N vertices to which nothing happened yet."""
-        return (
-            DygnnState.fresh(num_vertices, self.hidden_dim, seed=seed, dtype=dtype, device=device),
-            PendingInteractions.none(
-                num_vertices, self.hidden_dim, propagation=self.propagation, dtype=dtype,
-                device=device,
-            ),
-        )  # fmt: skip
+        """State of N vertices to which nothing happened yet; only of `vertices`, ascending, if
+        given."""
+        like = {"dtype": dtype, "device": device}
+        state = DygnnState.fresh(num_vertices, self.hidden_dim, vertices, seed=seed, **like)
+        pending = PendingInteractions.none(
+            len(state), self.hidden_dim, propagation=self.propagation, **like
+        )
+        return state, pending
 
     def message(self, source: Tensor, target: Tensor) -> Tensor:
         """Interact: e of embeddings of sources and destinations, two times [n, H] -> [n, H]."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from itertools import pairwise
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
 
 Self = TypeVar("Self", bound="VertexColumns")
+
+_DRAWN_AT_ONCE: Final = 2**20
+"""Numbers of a draw of which only some rows are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +96,7 @@ class DygnnState(VertexColumns):
         cls,
         num_vertices: int,
         hidden_dim: int,
+        vertices: Tensor | None = None,
         *,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
@@ -101,10 +106,13 @@ class DygnnState(VertexColumns):
 
         They must differ between vertices: what starts alike and sees only what starts alike stays
         alike.
+
+        Args:
+            vertices: int64[n], ascending, those whose rows are made; None: all.
         """
         draw = torch.Generator().manual_seed(seed + 15_485_863)
-        shape = (num_vertices, hidden_dim)
-        embedding = torch.empty(shape).normal_(generator=draw).to(device, dtype)
+        embedding = _normal_rows(num_vertices, hidden_dim, vertices, draw).to(device, dtype)
+        num_vertices, shape = embedding.shape[0], embedding.shape
 
         def zeros() -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -161,3 +169,21 @@ class PendingInteractions(VertexColumns):
             vectors(), vectors(), counts(), counts(), times(), times(),
             vectors() if propagation else None, vectors() if propagation else None,
         )  # fmt: skip
+
+
+def _normal_rows(rows: int, width: int, kept: Tensor | None, generator: torch.Generator) -> Tensor:
+    """float32[n, width]: rows `kept` int64[n], ascending, of a normal draw of [rows, width].
+
+    Torch fills a tensor in order, 16 numbers at a time, so that pieces of multiples of 16 with at
+    least 16 at the end are the same draw.
+    """
+    if kept is None:
+        return torch.empty(rows, width).normal_(generator=generator)
+    step = 16 * max(1, _DRAWN_AT_ONCE // (16 * width))
+    begins = [*range(0, max(1, rows - 15), step), rows]
+    found = torch.empty(kept.numel(), width)
+    marks = torch.searchsorted(kept, torch.tensor(begins)).tolist()
+    for (begin, end), (first, last) in zip(pairwise(begins), pairwise(marks), strict=True):
+        piece = torch.empty(end - begin, width).normal_(generator=generator)
+        torch.index_select(piece, 0, kept[first:last] - begin, out=found[first:last])
+    return found

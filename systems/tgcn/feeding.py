@@ -22,7 +22,8 @@ class StagedInterval:
     Attributes:
         key: tells it from all other intervals of its trainer.
         events: int64[n] ordinals, in time order.
-        shares: of each part, in host memory; what is sent of it.
+        shares: by part, in host memory; what is sent of it.
+        travelling: of every part, rows that travel round the ring.
         grids: pairs by source and destination part, in host memory; what is sent of them.
         tasks: pairs in stream order, where there are no grids.
         edge_order, negative_order: int64[n], for each edge (negative) in grid order its place among
@@ -32,7 +33,8 @@ class StagedInterval:
 
     key: int
     events: Tensor
-    shares: list[tuple[PartRows, Staged]]
+    shares: dict[int, tuple[PartRows, Staged]]
+    travelling: list[int]
     grids: dict[tuple[int, int], tuple[Pairs, Staged]]
     tasks: list[tuple[IntervalTask, Staged]]
     edge_order: Tensor | None
@@ -46,18 +48,21 @@ class StagedInterval:
         """Stage an interval; the arrays it came from may then be dropped.
 
         Args:
-            own: the only source part whose grids are kept; None: all.
+            own: the only part whose rows, and source part whose grids, are kept; None: all.
         """
-        shares = []
-        for share in interval.shares:
-            staged = link.stage_all(share.tensors())
-            shares.append((share.received(list(staged)), staged))
+        shares = {}
+        for part, share in enumerate(interval.shares):
+            if own is None or part == own:
+                staged = link.stage_all(share.tensors())
+                shares[part] = (share.received(list(staged)), staged)
         grids = {}
         for i, j, pairs in interval.grids():
-            if own is not None and i != own:
-                continue
-            staged = link.stage_all(pairs.tensors())
-            grids[i, j] = (pairs.received(list(staged)), staged)
+            if own is None or i == own:
+                tensors = pairs.tensors()
+                if own is not None:  # a view would keep the pairs of all parts
+                    tensors = [one.clone() for one in tensors]
+                staged = link.stage_all(tensors)
+                grids[i, j] = (pairs.received(list(staged)), staged)
         tasks = []
         for task in interval.tasks:
             staged = link.stage_all(task.pairs.tensors())
@@ -67,19 +72,21 @@ class StagedInterval:
                     staged,
                 )
             )
+        travelling = [share.travelling for share in interval.shares]
         return cls(
-            key, interval.events, shares, grids, tasks, interval.edge_order, interval.negative_order
-        )
+            key, interval.events, shares, travelling, grids, tasks, interval.edge_order,
+            interval.negative_order,
+        )  # fmt: skip
 
     @property
     def rows(self) -> int:
-        """Rows of all parts."""
-        return sum(share.ids.numel() for share, _ in self.shares)
+        """Rows of all parts that are kept."""
+        return sum(share.ids.numel() for share, _ in self.shares.values())
 
     @property
     def nbytes(self) -> int:
         """Bytes in host memory."""
-        staged = [one for _, one in (*self.shares, *self.grids.values(), *self.tasks)]
+        staged = [one for _, one in (*self.shares.values(), *self.grids.values(), *self.tasks)]
         return self.events.nbytes + sum(one.layout.span for one in staged)
 
     def in_order(self, pieces: list[Tensor], order: Tensor | None) -> Tensor:

@@ -80,7 +80,7 @@ class RankRounds:
                 added = self._exchange(load, moves, "sums", 2, self._sums)
             mine = [move for move in moves if move.target == self.comm.rank]
             mine.sort(key=lambda move: move.source)
-            sizes = [load.shares[move.part][0].travelling for move in mine]
+            sizes = [load.travelling[move.part] for move in mine]
             embeddings = None if read is None else read.wait().split(sizes)
             sums = None if added is None else added.wait().split([2 * n for n in sizes])
         for move in moves:
@@ -123,7 +123,7 @@ class RankRounds:
         for move in moves:
             if not getattr(move, what):
                 continue
-            rows = planes * load.shares[move.part][0].travelling
+            rows = planes * load.travelling[move.part]
             if move.source == self.comm.rank:
                 send[move.target] = rows
                 pieces[move.target] = piece(move.part)

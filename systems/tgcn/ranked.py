@@ -82,9 +82,7 @@ class GridRankTrainer(TgcnTrainer):
         return self.parts.row(vertices) - self.parts.slice(self.comm.rank).start
 
     def _initial(self) -> tuple[DygnnState, PendingInteractions]:
-        mine = self.parts.slice(self.comm.rank)
-        state, pending = super()._initial()
-        return state[mine].clone(), pending[mine].clone()
+        return self._new_state(self.parts.vertices()[self.parts.slice(self.comm.rank)])
 
     def _open(self) -> None:
         super()._open()
@@ -120,15 +118,13 @@ class GridRankTrainer(TgcnTrainer):
 
     def agree(self) -> None:
         """Add up gradients and the loss of all ranks, in one exchange."""
-        leaves = list(self.model.parameters())
-        flat = [p.new_zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in leaves]
-        # Adam leaves alone what no rank has a gradient of, as on one device.
-        there = self._loss.new_tensor([float(p.grad is not None) for p in leaves])
+        gradients = [leaf.grad for leaf in self.model.parameters()]
+        flat = [one.flatten() for one in gradients]
         with self.meter.phase("communicate"):
-            total = self.comm.all_reduce(torch.cat([*flat, there, self._loss.reshape(1)]))
-        *parts, there, loss = total.split([*(p.numel() for p in leaves), len(leaves), 1])
-        for leaf, part, found in zip(leaves, parts, there.tolist(), strict=True):
-            leaf.grad = part.view_as(leaf).clone() if found else None
+            total = self.comm.all_reduce(torch.cat([*flat, self._loss.reshape(1)]))
+        *parts, loss = total.split([*(one.numel() for one in flat), 1])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
         self._loss.copy_(loss[0])
 
 

@@ -74,7 +74,7 @@ def check_sample(trainer: Any, part: str) -> list[ResultCheck]:
 def _check_pairs(trainer: Any, load: Any, part: str) -> ResultCheck:
     """The pairs of all grids of an interval against its edges and negatives."""
     bounds, vertices = trainer.parts.bounds.tolist(), trainer.parts.vertices().tolist()
-    rows = [[bounds[p] + k for k in share.ids.tolist()] for p, (share, _) in enumerate(load.shares)]
+    rows = [[bounds[p] + k for k in share.ids.tolist()] for p, (share, _) in load.shares.items()]
     own: Counter[tuple[int, int]] = Counter()
     for (i, j), (pairs, _) in load.grids.items():
         first = load.shares[j][0].targets

@@ -43,8 +43,8 @@ def load_of(trainer: Any) -> EpochLoad:
     for k, one in enumerate(loads):
         for (i, j), (grid, _) in one.grids.items():
             pairs[k, i, j] = grid.src.numel()
-        rows[k] = [share.ids.numel() for share, _ in one.shares]
-        visiting[k] = [share.travelling for share, _ in one.shares]
+        rows[k] = [share.ids.numel() for share, _ in one.shares.values()]
+        visiting[k] = one.travelling
     return EpochLoad(pairs, rows, visiting)
 
 

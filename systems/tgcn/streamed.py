@@ -316,7 +316,7 @@ class HostRounds:
         """The rows of each part, or, of edges in stream order, equal pieces of all rows."""
         blocks, first, count = [], 0, len(self.regions)
         cuts = 1 if not load.tasks else len(load.tasks)
-        for part, (share, _) in enumerate(load.shares):
+        for part, (share, _) in load.shares.items():
             rows = share.ids.numel()
             for k in range(cuts):
                 a, b = k * rows // cuts, (k + 1) * rows // cuts
@@ -342,9 +342,9 @@ class HostRounds:
                 for k, (task, staged) in enumerate(load.tasks)
             ]
         base = [0]
-        for share, _ in load.shares:
+        for share, _ in load.shares.values():
             base.append(base[-1] + share.ids.numel())
-        shares = [share for share, _ in load.shares]
+        shares = [share for share, _ in load.shares.values()]
         return [
             Piece(
                 i % count,

@@ -140,10 +140,16 @@ class TgcnTrainer(InteractionTrainer):
 
     def _initial(self) -> tuple[DygnnState, PendingInteractions]:
         """State to which nothing has happened, in the order of rows, in host memory."""
-        state, pending = self.model.new_state(
-            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
-        )
+        state, pending = self._new_state()
         return (state if self.parts.rows is None else state[self.parts.vertices()]), pending
+
+    def _new_state(self, vertices: Tensor | None = None) -> tuple[DygnnState, PendingInteractions]:
+        return self.model.new_state(
+            self.data.events.num_nodes,
+            vertices,
+            seed=self.workload.seed,
+            dtype=self.dtype,
+        )
 
     @property
     def _leaf_bytes(self) -> int:
@@ -242,7 +248,7 @@ class TgcnTrainer(InteractionTrainer):
             )
         for one, following in itertools.pairwise(loads):
             one.following = following
-        most = max((share.travelling for one in loads for share, _ in one.shares), default=0)
+        most = max((rows for one in loads for rows in one.travelling), default=0)
         self.rounds.reserve(most, self.workload.hidden_dim, self.dtype)
         return loads
 

@@ -59,7 +59,7 @@ class WholeState(Program):
         rows = torch.cat(
             [
                 share.ids[: share.ends].long() + int(trainer.parts.bounds[part])
-                for part, (share, _) in enumerate(grids.shares)
+                for part, (share, _) in grids.shares.items()
             ]
         ).to(trainer.vertices.embedding.device)
         state, pending = trainer.vertices[rows], trainer.pending[rows]

@@ -178,3 +178,14 @@ def test_first_embeddings_differ_and_repeat():
     assert torch.equal(state.embedding, again.embedding)
     assert not torch.equal(state.embedding, other.embedding)
     assert torch.unique(state.embedding, dim=0).shape[0] == 5
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 2**16 + 3, 2**17 + 16])
+def test_rows_of_some_vertices_are_those_of_all(rows):
+    model = Dygnn(16)
+    whole, _ = model.new_state(rows, seed=3)
+    for kept in (torch.arange(1, rows, 3), torch.arange(rows)):
+        some, waiting = model.new_state(rows, kept, seed=3)
+        assert len(waiting) == kept.numel()
+        for name, column in whole.columns().items():
+            assert torch.equal(getattr(some, name), column[kept]), name

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tgcn_tiny import events, losses, opened, task
+from dgc_ranks import as_ranks
+from tgcn_tiny import SYSTEM, events, losses, opened, task
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from dgbench.datasets import EventStream
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.interactions import interaction_data
-from dgbench.systems.tgcn.ranked import train_ranked
+from dgbench.systems.tgcn.feeding import StagedInterval
+from dgbench.systems.tgcn.ranked import GridRankTrainer, train_ranked
 
 DOUBLE = {"dtype": torch.float64, "timeout_s": 60.0}
 
@@ -75,3 +82,46 @@ def test_ranks_need_a_partition():
         ranked(task(), 1, ("partition",))
     with pytest.raises(InvalidInputError, match="0 ranks"):
         ranked(task(), 0)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Bytes of the largest tensor that an operator returned."""
+
+    nbytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        sizes = [x.untyped_storage().nbytes() for x in tree_leaves(found) if torch.is_tensor(x)]
+        self.nbytes = max(self.nbytes, *sizes, 0)
+        return found
+
+
+@pytest.mark.parametrize("cut", ["equal", "dealt"])
+def test_a_rank_makes_the_state_of_its_own_vertices_alone(cut):
+    work, vertices = task(hidden_dim=16), 2**18
+    ends = events()
+    data = interaction_data(EventStream.build(ends.src, ends.dst, ends.t, num_nodes=vertices), work)
+
+    def largest(comm) -> int:
+        with LargestTensor() as seen:
+            trainer = GridRankTrainer(comm, work, data, SYSTEM.switches(), vertex_cut=cut)
+            trainer.reset_state()
+        trainer.close()
+        return seen.nbytes
+
+    assert max(as_ranks(4, largest)) < vertices * work.hidden_dim * 4
+
+
+def test_ranks_keep_the_rows_and_grids_of_their_own_parts_alone():
+    one = opened(devices=4)
+    with open_link("cpu", Meter()) as link:
+        for interval in one.program.partition(one.edges_of(torch.arange(one.data.train_end))):
+            whole = StagedInterval.of(interval, link, 1)
+            own = [StagedInterval.of(interval, link, 1, rank) for rank in range(4)]
+            kept = sum(load.nbytes - load.events.nbytes for load in own)
+            assert kept == whole.nbytes - whole.events.nbytes
+            assert all(load.travelling == whole.travelling for load in own)
+            held = {
+                x.untyped_storage().nbytes() for p, _ in own[0].grids.values() for x in p.tensors()
+            }
+            assert sum(held) <= interval.src.nbytes
