@@ -22,7 +22,7 @@ from dgbench.systems.gnnflow.feature_store import (
 )
 from dgbench.systems.gnnflow.local_graph import open_graph
 from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
-from dgbench.systems.gnnflow.remote_sampling import EdgeHomes, RemoteSampler
+from dgbench.systems.gnnflow.remote_sampling import RemoteSampler
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamWorkload
@@ -139,12 +139,12 @@ class RemoteAccess:
             if self._vertices is not None:
                 last = [hops[-1] for hops in samples]
                 ids = torch.cat([part for hop in last for part in (hop.nodes, hop.neighbours)])
-                self._vertices.bring(ids, self.owners.of)
+                self._vertices.bring(torch.unique(ids), self.owners.of)
             if self._edges is not None:
                 own = self._own
                 self._homes.note(own, self.owners.of(self.data.events.src[own]))
-                ids = torch.cat([hop.eids for hops in samples for hop in hops] + [own])
-                self._edges.bring(ids, _homes(self._homes))
+                known, machine = self._homes.known()
+                self._edges.bring(known, lambda ids: machine[torch.searchsorted(known, ids)])
         return samples
 
     @property
@@ -187,11 +187,10 @@ class _Kind:
                 self._source, max(1, round(share * count)), device=str(fetcher.comm.device)
             )
 
-    def bring(self, ids: Tensor, machine_of: MachineOf) -> None:
-        """Fetch the rows of a batch, each once."""
+    def bring(self, wanted: Tensor, machine_of: MachineOf) -> None:
+        """Fetch the rows of a batch, int64[n] ids, ascending and each once."""
         source, meter = self._source, self._source.fetcher.comm.meter
         source.begin(machine_of)
-        wanted = torch.unique(ids)
         if self._cache is None:
             self._rows = source.gather(wanted)
         else:
@@ -229,8 +228,3 @@ class _Remote:
         """Answer the others where this rank's cache had everything."""
         if not self._asked:
             self.gather(torch.empty(0, dtype=torch.int64))
-
-
-def _homes(homes: EdgeHomes) -> MachineOf:
-    known, machine = homes.known()
-    return lambda eids: machine[torch.searchsorted(known, eids)]

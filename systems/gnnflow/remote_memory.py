@@ -60,13 +60,12 @@ class RemoteMemory:
         self.reset()
 
     def read(self, ids: Tensor) -> MemoryRows:
-        """Rows of vertices int64[n], any number of times the same; each travels once."""
-        some, place = torch.unique(ids, return_inverse=True)
-        machine = self.owners.of(some.cpu()) if self.layout.machines > 1 else None
+        """Rows of vertices int64[n]; one that is named twice travels twice."""
+        machine = self.owners.of(ids.cpu()) if self.layout.machines > 1 else None
         tables = {"memory": self._rows, "memory_times": self._times}
-        rows, times = self._fetcher.fetch_all(tables, some, machine)
-        memory, mail = rows[place].split(self._dims, dim=1)
-        updated, mail_time = times[place].unbind(1)
+        rows, times = self._fetcher.fetch_all(tables, ids, machine)
+        memory, mail = rows.split(self._dims, dim=1)
+        updated, mail_time = times.unbind(1)
         return MemoryRows(memory, updated.contiguous(), mail, mail_time.contiguous())
 
     def write(self, ids: Tensor, events: Tensor, rows: MemoryRows) -> None:
