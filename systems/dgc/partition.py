@@ -60,7 +60,15 @@ SMALL: Final = 150_000
 
 ROUNDS: Final = 3
 SMALL_ROUNDS: Final = 5
-_WORK_BITS: Final = 30
+_WORK: Final = 2**30
+"""Units of a partition's whole work at least, so that a share of it is a round number."""
+
+_COST: Final = 2**8
+"""Units of the cheapest vertex-step or edge at least: what rounding to units may lose is 0.2 %."""
+
+_MOST_WORK: Final = 2**52
+"""Units of the whole work at most, so that sums and shares of it fit int64 and float64."""
+
 Workload = Callable[[ChunkStatistics], Tensor]
 
 
@@ -334,7 +342,7 @@ def _refined(
     threads: int | None,
 ) -> tuple[Tensor, Tensor]:
     """int32[V] each: workers of vertex-steps in both encoders; one object where they are alike."""
-    parts = _vertex_loads(graph, statistics, workload)
+    parts = vertex_loads(graph, statistics, workload)
     load = sum(parts).clamp(min=1)
     fine = hypergraph_of(graph, counts, load)
     cap = int((1 + settings.slack) * int(load.sum()) / workers)
@@ -390,20 +398,20 @@ def _loads_apart(
     """float64[P]: work of workers, both encoders, in the unit of the workload model."""
     loads = torch.zeros(workers, dtype=torch.int64)
     for worker, load in zip(
-        (structure, time), _vertex_loads(graph, statistics, workload), strict=True
+        (structure, time), vertex_loads(graph, statistics, workload), strict=True
     ):
         loads.index_add_(0, worker.long(), load)
     whole = float(workload(statistics).sum())
     return loads.double() * (whole / max(1, int(loads.sum())))
 
 
-def _vertex_loads(
+def vertex_loads(
     graph: Supergraph, statistics: ChunkStatistics, workload: Workload
 ) -> tuple[Tensor, Tensor]:
     """Work of vertex-steps from the chunks', by least squares: int64[V] for their edges, and each.
 
-    The sum of both is about 2^30. Edges are the structure encoder's, the rest counts for the time
-    encoder.
+    Edges are the structure encoder's, the rest counts for the time encoder. The unit follows the
+    whole work: as many units as keep the cheapest vertex-step or edge from being rounded away.
     """
     terms = torch.stack([statistics.vertices, statistics.edges], 1).double()
     guess = workload(statistics).double()
@@ -416,7 +424,8 @@ def _vertex_loads(
     total = float(weight[0] * edges.numel() + weight[1] * edges.sum())
     if not total > 0:
         return torch.zeros_like(edges).long(), torch.ones_like(edges).long()
-    scale = 2**_WORK_BITS / total
+    cheapest = float(weight[weight > 0].min())
+    scale = min(max(_WORK / total, _COST / cheapest), _MOST_WORK / total)
     each = torch.full_like(edges, float(weight[0]) * scale).round().long()
     return (weight[1] * scale * edges).round().long(), each
 

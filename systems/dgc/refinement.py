@@ -294,11 +294,13 @@ def improve(
     at, csr, weight, part = fine, graph.csr, graph.edge_weight, worker
     mean = int(fine.load.sum()) // max(1, workers)
     for level in levels:
+        # Label propagation takes 32 bits: units of work are joined where they do not fit.
+        bits = max(0, int(at.load.max()).bit_length() - 31) if at.num_vertices else 0
         run = propagate_labels(
             csr,
             within(csr, weight, part),
-            at.load.clamp(max=_LARGEST).to(torch.int32),
-            cap=max(1, mean // level),
+            (at.load >> bits).to(torch.int32),
+            cap=max(1, mean // level >> bits),
             sweeps=_CLUSTER_SWEEPS,
             seed=seed,
             active_only=True,

@@ -11,11 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
 
-from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.kernels_cuda.supergraph import build_supergraph, chunk_edges
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.dgc import controls, partition
 from dgbench.systems.dgc.candidates import Candidate, Search, span_of
-from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
+from dgbench.systems.dgc.partition import (
+    PAPER,
+    ChunkSettings,
+    critical_path,
+    partition_chunks,
+    vertex_loads,
+)
 from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.refinement import (
     apart_hypergraph,
@@ -74,6 +80,36 @@ def test_cost_is_what_is_counted(name, seed, workers, density, clusters):
     ):
         assert fine.cost(moved) <= fine.cost(worker)
         assert int(loads_of(load, moved, workers).max()) <= cap if count else True
+
+
+def test_work_has_any_unit():
+    _, graph, shape = graph_of("mpnn", 0, count=40)
+    load = 4 * torch.randint(
+        1, 9, (graph.num_vertices,), generator=torch.Generator().manual_seed(1)
+    )
+    worker = (torch.arange(graph.num_vertices) % 4).int()
+    cap = int(0.3 * load.sum())
+    found = [
+        improve(
+            hypergraph_of(graph, shape.counts(), load << bits),
+            graph, worker, 4, cap << bits, levels=(8, 2), threads=1,
+        )
+        for bits in (0, 40)
+    ]  # fmt: skip
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("share", [1e-7, 1.0, 1e7])
+def test_work_of_vertices_and_edges_keeps_its_ratio(share):
+    _, graph, _ = graph_of("mpnn", 5, count=40)
+    chunk = torch.arange(graph.num_vertices, dtype=torch.int32) // 4
+    statistics = chunk_statistics(graph, chunk, int(chunk[-1]) + 1)
+    edges, each = vertex_loads(
+        graph, statistics, lambda of: share * of.vertices.double() + of.edges.double()
+    )
+    one = edges.double() / chunk_edges(graph, torch.arange(edges.numel()).int(), edges.numel())[0]
+    assert each.double().mean() / one.nanmean() == pytest.approx(share, rel=1e-2)
+    assert int(edges.sum() + each.sum()) < 2**53
 
 
 def test_no_single_move_with_room_is_left():
