@@ -93,14 +93,12 @@ class EdgeRecount:
         if not np.array_equal(structure, time):
             found["move"] = _matrix(structure, time, size)
         if shape.attention:
-            owners = np.unique(self.entity * size + time)
-            places: dict[int, list[int]] = {}
-            for key in owners.tolist():
-                places.setdefault(key // size, []).append(key % size)
             matrix = np.zeros((size, size), np.int64)
-            for entity, worker in zip(self.entity.tolist(), time.tolist(), strict=True):
-                for reader in places[entity]:
-                    matrix[worker, reader] += reader != worker
+            for reader in range(size):
+                hears = np.zeros(int(self.entity.max(initial=-1)) + 1, bool)
+                hears[self.entity[time == reader]] = True
+                matrix[:, reader] = np.bincount(time[hears[self.entity]], minlength=size)
+            np.fill_diagonal(matrix, 0)
             found["time"] = matrix
             return found
         stage = self.stages(placement)
@@ -122,16 +120,11 @@ class EdgeRecount:
 
     def stages(self, placement: Placement) -> np.ndarray:
         """int64[V]: how often the sequence of a vertex-step changed its worker before it."""
-        found, before, number = [], (-1, -1), 0
-        workers = placement.time.tolist()
-        for entity, worker in zip(self.entity.tolist(), workers, strict=True):
-            if entity != before[0]:
-                number = 0
-            elif worker != before[1]:
-                number += 1
-            before = entity, worker
-            found.append(number)
-        return np.array(found, np.int64)
+        worker = placement.time.numpy()
+        first = np.diff(self.entity, prepend=-1) != 0  # of its entity
+        changes = np.cumsum(~first & (np.diff(worker, prepend=-1) != 0))
+        before = changes[first][np.cumsum(first) - 1]
+        return changes - before
 
     def span(self, placement: Placement) -> tuple[int, float]:
         """Stages of a recurrence, and vertex-steps done in a row over an even share of all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.partition import critical_path
 from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.volumes import count_traffic, hearing, shape_of
 
 MODELS = {"tgcn": TgcnTwoLayer, "dysat": Dysat, "mpnn": MpnnLstmBare}
@@ -121,6 +123,52 @@ def test_rows_are_those_of_sets(case, name):
     hears = hearing(Snapshots(csrs), graph)
     assert hears.indptr.tolist() == graph.incoming().indptr.tolist()
     assert hears.indices.tolist() == graph.incoming().indices.tolist()
+
+
+@dataclass
+class Spans(Snapshots):
+    """As much of a SnapshotSequence as a recount reads."""
+
+    num_nodes: int = 0
+
+
+def recounted(count: int, name: str, seed: int = 1):
+    """Rows and stages of a recount, the flows of `count_traffic`, and Python lines that it ran."""
+    csrs = [random_csr(seed + t, count, count, 0.1) for t in range(6)]
+    graph, shape = build_supergraph(csrs, presence="span"), shape_of(MODELS[name](2, 4))
+    worker = torch.randint(0, 5, (graph.num_vertices,), dtype=torch.int32,
+                           generator=torch.Generator().manual_seed(seed))  # fmt: skip
+    placement = placed(worker, worker.flip(0), 5)
+    edges, lines = EdgeRecount(Spans(csrs, count), 6), 0
+
+    def count_lines(frame, event, _):
+        nonlocal lines
+        lines += event == "line"
+        return count_lines
+
+    sys.settrace(count_lines)
+    try:
+        found = edges.rows(placement, shape), edges.span(placement)
+    finally:
+        sys.settrace(None)
+    flows = count_traffic(Snapshots([*csrs, csrs[0]]), graph, placement, shape).flows
+    sent = {flow.name: flow.rows for flow in flows if flow.direction == "forward"}
+    return *found, sent, critical_path(graph, placement), lines
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_recount_finds_the_same_without_a_walk_over_vertex_steps(name):
+    rows, span, flows, wanted_span, _ = recounted(8, name)
+    states = sum(matrix for key, matrix in rows.items() if key.startswith("state"))
+    plain = {key: matrix for key, matrix in rows.items() if not key.startswith("state")}
+    if name != "dysat":
+        plain["state"] = states
+    assert {key: of.tolist() for key, of in plain.items()} == {
+        key: of.tolist() for key, of in flows.items()
+    }
+    assert span == pytest.approx(wanted_span)
+    few, many = (recounted(count, name)[-1] for count in (8, 40))  # a first call may import
+    assert many < 2 * few
 
 
 def test_widths_and_what_goes_back():
