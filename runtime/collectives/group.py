@@ -3,9 +3,8 @@
 Rows travel as plain bytes, so every dtype works on every backend. Ranks of one machine that have no
 GPUs of their own pass rows through memory that they share (`Mailbox`), which no loopback comes near
 to; Gloo then brings them together and carries what is large and reduced. Between machines it
-carries everything. Where a backend has no all-to-all (older Gloo), each pair of ranks exchanges by
-itself; the counts are the same. Tensors of a GPU that several ranks share are staged through the
-host, which is for tests and not for speed.
+carries everything. Tensors of a GPU that several ranks share are staged through the host, which is
+for tests and not for speed.
 
 NCCL moves tensors of devices alone. What the host has and others must know (sizes, objects,
 barriers of ranks that time themselves) goes through a group of Gloo beside it, so that no rank
@@ -54,8 +53,9 @@ class GroupCommunicator(Communicator):
         group: the process group, None for the default one.
         device, meter, seed, progress: see `Communicator`.
         method: how rows are exchanged: through `shared` memory, by the backend's all-to-all
-            (`collective`), in `pairs` of sends and receives, or `auto`: the first of these that
-            works here. The same on all ranks; may be changed by all with nothing under way.
+            (`collective`), in `pairs` of sends and receives, or `auto`: through shared memory where
+            ranks have one, else by the backend. The same on all ranks; may be changed by all with
+            nothing under way.
         timeout_s: after which waiting on shared memory fails. The group has its own.
         host_group: where NCCL connects the ranks, a group of the same ranks over Gloo for sizes
             and objects; None: they go through the device.
@@ -212,17 +212,11 @@ class GroupCommunicator(Communicator):
     def _exchange(
         self, source: Tensor, target: Tensor, send: list[int], receive: list[int], number: int
     ) -> list[Any]:
-        if self.method != "pairs":
-            try:
-                work = dist.all_to_all_single(
-                    target, source, receive, send, group=self.group, async_op=True
-                )
-                return [work]
-            except RuntimeError as error:
-                if self.method == "collective" or "support" not in str(error).lower():
-                    raise
-                self.method = "pairs"  # the same on every rank: they run one torch
-        return self._exchange_pairs(source, target, send, receive, number)
+        if self.method == "pairs":
+            return self._exchange_pairs(source, target, send, receive, number)
+        return [
+            dist.all_to_all_single(target, source, receive, send, group=self.group, async_op=True)
+        ]
 
     def _exchange_pairs(
         self, source: Tensor, target: Tensor, send: list[int], receive: list[int], number: int
@@ -377,15 +371,24 @@ class GroupCommunicator(Communicator):
         if number is None:
             number = self._depart()
         self.progress.waits(operation, number)
+        names = ["communicate_wait"] + ["exchange_wait"] * (operation == "all_to_all")
+        begin = None if self.host else self._event()
         start = time.perf_counter() if self._timetable is None else self._timetable.now()
         with self._naming(operation, number), self.meter.phase("communicate"):
             yield
             seconds = self._arrive(number, senders, start) - start
-        if self.host:
-            self.meter.spend("communicate_wait", seconds)
-            if operation == "all_to_all":
-                self.meter.spend("exchange_wait", seconds)
+        if begin is None:
+            for name in names:
+                self.meter.spend(name, seconds)
+        else:
+            self.meter.spend_between(begin, self._event(), *names)
         self.progress.goes_on()
+
+    def _event(self) -> torch.cuda.Event:
+        """Record where this rank's stream is; NCCL lets the stream wait and not the host."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
 
     @contextmanager
     def _naming(self, operation: str, number: int) -> Iterator[None]:

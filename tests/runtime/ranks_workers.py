@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, EmulatedLink, GroupCommunicator, LinkEmulation
+from dgbench.runtime.collectives.communicator import CommunicationError
+from dgbench.runtime.collectives.shared import Mailbox
 from dgbench.runtime.collectives.wire import ProcessorClock
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 
@@ -347,3 +349,18 @@ def holds(comm: Communicator, mebibytes: int) -> int:
     global _held
     _held = b"x" * ((comm.rank + 1) * mebibytes << 20)
     return len(_held)
+
+
+def refused_exchange(comm: GroupCommunicator, text: str) -> tuple[str, str]:
+    """Name of the error of an exchange that the backend refuses with a text, and the method."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError(text)
+
+    Mailbox.open = lambda *_: None  # as between machines
+    torch.distributed.all_to_all_single = refuse
+    try:
+        comm.all_to_all(torch.ones(comm.size), [1] * comm.size, [1] * comm.size)
+    except CommunicationError as error:
+        return type(error).__name__, comm.method
+    return "", comm.method

@@ -132,6 +132,13 @@ def test_without_a_group() -> None:
         GroupCommunicator()
 
 
+def test_an_exchange_that_fails_is_an_error_whatever_it_says() -> None:
+    texts = ("device lost: peer access is not supported", "Connection closed by peer")
+    for text in texts:
+        found = launch(workers.refused_exchange, 2, (text,), timeout_s=LIMIT_S, threads=1)
+        assert list(found) == [("CommunicationError", "auto")] * 2
+
+
 def test_unknown_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     with pytest.raises(UnknownKeyError, match="method 'pigeon'"):
