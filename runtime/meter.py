@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -162,13 +162,14 @@ class Meter:
 
     Attributes:
         counters: name -> exact integer (bytes, edges, launches, hits ...).
-        spent: name -> seconds that a part of the machine was busy or waited (see `spend`).
+        spent: name -> seconds that a part of the machine was busy or waited (see `spend`); reading
+            it waits for the events of `spend_between`.
         timing: whether `phase` reads clocks.
     """
 
     def __init__(self, *, timing: bool = False, device: str = "cpu") -> None:
         self.counters: Counter[str] = Counter()
-        self.spent: dict[str, float] = defaultdict(float)
+        self._spent: dict[str, float] = defaultdict(float)
         self.timing = timing
         self._lock = threading.Lock()
         import torch
@@ -177,6 +178,7 @@ class Meter:
         self._cuda = self._device.type == "cuda"
         self._seconds: dict[str, float] = defaultdict(float)
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._waits: deque[tuple[torch.cuda.Event, torch.cuda.Event, tuple[str, ...]]] = deque()
         self._open: str | None = None
         self._since: float | torch.cuda.Event = 0.0
         self._log = _log
@@ -192,7 +194,27 @@ class Meter:
         Unlike phases these may overlap: a copy engine's busy time runs beside the compute's.
         """
         with self._lock:
-            self.spent[name] += seconds
+            self._spent[name] += seconds
+
+    def spend_between(self, begin: torch.cuda.Event, end: torch.cuda.Event, *names: str) -> None:
+        """`spend` the seconds between two events of a device for each name; nothing waits here."""
+        with self._lock:
+            self._waits.append((begin, end, names))
+            while self._waits and self._waits[0][1].query():
+                self._settle()
+
+    @property
+    def spent(self) -> dict[str, float]:
+        with self._lock:
+            while self._waits:
+                self._waits[0][1].synchronize()
+                self._settle()
+        return self._spent
+
+    def _settle(self) -> None:
+        begin, end, names = self._waits.popleft()
+        for name in names:
+            self._spent[name] += begin.elapsed_time(end) / 1e3
 
     def mark(self, name: str) -> None:
         """Note that something called `name` begins here, such as an "epoch".
@@ -275,5 +297,6 @@ class Meter:
         self.phases()
         self.counters.clear()
         with self._lock:
-            self.spent.clear()
+            self._waits.clear()
+            self._spent.clear()
         self._seconds.clear()

@@ -50,10 +50,11 @@ class Communicator(ABC):
     send each part straight to its receiver, an all-reduce is a ring, a broadcast goes from its
     root to each other rank. Barriers carry no data and are not counted.
 
-    Seconds that a rank on a CPU stands still for the others are in `meter.spent`, in every run:
+    Seconds that a rank stands still for the others are in `meter.spent`, in every run:
     `communicate_wait` in all operations, `exchange_wait` in all-to-alls alone. The latter is the
     communication that is exposed, for an exchange that has arrived when it is waited for costs
-    nothing there. Both are the phase `communicate` of an instrumented run.
+    nothing there. Both are the phase `communicate` of an instrumented run. Between CPUs the host
+    stands still; under NCCL the stream does, and events around each wait take the time.
 
     Attributes:
         rank, size: this rank, 0 <= rank < size.

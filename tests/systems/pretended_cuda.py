@@ -224,6 +224,29 @@ CURRENT = Pretence()
 """Takes notes; replaced by each `pretended_cuda`."""
 
 
+class PretendedEvent:
+    """An event of a device on which every event comes `TICK_MS` after the one before."""
+
+    TICK_MS = 1e-3
+    recorded = 0
+
+    def __init__(self, **_: Any) -> None:
+        self.at = 0
+
+    def record(self, stream: Any = None) -> None:
+        PretendedEvent.recorded += 1
+        self.at = PretendedEvent.recorded
+
+    def query(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        CURRENT.noted["event_waits"] += 1
+
+    def elapsed_time(self, end: PretendedEvent) -> float:
+        return self.TICK_MS * (end.at - self.at)
+
+
 @contextmanager
 def pretended_cuda(patch: Any) -> Iterator[Pretence]:
     """A machine with one such device, as far as dgbench asks for it.
@@ -263,6 +286,8 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
 
     patch.setattr(readback, "copy_to_host", copy_to_host)
     patch.setattr(torch.cuda, "synchronize", synchronize)
+    patch.setattr(torch.cuda, "Event", PretendedEvent)
+    patch.setattr(torch.cuda, "current_stream", lambda *_: None)
     with CURRENT:
         yield CURRENT
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
-from pretended_cuda import DEVICE, Pretended
+from pretended_cuda import DEVICE, Pretended, PretendedEvent
 from pretended_nccl import launch_on_nccl
 from test_esdg_spread import MODELS, data, workload
 from test_gnnflow_ranked import FIRST, E, alone
@@ -63,6 +63,32 @@ def test_sizes_go_between_hosts_and_rows_between_devices():
     assert [rows for *_, rows, _ in found] == [[0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
     for *_, calls in found:
         assert calls == {"host all_to_all_single": 1, "all_to_all_single": 2}
+
+
+def waits_of_collectives(comm: Communicator) -> list[dict[str, float]]:
+    """Seconds that a rank stood still, after each operation and after `reset`."""
+    rows, found = torch.ones(2, 3).to("cuda"), []
+    for operation in (
+        lambda: comm.all_to_all(rows, [1, 1], [1, 1]),
+        lambda: comm.all_reduce(rows),
+        lambda: comm.all_gather(rows, [2, 2]),
+        lambda: comm.broadcast(rows),
+        comm.meter.reset,
+    ):
+        operation()
+        found.append(dict(comm.meter.spent))
+    return found
+
+
+def test_a_device_that_waits_for_the_others_is_noted():
+    for waits in launch_on_nccl(
+        waits_of_collectives, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1
+    ):
+        tick = PretendedEvent.TICK_MS / 1e3
+        assert [one.get("communicate_wait", 0) for one in waits] == pytest.approx(
+            [tick, 2 * tick, 3 * tick, 4 * tick, 0]
+        )
+        assert waits[-2]["exchange_wait"] == pytest.approx(tick)
 
 
 @pytest.mark.parametrize("model", ["tgcn_2layer", "mpnn_lstm_bare"])
