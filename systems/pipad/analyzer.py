@@ -67,7 +67,7 @@ class Analyzer:
         frame, stride: the sliding window; sizes above `frame` are left out, and groups that no
             frame of that stride meets are looked at but kept last.
         options: sizes S of a group, 1 to 32 each.
-        keep_bytes: extracted topology to keep at most; a quarter of the free memory by default.
+        keep_bytes: budget of `partitions`; None: as it is.
         background: run beside the caller.
         form: keep groups as `parts` or as `wire`; by default as the device of `partitions` needs.
         threads: threads of the passes; more than one makes `seconds` count only one of them.
@@ -102,7 +102,8 @@ class Analyzer:
         self._frame = frame
         self._stride = stride
         self._options = tuple(sorted(set(options)))
-        self._keep_bytes = keep_bytes
+        if keep_bytes is not None:
+            partitions.keep_bytes = keep_bytes
         self._background = background
         self._form: Form = form or ("parts" if partitions.device.type == "cpu" else "wire")
         self._threads = threads
@@ -183,9 +184,8 @@ class Analyzer:
                 return None
             trace, counts = traced
             changes = _changes(trace)
-        budget = _free_bytes() // 4 if self._keep_bytes is None else self._keep_bytes
         kept = 0
-        if trace is not None and trace.nbytes <= budget:
+        if trace is not None and partitions.admit(trace.nbytes):
             kept = trace.nbytes
         else:
             trace = None
@@ -196,9 +196,8 @@ class Analyzer:
         for times in self._order(counts):
             if self._stop.is_set():
                 return None
-            size = partitions.stored_bytes(times, self._form)
-            if kept + size <= budget and partitions.store(times, self._form):
-                kept += size
+            if partitions.store(times, self._form):
+                kept += partitions.stored_bytes(times, self._form)
         found.kept_bytes = kept
         return found
 
@@ -261,9 +260,3 @@ def _changes(trace: EdgeTrace) -> list[float]:
         union = trace.csrs[t - 1].nnz + trace.csrs[t].nnz - shared
         changes.append(1 - shared / union if union else 0.0)
     return changes
-
-
-def _free_bytes() -> int:
-    import psutil
-
-    return psutil.virtual_memory().available

@@ -175,7 +175,7 @@ class Controller:
                 "Nothing is aggregated in a step, so there are no partitions to choose."
             )
         if self._sends_topology and engine.grouped:  # sizes that were not chosen are never read
-            engine.partitions.retain(g for times in self.frames for g in engine.groups(times))
+            engine.retain(g for times in self.frames for g in engine.groups(times))
         self._allow_buffers()
         if self._widths:
             engine.settle(self.frames, self._widths, free_bytes(engine.device) // 4)

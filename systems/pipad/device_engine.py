@@ -6,8 +6,10 @@ layer come from the host's store as far as the device's buffer does not hold the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -71,12 +73,9 @@ class DeviceEngine(Engine):
         self._layers = layers
         ahead = switches["pipeline"]
         self.courier = FramePrefetcher(link, self.units, ahead=ahead, on_send=self.count_unit)
-        self._wires: dict[
-            int, PackedFrameTopology
-        ] = {}  # whole snapshots, by the identity of their topology
         self._staged: dict[
-            tuple[int, ...], tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]
-        ] = {}
+            tuple[bool, tuple[int, ...]], tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]
+        ] = {}  # whole snapshots, or groups
         self._received: dict[range, Received] = {}  # what stays on the device
         self._features: Tensor | None = None
         self._columns: Tensor | None = None
@@ -94,15 +93,22 @@ class DeviceEngine(Engine):
         self.courier.forget()
         super().forget()
 
+    def retain(self, groups: Iterable[range]) -> None:
+        self._drop_staged()
+        super().retain(groups)
+
     def finish(self) -> None:
         self.courier.finish()
+
+    def _drop_staged(self) -> None:
+        self.partitions.release(sum(_staged_bytes(wires) for wires, _ in self._staged.values()))
+        self._staged.clear()
 
     def close(self) -> None:
         self.courier.forget()
         super().close()
         self._received.clear()
-        self._wires.clear()
-        self._staged.clear()
+        self._drop_staged()
         self.link.close()
 
     # --- what the models ask for ------------------------------------------------------------------
@@ -238,18 +244,23 @@ class DeviceEngine(Engine):
 
     def _topology(self, group: range) -> tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]:
         """The wires of a group and their tensors in the form that the link sends."""
-        whole = [self._whole(t) for t in group] if self.single else self.partitions.wires(group)
-        key = tuple(id(wire) for wire in whole)
-        if key not in self._staged:  # holds the wires, so that their identities stay taken
-            tensors = [tensor for wire in whole for tensor in wire.tensors]
-            self._staged[key] = whole, self.link.stage_all(tensors)
-        return self._staged[key]
+        key = self.single, self.partitions.identity(group)
+        found = self._staged.get(key)
+        if found is None:
+            whole = [self._whole(t) for t in group] if self.single else self.partitions.wires(group)
+            staged = self.link.stage_all([tensor for wire in whole for tensor in wire.tensors])
+            rest = iter(staged)
+            wires = [replace(one, tensors=tuple(islice(rest, len(one.tensors)))) for one in whole]
+            if not self.single:
+                self.partitions.drop_wires(group)  # the copy takes its place
+            found = wires, staged
+            if self.partitions.admit(_staged_bytes(wires)):
+                self._staged[key] = found
+        return found
 
     def _whole(self, t: int) -> PackedFrameTopology:
         csr = self.partitions.topology(t)
-        if id(csr) not in self._wires:
-            self._wires[id(csr)] = pack(csr, sliced=self.partitions.sliced, cap=self.partitions.cap)
-        return self._wires[id(csr)]
+        return pack(csr, sliced=self.partitions.sliced, cap=self.partitions.cap)
 
     def _fill(self, missing: Sequence[int]) -> None:
         """Aggregate snapshots one at a time and bring the results to the host (4.3, 4.4)."""
@@ -288,6 +299,10 @@ class DeviceEngine(Engine):
         """Count the topology of a unit that is sent."""
         if unit.adjacency_bytes:
             self.meter.count("adjacency_bytes_counted", unit.adjacency_bytes)
+
+
+def _staged_bytes(wires: Sequence[PackedFrameTopology]) -> int:
+    return sum(wire.nbytes for wire in wires)
 
 
 def _as_it_is(tensors: list[Tensor]) -> list[Tensor]:

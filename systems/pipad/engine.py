@@ -11,7 +11,7 @@ be sent is counted by the formulas. `device_engine.DeviceEngine` sends it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -105,8 +105,9 @@ class Engine:
             capacity=4 * snapshots * nodes * features if switches["device_buffer"] else 0,
             holds=self.copies,
         )
-        self._backward: dict[int, PartTopology] = {}
+        self._backward: dict[tuple[int, ...], PartTopology] = {}
         self._products: dict[int, KeptProduct] = {}  # by the frame's first snapshot
+        self._product: tuple[int, KeptProduct] | None = None  # of a frame that is not kept
         self._resident: set[range] = set()  # groups whose topology stays on the device
         self._here = False  # whether the frame's topology was sent already
 
@@ -131,6 +132,7 @@ class Engine:
             limit: bytes of topology to do so for; what is left is made when it is met.
         """
         self._products.clear()  # those of the preparing epochs
+        self._product = None
         nodes = self.sequence.features.shape[1]
         todo: dict[tuple[range, bool, bool], bool] = {}
         for times in frames:
@@ -158,6 +160,10 @@ class Engine:
         """Begin anew with what a device holds, as after a change of plans."""
         self.buffer.forget()
 
+    def retain(self, groups: Iterable[range]) -> None:
+        """Forget what is kept of all other groups, as when a partition size was decided on."""
+        self.partitions.retain(groups)
+
     def finish(self) -> None:
         """A step is over: what was sent for its frame is not read any more."""
 
@@ -166,6 +172,7 @@ class Engine:
         self.buffer.close()
         self._backward.clear()
         self._products.clear()
+        self._product = None
         self._resident.clear()
 
     # --- what the models ask for ------------------------------------------------------------------
@@ -204,12 +211,17 @@ class Engine:
         merged = self.merges(len(groups[0]), nodes, width)
         key = len(groups[0]), merged, width
         found = self._products.get(times.start)
+        if found is None and self._product is not None and self._product[0] == times.start:
+            found = self._product[1]
         if found is None or found.key != key:
             if merged:
                 found = of_partitions([self.partitions.partition(g) for g in groups], key)
             else:
                 found = of_snapshots([self.partitions.snapshot(t) for t in times], key)
-            self._products[times.start] = found
+            if all(self.partitions.keeps(group, whole=not merged) for group in groups):
+                self._products[times.start] = found
+            else:
+                self._product = times.start, found
         self._count_aggregation(found.launches, found.entries)
         return found.product
 
@@ -307,10 +319,13 @@ class Engine:
         return y.transpose(0, 1)  # [S, N, F]
 
     def _transposed(self, part: SnapshotPartition) -> PartTopology:
-        key = id(part.parts)
-        if key not in self._backward:
-            self._backward[key] = transposed(part.parts)
-        return self._backward[key]
+        key = self.partitions.identity(part.times)
+        found = self._backward.get(key)
+        if found is None:
+            found = transposed(part.parts)
+            if self.partitions.keeps(part.times):
+                self._backward[key] = found
+        return found
 
     def _kernel_options(self) -> dict[str, int | bool]:
         return {"cap": self.partitions.cap, "vector": self.on["vector_loads"]}

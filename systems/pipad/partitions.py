@@ -7,11 +7,13 @@ neighbours in different frames and a partition may start anywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
+from psutil import virtual_memory
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
@@ -20,6 +22,7 @@ from dgbench.kernels_cuda.aggregate.prepared import trust_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr.check import check_csr
 from dgbench.kernels_cuda.overlap import (
+    MAX_SNAPSHOTS,
     EdgeTrace,
     Granularity,
     GroupCounts,
@@ -53,6 +56,11 @@ class SnapshotPartition:
     words: int
 
 
+Kept: TypeAlias = SnapshotPartition | PackedFrameTopology | PartTopology | tuple[Tensor, Tensor]
+K = TypeVar("K")
+V = TypeVar("V", bound=Kept)
+
+
 def split(times: range, size: int) -> list[range]:
     """Cut a frame into groups of at most `size` consecutive snapshots."""
     return [times[i : i + size] for i in range(0, len(times), size)]
@@ -60,6 +68,10 @@ def split(times: range, size: int) -> list[range]:
 
 class Partitions:
     """Extracts partitions on first use and keeps them; may be asked from several threads.
+
+    What is kept has a budget in bytes: extracted groups and their scales, packed ones, the trace,
+    and what others `admit`. Beyond it groups are extracted whenever they are asked for, and only
+    the last ones, `MAX_SNAPSHOTS` snapshots together, stay for the frame that reads them again.
 
     Args:
         sequence: the snapshots; topology on the CPU, columns strictly ascending in each row.
@@ -70,9 +82,15 @@ class Partitions:
         granularity: `edge` or `slice`, the two readings of slice-grained extraction.
         cap: entries of a slice at most; the paper's value is 32.
 
+    Attributes:
+        keep_bytes: the budget; None: a quarter of the memory that is free when it is first asked.
+        kept_bytes: how much of it is used.
+
     Raises:
         InvalidInputError: a cap below 1. A malformed snapshot is refused where it is first met.
     """
+
+    keep_bytes: int | None = None
 
     def __init__(
         self,
@@ -94,8 +112,10 @@ class Partitions:
         self.overlap = overlap
         self.granularity = granularity
         self.cap = cap
+        self.kept_bytes = 0
         self._norm = norm
         self._lock = threading.Lock()
+        self._recent: OrderedDict[range, SnapshotPartition] = OrderedDict()
         self._trace: EdgeTrace | None = None
         self._counts: dict[range, GroupCounts] = {}
         self._factors: dict[int, tuple[Tensor, Tensor]] = {}
@@ -106,6 +126,7 @@ class Partitions:
         self._csrs: dict[int, Csr] = {}
         self._checked: set[int] = set()
         self._words: dict[int, int] = {}
+        self._wire_words: dict[range, int] = {}
         self._moved: dict[int, Csr] = {}
 
     def snapshot(self, t: int) -> tuple[Csr, Tensor, Tensor]:
@@ -116,7 +137,7 @@ class Partitions:
 
     def partition(self, times: range) -> SnapshotPartition:
         """The partition that covers `times`, on the device; extracted on first use."""
-        found = self._kept.get(times)
+        found = self._kept.get(times) or self._recent.get(times)
         if found is None:
             parts = self._parts_on_device(times)
             scales = [self._factors_of(t) for t in times]
@@ -127,8 +148,17 @@ class Partitions:
                 col_scale=torch.stack([col for _, col in scales], dim=1),
                 words=self._words_of(times, parts),
             )
-            self._kept[times] = found
+            if self.identity(times) in self._parts and self._admit(found):
+                self._kept[times] = found
+            else:
+                self._recent[times] = found
+                while sum(map(len, self._recent)) > max(MAX_SNAPSHOTS, len(times)):
+                    self._recent.popitem(last=False)
         return found
+
+    def keeps(self, times: range, *, whole: bool = False) -> bool:
+        """Return True if a partition (or, `whole`, every snapshot of it) is made once for all."""
+        return all(t in self._factors for t in times) if whole else times in self._kept
 
     def wire(self, times: range) -> PackedFrameTopology:
         """The topology of a group in the form that travels, on the CPU; packed on first use.
@@ -136,7 +166,7 @@ class Partitions:
         It unpacks to a `PartTopology` of the group, but with `overlap` off a single snapshot
         unpacks to its `Csr`.
         """
-        key = self._identity(times)
+        key = self.identity(times)
         found = self._wires.get(key)
         if found is None:
             topology: PartTopology | Csr | None
@@ -145,7 +175,9 @@ class Partitions:
             else:
                 topology = self._parts.get(key) if self.device.type == "cpu" else None
             found = pack(topology or self._split(times), sliced=self.sliced, cap=self.cap)
-            self._wires[key] = found
+            self._wire_words[times] = found.words
+            if self._admit(found):
+                self._wires[key] = found
         return found
 
     def wires(self, times: range) -> tuple[PackedFrameTopology, ...]:
@@ -162,7 +194,7 @@ class Partitions:
             return self._words_from(self._counts[times], len(times))
         if times in self._kept:
             return self._kept[times].words
-        return self.wire(times).words
+        return self._wire_words.get(times) or self.wire(times).words
 
     def snapshot_words(self, t: int) -> int:
         """Words that one whole snapshot takes on the link, without values it does not have."""
@@ -185,10 +217,39 @@ class Partitions:
                     self._checked.add(id(csr))
         return csr
 
+    # --- the budget -------------------------------------------------------------------------------
+
+    def admit(self, nbytes: int) -> bool:
+        """Take bytes out of the budget for something that is kept; False where they do not fit."""
+        with self._lock:
+            fits = self.kept_bytes + nbytes <= self._budget
+            self.kept_bytes += nbytes if fits else 0
+        return fits
+
+    @property
+    def _budget(self) -> int:
+        if self.keep_bytes is None:
+            self.keep_bytes = virtual_memory().available // 4
+        return self.keep_bytes
+
+    def release(self, nbytes: int) -> None:
+        """Give bytes back that were admitted."""
+        with self._lock:
+            self.kept_bytes -= nbytes
+
+    def _admit(self, kept: Kept) -> bool:
+        return self.admit(_nbytes(kept))
+
+    def _only(self, table: dict[K, V], keys: Collection[K]) -> dict[K, V]:
+        """Those entries of a table that are still wanted; the others' bytes are given back."""
+        self.release(sum(_nbytes(one) for key, one in table.items() if key not in keys))
+        return {key: one for key, one in table.items() if key in keys}
+
     # --- what the analyzer leaves here ------------------------------------------------------------
 
     def learn(self, trace: EdgeTrace | None, counts: Mapping[range, GroupCounts]) -> None:
-        """Take over the analyzer's findings: exact counts, and the trace to extract groups from."""
+        """Take over the analyzer's findings: exact counts, and the trace to extract groups from,
+        whose bytes were admitted."""
         self._trace = trace
         self._counts.update(counts)
 
@@ -202,32 +263,42 @@ class Partitions:
         return offsets + 4 * (entries + 1) + (4 * counts.entries if self._weighted() else 0)
 
     def store(self, times: range, form: Form) -> bool:
-        """Extract a group and keep it as `parts` or `wire`; False where that was done before."""
+        """Extract a group and keep it as `parts` or `wire`; False where that was done before, or
+        where the budget has no room for it."""
+        if self.kept_bytes + self.stored_bytes(times, form) > self._budget:
+            return False
         if form == "wire":
             groups = [times] if self.overlap else [range(t, t + 1) for t in times]
-            fresh = [g for g in groups if self._identity(g) not in self._wires]
+            fresh = [g for g in groups if self.identity(g) not in self._wires]
             for group in fresh:
                 self.wire(group)
-            return bool(fresh)
-        key = self._identity(times)
+            return bool(fresh) and all(self.identity(g) in self._wires for g in fresh)
+        key = self.identity(times)
         if key in self._parts:
             return False
-        self._parts[key] = self._split(times)
-        return True
+        self._parts_on_device(times)
+        return key in self._parts
 
     def retain(self, groups: Iterable[range]) -> None:
         """Forget what is kept of all other groups, as when a partition size was decided on."""
         groups = set(groups)
         single = (range(t, t + 1) for times in groups for t in times)
-        keys = {self._identity(times) for times in (*groups, *single)}
-        with self._lock:
-            self._parts = {key: parts for key, parts in self._parts.items() if key in keys}
-            self._wires = {key: wire for key, wire in self._wires.items() if key in keys}
-            self._kept = {times: part for times, part in self._kept.items() if times in groups}
+        keys = {self.identity(times) for times in (*groups, *single)}
+        self._parts = self._only(self._parts, keys)
+        self._wires = self._only(self._wires, keys)
+        self._kept = self._only(self._kept, groups)
+        self._recent.clear()
+
+    def drop_wires(self, times: range) -> None:
+        """Forget the packed form of a group, of which whoever sends it has a copy."""
+        groups = [times] if self.overlap else [range(t, t + 1) for t in times]
+        dropped = {self.identity(group) for group in groups}
+        self._wires = self._only(self._wires, self._wires.keys() - dropped)
 
     # --- extraction -------------------------------------------------------------------------------
 
-    def _identity(self, times: range) -> tuple[int, ...]:
+    def identity(self, times: range) -> tuple[int, ...]:
+        """Key of the snapshots of a group; groups of one static matrix have the same."""
         return tuple(id(self.topology(t)) for t in times)
 
     def _split(self, times: range) -> PartTopology:
@@ -242,7 +313,7 @@ class Partitions:
         return trust_parts(split_unchecked(csrs, self.granularity, self.cap))
 
     def _parts_on_device(self, times: range) -> PartTopology:
-        key = self._identity(times)
+        key = self.identity(times)
         parts = self._parts.get(key)
         if parts is None:
             parts = self._split(times)
@@ -251,7 +322,8 @@ class Partitions:
                 arrived = unpack(wire.layout, [t.to(self.device) for t in wire.tensors])
                 assert isinstance(arrived, PartTopology)  # what was packed is what comes out
                 parts = arrived
-            self._parts[key] = parts
+            if self._admit(parts):
+                self._parts[key] = parts
         return parts
 
     def _words_of(self, times: range, parts: PartTopology) -> int:
@@ -273,10 +345,13 @@ class Partitions:
         return self.topology(0).values is not None
 
     def _factors_of(self, t: int) -> tuple[Tensor, Tensor]:
-        if t not in self._factors:
+        found = self._factors.get(t)
+        if found is None:
             row, col = factors(self.topology(t), self._norm)
-            self._factors[t] = (row.to(self.device), col.to(self.device))
-        return self._factors[t]
+            found = row.to(self.device), col.to(self.device)
+            if self._admit(found):
+                self._factors[t] = found
+        return found
 
     def _on_device(self, csr: Csr) -> Csr:
         if self.device.type == "cpu":
@@ -284,6 +359,20 @@ class Partitions:
         if id(csr) not in self._moved:
             self._moved[id(csr)] = on_device(csr, self.device)
         return self._moved[id(csr)]
+
+
+def _nbytes(kept: Kept) -> int:
+    """Bytes of the arrays of what is kept; of a partition those beside its parts."""
+    if isinstance(kept, SnapshotPartition):
+        return kept.row_scale.nbytes + kept.col_scale.nbytes
+    if isinstance(kept, PackedFrameTopology):
+        return kept.nbytes
+    if isinstance(kept, tuple):
+        return sum(one.nbytes for one in kept)
+    csrs = (kept.over, *kept.exclusive)
+    arrays = [array for csr in csrs for array in (csr.indptr, csr.indices, csr.values)]
+    # One place of scratch lies behind the columns of a group.
+    return 4 + sum(array.nbytes for array in arrays if array is not None)
 
 
 def repeated(csr: Csr, size: int) -> PartTopology:

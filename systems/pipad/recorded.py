@@ -110,6 +110,7 @@ class RecordedSteps:
         count = len(self._frames)
         self._place_of = [i % 2 if i < count - 1 or count % 2 == 0 else 2 for i in range(count)]
         self._places: list[Tensor] = []
+        self._sources: list[Unit] = []  # the graphs read their memory
         self._held: list[range | None] = [None] * 3
         self._whole = count == len(frames)
         with self._aside():
@@ -217,6 +218,7 @@ class RecordedSteps:
     ) -> Tensor:
         """A frame's step, and the first unit of the next frame; returns the loss."""
         engine = self._engine
+        self._sources += units
         first = None
         if layout is not None:
             views = Slot(self._places[self._place_of[frame]]).views(layout)
@@ -233,6 +235,7 @@ class RecordedSteps:
         if (following := self._after(frame)) is not None:
             ahead = self._units_after(frame, following)
             if ahead and ahead[0].tensors:
+                self._sources.append(ahead[0])
                 link.send_into(self._places[self._place_of[following]], ahead[0].tensors)
                 engine.count_unit(ahead[0])
         return loss

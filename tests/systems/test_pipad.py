@@ -50,6 +50,24 @@ def test_every_switch_is_exact(monkeypatch, model, switches) -> None:
     assert all(a == pytest.approx(b, rel=1e-5) for a, b in losses)
 
 
+@pytest.mark.parametrize(
+    "switches",
+    [{}, {"compiled_step": False}, {"arena": True}, {"slice_coalescing": True, "reuse": False}],
+    ids=_id,
+)
+def test_without_a_budget_training_is_the_same(monkeypatch, switches) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    task, found = tiny_workload(model="mpnn_lstm", loss_on="every", lr=1e-2), []
+    for budget in (0, 2**30):
+        monkeypatch.setattr(Partitions, "keep_bytes", budget)
+        trainer = PipadSystem(s_per=3).open(task, switches=switches)
+        trainer.prepare()
+        losses = [trainer.step(i) for _ in range(2) for i in range(trainer.num_frames)]
+        found.append((losses, trainer.meter.counters))
+        trainer.close()
+    assert found[0] == found[1]
+
+
 def _counted(monkeypatch, model: str, **switches: bool) -> dict[str, int]:
     serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
     trainer = PipadSystem(s_per=2).open(tiny_workload(model=model), switches=switches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -351,6 +352,24 @@ def test_what_is_kept_is_not_made_again_and_the_rest_is_made_on_demand(monkeypat
     assert_same(partitions._parts_on_device(range(2, 6)), full.partition(range(2, 6)).parts)
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_what_training_asks_for_has_the_same_budget(overlap):
+    data = tiny_sequence(snapshots=24)
+    partitions = Partitions(data, norm="sym", overlap=overlap)
+    analyse(partitions, options=(4,), keep_bytes=0)
+    groups = [range(t, t + 4) for t in range(20)]
+    alive = [weakref.ref(partitions.partition(times).parts.over.indptr) for times in groups]
+    assert sum(one() is not None for one in alive) <= 8  # a frame of 32 snapshots
+    sent = [weakref.ref(wire.tensors[0]) for times in groups for wire in partitions.wires(times)]
+    assert not any(one() is not None for one in sent)
+    partitions.keep_bytes = 2**20
+    for times in groups:
+        partitions.partition(times)
+    assert 0 < partitions.kept_bytes <= partitions.keep_bytes
+    partitions.retain([])
+    assert partitions.kept_bytes <= 24 * 8 * data.num_nodes  # scales of snapshots
+
+
 def test_kept_bytes_are_those_of_the_tensors():
     for weighted in (False, True):
         for form in ("parts", "wire"):
@@ -373,13 +392,13 @@ def test_retain_forgets_the_other_groups():
         partitions = Partitions(data, norm="sym")
         analyse(partitions, form=form)
         wanted = [range(0, 4), range(4, 8)]
-        keep = {partitions._identity(times) for times in wanted}
+        keep = {partitions.identity(times) for times in wanted}
         for times in wanted:
             partitions.partition(times)
         partitions.partition(range(2, 4))
         partitions.retain(wanted)
         kept = partitions._parts.keys() | partitions._wires.keys()
-        assert keep <= kept <= keep | {partitions._identity(range(t, t + 1)) for t in range(8)}
+        assert keep <= kept <= keep | {partitions.identity(range(t, t + 1)) for t in range(8)}
         assert set(partitions._kept) == set(wanted)
         assert partitions.partition(range(2, 4)).times == range(2, 4)  # made again
 
