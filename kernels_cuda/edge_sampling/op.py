@@ -21,6 +21,7 @@ another one, only how a single draw is made differs. Readings of the paper, with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -34,6 +35,7 @@ from dgbench.kernels_cuda.edge_sampling import device_subgraphs
 from dgbench.kernels_cuda.edge_sampling.samples import EdgeSample, LayerSample, SubgraphSample
 from dgbench.kernels_cuda.edge_sampling.table import EdgeTable, check_seed, keep_share, thread_count
 from dgbench.kernels_cuda.weighted import ARITIES, METHODS, DrawStats, check_range
+from dgbench.kernels_cuda.weighted.device import KEY_RANGE
 from dgbench.kernels_cuda.workspace import Workspace
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
@@ -348,6 +350,18 @@ def _check_weights(table: EdgeTable, weights: Any, method: str) -> int:
     check_vector(weights, "weights", torch.float64, table.num_edges, device=where)
     if not bool((torch.isfinite(weights) & (weights >= 0)).all()):
         raise InvalidInputError("weights must be finite and at least 0")
+    if method == "keys":
+        # Keys are float32; smaller and larger weights would be none, or all alike.
+        outside = weights[(weights > 0) & ((weights < 1 / KEY_RANGE) | (weights > KEY_RANGE))]
+        if outside.numel():
+            raise InvalidInputError(
+                f"weights has {float(outside[0])}, allowed for 'keys' are 0 and 2^-60 to 2^60",
+                hint="scale the weights",
+            )
+    elif not math.isfinite(float(weights.sum())):
+        raise InvalidInputError(
+            "the sum of weights is above the largest float64", hint="scale the weights"
+        )
     return 2
 
 

@@ -145,7 +145,7 @@ class Dygnn(nn.Module):
                 x = self.message(*((mine, partner) if role == "s" else (partner, mine)))
                 time = getattr(pending, f"time_{role}")[took]
                 age = ((time - last[took]) / self.unit).clamp_(min=0)
-                age = torch.where(age.isfinite(), age, 0.0).to(e.dtype)  # 0 for the first
+                age = torch.where(age.isfinite(), age, 0.0)  # 0 for the first
                 c, h = cell(new[f"c{role}"][took], new[f"h{role}"][took], age, x)
                 new[f"c{role}"] = new[f"c{role}"].index_copy(0, took, c)
                 new[f"h{role}"] = new[f"h{role}"].index_copy(0, took, h)

@@ -58,10 +58,10 @@ def scores_of(found: list[StepResult], events: int, classify: bool) -> Interacti
     positives = torch.cat([none, *(one.positives.cpu().float() for one in found)])
     negatives = torch.cat([none, *(one.negatives.cpu().float() for one in found)])
     label = torch.cat([torch.ones_like(positives), torch.zeros_like(negatives)]).long()
-    above = (positives > negatives).float().mean() + 0.5 * (positives == negatives).float().mean()
+    above = (positives > negatives).double() + 0.5 * (positives == negatives).double()
     return InteractionScores(
         average_precision(torch.cat([positives, negatives]), label),
-        float(above) if positives.numel() else float("nan"),
+        float(above.mean()) if positives.numel() else float("nan"),
         loss,
         positives.numel(),
     )

@@ -363,6 +363,19 @@ def test_wrong_arguments_are_named() -> None:
         sample_subgraph(table, 2, 1, rebuild="all")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_that_a_method_would_round_away_are_refused(method: str) -> None:
+    table = EdgeTable.build(*torch.tensor([[0, 0, 0], [1, 2, 3]]), torch.arange(3.0).double(), 4)
+    if method == "reservoir":
+        pytest.skip("draws among equal weights")
+    wrong = [1e-50, 1e-50, 1.0] if method == "keys" else [1e308, 1e308, 1e308]
+    with pytest.raises(InvalidInputError, match="weights"):
+        sample_nodewise(
+            table, torch.tensor([0]), (1,), method=method,
+            weights=torch.tensor(wrong, dtype=torch.float64),
+        )  # fmt: skip
+
+
 def test_the_method_left_open_is_chosen_by_the_weights() -> None:
     g = torch.Generator().manual_seed(3)
     src, dst = torch.randint(0, 40, (2, 900), generator=g)
