@@ -461,3 +461,12 @@ def test_a_mode_that_watches_operators_sees_products():
     with torch.no_grad():
         assert torch.equal(watched, spmm(csr, leaf))
     assert spmm(csr, leaf).requires_grad
+
+
+@pytest.mark.parametrize("neighbours", [10**4, 10**5])
+def test_a_hub_of_alike_neighbours_keeps_its_digits(neighbours):
+    """Added up one after the other, alike numbers are rounded alike: 1e-3 off from 10^5 on."""
+    indptr = torch.tensor([0, neighbours, *[neighbours] * neighbours])
+    hub = Csr(indptr, torch.arange(1, neighbours + 1, dtype=torch.int32), neighbours + 1)
+    found = spmm(hub, torch.full((neighbours + 1, 8), 0.1))[0]
+    assert (found.double() / (neighbours * float(torch.tensor(0.1))) - 1).abs().max() < 5e-5
