@@ -47,7 +47,7 @@ def features(rows: int, dim: int) -> torch.Tensor:
 
 
 class Deduplications(TorchDispatchMode):
-    """How often `torch.unique` was asked."""
+    """Number of calls of `torch.unique`."""
 
     count = 0
 

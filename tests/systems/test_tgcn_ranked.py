@@ -85,7 +85,7 @@ def test_ranks_need_a_partition():
 
 
 class LargestTensor(TorchDispatchMode):
-    """Bytes of the largest tensor that an operator returned."""
+    """Size in bytes of the largest tensor that an operator returned."""
 
     nbytes = 0
 
