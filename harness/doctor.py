@@ -291,8 +291,7 @@ def _results() -> Iterator[DoctorCheck]:
 
 
 def _memory() -> Iterator[DoctorCheck]:
-    from dgbench.harness.machine.facts import memory_limit
-    from dgbench.harness.probes.cpu import available_memory
+    from dgbench.runtime.memory import available_memory, memory_limit
 
     free, total = available_memory(), memory_limit()
     found = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"

@@ -9,15 +9,9 @@ import zipfile
 from pathlib import Path
 from typing import Final, Literal
 
-from dgbench.datasets.readers.raw import (
-    COPIES,
-    MAX_UNPACKED,
-    free_memory,
-    packing,
-    read_bytes,
-    unpacked,
-)
+from dgbench.datasets.readers.raw import COPIES, MAX_UNPACKED, packing, read_bytes, unpacked
 from dgbench.runtime.errors import DataError
+from dgbench.runtime.memory import available_memory
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _EXPORT: Final = "write its table of events as CSV or Parquet"
@@ -138,7 +132,7 @@ def _only_file(path: Path, data: bytes, most: int) -> bytes:
                 + (f": {some}{', ...' if len(members) > 8 else ''}" if members else ""),
                 hint=_UNPACK,
             )
-        most = min(most, free_memory() // COPIES)
+        most = min(most, available_memory() // COPIES)
         if members[0].file_size > most:
             raise DataError(f"{path} unpacks to more than {most:,} bytes")
         if members[0].flag_bits & 1:

@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from dgbench.runtime.errors import DataError
+from dgbench.runtime.memory import available_memory
 
 
 @dataclass(slots=True)
@@ -88,16 +89,9 @@ COPIES: Final = 3
 """Bytes of memory that reading takes for each byte of a file: the text, its columns, the events."""
 
 
-def free_memory() -> int:
-    """Bytes of memory that a process can still take."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
 def check_memory(path: Path, size: int) -> None:
     """Refuse content that is too large for this machine's memory, before it is read."""
-    free = free_memory()
+    free = available_memory()
     if COPIES * size > free:
         raise DataError(
             f"{path} is too large to be read here: {size / 2**30:,.1f} GiB take about "
@@ -132,7 +126,7 @@ def unpacked(
     path: Path, file: IO[bytes], packed: tuple[str, Callable[..., Any]], most: int
 ) -> bytes:
     """Unpack the content of an open file; raises as `read_bytes`."""
-    most = min(most, free_memory() // COPIES)
+    most = min(most, available_memory() // COPIES)
     name, unpack = packed
     parts, size = [], 0
     try:

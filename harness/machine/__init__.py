@@ -1,6 +1,6 @@
 """Facts about the machine, where rows come from, and the machine's limits."""
 
-from dgbench.harness.machine.facts import cpu_facts, gpu_count, machine_facts, memory_limit
+from dgbench.harness.machine.facts import cpu_facts, gpu_count, machine_facts
 from dgbench.harness.machine.limits import measure_limits
 from dgbench.harness.machine.provenance import provenance
 
@@ -9,6 +9,5 @@ __all__ = [
     "gpu_count",
     "machine_facts",
     "measure_limits",
-    "memory_limit",
     "provenance",
 ]

@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from dgbench.runtime.memory import memory_limit
+
 
 def machine_facts() -> dict[str, Any]:
     """Everything worth keeping beside a result: cpu, memory, system, compiler, GPUs."""
@@ -58,16 +60,6 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def memory_limit() -> int:
-    """Bytes this process may use: the machine's memory, or a control group's limit below it."""
-    total = int(psutil.virtual_memory().total)
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = _read(path).strip()
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
 
 
 def gpu_facts() -> list[dict[str, Any]]:

@@ -173,17 +173,6 @@ class MachineActivity:
         return found
 
 
-def available_memory() -> int:
-    """Bytes that may still be taken: what is free, or what a control group leaves."""
-    free = int(psutil.virtual_memory().available)
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/memory.max") as file:
-            most = int(file.read())
-        with open("/sys/fs/cgroup/memory.current") as file:
-            free = min(free, most - int(file.read()))
-    return free
-
-
 def memory_kills() -> int:
     """Number of processes that Linux killed for lack of memory, here or in a control group."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:

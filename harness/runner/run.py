@@ -19,7 +19,7 @@ import msgspec
 
 from dgbench.harness.machine.provenance import provenance
 from dgbench.harness.plan import GroupKey, Plan, PlannedCell, PlannedProcess, cell_hash
-from dgbench.harness.probes.cpu import MachineActivity, available_memory
+from dgbench.harness.probes.cpu import MachineActivity
 from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
 from dgbench.harness.probes.series import Recording
@@ -36,6 +36,7 @@ from dgbench.harness.store import FAILED, LACKING, Row, Store
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell
 from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.memory import available_memory
 from dgbench.runtime.threads import default_threads
 from dgbench.systems.base.registry import get_paper
 

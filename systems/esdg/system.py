@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -14,6 +13,7 @@ from dgbench.kernels_cuda.difference import INDEX_TYPES, count_changes
 from dgbench.models import TimelineState
 from dgbench.models.aggregation import Aggregator
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.memory import available_memory
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.system import System
@@ -409,4 +409,4 @@ def free_memory(device: torch.device) -> int:
     """Bytes that could be taken now: of the CUDA device, else of the machine."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_memory()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import torch
-from psutil import virtual_memory
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
@@ -32,6 +31,7 @@ from dgbench.kernels_cuda.overlap import (
 )
 from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_count
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.memory import available_memory
 from dgbench.systems.pipad.wire import PackedFrameTopology, pack, unpack
 
 Form = Literal["parts", "wire"]
@@ -229,7 +229,7 @@ class Partitions:
     @property
     def _budget(self) -> int:
         if self.keep_bytes is None:
-            self.keep_bytes = virtual_memory().available // 4
+            self.keep_bytes = available_memory() // 4
         return self.keep_bytes
 
     def release(self, nbytes: int) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import psutil
 import torch
 from torch import Tensor
 
+from dgbench.runtime.memory import available_memory
 from dgbench.systems.pipad.analyzer import Analysis
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts
@@ -122,7 +122,7 @@ def free_bytes(device: torch.device) -> int:
     """Memory of the device that is free now."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available
+    return available_memory()
 
 
 def timed_probe(probe: Callable[[], None], device: torch.device) -> tuple[float, int]:

@@ -307,7 +307,7 @@ def test_a_file_too_large_for_the_memory_is_refused_before_it_is_read(tmp_path, 
     else:
         text = b"src,dst,t\n" + b"1,2,3\n" * 5000
         path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    monkeypatch.setattr(raw, "free_memory", lambda: 30_000)
+    monkeypatch.setattr(raw, "available_memory", lambda: 30_000)
     with pytest.raises(DataError, match=rf"{name} (is too large|unpacks to more than)"):
         describe_file(path)
 

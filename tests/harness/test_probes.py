@@ -14,13 +14,11 @@ from dgbench.harness.machine import (
     gpu_count,
     machine_facts,
     measure_limits,
-    memory_limit,
     provenance,
 )
 from dgbench.harness.machine import facts as facts_module
 from dgbench.harness.probes import GpuSampler, MachineActivity, Nvml, Tree
 from dgbench.harness.probes import nvml as nvml_module
-from dgbench.harness.probes.cpu import available_memory
 from dgbench.harness.probes.gpm import COURSE, METRICS
 from dgbench.harness.probes.series import UNITS, Recording, pack
 from dgbench.harness.report.limits import limits_in
@@ -425,12 +423,10 @@ def test_a_tree_counts_its_children_and_ends_at_zero():
     assert tree.peak_bytes > 55 << 20
 
 
-def test_surroundings_and_memory():
+def test_surroundings():
     found = MachineActivity().probes(0.0)
     assert found["other_cpu_percent"] >= 0
     assert found["load_average_1m"] >= 0
-    assert 0 < available_memory() <= psutil.virtual_memory().total
-    assert 0 < memory_limit() <= psutil.virtual_memory().total
     assert 1 <= default_threads() <= (os.cpu_count() or 1)
 
 

@@ -10,7 +10,6 @@ from functools import cache, partial
 from statistics import median
 from typing import Any, ClassVar
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.memory import available_memory
 from dgbench.systems.operators.race import OURS, torch_threads
 from dgbench.systems.operators.timing import CallSetting, Timer, open_timer
 
@@ -113,7 +113,7 @@ class Billion(Grid):
         scale = cell.params["scale"]
         timer = open_timer(context.device, time.perf_counter)
         plan = plan_memory(scale)
-        host = HOST_SHARE * psutil.virtual_memory().available
+        host = HOST_SHARE * available_memory()
         there = timer.place == "cuda"
         free = DEVICE_SHARE * torch.cuda.mem_get_info()[0] if there else host
         if lacking := plan.lacks(host, free):
