@@ -1,18 +1,20 @@
-"""SIGTERM and SIGHUP as a way to end in order, as Ctrl-C is one."""
+"""SIGTERM and SIGHUP as a way to end in order, as Ctrl-C is one; and ending with the parent."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 from dgbench.runtime.errors import SignalExit
 
 
-@contextmanager
+@contextlib.contextmanager
 def signals_unwind() -> Iterator[None]:
     """SIGTERM and SIGHUP raise SignalExit(128 + number), the first time; later ones do nothing.
 
@@ -42,3 +44,10 @@ def signals_unwind() -> Iterator[None]:
         for number, handler in handlers.items():
             if handler is signal.SIG_DFL:
                 signal.signal(number, handler)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent ends; elsewhere this does nothing."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

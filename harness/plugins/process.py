@@ -24,7 +24,7 @@ import msgspec
 from dgbench.harness.probes.cpu import Tree
 from dgbench.harness.runner.protocol import signal_name
 from dgbench.harness.runner.readable import describe, message
-from dgbench.harness.runner.server import die_with_parent
+from dgbench.harness.signals import die_with_parent
 from dgbench.runtime.errors import InvalidInputError
 
 IMPORT_S: Final = 10.0

@@ -12,9 +12,13 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final
 
+from dgbench.harness.signals import die_with_parent
+from dgbench.runtime.errors import DgbenchError
+
 log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 900.0
+"""Seconds without a result after which the work hangs."""
 
 _work: Callable[[int], Any] | None = None  # forked processes find their work here
 
@@ -22,8 +26,11 @@ _work: Callable[[int], Any] | None = None  # forked processes find their work he
 def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """`work` of every item, in order; one process per processor, results are pickled.
 
-    Where nothing can be forked, or a process is lost, or none comes back for `PATIENCE_S`, what is
-    left is done here instead. What `work` raises is raised.
+    Where nothing can be forked, or a process is lost, what is left is done here instead. What
+    `work` raises is raised.
+
+    Raises:
+        DgbenchError: no result came for `PATIENCE_S`.
     """
     global _work
     workers = min(len(items), len(os.sched_getaffinity(0)) if _can_fork() else 1)
@@ -31,18 +38,20 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         return [work(item) for item in items]
     _work = lambda place: work(items[place])  # noqa: E731
     done: dict[int, Any] = {}
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _leave_signals)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _begin, (os.getpid(),))
     try:
         places = {pool.submit(_forked, place): place for place in range(len(items))}
         while places:
             ready, _ = wait(places, timeout=PATIENCE_S, return_when=FIRST_COMPLETED)
             if not ready:
-                raise TimeoutError(f"nothing came back for {PATIENCE_S:.0f} s")
+                raise DgbenchError(
+                    f"a process that works on the report hangs: no result for {PATIENCE_S:.0f} s"
+                )
             for future in ready:
                 done[places.pop(future)] = future.result()
-    except (BrokenProcessPool, TimeoutError, pickle.PicklingError) as error:
+    except (BrokenProcessPool, pickle.PicklingError) as error:
         log.warning("side by side failed (%s), going on one by one", error)
-    except BaseException:  # Ctrl-C, SIGTERM: Python would wait for what they are at
+    except BaseException:  # Ctrl-C, SIGTERM, a hang: Python would wait for what they are at
         for process in multiprocessing.active_children():
             process.kill()
         raise
@@ -52,8 +61,11 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     return [done[n] if n in done else work(item) for n, item in enumerate(items)]
 
 
-def _leave_signals() -> None:
-    """Leave Ctrl-C to the process that forked this one, and end at once on SIGTERM."""
+def _begin(parent: int) -> None:
+    """Leave Ctrl-C to the process that forked this one, end on SIGTERM and when that one ends."""
+    die_with_parent()
+    if os.getppid() != parent:  # it ended before
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -45,6 +45,7 @@ from dgbench.harness.runner.protocol import (
 )
 from dgbench.harness.runner.readable import describe, message
 from dgbench.harness.runner.scratch import empty, leave
+from dgbench.harness.signals import die_with_parent
 from dgbench.runtime.cuda_driver import driver_awake, left_asleep
 from dgbench.systems.base import System
 from dgbench.systems.base.registry import (
@@ -332,13 +333,6 @@ class _Server:
         )
         self.pid = 0
         send(self.sock, ended)
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent ends; elsewhere this does nothing."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def adopt_orphans() -> None:
