@@ -49,12 +49,12 @@ def export(
     plugins = [get_paper(name) for name in papers or ()]
     rows = Store.open(find_run(run)).rows()
     if what == "claims" and not plugins:
-        plugins = [get_paper(name) for name in dict.fromkeys(row.paper for row in rows)]
-    if papers:
-        rows = [row for row in rows if row.paper in papers]
+        named = dict.fromkeys(row.paper for row in rows if row.paper != "-")  # the machine itself
+        plugins = [get_paper(name) for name in named]
+    chosen = [row for row in rows if not papers or row.paper in papers]
     tables = {
-        "observations": lambda: observations_table(rows),
-        "rows": lambda: rows_table(rows),
+        "observations": lambda: observations_table(chosen),
+        "rows": lambda: rows_table(chosen),
         "claims": lambda: claims_table(plugins, rows),
     }
     table = tables[what]()

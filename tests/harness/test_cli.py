@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fake_run
+import pandas as pd
 import pytest
 from msgspec.structs import replace
 
@@ -160,6 +161,18 @@ def test_claims_without_a_run_are_all_there(toy, tmp_path, monkeypatch, capsys):
     assert call("claims", "toy", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == 24
+
+
+@pytest.mark.parametrize("paper", [(), ("--paper", "toy")])
+def test_exported_claims_have_the_verdicts_of_the_run(toy, tmp_path, capsys, paper):
+    with Store.open(toy, writable=True) as store:
+        limits = replace(store.written()[0], id="limits", paper="-", experiment="machine")
+        store.append(limits)
+    assert call("claims", "toy", "--json") == 0
+    expected = {claim["id"]: claim["verdict"] for claim in json.loads(capsys.readouterr().out)}
+    assert call("export", str(tmp_path / "c.csv"), "--what", "claims", *paper) == 0
+    table = pd.read_csv(tmp_path / "c.csv")
+    assert dict(zip(table["id"], table["verdict"], strict=True)) == expected
 
 
 def test_claims_in_words_and_what_they_need(toy, capsys):
