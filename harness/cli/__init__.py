@@ -11,6 +11,7 @@ import errno
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -92,6 +93,30 @@ def _common(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point. Exits with a code of the table in docs/command-line.md."""
+    _refuse_closed_output()
+    os.environ["MPLBACKEND"] = "agg"  # only files are drawn, whatever a notebook sets
+    try:
+        _run(argv)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        raise SystemExit(130) from None
+    finally:
+        if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's end would print a traceback
+
+
+def _refuse_closed_output() -> None:
+    """End where an output is closed: the next file that is opened would get what is printed."""
+    if sys.stdout is None or sys.stderr is None:
+        name = "output" if sys.stdout is None else "error"
+        open_stream = sys.stderr or sys.stdout
+        if open_stream is not None:
+            said = f"the standard {name} is closed; send it to /dev/null if nobody reads it"
+            print(f"error: {said}", file=open_stream)
+        raise SystemExit(2)
+
+
+def _run(argv: Sequence[str] | None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     # The switch may stand anywhere: people add it at the end of the line that failed.
@@ -110,9 +135,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         say_error(error)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
-        raise SystemExit(130) from None
     except SystemExit as end:
         if sys.stdout is not stdout:  # typer replaces it where its reader has gone
             sys.stdout = stdout

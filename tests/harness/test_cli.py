@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -315,6 +316,52 @@ def test_a_full_output_of_a_shell_is_one_sentence(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.splitlines() == FULL
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_one_sentence(closed, tmp_path):
+    line = f"{sys.executable} -m dgbench list {closed}"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 2
+    assert len(said) == (closed != ">&- 2>&-")
+    assert all(line.startswith("error: ") for line in said)
+
+
+def test_ctrl_c_while_python_ends_leaves_no_traceback(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, sys, time\n"
+        "@atexit.register\n"
+        "def late():\n"
+        "    print('ending', file=sys.stderr, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-m", "dgbench", "list", "--help"], stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},
+    ) as process:  # fmt: skip
+        assert process.stderr.readline() == "ending\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == ""
+    assert process.returncode in (130, -signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["module://nowhere.backend", "nonsense"])
+def test_figures_are_drawn_whatever_a_notebook_sets(name):
+    code = (
+        "import sys\n"
+        "from dgbench.harness.cli import main\n"
+        "try: main(['list', '--help'])\n"
+        "except SystemExit: pass\n"
+        "import matplotlib.pyplot\n"
+        "matplotlib.pyplot.figure()\n"
+    )
+    env = os.environ | {"MPLBACKEND": name}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("words", ["list", "data list"])
