@@ -53,6 +53,7 @@ def diagnose() -> list[DoctorCheck]:
     checks: list[DoctorCheck] = []
     looks: list[Callable[[], Any]] = [
         _python,
+        _git,
         _torch,
         _geometric,
         _operators,
@@ -93,6 +94,15 @@ def _python() -> Iterator[DoctorCheck]:
     yield DoctorCheck(
         "python", "ok" if good else "missing", found, "" if good else "use 3.10 or later"
     )
+
+
+def _git() -> Iterator[DoctorCheck]:
+    from dgbench.harness.machine.provenance import ask_git
+
+    _, refusal = ask_git(Path(__file__).parent, "rev-parse", "--show-toplevel")
+    if refusal:
+        found = "rows of this machine name no commit: git does not read the source tree"
+        yield DoctorCheck("git", "warn", found, f"git says: {refusal}")
 
 
 def _torch() -> Iterator[DoctorCheck]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import dgbench
-from dgbench.harness.machine.facts import machine_facts, run_line
+from dgbench.harness.machine.facts import machine_facts
 from dgbench.kernels_cuda.build_info import build_info
 
 PACKAGES = (
@@ -43,6 +44,8 @@ VARIABLES = (
     "DGBENCH_CUDA",
 )
 
+_SOURCES = (".py", ".cpp", ".hpp", ".h", ".cu", ".cuh", ".j2", ".yaml", ".toml")
+
 
 def provenance(settings: dict[str, Any]) -> dict[str, Any]:
     """Facts a reader needs to believe a row, or to get it again.
@@ -76,19 +79,45 @@ def code_version() -> dict[str, Any]:
     """Commit of the source tree and whether it was changed; says so where there is no tree.
 
     A package that is installed within a tree may be of another commit than the tree: what
-    `DGBENCH_COMMIT` states goes before it.
+    `DGBENCH_COMMIT` states goes before it. A tree counts as changed by sources that git does not
+    track, and where git cannot say.
     """
     here = Path(__file__).resolve().parent
-    top = run_line(["git", "rev-parse", "--show-toplevel"], cwd=here)
+    top, refusal = ask_git(here, "rev-parse", "--show-toplevel")
     own = bool(top) and (Path(top) / "pyproject.toml").is_file()
     stated = os.environ.get("DGBENCH_COMMIT", "").strip()
-    if stated and not (own and run_line(["git", "ls-files", Path(__file__).name], cwd=here)):
+    if stated and not (own and ask_git(here, "ls-files", Path(__file__).name)[0]):
         note = "installed package; the commit is that of DGBENCH_COMMIT"
         return {"commit": stated, "dirty": None, "note": note}
     if not own:
-        return {"commit": "", "dirty": None, "note": "installed package, no git tree"}
-    dirty = run_line(["git", "status", "--porcelain", "--untracked-files=no"], whole=True, cwd=here)
+        note = f"git refuses the tree: {refusal}" if refusal else "installed package, no git tree"
+        return {"commit": "", "dirty": None, "note": note}
+    commit = ask_git(here, "rev-parse", "HEAD")[0]
+    status, failure = ask_git(Path(top), "status", "--porcelain", "--untracked-files=all")
+    if failure:
+        return {"commit": commit, "dirty": True, "note": f"git status failed: {failure}"}
+    lines = [line.rstrip('"') for line in status.splitlines()]
     return {
-        "commit": run_line(["git", "rev-parse", "HEAD"], cwd=here),
-        "dirty": bool(dirty.strip()),
+        "commit": commit,
+        "dirty": any(not line.startswith("??") or line.endswith(_SOURCES) for line in lines),
     }
+
+
+def ask_git(folder: Path, *words: str) -> tuple[str, str]:
+    """Output of a git command in a folder, and git's words where it fails.
+
+    Both are empty where there is no git, or no repository.
+    """
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace",
+            timeout=10, check=False, env=os.environ | {"LC_ALL": "C"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "", "it took longer than 10 s"
+    except OSError:
+        return "", ""
+    if done.returncode == 0:
+        return done.stdout.rstrip("\n"), ""
+    none = "not a git repository" in done.stderr
+    return "", "" if none else " ".join(done.stderr.split()) or f"exit code {done.returncode}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dgbench.harness.machine.provenance import ask_git
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError
 
 _SCRATCH = "checkout-"
@@ -45,7 +46,9 @@ class Repository:
         self.top = folder or Path()
         if shutil.which("git") is None:
             raise DgbenchError("commits are read with git, and git is not installed here")
-        top = self._git("rev-parse", "--show-toplevel", check=False)
+        top, refusal = ask_git(self.top, "rev-parse", "--show-toplevel")
+        if refusal:
+            raise DgbenchError(f"git does not read '{self.top.resolve()}'", hint=refusal)
         if not top:
             raise DgbenchError(
                 f"'{self.top.resolve()}' is in no git repository",
