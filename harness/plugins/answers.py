@@ -69,16 +69,20 @@ def _supports(system: System) -> list[dict[str, Any]]:
 
 
 def _paper_facts(paper: Paper) -> dict[str, Any]:
-    names = ("name", "title", "venue", "about", "system", "ledger", "readings")
+    names = ("name", "title", "venue", "about", "system", "ledger", "readings",
+             "contenders")  # fmt: skip
     found = {name: getattr(paper, name) for name in names}
+    graphs = paper.graphs
     return found | {
+        "graphs": graphs and {"names": list(graphs.names), "families": graphs.families},
         "checks": list(paper.checks),
         "experiments": [_experiment_facts(one) for one in paper.experiments],
     }
 
 
 def _experiment_facts(experiment: Any) -> dict[str, Any]:
-    names = ("paper", "name", "title", "question", "claims", "reading", "device", "presets")
+    names = ("paper", "name", "title", "question", "claims", "reading", "device", "presets",
+             "sources", "control", "own_data")  # fmt: skip
     found = {name: getattr(experiment, name) for name in names}
     return found | {"main_race": _race_facts(experiment.main_race)}
 

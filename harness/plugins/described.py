@@ -20,10 +20,12 @@ from dgbench.lab.experiment import (
     Measurement,
     Preset,
     RunContext,
+    Scalar,
 )
 from dgbench.lab.judging import current_floor
 from dgbench.lab.main_race import MainRace, RaceComparison
-from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.lab.metrics import Source
+from dgbench.lab.paper import Claim, Finding, Paper, PapersGraphs
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base.system import Technique
 
@@ -80,6 +82,9 @@ class _ExperimentFacts(msgspec.Struct):
     reading: str = ""
     device: Literal["", "cpu"] = ""
     presets: tuple[Preset, ...] = SPEED_PRESETS
+    sources: dict[str, Source] = {}
+    control: dict[str, Scalar] | None = None
+    own_data: str = ""
     main_race: _RaceDescription | None = None
 
 
@@ -89,10 +94,12 @@ class _PaperFacts(msgspec.Struct):
     venue: str
     about: str
     system: str
-    ledger: str
+    ledger: str | None
     experiments: list[_ExperimentFacts]
     checks: list[str]
     readings: tuple[str, ...] = ()
+    graphs: PapersGraphs | None = None
+    contenders: dict[str, Contender] = {}
 
 
 class _Figure(msgspec.Struct):
@@ -111,16 +118,7 @@ class DescribedExperiment(Experiment):
 
     def __init__(self, facts: _ExperimentFacts, place: int, process: PluginProcess) -> None:
         """`place`: of the experiment in its paper."""
-        for name in (
-            "paper",
-            "name",
-            "title",
-            "question",
-            "claims",
-            "reading",
-            "device",
-            "presets",
-        ):
+        for name in facts.__struct_fields__:
             setattr(self, name, getattr(facts, name))
         self.place, self.process = place, process
         race = _race(facts.main_race, self._ratio_reader) if facts.main_race else None
@@ -196,12 +194,14 @@ def describe_paper(process: PluginProcess) -> Paper:
         venue=facts.venue,
         about=facts.about,
         system=facts.system,
-        ledger=Path(facts.ledger),
+        ledger=Path(facts.ledger) if facts.ledger is not None else None,
         experiments=tuple(
             DescribedExperiment(one, place, process) for place, one in enumerate(facts.experiments)
         ),
         checks={name: _check(process) for name in facts.checks},
         readings=facts.readings,
+        graphs=facts.graphs,
+        contenders=facts.contenders,
     )
 
 

@@ -83,6 +83,8 @@ from pathlib import Path
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Paper
 from dgbench.lab.compare import paired
 from dgbench.lab.evidence import finding
+from dgbench.lab.experiment import Contender
+from dgbench.lab.paper import PapersGraphs
 from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
 from dgbench.systems.base.registry import get_system
 
@@ -91,6 +93,9 @@ class Work(Experiment):
     paper, name = "tiny", "work"
     title, question = "Work", "Does it work?"
     claims = ("tiny-count",)
+    sources = {{"speedup": "projected"}}
+    control = {{"how": "nothing"}}
+    own_data = "its graph is drawn"
     main_race = MainRace(
         verb="works",
         comparisons=(RaceComparison(subject="A", rival="B", ratio=paired_systems("b", "a")),),
@@ -148,7 +153,8 @@ def count(claim, rows):
 PAPER = Paper(
     name="tiny", title="Tiny", venue="a test", about="A paper of a third party.", system="tiny",
     ledger=Path(__file__).with_name("tiny.yaml"), experiments=(Work(),),
-    checks={{"tiny-count": count}},
+    checks={{"tiny-count": count}}, graphs=PapersGraphs({{"wiki"}}, ("drawn-",)),
+    contenders={{"best": Contender("tiny", "The best")}},
 )
 """
 """Source of a paper whose cells are those of `TINY_CELLS`."""

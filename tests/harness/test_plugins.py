@@ -171,8 +171,21 @@ def test_a_described_paper_answers_as_the_paper_itself(tiny):
     assert mine.main_race.where == own.main_race.where
     assert mine.main_race.comparisons[0].ratio(rows, {}) is None
     assert evaluate(told, rows).verdicts == evaluate(itself, rows).verdicts
+    for name in ("sources", "control", "own_data"):
+        assert getattr(mine, name) == getattr(own, name)
+    assert told.contenders == itself.contenders
+    assert [told.graphs.has(name) for name in ("wiki", "drawn-8", "lastfm")] == [True, True, False]
     with pytest.raises(DgbenchError, match="own processes"):
         mine.run(None, None)
+
+
+def test_a_paper_without_claims_is_described(folder):
+    install_paper(folder)
+    module = folder / "plug_tiny.py"
+    module.write_text(f"{module.read_text()}\nimport dataclasses\n"
+                      "PAPER = dataclasses.replace(PAPER, ledger=None, graphs=None)\n")  # fmt: skip
+    told = plugins.get_paper("tiny")
+    assert told.ledger is told.graphs is None
 
 
 def test_forks_of_the_command_ask_processes_of_their_own(tiny):
