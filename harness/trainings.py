@@ -6,14 +6,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dgbench.harness.states import REFERENCE
 from dgbench.harness.store.store import Store
 from dgbench.lab.arena_quality import WHOLE
 from dgbench.runtime.errors import StoreError
 
 log = logging.getLogger(__name__)
+
+KEPT: Final = Path(__file__).resolve().parents[1] / "results" / "reference"
+"""Kept runs of the source tree, whatever the current folder is; none beside an installed package.
+"""
 
 
 def whole_trainings(rows: Iterable[Any]) -> list[Any]:
@@ -22,7 +25,7 @@ def whole_trainings(rows: Iterable[Any]) -> list[Any]:
 
 
 @cache
-def kept_trainings(paper: str, root: Path = REFERENCE) -> tuple[Any, ...]:
+def kept_trainings(paper: str, root: Path = KEPT) -> tuple[Any, ...]:
     """Rows of whole trainings of a paper in the kept runs below a folder."""
     found: list[Any] = []
     for info in sorted(root.glob(f"*/{paper}/run.json")):

@@ -13,6 +13,7 @@ from undrawn_site import PARTS, site_of
 
 from dgbench.harness.report import build
 from dgbench.harness.report.run import load_run
+from dgbench.harness.trainings import kept_trainings
 from dgbench.lab.table import Table
 
 STREAMS = ("gnnflow", "tgcn")
@@ -31,6 +32,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, str]
         pytest.skip("no reference runs here")
     site = site_of([load_run(path) for path in KEPT], parts=(*PARTS, "compare"))
     return site, build._pages(site, tmp_path_factory.mktemp("site"))
+
+
+def test_kept_trainings_are_those_of_the_source_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not KEPT:
+        pytest.skip("no reference runs here")
+    monkeypatch.chdir(tmp_path)
+    kept_trainings.cache_clear()
+    assert kept_trainings("pipad")
 
 
 def plain(page: str) -> str:
