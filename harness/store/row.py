@@ -208,6 +208,8 @@ class Info(msgspec.Struct):
     preset: str | None = None
     device: str | None = None
     planned: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    trained: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    nodes: dict[str, str] | None = None
     threads: int | None = None
     papers: list[str] | None = None
     experiments: list[str] | None = None

@@ -385,6 +385,8 @@ def test_controls_belong_to_no_contender():
     [
         ("run.json", b'{"run": ["a"]}'),
         ("run.json", b'{"run": "7f3a91c2", "planned": [3]}'),
+        ("run.json", b'{"run": "7f3a91c2", "trained": "many"}'),
+        ("run.json", b'{"run": "7f3a91c2", "nodes": ["a"]}'),
         ("run.json", b'{"run": "7f3a91c2", "papers": "pipad"}'),
         ("run.json", b"[" * 100_000),
         ("provenance.json", b'{"a": 3}'),
