@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
     from dgbench.datasets.twins import TwinParams
+
+Url = Annotated[str, msgspec.Meta(pattern="^(https?|ftp)://")]
+"""An address that pages link to: never one that runs a script."""
 
 _Strict = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
 
@@ -82,7 +85,7 @@ class Address(msgspec.Struct, **_Strict):
         note: what is found there.
     """
 
-    url: str
+    url: Url
     mark: Literal["seen", "memory"]
     note: str = ""
 
@@ -123,7 +126,7 @@ class FileRef(msgspec.Struct, **_Strict):
     content_sha256: str | None = None
     git_blob: str | None = None
     unhashed: str = ""
-    url: str | None = None
+    url: Url | None = None
     mark: Literal["seen", "memory"] = "memory"
     member: str | None = None
     max_bytes: int = 4 * 2**30

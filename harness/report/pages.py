@@ -50,6 +50,8 @@ from dgbench.harness.report.words import (
     cell_class,
     here_value,
     label,
+    markdown,
+    markdown_code,
     paper_value,
     row_command,
 )
@@ -124,6 +126,7 @@ def environment(site: SiteData | None = None, folder: Path = Path()) -> Environm
         "status": lambda word: STATUS_MEANING.get(word, word),
         "cell_class": cell_class,
         "label": label,
+        "code": markdown_code,
         "cell": lambda text: " ".join(str(text).replace("|", "\\|").split()),
     }
     return env
@@ -252,6 +255,8 @@ def overview(
     main = max(mains, key=lambda m: (m[3].kind == "speedup", workloads(m[3])), default=None)
     tallies = [run.tally() for run in site.runs]
     tabs = race_tabs(site) if page == "overview" else []
+    if template.endswith(".md.j2"):  # pages escape what they show, this text does it here
+        env = env.overlay(finalize=markdown)
     return env.get_template(template).render(
         **common(site, "", page),
         screen=tabs[0].screen if tabs else None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
+
+from markupsafe import Markup
 
 from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.figures.palette import VERDICTS
@@ -53,6 +56,22 @@ WORDS = (
 )  # fmt: skip
 
 ABBREVIATIONS = dict(WORDS)
+
+
+def markdown(value: Any) -> Any:
+    """Text of a plugin, a card or a bundle as Markdown shows it: no HTML, link or line of its own.
+
+    What is no text, or was made for Markdown (`Markup`), stays as it is.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = re.sub(r"\s*[\r\n]\s*", " ", value).replace("<", "&lt;").replace("](", "]\\(")
+    return re.sub(r"^(\s*)(#|>|[-+*] |```|~~~)", r"\1\\\2", text)
+
+
+def markdown_code(value: Any) -> Markup:
+    """Text as code within a line of Markdown."""
+    return Markup("`" + " ".join(str(value).replace("`", "'").split()) + "`")
 
 
 def own_dataset(row: Any) -> str:

@@ -97,6 +97,10 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         ("- {name: a, title: A, about: x., colour: red}", "colour"),
         ("- {name: a, title: A}", "about"),
         ("- {name: a, title: A, about: x., papers: {p: {nodes: many}}}", "nodes"),
+        (
+            "- {name: a, title: A, about: x., addresses: [{url: 'javascript:a()', mark: seen}]}",
+            "url",
+        ),
         ("- [unclosed", "card"),
         ("name: a", "list"),
     ],

@@ -15,7 +15,7 @@ from dgbench.harness.claims.shown import unit_rest
 from dgbench.harness.report.build import build_report
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.run import load_run, machine_name
-from dgbench.harness.report.words import paper_value
+from dgbench.harness.report.words import markdown, paper_value
 from dgbench.harness.store import Row
 from dgbench.lab.paper import Claim
 from dgbench.runtime.errors import StoreError
@@ -78,6 +78,25 @@ def test_what_others_wrote_is_escaped(built):
         assert "&lt;b&gt;by this much&lt;/b&gt;" in text
     text = (built / "papers/toy.html").read_text("utf-8")
     assert "&lt;here Adam&gt;" in text
+    text = (built / "report.md").read_text("utf-8")
+    assert "<b>by this much" not in text
+    assert "&lt;b>by this much" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("fine, 2.1x [1.9, 2.3] on a_b", "fine, 2.1x [1.9, 2.3] on a_b"),
+        ("a [link](javascript:a())", "a [link]\\(javascript:a())"),
+        ("two\n\n# lines", "two # lines"),
+        ("# a heading", "\\# a heading"),
+        ("- an entry", "\\- an entry"),
+        ("```", "\\```"),
+        ("-3 %", "-3 %"),
+    ],
+)
+def test_text_in_markdown_makes_no_html_link_or_line(text, shown):
+    assert markdown(text) == shown
 
 
 def test_a_paper_page_says_what_a_reader_must_know(built):
