@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections import defaultdict
@@ -134,9 +135,13 @@ def _settle(folder: Path, root: Path) -> Path:
         path = root / (folder.name if number == 1 else f"{folder.name}-{number}")
         number += 1
         if not path.exists():
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.rename(folder, path)
-                return path
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                continue  # another run has taken the name in between
+            return path
 
 
 def _with_rounds(plan: Plan, other: Plan) -> Plan:

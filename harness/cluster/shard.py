@@ -47,7 +47,7 @@ class Shard:
                 listener=ProgressListener(),  # into the job's log
                 look=self._look(plan) if submission.info.rounds else None,
                 lookup=self.lookup,
-                node=node_label(),
+                node=node_label(salt=submission.info.salt),
             )
         if summary.interrupted:  # no result, or its job would count as done
             raise SignalExit(128 + (summary.signal or 2))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -32,6 +33,7 @@ class SubmissionInfo(msgspec.Struct, kw_only=True):
         jobs: id of each shard's job, once it is submitted.
         rounds: whether shards may add rounds. out: folder that the run is to lie in, or "".
         into: run whose groups are measured again, or "". collected: run that it became, or "".
+        salt: secret of the labels of its nodes, which never leaves this folder.
     """
 
     submitted: str
@@ -45,6 +47,7 @@ class SubmissionInfo(msgspec.Struct, kw_only=True):
     out: str = ""
     into: str = ""
     collected: str = ""
+    salt: str = ""
 
 
 class Submission:
@@ -91,6 +94,7 @@ class Submission:
             rounds=rounds,
             out=str(out.resolve()) if out is not None else "",
             into=str(into.resolve()) if into is not None else "",
+            salt=secrets.token_hex(16),
         )
         root = Path(cluster.folder).expanduser().resolve()
         path, number = root / now.strftime("%Y-%m-%dT%H%M"), 1

@@ -22,14 +22,15 @@ ProcessKey = tuple[str, int, bool]
 """Cell hash, round, instrumented: one process of a plan."""
 
 
-def node_label(host: str = "") -> str:
+def node_label(host: str = "", salt: str = "") -> str:
     """Label of a node that rows may carry to others: digits of a hash, not the name of a host.
 
     Args:
         host: name of the node; "" for this one, as Slurm or the system calls it.
+        salt: secret of the submission; without it names could be tried until one fits.
     """
     host = host or os.environ.get("SLURMD_NODENAME", "") or socket.gethostname()
-    return f"node-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
+    return f"node-{hashlib.sha256(f'{salt}{host}'.encode()).hexdigest()[:8]}"
 
 
 def make_of(machine: Mapping[str, Any]) -> str:

@@ -166,9 +166,12 @@ def test_groups_become_jobs_that_run_in_any_order_and_one_run(tmp_path, nodes):
     found = processes(rows)
     assert planned(plan) <= set(found)
     assert {r.status for r in rows} == {"ok", "skipped"}
-    assert {r.node for r in rows if r.ok} == {node_label("host0"), node_label("host1")}
+    assert node_label("host0", "other") != node_label("host0", submission.info.salt)
+    assert submission.info.salt not in "".join(p.read_text() for p in path.glob("*.json*"))
+    first, second = (node_label(host, submission.info.salt) for host in ("host0", "host1"))
+    assert {r.node for r in rows if r.ok} == {first, second}
     assert {g: {r.node for r in rows if r.group == g} for g in GROUPS} == {
-        "g0": {node_label("host0")}, "g1": {node_label("host1")}, "g2": {node_label("host0")},
+        "g0": {first}, "g1": {second}, "g2": {first},
     }  # fmt: skip
     assert "host0" not in (path / "rows.jsonl").read_text() + (path / "run.json").read_text()
     assert len({r.id for r in rows}) == len(rows)
@@ -180,7 +183,7 @@ def test_groups_become_jobs_that_run_in_any_order_and_one_run(tmp_path, nodes):
     for group in GROUPS:
         turns = [r.params["system"] for r in store.written() if r.group == group]
         assert turns == ["ours", "theirs", "theirs", "ours"]
-    assert set(store.info["nodes"]) == {node_label("host0"), node_label("host1")}
+    assert set(store.info["nodes"]) == {first, second}
     with pytest.raises(InvalidInputError, match="collected before"):
         collect(Submission.open(submission.path), {}, out=tmp_path / "runs")
 
@@ -249,8 +252,8 @@ def test_a_job_that_is_requeued_goes_on_and_no_round_is_parted(tmp_path, nodes):
     assert planned(submission.plan) == set(processes(rows))
     assert rounds_on_one_node(rows)
     assert {(r.round, r.node) for r in rows if r.group == "g0"} == {
-        (1, node_label("host01")),
-        (2, node_label("host02")),
+        (1, node_label("host01", submission.info.salt)),
+        (2, node_label("host02", submission.info.salt)),
     }
     assert len(store.written(latest=False)) == len(rows) + 2  # one begun round of each
 
@@ -492,6 +495,21 @@ def test_small_differences_of_clocks_and_added_rounds_are_none(tmp_path):
     rounds = {p.cell.group: p.cell.repeats for p in read_plan(Store.open(path)).cells}
     assert rounds == {"g0": 2, "g1": 2, "g2": 3}
     assert len(os.listdir(written.out)) == 1
+
+
+def test_a_name_that_is_taken_in_between_is_left_to_its_run(tmp_path, monkeypatch):
+    written, rename, taken = Written(tmp_path), os.rename, []
+
+    def late(source, target):
+        if not taken and Path(target).parent == written.out:
+            taken.append(Path(target))
+            (taken[0] / "rows").mkdir(parents=True)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    path, summary = written.collect()
+    assert path != taken[0]
+    assert summary.cells_ok == 6
 
 
 def test_rows_of_another_make_stay_out_of_a_run_that_goes_on(tmp_path):
