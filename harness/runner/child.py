@@ -44,7 +44,9 @@ MEASUREMENT_BYTES = 1 << 20
 """Most bytes of a measurement; those of all papers stay below 50 kB."""
 
 _NO_GPU = re.compile(
-    r"no NVIDIA driver|not compiled with CUDA|no CUDA (device|GPU)|CUDA.*not available", re.I
+    r"no NVIDIA driver|Torch not compiled with CUDA enabled|no CUDA-capable device"
+    r"|no CUDA devices?\b|no CUDA GPUs are available",
+    re.I,
 )
 _MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory|bad_alloc", re.I)
 
@@ -267,7 +269,8 @@ def explain(error: BaseException) -> Result:
     if not isinstance(error, DgbenchError):
         with contextlib.suppress(Exception):  # it may fail to say what it is
             traceback.print_exception(type(error), error, error.__traceback__)
-    if _NO_GPU.search(text):
+    torchs_or_ours = isinstance(error, AssertionError | RuntimeError | UnsupportedError)
+    if torchs_or_ours and _NO_GPU.search(text):
         return Result(status="no-gpu", reason=full)
     if isinstance(error, UnsupportedError | MissingPackageError):
         return Result(status="not-supported", reason=full)

@@ -30,7 +30,7 @@ from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.lab.compare import CONTROL, control_ratios
 from dgbench.lab.table import observation
-from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.errors import CheckFailed, DgbenchError, StoreError, UnsupportedError
 from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.statistics import noise_floor
 from tests.observed import NUMBER, numbers, phases, samples
@@ -512,6 +512,19 @@ def test_errors_are_sorted_by_what_the_user_can_do():
     assert explain(ImportError("x", name="dgbench.models")).status == "crash"
     assert explain(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
     assert explain(RuntimeError("CUDA out of memory.")).status == "oom"
+    for error in (
+        AssertionError("Torch not compiled with CUDA enabled"),
+        RuntimeError("No CUDA GPUs are available"),
+        RuntimeError("CUDA error: no CUDA-capable device is detected"),
+        UnsupportedError("torch sees no CUDA device"),
+    ):
+        assert explain(error).status == "no-gpu"
+    for error in (
+        RuntimeError("CUDA graph of step 3 differs: a snapshot is not available"),
+        ValueError("the CUDA extension is not available"),
+        CheckFailed("no CUDA device computed this"),
+    ):
+        assert explain(error).status in ("crash", "check")
     assert explain(OSError(errno.EIO, "disk")).status == "crash"
     assert explain(KeyboardInterrupt()).reason.startswith("KeyboardInterrupt")
 
