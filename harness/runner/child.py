@@ -22,7 +22,7 @@ from dgbench.harness.runner.credible import against_loops, negative_counters, wi
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
 from dgbench.lab.catalogue import METER_METRICS
-from dgbench.lab.compare import CONTROL
+from dgbench.lab.compare import CONTROL, OWN_DATA
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
 from dgbench.lab.metrics import METRICS, own
 from dgbench.lab.table import Observation, plain, plain_number
@@ -115,7 +115,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         import_patching()
     shared_functions()
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
-    params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
+    params = {k: v for k, v in job.cell.params.items() if k not in (CONTROL, OWN_DATA)}
     watch_writes()
     with _data_warnings() as heard:
         measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)

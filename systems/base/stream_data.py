@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.models.ctdg import STREAM_MODELS
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.fields import check_choices, check_count, check_counts
 from dgbench.systems.base.data import describe
 
@@ -224,9 +224,17 @@ def _features(
 def part_ends(events: EventStream) -> tuple[int, int]:
     """Ends of the parts of a stream that are trained on and that choose settings; the rest tests.
 
-    Events of one time are never parted, so a part may be empty.
+    Raises:
+        UnsupportedError: a part is empty, as events of one time are never parted.
     """
-    train, validate, _ = events.split(TRAIN, VALIDATE)
+    train, validate, test = events.split(TRAIN, VALIDATE)
+    for name, part in {"training": train, "validation": validate, "test": test}.items():
+        if len(part) == 0:
+            raise UnsupportedError(
+                f"the {name} part of the stream's {len(events):,} events is empty",
+                hint="events of one time are never parted: give the stream more events, or times "
+                "that tell them apart",
+            )
     return len(train), len(train) + len(validate)
 
 

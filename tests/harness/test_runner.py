@@ -28,7 +28,7 @@ from dgbench.harness.runner.child import explain
 from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
-from dgbench.lab.compare import CONTROL, control_ratios
+from dgbench.lab.compare import CONTROL, OWN_DATA, control_ratios
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import CheckFailed, DgbenchError, StoreError, UnsupportedError
 from dgbench.runtime.ranks import TRAINING
@@ -255,9 +255,9 @@ def test_the_summary_counts_cells(disaster):
     assert store.read_plan()["preset"] == "quick"
 
 
-def test_controls_do_not_reach_the_experiment(tmp_path, server):
+def test_what_the_harness_notes_in_params_does_not_reach_the_experiment(tmp_path, server):
     with Store.create(tmp_path) as store:
-        go(store, cell("params", repeats=3), preset="full", server=server)
+        go(store, cell("params", repeats=3, **{OWN_DATA: "7f3a"}), preset="full", server=server)
         assert {numbers(r)[NUMBER] for r in store.written()} == {1.0}
         assert any("control" in r.params for r in store.written())
 

@@ -16,11 +16,12 @@ from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.table import observation
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import sampling
+from dgbench.systems.gnnflow.contenders import ContenderEvents
 from dgbench.systems.gnnflow.experiments import fig12, sampling_ablation
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
 
@@ -198,6 +199,16 @@ def test_roots_fit_the_visits(graph_row):
     assert number(graph_row, "list_blocks", setting="Static", statistic="longest") == 1
     assert number(graph_row, "targets") % 3 == 0
     assert graph_row.data["twin"]
+
+
+@pytest.mark.parametrize("late", [1000.5, 2.0**33])
+def test_times_that_a_layout_cannot_hold_are_not_supported(late, monkeypatch):
+    ends = torch.arange(64)
+    times = torch.cat([torch.arange(63, dtype=torch.float64), torch.tensor([late])])
+    events = ContenderEvents(8, ends % 8, (ends + 1) % 8, times.double())
+    monkeypatch.setattr(sampling_ablation, "open_stream", lambda *_: (events, {}))
+    with pytest.raises(UnsupportedError):
+        sampling_ablation.variants("mine", RunContext("cpu", "smoke", threads=1))
 
 
 def test_variants_return_one_sample():

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interactions_tiny import tiny_data, tiny_interactions, tiny_task
 
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.datasets import EventStream, Origin
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base.interaction_layout import edge_groups, interval_groups, t_batch_groups
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import interaction_data
@@ -47,6 +48,15 @@ def compare(task, data, order: str, steps) -> None:
     assert found.loss == pytest.approx(sum(loss) / (last - first), abs=EXACT)
     label = torch.tensor([1, 0]).expand_as(both)
     assert found.ap == pytest.approx(average_precision(both.flatten(), label.flatten()), abs=1e-6)
+
+
+@pytest.mark.parametrize("times", [[0.0] * 38 + [1.0, 2.0], [0.0, 1.0]])
+def test_a_stream_with_an_empty_part_is_not_supported(times):
+    """Begun by a bulk load, or too short."""
+    ends = torch.arange(len(times))
+    events = EventStream.build(ends % 3, 3 + ends % 2, times, num_nodes=5, origin=Origin("tiny"))
+    with pytest.raises(UnsupportedError):
+        interaction_data(events, tiny_task())
 
 
 @settings(deadline=None, max_examples=4)

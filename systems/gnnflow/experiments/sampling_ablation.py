@@ -16,6 +16,7 @@ from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
@@ -206,6 +207,12 @@ def change(rows: Rows, variant: str, policy: str) -> Ratio:
 
 def _store(events: ContenderEvents, layout: str) -> TemporalStore:
     origin = float(events.t[0])
+    after = events.t - origin
+    if layout == "compact" and bool(((after != after.floor()) | (after >= 2**32)).any()):
+        raise UnsupportedError(
+            "layout compact holds times that are whole numbers below 2^32 after the first one",
+            hint="give the stream times in a finer unit, such as whole milliseconds",
+        )
     store = TemporalStore(events.num_vertices, layout=layout, undirected=True, origin=origin)  # type: ignore[arg-type]
     for first in range(0, len(events), INJECTED):
         part = slice(first, first + INJECTED)
