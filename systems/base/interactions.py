@@ -15,7 +15,13 @@ from dgbench.models.streaming.dygnn import ACTIVATIONS
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.stream_data import drawn_ends, first_events, mixed, part_ends
+from dgbench.systems.base.stream_data import (
+    check_parts,
+    drawn_ends,
+    first_events,
+    mixed,
+    part_ends,
+)
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -130,12 +136,15 @@ def load_interactions(workload: InteractionWorkload) -> InteractionData:
     Raises:
         UnknownKeyError, InvalidInputError: a field out of range.
         MissingDataError, DataError: from the datasets floor.
+        UnsupportedError: a part of the stream is empty.
     """
     from dgbench import datasets
 
     workload.check()
     events = datasets.open_events(workload.dataset, workload.source, workload.scale, workload.seed)
-    return interaction_data(events, workload)
+    data = interaction_data(events, workload)
+    check_parts(data.train_end, data.validate_end, len(data.events))
+    return data
 
 
 def interaction_data(events: EventStream, workload: InteractionWorkload) -> InteractionData:

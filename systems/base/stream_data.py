@@ -224,18 +224,26 @@ def _features(
 def part_ends(events: EventStream) -> tuple[int, int]:
     """Ends of the parts of a stream that are trained on and that choose settings; the rest tests.
 
-    Raises:
-        UnsupportedError: a part is empty, as events of one time are never parted.
+    Events of one time are never parted, so a part may be empty.
     """
-    train, validate, test = events.split(TRAIN, VALIDATE)
-    for name, part in {"training": train, "validation": validate, "test": test}.items():
-        if len(part) == 0:
+    train, validate, _ = events.split(TRAIN, VALIDATE)
+    return len(train), len(train) + len(validate)
+
+
+def check_parts(train_end: int, validate_end: int, events: int) -> None:
+    """Raise UnsupportedError where a part of a stream is empty."""
+    sizes = {
+        "training": train_end,
+        "validation": validate_end - train_end,
+        "test": events - validate_end,
+    }
+    for name, size in sizes.items():
+        if size == 0:
             raise UnsupportedError(
-                f"the {name} part of the stream's {len(events):,} events is empty",
+                f"the {name} part of the stream's {events:,} events is empty",
                 hint="events of one time are never parted: give the stream more events, or times "
                 "that tell them apart",
             )
-    return len(train), len(train) + len(validate)
 
 
 def negatives(workload: StreamWorkload, data: StreamData, first: int, last: int) -> Tensor:

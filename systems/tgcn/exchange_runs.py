@@ -13,7 +13,7 @@ import torch
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.stream_data import part_ends
+from dgbench.systems.base.stream_data import check_parts, part_ends
 from dgbench.systems.tgcn.common import open_graph, synthetic_data
 from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
 from dgbench.systems.tgcn.settings import HIDDEN, PIECES
@@ -151,6 +151,7 @@ def measure_volume(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.tgcn.schedule import host_placement, make_schedule, traffic
 
     events = open_graph(name, context.preset)
+    check_parts(*part_ends(events), len(events))
     train = events.select(0, part_ends(events)[0])
     devices, vector = 8, 4 * HIDDEN
     grids = Grids.build(

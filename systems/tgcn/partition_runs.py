@@ -14,7 +14,7 @@ from torch import Tensor
 from dgbench.lab.compare import AGAIN, observe_control, with_control
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.stream_data import TRAIN, part_ends
+from dgbench.systems.base.stream_data import TRAIN, check_parts, part_ends
 from dgbench.systems.tgcn.common import open_graph, synthetic_data
 from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
@@ -45,6 +45,7 @@ def measure_fill(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.tgcn.schedule import make_schedule
 
     events = open_graph(name, context.preset)
+    check_parts(*part_ends(events), len(events))
     train = events.select(0, part_ends(events)[0])
     src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
     found = Measurement(data=describe(events), checks=[])

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interactions_tiny import tiny_data, tiny_interactions, tiny_task
 
+from dgbench import datasets
 from dgbench.datasets import EventStream, Origin
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base.interaction_layout import edge_groups, interval_groups, t_batch_groups
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
-from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.base.interactions import load_interactions
 from dgbench.systems.base.plain_interactions import PlainInteractions
 from dgbench.systems.base.scores import average_precision
 
@@ -51,12 +52,13 @@ def compare(task, data, order: str, steps) -> None:
 
 
 @pytest.mark.parametrize("times", [[0.0] * 38 + [1.0, 2.0], [0.0, 1.0]])
-def test_a_stream_with_an_empty_part_is_not_supported(times):
+def test_a_stream_with_an_empty_part_is_not_supported(times, monkeypatch):
     """Begun by a bulk load, or too short."""
     ends = torch.arange(len(times))
     events = EventStream.build(ends % 3, 3 + ends % 2, times, num_nodes=5, origin=Origin("tiny"))
+    monkeypatch.setattr(datasets, "open_events", lambda *_: events)
     with pytest.raises(UnsupportedError):
-        interaction_data(events, tiny_task())
+        load_interactions(tiny_task(dataset="wikipedia"))
 
 
 @settings(deadline=None, max_examples=4)
