@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,7 +33,9 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         gap: largest relative deviation, or the share of entries that differ.
         tolerance: what is rounding on this workload; 0 where results must be equal.
         compared: numbers or entries that were compared. A check of nothing does not pass.
-        system: whose result it is; "" where it is the system of the row.
+        system: contender whose result it is, as observations name it; "" where it is the one that
+            the params of the cell name. Where a cell compares several, only what is named so falls.
+        workload: dimensions of observations that tell its workload from others of its cell.
         part: the tensor, frame or entry with the largest gap.
         plain: gap of torch's own operators in float32 to the same reference, where it is known.
     """
@@ -46,6 +48,7 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     system: str = ""
     part: str = ""
     plain: float | None = None
+    workload: dict[str, Any] = {}
 
     @property
     def passed(self) -> bool:
@@ -154,6 +157,21 @@ def at_most(
     return ResultCheck(
         of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared, part=part
     )
+
+
+def of_contender(name: str, checks: Iterable[ResultCheck], /, **workload: Any) -> list[ResultCheck]:
+    """The checks as those of a contender of their cell, on a workload of it.
+
+    Args:
+        name: as the observations of the cell name it. checks: those that name another one keep it.
+        workload: see `ResultCheck`.
+    """
+    return [
+        msgspec.structs.replace(
+            one, system=one.system or name, workload={**workload, **one.workload}
+        )
+        for one in checks
+    ]
 
 
 @comparing()

@@ -11,7 +11,7 @@ from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.quality import Judged, below_dictionary
 from dgbench.harness.store.row import VOID, Row
-from dgbench.harness.store.standing import judged, subject
+from dgbench.harness.store.standing import failures_of, judged, void_reasons
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.evidence import Conditions, conditions
@@ -57,8 +57,8 @@ class PaperVerdicts:
 def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """Decide every claim of a paper from the rows of a run.
 
-    Rows are judged first (`harness.store.standing`): those whose result is wrong, or was compared
-    with nothing, take no part, and a claim that has only such rows is void. Neither do rows on a
+    Rows are judged first (`harness.store.standing`): what is wrong, or was compared with nothing,
+    takes no part, and a claim that has only such rows is void. Neither do rows on a
     dataset of the user's own, which no claim is about. Rows that failed for other reasons are
     passed on, because "runs out of memory" can be what a paper claims.
 
@@ -101,13 +101,13 @@ def _dataset_of(row: Any) -> str:
 
 
 def _void_claims(paper: Paper, rows: Sequence[Any]) -> dict[str, str]:
-    """Why rows are void, by the claims of their experiments."""
+    """Why rows, or numbers of them, are void, by the claims of their experiments."""
     reasons: dict[str, dict[str, None]] = {}
     for row in rows:
-        if row.status == VOID:
-            reasons.setdefault(row.experiment, {})[row.reason] = None
-        elif row.status == "check":
-            reasons.setdefault(row.experiment, {})[f"{subject(row)}: {row.reason}"] = None
+        wrong = failures_of(row) if row.status == "check" else []
+        said = [f"{one.contender or row.paper}: {row.reason}" for one in wrong]
+        for reason in (*said, *void_reasons(row)):
+            reasons.setdefault(row.experiment, {})[reason] = None
     found: dict[str, list[str]] = {}
     for experiment in paper.experiments:
         for claim in experiment.claims:
@@ -166,6 +166,8 @@ def _decide_one(
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
+        if claim.id in void:  # it asked for a contender whose numbers were taken away
+            return _voided(decide(claim, Finding(reason=said)), void[claim.id])
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))
         return Verdict(**{**_fields(verdict), "broken": True})

@@ -10,7 +10,7 @@ EXPECTED: Final = ("oom", "time")
 
 
 def unexpected(rows: Sequence[Any], verdicts: Sequence[Any]) -> list[Any]:
-    """Failed and void rows that no claim expects.
+    """Failed and void rows, and those with void numbers, that no claim expects.
 
     A row that ran out of memory or time is expected where a claim that holds rests on it. A wrong
     result, a crash and a void row never are.
@@ -18,7 +18,8 @@ def unexpected(rows: Sequence[Any], verdicts: Sequence[Any]) -> list[Any]:
     Args:
         rows: of the run. verdicts: `PaperVerdicts` of its papers.
     """
-    from dgbench.harness.store.row import FAILED, VOID
+    from dgbench.harness.store.row import FAILED
+    from dgbench.harness.store.standing import void_reasons
 
     held = {
         name
@@ -30,7 +31,8 @@ def unexpected(rows: Sequence[Any], verdicts: Sequence[Any]) -> list[Any]:
     return [
         row
         for row in rows
-        if row.status in (*FAILED, VOID) and not (row.status in EXPECTED and row.id in held)
+        if void_reasons(row)
+        or (row.status in FAILED and not (row.status in EXPECTED and row.id in held))
     ]
 
 

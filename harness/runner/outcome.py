@@ -15,6 +15,7 @@ from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row, Store
+from dgbench.harness.store.standing import of_others
 from dgbench.lab import metrics
 from dgbench.lab.experiment import Cell
 from dgbench.lab.probes import sources
@@ -107,9 +108,9 @@ def fill_row(
     if found is not None:
         row.notes += [readable(note) for note in found.notes]
         if row.status in ("ok", "check"):
-            _judge(row, cell, found)
             _measured(row, found)
         _stamp(row, cell, found)
+        _judge(row, cell)
     row.reason = " ".join(readable(row.reason).split())
     size = _shorten(log)
     if size:
@@ -216,25 +217,30 @@ def _stamp(row: Row, cell: Cell, found: Result) -> None:
     if doubts and row.status == "ok":
         row.status = "check"
         row.reason = f"{cell.paper}/{cell.experiment} cannot be believed: {'; '.join(doubts)}"
+        row.checks = []
         row.drop_numbers()
 
 
-def _judge(row: Row, cell: Cell, found: Result) -> None:
-    """A result that fails a check of its own makes a `check` row, whatever the experiment says."""
-    wrong = [check for check in found.measurement.checks if not check.passed]
+def _judge(row: Row, cell: Cell) -> None:
+    """A result that fails a check of its own makes a `check` row, whatever the experiment says.
+
+    It keeps numbers of contenders that passed.
+    """
+    wrong = [check for check in row.checks if not check.passed]
     if wrong and row.status == "ok":
         row.status = "check"
+        row.observed = of_others(row)
         row.reason = f"{cell.paper}/{cell.experiment}: {'; '.join(c.words for c in wrong[:3])}"
 
 
 def _measured(row: Row, found: Result) -> None:
     m = found.measurement
-    row.deviation, row.checks = m.deviation, m.checks
+    row.deviation = m.deviation
     row.notes += [readable(note) for note in m.notes]
     row.data = m.data
     if row.status != "ok":
-        return  # a wrong result has no time
-    row.observed, row.warmup = m.observations, m.warmup
+        return  # what cannot be believed has no time, and no check that says otherwise
+    row.checks, row.observed, row.warmup = m.checks, m.observations, m.warmup
     row.metrics = found.metrics
     metrics.adopt(found.metrics)
 

@@ -49,7 +49,7 @@ class SameData:
             )
 
     def _refuse(self, row: Row, reason: str) -> None:
-        row.status, row.reason = "check", reason
+        row.status, row.reason, row.checks = "check", reason, []
         row.drop_numbers()
 
     def _timed(self, row: Row) -> Row:

@@ -62,7 +62,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         values, units, counters, phases, samples: numbers by name of a row from before schema 3;
             empty, and not written, in others.
         warmup, deviation, data, notes: of the `Measurement`. Empty where the status is not `ok`,
-            except `deviation` of a failed check.
+            except of a failed check.
         probes: numbers taken from outside (`peak_rss_bytes`, `cpu_percent`, `energy_mj` ...),
             or a sentence under the same name that says why there is no number.
         seconds: wall time of the process from fork to exit.
@@ -77,7 +77,8 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             process told.
         checks: what of its result was compared with a reference, see `ResultCheck`. Empty (and
             not written) where nothing was.
-        observed: its numbers; read `observations`, which older rows have, too.
+        observed: its numbers, after a failed check those of contenders that passed; read
+            `observations`, which older rows have, too.
         metrics: kind and words of those metrics that are no part of dgbench's catalogue.
         looks: how often at most the run looked at the results of its group to decide whether that
             needs more rounds (`harness.plan.rounds`); 0 where the number of rounds was fixed.
@@ -85,6 +86,8 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         repeats: the disturbed round of its group that this one repeats, or 0.
         replaced: whether a later round repeats its own; then it takes no part in ratios. Set when
             rows are read.
+        dropped: contenders whose numbers were taken away, with why: they gave a wrong result on
+            its workload. Set when rows are read.
         node: label of the cluster's node that its process ran on, see `harness.cluster`; "" (and
             not written) where a run is of one machine.
         rests_on_cell: whether another process of its cell may have compared for it, as was so
@@ -129,6 +132,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     repeats: int = 0
     replaced: bool = False
     rests_on_cell: bool = False
+    dropped: dict[str, str] = {}
     node: str = ""
 
     @cached_property
@@ -241,7 +245,7 @@ _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
     "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
-    "node",
+    "dropped", "node",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 

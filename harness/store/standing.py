@@ -4,8 +4,15 @@ A row stands where its own process compared its result with a reference, and it 
 where
 
 - no comparison was made, unless it was kept when one process compared for all of its cell (`Row`);
-- its system gave a wrong result on this dataset and model anywhere in the run;
-- an old row tells its deviation alone, or that it was excused.
+- an old row tells its deviation alone, or that it was excused;
+- all that it measured is of contenders that gave a wrong result on its workload in the run.
+
+The subject of a failed check is a contender on a workload. The contender is the one that the check
+names (`ResultCheck.system`), else the one that the cell's params name. The workload is all other
+params, and the dimensions that the check names (`ResultCheck.workload`). Numbers of that contender
+on that workload fall wherever they stand in the run, ratios over them included; those of other
+contenders of the same cell stay. Where neither names a contender, the cell is its own subject:
+its other rounds fall, and nothing else.
 
 A row of a disturbed round that a later round of its group repeats is marked `replaced` and takes no
 part in ratios.
@@ -16,54 +23,179 @@ race or comparison can use them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 
 from dgbench.harness.store.row import VOID, Row
 from dgbench.lab.compare import CONTROL
+from dgbench.lab.table import Observation
 
 CHECK = "check"
 """Parameter of old cells that only compared, for the cell with the same other parameters."""
 
-BOUND = ("dataset", "model", "operator")
-"""Parameters that tell one workload of a system from another."""
+CONTENDERS: Final = ("system", "contender", "setting", "method", "format", "baseline")
+"""Params and dimensions that name a contender; params name one by the first that they have."""
+NO_WORKLOAD: Final = frozenset({*CONTENDERS, CONTROL, CHECK, "seed"})
+"""Params that make no other workload: a contender, or a repetition."""
+OF_EXPERIMENT: Final = frozenset({"part", "what", "kind", "case", "definition"})
+"""Params whose values mean something inside their experiment alone."""
+ACROSS: Final = (frozenset({"dataset", "model"}), frozenset({"operator"}))
+"""Params of which two experiments must name one of these sets to share a workload."""
+
+NAMED: Final = ("operator", "dataset", "graphs", "model")
+"""Params and dimensions that name a workload in a sentence."""
 
 UNCOMPARED = "its result was not compared with a reference"
 EARLIER = "an earlier version kept its deviation, and not what was compared or allowed"
 EXCUSED = "its deviation from the reference was excused"
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A wrong result: a contender on a workload.
+
+    Attributes:
+        row: where it was found. reason: what was wrong.
+        contender: its name in rows; "" where none is named and the cell is its own subject.
+        workload: params of the cell, and dimensions that the check names.
+    """
+
+    row: Row
+    reason: str
+    contender: str
+    workload: Mapping[str, Any]
+
+    @property
+    def words(self) -> str:
+        """Reason of what falls with it."""
+        who = self.contender or f"{self.row.paper}/{self.row.experiment}"
+        return f"{who} gave a wrong result ({self.row.id}: {self.reason})"
+
+    def covers(self, row: Row, dims: Mapping[str, Any]) -> bool:
+        """Return True if a number of a row with these dimensions is on its workload."""
+        place = {**row.params, **dims}
+        shared = (self.workload.keys() & place.keys()) - NO_WORKLOAD
+        if (row.paper, row.experiment) == (self.row.paper, self.row.experiment):
+            if (row.params.keys() ^ self.row.params.keys()) - NO_WORKLOAD:
+                return False
+        elif any(names <= shared for names in ACROSS):
+            shared -= OF_EXPERIMENT
+        else:
+            return False
+        return all(place[name] == self.workload[name] for name in shared)
+
+
 def judged(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, void where their result is not known to be right."""
+    """The rows in their order, without what is not known to be right."""
     rows = mark_replaced(rows)
-    wrong: dict[str, list[Row]] = defaultdict(list)
-    compared: set[tuple] = set()
-    for row in rows:
-        if row.status == "check" and row.paper != "-":
-            wrong[subject(row)].append(row)
-        elif row.status == "ok" and _compared(row):
-            compared.add(_cell(row))
-    return [_judged(row, wrong[subject(row)], compared) for row in rows]
+    failures = [one for row in rows for one in failures_of(row)]
+    compared = {_cell(row) for row in rows if row.status == "ok" and _compared(row)}
+    return [_judged(row, failures, compared) for row in rows]
 
 
-def subject(row: Any) -> str:
-    """The system whose result a row is: its parameter `system`, else the paper's own."""
-    named = row.params.get("system")
-    return named if isinstance(named, str) and named else row.paper
+def contender_of(row: Any) -> str:
+    """The contender that the params of a row name, or ""."""
+    named = (row.params.get(name) for name in CONTENDERS)
+    return next((one for one in named if isinstance(one, str) and one), "")
+
+
+def failures_of(row: Row) -> list[Failure]:
+    """Wrong results that a row tells of, each contender and workload once."""
+    if row.paper == "-" or not (row.status == "check" or row.dropped):
+        return []
+    own = contender_of(row)
+    found: dict[tuple, Failure] = {}
+    for check in row.checks:
+        if not check.passed:
+            who, where = check.system or own, {**row.params, **check.workload}
+            found.setdefault((who, repr(where)), Failure(row, check.words, who, where))
+    refused = not found or (not own and not row.observed)  # or its numbers cannot be told apart
+    if row.status == "check" and refused:
+        found.setdefault((own, repr(row.params)), Failure(row, row.reason, own, row.params))
+    return list(found.values())
 
 
 def wrong_results(rows: Iterable[Any]) -> list[str]:
-    """A sentence for each system and workload whose result was found wrong, in order of rows."""
+    """A sentence for each contender and workload whose result was wrong, in order of rows."""
     found: dict[tuple, str] = {}
     for row in rows:
-        if row.status == "check" and row.paper != "-":
-            where = [str(row.params[name]) for name in BOUND if name in row.params]
-            name = " on ".join([subject(row), "/".join(where)] if where else [subject(row)])
-            found.setdefault((subject(row), *where), f"{name}: {row.reason}")
+        for one in failures_of(row):
+            where = [str(one.workload[name]) for name in NAMED if name in one.workload]
+            who = one.contender or f"{row.paper}/{row.experiment}"
+            name = " on ".join([who, "/".join(where)] if where else [who])
+            found.setdefault((who, *where), f"{name}: {one.reason}")
     return list(found.values())
+
+
+def void_reasons(row: Any) -> list[str]:
+    """Why a row, or numbers of it, are void; empty where all of it stands."""
+    return [row.reason] if row.status == VOID else list(dict.fromkeys(row.dropped.values()))
+
+
+def of_others(row: Row) -> list[Observation]:
+    """Numbers of a row with failed checks that are of contenders without one.
+
+    Empty where they cannot be told apart.
+    """
+    row = _with_dropped(row, failures_of(row))
+    for one in failures_of(row):
+        kept = _without(row, one)
+        if kept is None or len(kept) == len(row.observations):
+            return []
+        row = _with_numbers(row, kept)
+    return row.observations
+
+
+def _rest(row: Row) -> Row:
+    """A row with failed checks as one of the contenders that `of_others` left; else as it is."""
+    failures = failures_of(row)
+    rest = _with_dropped(row, failures)
+    left = [_without(rest, one) for one in failures]
+    if not row.checks or any(one is None or len(one) < len(row.observed) for one in left):
+        return row
+    return msgspec.structs.replace(rest, status="ok", reason="")
+
+
+def _without(row: Row, failure: Failure) -> list[Observation] | None:
+    """The numbers of a row that a failure leaves; None where they name no contender."""
+    every, who = row.observations, failure.contender
+    if not who:
+        same = _cell(row)[:2] == _cell(failure.row)[:2] and _cell(row)[3] == _cell(failure.row)[3]
+        return None if same else every
+    covered = [one for one in every if failure.covers(row, one.dims)]
+    fallen = [one for one in covered if who in _names(row, one)]
+    if not fallen and who not in row.dropped and any(c.system == who for c in row.checks):
+        fallen = [one for one in covered if not _names(row, one)]
+    if not every:
+        return None if contender_of(row) == who and failure.covers(row, {}) else every
+    if not fallen:
+        return every
+    gone = set(map(id, fallen))
+    kept = [one for one in every if id(one) not in gone]
+    return kept if any(_names(row, one) for one in kept) else None
+
+
+def _names(row: Row, one: Observation) -> set[Any]:
+    """Contenders that a number is of."""
+    place = {**row.params, **one.dims}
+    return {place[name] for name in CONTENDERS if place.get(name)}
+
+
+def _with_dropped(row: Row, failures: Iterable[Failure]) -> Row:
+    """The row with a note of each contender that lost its numbers."""
+    said = {one.contender: one.words for one in failures}
+    notes = [*row.notes, *(words for words in said.values() if words not in row.notes)]
+    return msgspec.structs.replace(row, dropped={**row.dropped, **said}, notes=notes)
+
+
+def _with_numbers(row: Row, kept: list[Observation]) -> Row:
+    found = msgspec.structs.replace(row)
+    found.drop_numbers()
+    found.observed = kept
+    return found
 
 
 def mark_replaced(rows: Sequence[Row]) -> Sequence[Row]:
@@ -83,12 +215,17 @@ def _group(row: Row) -> tuple[str, str, str]:
     return row.paper, row.experiment, row.group
 
 
-def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
+def _judged(row: Row, failures: Sequence[Failure], compared: set[tuple]) -> Row:
+    if row.status == "check" and row.observed:
+        row = _rest(row)
     if row.status != "ok" or row.paper == "-":
         return row
-    for other in wrong:
-        if _same_workload(row, other):
-            return _void(row, f"{subject(row)} gave a wrong result ({other.id}: {other.reason})")
+    for one in failures:
+        kept = _without(row, one)
+        if kept is None:
+            return _void(row, one.words)
+        if len(kept) < len(row.observations):
+            row = _with_dropped(_with_numbers(row, kept), [one])
     if _compared(row) or (row.rests_on_cell and not row.checks and _cell(row) in compared):
         return row
     if any(note.startswith("rounding: ") for note in row.notes):
@@ -97,23 +234,15 @@ def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
 
 
 def _compared(row: Row) -> bool:
-    """Return True if its own process compared its result, and all of it passed."""
-    return bool(row.checks) and all(check.passed for check in row.checks)
+    """Return True if its own process compared its result, and all that is left of it passed."""
+    mine = [check for check in row.checks if check.passed or check.system not in row.dropped]
+    return bool(mine) and all(check.passed for check in mine)
 
 
 def _void(row: Row, reason: str) -> Row:
     found = msgspec.structs.replace(row, status=VOID, reason=reason, series={})
     found.drop_numbers()
     return found
-
-
-def _same_workload(row: Row, other: Row) -> bool:
-    """Return True if the rows agree on every dataset and model that both name."""
-    return all(
-        row.params[name] == other.params[name]
-        for name in BOUND
-        if name in row.params and name in other.params
-    )
 
 
 def _cell(row: Row) -> tuple:

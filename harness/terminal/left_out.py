@@ -7,7 +7,7 @@ from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.store.row import FAILED, LACKING, VOID
-from dgbench.harness.store.standing import wrong_results
+from dgbench.harness.store.standing import void_reasons, wrong_results
 from dgbench.harness.terminal.text import WIDTH, wrapped
 
 MAX_GROUPS = 12
@@ -41,17 +41,17 @@ def failed_text(rows: Sequence[Any], run: str, width: int = WIDTH) -> str:
 
 
 def wrong_text(rows: Sequence[Any], papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
-    """Systems with a wrong result, and rows and claims void for it; "" where all results are right.
+    """Contenders with a wrong result, and rows and claims void for it; "" where all are right.
 
     This comes first: nothing that a wrong system is said to be faster at may be read before it.
     """
     wrong = wrong_results(rows)
-    void = [row for row in rows if row.status == VOID]
+    void = [row for row in rows if void_reasons(row)]
     if not wrong and not void:
         return ""
     lines = [wrapped(sentence, "WRONG RESULT: ", width, hanging="  ") for sentence in wrong]
     if void:
-        found, count = _grouped(void, lambda row: row.reason, width)
+        found, count = _grouped(void, lambda row: "; ".join(void_reasons(row)), width)
         claims = sum(verdict.void for paper in papers for verdict in paper.verdicts)
         named = f", and {claims} claims with them" if claims else ""
         lines += [wrapped(f"void: {_cells(count)}{named}", "", width, hanging="  "), *found]

@@ -16,8 +16,10 @@ from dgbench.harness.store.standing import (
     EARLIER,
     EXCUSED,
     UNCOMPARED,
+    contender_of,
     judged,
-    subject,
+    of_others,
+    void_reasons,
     wrong_results,
 )
 from dgbench.lab.result_checks import ResultCheck
@@ -93,9 +95,94 @@ def test_a_wrong_result_spoils_its_workload_and_no_other() -> None:
         Row(id="any", paper="pipad", experiment="space", params={}, checks=[RIGHT]),
     ]
     found = {one.id: one for one in judged(rows)}
-    assert [one.status for one in found.values()] == ["check", VOID, "ok", "ok", VOID]
+    assert [one.status for one in found.values()] == ["check", VOID, "ok", "ok", "ok"]
     assert "off by 0.5" in found["same"].reason
     assert wrong_results(rows) == ["pipad on x/m: off by 0.5"]
+
+
+def raced(name: str, *checks: ResultCheck, experiment: str = "table2", **fields) -> Row:
+    """A row whose cell races two contenders on two datasets of one model."""
+    observed = [observation("turns", 3)]
+    for dataset in ("x", "y"):
+        for setting in ("a", "b"):
+            observed.append(observation("step_time", 1.0, dataset=dataset, setting=setting))
+        observed.append(observation("speedup", 2.0, dataset=dataset, setting="a", baseline="b"))
+    params = {"graphs": "both", "model": "m"} | fields.pop("params", {})
+    row = Row(id=name, paper="dgc", experiment=experiment, params=params, observed=observed,
+              checks=[RIGHT, *checks], **fields)  # fmt: skip
+    if checks:
+        row.status, row.reason = "check", "wrong"
+        row.observed = of_others(row)
+    return row
+
+
+def left(row: Row) -> set[tuple]:
+    """Dataset, setting and baseline of the numbers of a row."""
+    names = ("dataset", "setting", "baseline")
+    return {tuple(one.dims.get(name) for name in names) for one in row.observations}
+
+
+SEED = {"params": {"seed": 2}}
+OTHER = {"params": {"model": "other"}}
+FACTS = (None, None, None)
+RIVAL = {FACTS, ("x", "a", None), ("y", "a", None)}
+
+
+def test_a_wrong_contender_of_a_race_takes_its_own_numbers_alone() -> None:
+    wrong = msgspec.structs.replace(WRONG, system="b")
+    rows = [
+        raced("w", wrong),
+        raced("again", **SEED),
+        raced("else", **OTHER),
+        raced("apart", experiment="fig4"),
+    ]
+    found = {one.id: one for one in judged(rows)}
+    assert [one.status for one in found.values()] == ["ok"] * 4
+    assert left(found["w"]) == left(found["again"]) == RIVAL
+    assert left(found["else"]) == left(rows[2])
+    assert left(found["apart"]) == left(rows[3])  # nobody says that it is on the same dataset
+    assert [bool(void_reasons(one)) for one in found.values()] == [True, True, False, False]
+    assert len(wrong_results(rows)) == len(wrong_results(found.values())) == 1
+    assert judged(list(found.values())) == list(found.values())
+
+
+def test_a_check_may_name_one_of_the_workloads_of_its_cell() -> None:
+    wrong = msgspec.structs.replace(WRONG, system="b", workload={"dataset": "x"})
+    rows = [raced("w", wrong), raced("apart", experiment="fig4")]
+    whole = left(rows[1])
+    lost = {("x", "b", None), ("x", "a", "b")}
+    assert [left(one) for one in judged(rows)] == [whole - lost] * 2
+    of_y = Row(id="y", paper="dgc", experiment="fig5", params={"model": "m", "dataset": "y"},
+               observed=[observation("step_time", 1.0, setting="b")], checks=[RIGHT])  # fmt: skip
+    assert [one.status for one in judged([*rows, of_y])] == ["ok"] * 3
+    of_y.params["dataset"] = "x"
+    assert [one.status for one in judged([*rows, of_y])] == ["ok", "ok", VOID]
+
+
+def test_a_cell_that_names_no_contender_takes_down_nothing_outside() -> None:
+    def count(name: str, dataset: str = "x", **fields) -> Row:
+        fields = {"experiment": "table1", "checks": [RIGHT]} | fields
+        return Row(id=name, paper="dgc", params={"dataset": dataset},
+                   observed=[observation("edges", 3)], **fields)  # fmt: skip
+
+    wrong = count("w", status="check", reason="wrong", checks=[WRONG])
+    rows = [wrong, count("again", round=2), count("y", "y"), count("else", experiment="fig3")]
+    assert statuses(*rows) == ["check", VOID, "ok", "ok"]
+
+
+def test_where_the_numbers_of_a_wrong_contender_cannot_be_told_none_are_kept() -> None:
+    for named in ("", "c"):
+        wrong = raced("w", msgspec.structs.replace(WRONG, system=named))
+        assert wrong.observed == []
+        assert statuses(wrong) == ["check"]
+
+
+def test_numbers_without_a_name_are_of_the_contender_that_was_compared() -> None:
+    mine = msgspec.structs.replace(RIGHT, system="pipad")
+    whole = Row(id="q", paper="pipad", experiment="quality", params={"dataset": "x", "model": "m"},
+                observed=[observation("loss", 1.0, epoch=0)], checks=[mine])  # fmt: skip
+    wrong = row("w", status="check", reason="wrong", checks=[WRONG])
+    assert statuses(wrong, whole) == ["check", VOID]
 
 
 def test_a_void_row_has_no_number_left() -> None:
@@ -173,7 +260,7 @@ def spoilt(one: Row) -> Row:
 
 def place(one: Row) -> tuple:
     """Whose result a row is, and of which workload of which experiment."""
-    return subject(one), one.experiment, repr(one.params)
+    return contender_of(one), one.experiment, repr(one.params)
 
 
 @per_run
@@ -182,11 +269,11 @@ def test_no_verdict_rests_on_a_system_that_was_wrong(folder, first) -> None:
     """Wrong in every process or, right in a cell's first one, in those from the second on."""
     paper, rows = kept(folder)
     mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
-    for system in Counter(subject(one) for one in mine if one.round >= first):
+    for system in Counter(contender_of(one) for one in mine if one.round >= first):
         wrong = {
             one.id: place(one)
             for one in mine
-            if subject(one) == system and one.round >= first and (first > 1 or one.checks)
+            if contender_of(one) == system and one.round >= first and (first > 1 or one.checks)
         }
         spoiled = [spoilt(one) if one.id in wrong else one for one in rows]
         of = {one.id: place(one) for one in spoiled}
