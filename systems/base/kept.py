@@ -90,7 +90,8 @@ class KeptLosses:
                 allowed[str(i)] = max(allowed[str(i)], min(LOOSEST, apart))
             words = ", ".join(word for word in (part, name, "step") if word)
             mine, kept = ({str(i): of[i] for i in steps} for of in (own, wanted))
-            found.append(close("losses", mine, kept, allowed, against=CONFIRMED, part=words))
+            found.append(close("losses", mine, kept, allowed, against=CONFIRMED, part=words,
+                               system=name))  # fmt: skip
         return found
 
     def _read(self) -> dict[str, list[float]] | None:

@@ -203,9 +203,9 @@ class Oracle:
             _load(trainer, state)
             when = f"{name}, after the timed steps"
             if first:
-                found += self.compare(trainer, frames, when=when)
+                found += self.compare(trainer, frames, system=name, when=when)
             else:
-                found += self.output(trainer, when=when)
+                found += self.output(trainer, system=name, when=when)
         return found
 
     @comparing()

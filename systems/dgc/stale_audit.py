@@ -74,7 +74,7 @@ class AuditedStaleWorkers(StaleWorkers):
         return [
             at_most("stale rows", share, 0.0, against=AGAINST, compared=self._compared,
                     part=self._name),
-            equal("counters", found, wanted, against=AGAINST, system=self._name),
+            equal("counters", found, wanted, against=AGAINST),
         ]  # fmt: skip
 
     def _fetch(self, name: str, x: Tensor, boundary: Boundary) -> Tensor:

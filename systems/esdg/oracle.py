@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, largest, summarised
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, largest, of_contender, summarised
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
 from dgbench.systems.base.kept import KeptLosses, content_of, kept_file, read, write
@@ -232,7 +232,8 @@ class TimelineOracle:
                 "losses": (_numbers([own.loss]), _numbers([wanted.loss]), _loss),
             }
             for of, (mine, reference, answer) in kinds.items():
-                found.append(self._check(of, part, mine, reference, answer, state, exact))
+                check = self._check(of, part, mine, reference, answer, state, exact)
+                found += of_contender(name, [check])
         return found
 
     @comparing()
@@ -249,7 +250,7 @@ class TimelineOracle:
                 check = self._check(
                     "losses", part, mine, wanted, lambda p: _numbers(_trained(p)), None, exact
                 )
-                found.append(check)
+                found += of_contender(name, [check])
             if all(check.passed for check in found):
                 break
         return found
@@ -297,8 +298,9 @@ class TimelineOracle:
             own = TimelineResult.of(trainer, ResultRequest((last,)), state, gradients=False)
             part = f"{name}, after training, step {last}"
             check = close(
-                "outputs", own.outputs[last], wanted, MIN_TOLERANCE, against=AGAINST, part=part
-            )
+                "outputs", own.outputs[last], wanted, MIN_TOLERANCE, against=AGAINST, part=part,
+                system=name,
+            )  # fmt: skip
             if check.passed and wanted.any():
                 found.append(check)
                 continue

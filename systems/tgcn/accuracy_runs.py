@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dgbench.lab.quality_study import EpochClock
-from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.result_checks import ResultCheck, close, of_contender
 from dgbench.systems.base import (
     Measurement,
     Preset,
@@ -121,11 +121,8 @@ def run_pieces(
             clock = EpochClock()
             trainer.train(first, last)
             clock.observe(found, task=kind, setting=title, piece=piece)
-        found.checks += _checks(
-            trainer,
-            f"{kind} {title}",
-            {DYGNN: "dygnn", PLAIN: "dygnn", JODIE: "jodie"}.get(title, ""),
-        )
+        checks = _checks(trainer, f"{kind} {title}", title)
+        found.checks += of_contender(title, checks, task=kind)
         trainer.close()
     if kind == "link" and (WHOLE in contenders or OURS in contenders):
         found.checks += _whole_state_checks(task, data, context.device)

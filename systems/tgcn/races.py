@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from dgbench.lab.metrics import metric
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, of_contender
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -203,11 +203,9 @@ def checks_of(runners: Mapping[str, Runner], *, later: bool = False) -> list[Res
     found, first = [], "" if later else next(iter(runners))
     for name, runner in runners.items():
         trainer = runner.trainer
-        found += check_now(
-            trainer, f"{name} after its turns", system=_system(name), drawn=name == first
-        )
+        found += check_now(trainer, f"{name} after its turns", system=name, drawn=name == first)
         if isinstance(trainer, TgcnTrainer) and not later:
-            found += check_sample(trainer, name)
+            found += of_contender(name, check_sample(trainer, name))
     return found
 
 
@@ -242,7 +240,7 @@ def start_checks(
             small, data=last, device=device, dtype=torch.float64, **options
         )
         words = f"{name}, the last {len(last.events)} events from the start"
-        found += check_from_start(trainer, words, system=_system(name))
+        found += check_from_start(trainer, words, system=name)
         trainer.close()
     return found
 

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec.structs import replace as changed
 
 from dgbench.lab.compare import take_control, with_control
-from dgbench.lab.result_checks import ResultCheck, equal, summarised
+from dgbench.lab.result_checks import ResultCheck, equal, of_contender, summarised
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Measurement, Preset, RunContext
@@ -300,14 +300,14 @@ def _keep(
     """Add what a race found to a row's observations, and how it compares to its checks."""
     stale = [name for name, settings in job.contenders.items() if settings.stale]
     if oracle is None:
-        found.checks += summarised(kept.checks(turns.losses, stale=stale, part=job.key))
+        checks = summarised(kept.checks(turns.losses, stale=stale, part=job.key))
     else:
         found.deviation[job.key] = max(
             oracle.gap(turns.output[n], turns.gradients[n]) for n in job.contenders
         )
         checks = summarised(_checks(job, turns, oracle))
         kept.keep(turns.losses, checks)
-        found.checks += checks
+    found.checks += of_contender("", checks, **job.dims)
     take_control(found, turns.seconds, **job.dims)
     for name in job.contenders:
         seconds = turns.seconds[name]
@@ -358,7 +358,8 @@ def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> lis
         found.append(edges.partition(placement, name))
         found.append(_counted(job, turns, name, edges.rows(placement, shape), shape))
         stages = 1 if shape.attention else edges.span(placement)[0]
-        found.append(counted({"stages": turns.stages[name]}, {"stages": stages}))
+        check = counted({"stages": turns.stages[name]}, {"stages": stages})
+        found += of_contender(name, [check])
     return found
 
 

@@ -17,7 +17,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from dgbench.lab.result_checks import ResultCheck, close, summarised
+from dgbench.lab.result_checks import ResultCheck, close, of_contender, summarised
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.threads import one_thread
@@ -248,10 +248,10 @@ def run_job(job: StaleJob) -> StaleJobResult:
             losses = learned[name].losses[: 1 if settings else None]
             checks += oracle.check_start(seen.output, seen.gradients, losses, name)
             if name in audited:
-                checks += trainer.checks()
+                checks += of_contender(name, trainer.checks())
             if settings is None:
-                checks.append(_counted(learned[name], workers, edges, job.length))
-                checks += _moved(changes, seen, oracle)
+                plain = [_counted(learned[name], workers, edges, job.length)]
+                checks += of_contender(name, [*plain, *_moved(changes, seen, oracle)])
             if name in asked:
                 checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
         gap = abs(learned[job.stale[0]].losses[0] / oracle.losses[0] - 1)
@@ -420,7 +420,11 @@ def measured(jobs: Sequence[StaleJob], outcomes: Sequence[StaleJobResult]) -> Me
         dict.fromkeys(outcome.data["note"] for outcome in outcomes if outcome.data["note"])
     )
     found.deviation = {"loss": max(outcome.gap for outcome in outcomes)}
-    found.checks = [check for outcome in outcomes for check in outcome.checks]
+    found.checks = [
+        check
+        for job, outcome in zip(jobs, outcomes, strict=True)
+        for check in of_contender("", outcome.checks, **job.dims)
+    ]
     found.data = data
     found.notes = [f"nothing is held out for testing: {', '.join(idle)}"] if idle else []
     return found

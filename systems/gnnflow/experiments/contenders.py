@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgbench.lab.charts import chart, failed, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of, take_control, with_control
-from dgbench.lab.result_checks import ResultCheck, at_most
+from dgbench.lab.result_checks import ResultCheck, at_most, of_contender
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import (
@@ -230,7 +230,7 @@ def measure(
                     for statistic, share in found[0].items():
                         which = {"policy": policy, "batch": batch, "statistic": statistic}
                         told.observe("portion", share, setting=name, **which)
-                checks += [found[1]] if found and one.ours else []
+                checks += of_contender(name, [found[1]]) if found and one.ours else []
         pairs = [hops for hops, size in RACES[context.preset] if size == batch]
         for policy, hops in product(("recent", "uniform"), pairs):
             fanouts = [FANOUT] * hops
@@ -245,10 +245,13 @@ def measure(
             )  # fmt: skip
             task = sampling_task(fanouts, policy)
             checks += [  # by the very graphs that were timed
-                samples_check(task, events, nodes, times, one.draw, answer, most=6, part=name)
+                check
                 for name, one in racing.items()
                 if one.ours and (answer := calls[name]()) is not None
-            ]
+                for check in of_contender(name, [samples_check(
+                    task, events, nodes, times, one.draw, answer, most=6, part=name
+                )])
+            ]  # fmt: skip
     if "adding" in parts:
         checks += growth(told, racers, events, context, control=control)
     told.observations = [  # of one that failed, half of its numbers say nothing
@@ -386,8 +389,11 @@ def growth(
         rate = (len(events) - old) / typical
         told.observe("throughput", rate, of="edges", setting=name, phase="add")
     return [
-        records_check(one.records(), events, True, part=f"{name}, grown")
+        check
         for name, one in grown.items()
+        for check in of_contender(
+            name, [records_check(one.records(), events, True, part=f"{name}, grown")]
+        )
     ]
 
 

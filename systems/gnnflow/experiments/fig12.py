@@ -23,7 +23,7 @@ from dgbench.lab.compare import (
     with_control,
 )
 from dgbench.lab.grid import Grid, by_preset
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal, of_contender
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -222,7 +222,7 @@ def measure(
         found.observe("list_blocks", int(blocks.sum()), setting=name)
         found.observe("list_blocks", int(blocks.max()), setting=name, statistic="longest")
         found.observe("comparisons", int(compared.sum()), setting=name)
-        checks.append(walk_check(store, nodes, blocks, name))
+        checks += of_contender(name, [walk_check(store, nodes, blocks, name)])
     found.deviation = {"output": max(check.gap for check in checks if check.of == "samples")}
     found.checks = by_subject(checks)
     return found
@@ -253,12 +253,13 @@ def agreement(
         for name, one in samples.items()
     }
     first, *others = samples
-    found = [
-        samples_check(task, events, nodes, times, 0, [[one]], most=6, part=name)
-        for name, one in samples.items()
-    ]
+    found: list[ResultCheck] = []
+    for name, one in samples.items():
+        check = samples_check(task, events, nodes, times, 0, [[one]], most=6, part=name)
+        found += of_contender(name, [check])
     return found + [
-        equal("samples", columns[name], columns[first], against="first sampler") for name in others
+        equal("samples", columns[name], columns[first], against="first sampler", system=name)
+        for name in others
     ]
 
 

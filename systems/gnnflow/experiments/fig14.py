@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.charts import failed, failures, mark, ratio_mark
 from dgbench.lab.compare import ROUND_INTERVAL, Ratio, by_group, ratio_of
 from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, of_contender
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
@@ -114,7 +114,8 @@ class Fig14(Grid):
                     name = f"{kind} {variant} {times:g}"
                     if variant != "static stale":
                         asked = counts.requests
-                        found.checks.append(requests_check(asked, played.counted(), kind, name))
+                        check = requests_check(asked, played.counted(), kind, name)
+                        found.checks += of_contender(variant, [check], of=kind)
                     which = {"of": kind, "setting": variant, "capacity": times}
                     play.observe_counts(found, counts, **which)
                     found.observe("requests", counts.requests, **which)

@@ -13,7 +13,7 @@ from torch import Tensor
 from dgbench.lab.charts import chart, failures, gap, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, of_contender
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.round_race import (
@@ -130,15 +130,16 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
             if turn >= 2:
                 seconds[key]["sampling"].append(sampling)
                 seconds[key]["fetching"].append(fetching)
-        checks += alike(*(answers[key] for key in (GNNFLOW, TGL)))
+        checks += of_contender(GNNFLOW, alike(*(answers[key] for key in (GNNFLOW, TGL))))
         if turn in chosen:
             for key, (found, rows) in answers.items():
                 where = f"{key}, batch {at % len(parts)}"
                 exact = plain_rows(data, found, task)
-                checks += [
+                own = [
                     samples_check(task, stream, nodes, times, draw, found, part=where),
                     equal("features", rows, exact, against="rows of the tables"),
                 ]
+                checks += of_contender(key, own)
         if turn >= 2:
             roots += nodes.numel()
             edges += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dgbench.lab.compare import AGAIN, observe_speedup, take_control, with_control
-from dgbench.lab.result_checks import close
+from dgbench.lab.result_checks import close, of_contender
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, StreamGraph
-from dgbench.systems.gnnflow.experiments.trainer_checks import nudge, rounded_as, trainer_checks
+from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, nudge, rounded_as
 from dgbench.systems.gnnflow.rounds import Continuous, Round, RoundResult, rounds_by_time
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def race(
         trainer.close()
         allowed[RECORDED] = rounded_as(moved, TOLERANCE)
     checks = [
-        close("losses", own, losses[names[0]], allowed[name], against=names[0], part=name)
+        close(
+            "losses", own, losses[names[0]], allowed[name], against=names[0], part=name, system=name
+        )
         for name, own in losses.items()
         if name != names[0]
     ]
@@ -168,7 +170,7 @@ def race(
         deviation["reference"] = abs(found[names[0]][0].losses[0] / first - 1)
         checks.append(
             close("losses", losses[names[0]][0], first, TOLERANCE, against="plain path in float32",
-                  part=f"{names[0]}, first epoch")
+                  part=f"{names[0]}, first epoch", system=names[0])
         )  # fmt: skip
     timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
     told = Measurement(deviation=deviation, data=data.describe())
@@ -182,7 +184,10 @@ def race(
         seconds = sum(one.retrain_s for one in outcomes)
         told.observe("throughput", trained / seconds, setting=name, of="events")
         observe_hits(told, name, streams[name].trainer.report())
-    checks += trainer_checks({name: one.trainer for name, one in streams.items()}, task, data)
+    first_trainer = streams[names[0]].trainer
+    oracle = StreamOracle(task, data, first_trainer.inserted, device=str(first_trainer.device))
+    for name, one in streams.items():
+        checks += of_contender(name, oracle.checks(name, one.trainer))
     for stream in streams.values():
         stream.trainer.close()
     pairs = [(name, GNNFLOW) for name in names if name not in (GNNFLOW, RECORDED)]

@@ -34,13 +34,13 @@ def drawn(count: int, most: int) -> Tensor:
 
 
 def by_subject(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
-    """Exact checks of many batches, one for each thing compared and what with.
+    """Exact checks of many batches, one for each thing compared, what with and contender.
 
     The gap is the share of all entries; the part is that of the worst.
     """
-    groups: dict[tuple[str, str], list[ResultCheck]] = {}
+    groups: dict[tuple[str, str, str], list[ResultCheck]] = {}
     for check in checks:
-        groups.setdefault((check.of, check.against), []).append(check)
+        groups.setdefault((check.of, check.against, check.system), []).append(check)
     found = []
     for mine in groups.values():
         if any(check.tolerance or check.compared <= 0 for check in mine):
