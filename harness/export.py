@@ -1,7 +1,8 @@
 """A run's rows and verdicts as flat tables, for programs other than dgbench.
 
 Rows keep their names: a field that holds a mapping becomes one column a key (`values.loss`,
-`params.dataset`). Nothing is derived but `time_s`, the median of a row's samples.
+`params.dataset`). Nothing is derived but `time_s`, the median of a row's samples,
+and `void`, why it or numbers of it do not count.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dgbench.harness.claims import evaluate
 from dgbench.harness.claims.plain import as_plain
 from dgbench.harness.store.files import cannot_write, write_whole
+from dgbench.harness.store.standing import void_reasons
 from dgbench.lab.metrics import metric
 from dgbench.runtime.errors import InvalidInputError
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 TABLES: Final = ("observations", "rows", "claims")
 PLAIN: Final = (
     "id", "run", "paper", "experiment", "group", "round", "device", "preset", "instrumented",
-    "status", "reason", "seconds", "started", "cell_hash", "provenance", "warmup",
+    "status", "reason", "void", "seconds", "started", "cell_hash", "provenance", "warmup",
 )  # fmt: skip
 MAPPINGS: Final = ("params", "deviation", "data", "probes")
 OF_ROW: Final = (
@@ -33,7 +35,7 @@ OF_ROW: Final = (
 OF_OBSERVATION: Final = ("metric", "kind", "unit", "value", "low", "high", "samples")
 CLAIMS: Final = (
     "paper", "id", "where", "statement", "verdict", "measured", "low", "high", "printed", "unit",
-    "strength", "agreement", "source", "device", "data", "reason", "rows",
+    "strength", "agreement", "source", "device", "data", "void", "reason", "rows",
 )  # fmt: skip
 PRINTED: Final = ("where", "statement", "printed", "measured", "unit", "verdict")
 """Columns of the claims that fit a page."""
@@ -45,7 +47,9 @@ def rows_table(rows: Sequence[Any]) -> pd.DataFrame:
 
     lines = []
     for row in rows:
-        line = {name: _cell(getattr(row, name)) for name in PLAIN} | {"time_s": row.time}
+        void = "; ".join(void_reasons(row))
+        line = {name: void if name == "void" else _cell(getattr(row, name)) for name in PLAIN}
+        line["time_s"] = row.time
         for name in MAPPINGS:
             line |= {f"{name}.{key}": _cell(v) for key, v in getattr(row, name).items()}
         line["notes"] = "; ".join(row.notes)

@@ -376,6 +376,8 @@ def _races_of(
         name = row.params.get(task.contender)
         if row.status != "ok" and isinstance(name, str):
             failed.setdefault(name, (row.status, row.reason))
+        for wrong, why in getattr(row, "dropped", {}).items():
+            failed.setdefault(wrong, ("check", why))
     if not apart:
         bad = ((row.status, row.reason) for row in rows if row.status != "ok")
         why = next(bad, LEFT_OUT)

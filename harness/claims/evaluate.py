@@ -46,6 +46,11 @@ class PaperVerdicts:
         """Verdicts per glyph, all of them, in the fixed order."""
         return count(self.verdicts)
 
+    @property
+    def void(self) -> int:
+        """Claims whose rows are all void."""
+        return sum(verdict.void for verdict in self.verdicts)
+
     def find(self, claim_id: str) -> tuple[Claim, Verdict] | None:
         """The claim called `claim_id` and its verdict, or None."""
         for claim, verdict in zip(self.claims, self.verdicts, strict=True):

@@ -327,6 +327,10 @@ def _manifest(site: SiteData, files: Sequence[str]) -> dict[str, Any]:
         ],
         "claims": len(site.claims),
         "counts": site.counts,
+        "void": {
+            "claims": sum(paper.void for paper in site.papers),
+            "cells": sum(run.tally()["void"] for run in site.runs),
+        },
         "papers": {paper.name: paper.counts for paper in site.papers},
         "files": sorted(files),
     }

@@ -11,7 +11,7 @@ from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.limits import LIMITS
 from dgbench.harness.report.pages import common
-from dgbench.harness.report.run import FAILED, RunData, is_limits
+from dgbench.harness.report.run import FAILED, TALLIED, RunData, is_limits
 from dgbench.harness.report.site import MachineOnSite, SiteData
 from dgbench.harness.report.subjects import experiment_place
 from dgbench.harness.report.words import own_dataset
@@ -54,7 +54,7 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
 def _entry(site: SiteData, machine: MachineOnSite) -> dict[str, Any]:
     runs = machine.runs
     tallies = [run.tally() for run in runs]
-    counts = {word: sum(t[word] for t in tallies) for word in ("ok", "missing", "failed")}
+    counts = {word: sum(t[word] for t in tallies) for word in TALLIED}
     noises = [run.noise for run in runs if run.noise is not None]
     return {
         "slug": machine.slug,
@@ -89,7 +89,8 @@ def _headline(machine: MachineOnSite, counts: Mapping[str, int]) -> str:
     if not total:
         return f"{machine.name}{gpu}: nothing ran"
     failed = f", {counts['failed']} failed" if counts["failed"] else ", none failed"
-    return f"{machine.name}{gpu}: {counts['ok']} of {total} cells ran{failed}"
+    void = f", {counts['void']} void" if counts["void"] else ""
+    return f"{machine.name}{gpu}: {counts['ok']} of {total} cells ran{failed}{void}"
 
 
 def limit_number(value: float) -> str:

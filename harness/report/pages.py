@@ -42,7 +42,7 @@ from dgbench.harness.report.pictures import ACROSS, images, picture
 from dgbench.harness.report.race_screen import race_tabs, site_trainings
 from dgbench.harness.report.races import workloads
 from dgbench.harness.report.reuse import IN_TABLE
-from dgbench.harness.report.run import STATUS_MEANING, RunData
+from dgbench.harness.report.run import STATUS_MEANING, TALLIED, RunData
 from dgbench.harness.report.site import ClaimOnSite, PaperOnSite, SiteData
 from dgbench.harness.report.words import (
     ABBREVIATIONS,
@@ -276,7 +276,7 @@ def overview(
         fastest=_fastest(site),
         main=main,
         failed=[] if site.merged else [c for run in site.runs for c in without_result(run.rows)],
-        tally={word: sum(t[word] for t in tallies) for word in ("ok", "missing", "failed")},
+        tally={word: sum(t[word] for t in tallies) for word in TALLIED},
     )
 
 
@@ -306,6 +306,7 @@ def _facts(site: SiteData, run: RunData) -> dict[str, Any]:
         "ok": tally["ok"],
         "failed": tally["failed"],
         "missing": tally["missing"],
+        "void": tally["void"],
         "command": str(run.info.get("command") or "dgbench run"),
         "papers": run.papers,
         "partial": run.partial,

@@ -12,6 +12,7 @@ from dgbench.harness.figures.style import Context
 from dgbench.harness.plan.rounds import RoundsRecord
 from dgbench.harness.report.limits import limits_in
 from dgbench.harness.store import Row, Store
+from dgbench.harness.store.standing import cell_states
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
 from dgbench.lab.compare import without_control
 from dgbench.lab.noise import NoisePairs
@@ -19,6 +20,7 @@ from dgbench.lab.noise import NoisePairs
 ROWS_A_PAGE: Final = 150
 """Rows that one page shows; pages of more rows would be slow to open and to sort."""
 
+TALLIED = ("ok", "missing", "void", "failed")
 FAILED = ("oom", "time", "crash", "check", "void")
 STATUS_MEANING = {
     "oom": "out of memory",
@@ -207,15 +209,9 @@ class RunData:
         return replace(context, preset=presets[0], run=first.run, date=first.started[:10])
 
     def tally(self) -> dict[str, int]:
-        """Cells ok, failed and not run here; a cell with one failed process failed."""
-        state: dict[str, str] = {}
-        order = ("ok", "missing", "failed")
-        for row in self.rows:
-            now = "ok" if row.ok else "failed" if row.status in FAILED else "missing"
-            key = row.cell_hash or row.id
-            state[key] = max(state.get(key, "ok"), now, key=order.index)
-        values = list(state.values())
-        return {word: values.count(word) for word in order}
+        """Cells ok, not run here, void and failed; see `cell_states`."""
+        values = list(cell_states(self.rows).values())
+        return {word: values.count(word) for word in TALLIED}
 
 
 def is_limits(row: Row) -> bool:

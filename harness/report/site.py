@@ -73,6 +73,11 @@ class PaperOnSite:
         return count_claims(self.claims)
 
     @property
+    def void(self) -> int:
+        """Claims whose rows are all void."""
+        return sum(claim.verdict.void for claim in self.claims)
+
+    @property
     def total(self) -> int:
         """Number of claims that the paper makes."""
         return len(self.claims)

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.store.row import VOID, Row
+from dgbench.harness.store.row import FAILED, VOID, Row
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.table import Observation
 
@@ -132,7 +132,21 @@ def wrong_results(rows: Iterable[Any]) -> list[str]:
 
 def void_reasons(row: Any) -> list[str]:
     """Why a row, or numbers of it, are void; empty where all of it stands."""
-    return [row.reason] if row.status == VOID else list(dict.fromkeys(row.dropped.values()))
+    if row.status == VOID:
+        return [row.reason]
+    return list(dict.fromkeys(getattr(row, "dropped", {}).values()))
+
+
+def cell_states(rows: Iterable[Any]) -> dict[str, str]:
+    """`ok`, `missing`, `void` or `failed` of each cell; the worst of its processes decides."""
+    order, found = ("ok", "missing", "void", "failed"), {}
+    for row in rows:
+        now = "ok" if row.status == "ok" else "failed" if row.status in FAILED else "missing"
+        if void_reasons(row):
+            now = "failed" if row.status == "ok" and failures_of(row) else "void"
+        key = row.cell_hash or row.id
+        found[key] = max(found.get(key, "ok"), now, key=order.index)
+    return found
 
 
 def of_others(row: Row) -> list[Observation]:

@@ -321,7 +321,11 @@ def _outcome(
     try:
         ratio = comparison.ratio(timed, workload)
     except Exception as error:  # plugin code: the run must still end with what the others say
+        if said := _dropped(timed):
+            return outcome("not counted", fault="check failed", status="check", reason=said)
         return outcome("not counted", fault="unreadable", reason=f"{type(error).__name__}: {error}")
+    if ratio is None and (said := _dropped(timed)):
+        return outcome("not counted", fault="check failed", status="check", reason=said)
     if ratio is None:
         lacking = next((row for row in timed if row.status != "ok"), None)
         why = (lacking.status, lacking.reason) if lacking is not None else ("", "")
@@ -333,6 +337,11 @@ def _outcome(
         within_noise=which == "no difference" and apart,
         deviations=_deviations(comparison, mine),
     )
+
+
+def _dropped(rows: Sequence[Any]) -> str:
+    """Why numbers of these rows were taken away, or ""."""
+    return next((why for row in rows for why in row.dropped.values()), "")
 
 
 def _culprit(comparison: RaceComparison, row: Any) -> str | None:

@@ -10,6 +10,8 @@ from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.shown import show, unit_rest
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
+from dgbench.harness.store.row import VOID
+from dgbench.harness.store.standing import cell_states
 from dgbench.harness.terminal.text import NARROW, WIDTH, fitted, table, wrapped
 from dgbench.lab.probes import probe
 
@@ -17,19 +19,25 @@ CHECKING: Final = probe("check_s")
 
 COLUMNS: Final = {
     "R": "repro.", "d": "dir.", "X": "contra", "S": "supp.", "s": "s.dir", "O": "oppos.",
-    "u": "undec.", "v": "read.", "=": "def.", "-": "not run",
+    "u": "undec.", "v": "read.", "=": "def.", "-": "not run", VOID: VOID,
 }  # fmt: skip
-"""Glyph -> heading of its column."""
+"""Glyph, or void -> heading of its column."""
+
+
+_WORDS: Final = {**GLYPHS, VOID: VOID}
 
 
 def verdict_table(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
-    """Claims per paper and verdict; the counts of a line sum to its claims, those by definition
-    apart."""
-    lines = [(p.paper.name, len(p.verdicts), p.counts) for p in papers]
+    """Claims per paper and verdict; the counts of a line sum to its claims. Those not run for
+    void rows have a column of their own."""
+    lines = [
+        (p.paper.name, len(p.verdicts), {**p.counts, "-": p.counts["-"] - p.void, VOID: p.void})
+        for p in papers
+    ]
     if len(lines) > 1:
-        total = {glyph: sum(counts[glyph] for _, _, counts in lines) for glyph in GLYPHS}
+        total = {word: sum(counts[word] for _, _, counts in lines) for word in COLUMNS}
         lines.append(("all", sum(n for _, n, _ in lines), total))
-    shown = [glyph for glyph in GLYPHS if any(counts[glyph] for _, _, counts in lines)]
+    shown = [word for word in COLUMNS if any(counts[word] for _, _, counts in lines)]
     name = max(6, *(len(line[0]) for line in lines)) if lines else 6
     heads = [COLUMNS[glyph] for glyph in shown]
     text = [f"{'paper':<{name}} {'claims':>6} " + " ".join(f"{head:>5}" for head in heads)]
@@ -42,7 +50,7 @@ def verdict_table(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
 
 
 def _block(paper: str, claims: int, counts: dict[str, int]) -> str:
-    words = [f"  {word:<22}{counts[glyph]:>4}" for glyph, word in GLYPHS.items() if counts[glyph]]
+    words = [f"  {word:<22}{counts[glyph]:>4}" for glyph, word in _WORDS.items() if counts[glyph]]
     return "\n".join([f"{paper}: {claims} claims", *words])
 
 
@@ -103,9 +111,13 @@ def ending(
         stopped: (cells kept, cells planned) after Ctrl-C.
     """
     good, failed, missing = cells
+    void = list(cell_states(rows).values()).count("void")
+    good = max(0, good - void)
     words = [f"{good} cells ok" if good != 1 else "1 cell ok"]
     if failed:
         words.append(f"{failed} failed")
+    if void:
+        words.append(f"{void} void")
     if missing:
         words.append(f"{missing} not run here")
     floor = "not measured" if noise is None else f"±{100 * noise:.1f} %"
