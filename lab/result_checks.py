@@ -151,12 +151,14 @@ def close(
 
 
 def at_most(
-    of: str, gap: float, tolerance: float, *, against: str, compared: int, part: str = ""
-) -> ResultCheck:
+    of: str, gap: float, tolerance: float, *, against: str, compared: int, part: str = "",
+    system: str = "",
+) -> ResultCheck:  # fmt: skip
     """A check from a gap that the caller formed himself; not finite fails."""
     return ResultCheck(
-        of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared, part=part
-    )
+        of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared,
+        part=part, system=system,
+    )  # fmt: skip
 
 
 def of_contender(name: str, checks: Iterable[ResultCheck], /, **workload: Any) -> list[ResultCheck]:

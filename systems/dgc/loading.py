@@ -130,8 +130,9 @@ class Loader:
         """A check that every row arrived as it was, after loads of a setting of this name."""
         count = self._used.numel() + self._last.shape[0]
         return at_most(
-            "loaded rows", self.gap(), 0.0, against="rows to load", compared=count, part=name
-        )
+            "loaded rows", self.gap(), 0.0, against="rows to load", compared=count, part=name,
+            system=name,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:

@@ -226,7 +226,7 @@ class OperatorRace(Grid):
         part = ", ".join(text for text in (when, check.part) if text)
         kept = ResultCheck(
             of=check.of, against=check.against, gap=check.gap, tolerance=check.tolerance,
-            compared=check.compared, system="" if name == OURS else name, part=part,
+            compared=check.compared, system=name, part=part,
             plain=check.plain,
         )  # fmt: skip
         found.checks.append(kept)

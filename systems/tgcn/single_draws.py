@@ -17,7 +17,7 @@ from dgbench.kernels_cuda.weighted import (
     draw_without_replacement,
 )
 from dgbench.lab.compare import AGAIN, observe_control, observe_ratio
-from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal, of_contender
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.tgcn.common import synthetic_data
@@ -218,7 +218,8 @@ def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
             drawn = draw_without_replacement(
                 weights, many, seed=many, stats=stats, **chosen(method)
             )
-            found.checks.append(checked_set(drawn, many, size, f"{method} {setting} {size}"))
+            check = checked_set(drawn, many, size, f"{method} {setting} {size}")
+            found.checks += of_contender(method, [check], size=size)
             found.deviation["repeats"] = max(found.deviation["repeats"], found.checks[-1].gap)
             note(found, stats, method=method, setting=setting, size=size)
     if frontier_part(kind, size, preset):
@@ -262,7 +263,7 @@ def checked(found: Measurement, kind: str, sizes: tuple[int, ...]) -> list[Resul
     """Checks of first draws against weights, and of counters against the height of the tree."""
     ways = [m for m in methods_for(kind) if m not in ("brs_literal", "reservoir")]
     weights = (1,) * 6 if kind == "equal" else (1, 2, 3, 5, 8, 1)
-    checks = [check_draws({method: chosen(method) for method in ways}, weights)]
+    checks = check_draws({method: chosen(method) for method in ways}, weights)
     own, wanted = {}, {}
     for one in (one for one in found.observations if one.metric == "draw_work"):
         of, method, n = (one.dims.get(name, 0) for name in ("of", "method", "size"))

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from dgbench.harness.plan import Plan
+from dgbench.harness.store import Row
+from dgbench.harness.store.standing import CONTENDERS, contender_of, of_others
 from dgbench.harness.terminal.arena import arena_races
 from dgbench.lab.compare import (
     AGAIN,
@@ -20,7 +22,8 @@ from dgbench.lab.compare import (
 )
 from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.lab.noise import MIN_PAIRS, REFERENCE
-from dgbench.systems.base.registry import get_paper
+from dgbench.lab.result_checks import ResultCheck
+from dgbench.systems.base.registry import get_paper, system_names
 
 HOSTED = ("stream-training", "temporal-sampling", "graph-update", "weighted-draw")
 TURNED = {
@@ -86,6 +89,36 @@ def test_controlled_cell_observes_a_pair_and_no_other_contender(name: str) -> No
     told = {value for one in found.observations for value in one.dims.values()}
     assert AGAIN not in told
     assert all(check.passed for check in found.checks)
+
+
+def parts_of(check: Any) -> set[str]:
+    """What a check says that it is of: all its words, or those before a comma."""
+    return {check.part, check.part.partition(",")[0]}
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_checks_name_the_contender_that_they_are_of(name: str) -> None:
+    cell, found = measured(name)
+    raced = {
+        value
+        for one in found.observations
+        for dimension, value in one.dims.items()
+        if dimension in CONTENDERS
+    }
+    named = {check.system for check in found.checks if check.system}
+    assert named <= {*raced, *system_names(), AGAIN, contender_of(cell)}
+    unnamed = [check for check in found.checks if not check.system]
+    assert not [check for check in unnamed if parts_of(check) & raced]
+    # A wrong one loses its numbers, and the others keep theirs.
+    for who in raced & named:
+        wrong = ResultCheck(
+            of="outputs", against="o", gap=1.0, tolerance=0.0, compared=1, system=who
+        )
+        row = Row(id="w", paper=cell.paper, experiment=cell.experiment, params=cell.params,
+                  status="check", checks=[wrong], observed=found.observations)  # fmt: skip
+        left = of_others(row)
+        assert left
+        assert not [one for one in left if who in one.dims.values()]
 
 
 def as_row(cell: Any, found: Measurement, number: int = 1) -> Any:

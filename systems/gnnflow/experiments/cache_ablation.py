@@ -295,7 +295,8 @@ def race(
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - began)
             if turn in (-1, turns - 1):
-                checks.append(equal("rows", {name: rows}, {name: table[ids]}, against=TABLE))
+                pair = {name: rows}, {name: table[ids]}
+                checks.append(equal("rows", *pair, against=TABLE, system=name))
     apart = max(check.gap for check in checks)
     found = Measurement(data=accesses.describe(), deviation={"output": apart}, warmup=3)
     found.checks = [*by_subject(checks), *accesses.checks()]

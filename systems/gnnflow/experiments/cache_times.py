@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.compare import observe_speedup, take_control, with_control
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, of_contender
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
@@ -89,9 +89,11 @@ def time_rounds(
     missed = {key: one.unique_misses for key, one in counts.items()}  # before more is fetched
     few = [[shortened(access) for access in batches] for batches in epochs]
     for name in CONTENDERS:
-        checks += rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
+        own = rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
+        checks += of_contender(name, own)
         if not CONTENDERS[name]:
-            checks += served_checks(caches_of(accesses, tables, name), few, name)
+            own = served_checks(caches_of(accesses, tables, name), few, name)
+            checks += of_contender(name, own)
     apart = max(check.gap for check in checks if check.of == "rows")
     found = Measurement(data=accesses.describe(), deviation={"output": apart})
     found.checks = by_subject(checks)

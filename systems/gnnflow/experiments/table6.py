@@ -15,7 +15,7 @@ from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.printed import ledger, plain
-from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, close, equal, of_contender
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
@@ -253,7 +253,8 @@ def _measured(source: _Source) -> Measurement:
         told.observe("memory", total, format=layout)
         told.observe("estimate", total / max(1, store.num_records), of="record", format=layout)
     for name, one in counts.items():
-        checks += plain.checks(one.policy, torch.from_numpy(one.blocks), name)
+        own = plain.checks(one.policy, torch.from_numpy(one.blocks), name)
+        checks += of_contender(name, own)
     told.deviation = {"blocks": max(check.gap for check in checks)}
     told.checks = by_subject(checks)
     return told

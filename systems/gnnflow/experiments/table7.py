@@ -19,7 +19,7 @@ from dgbench.lab.compare import (
     with_control,
 )
 from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal, of_contender
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -237,7 +237,7 @@ def parts_checks(
     ends = torch.cat([events.src, events.dst]) if undirected else events.src
     wanted = torch.bincount(machine[ends.unique()], minlength=len(parts))
     found.append(equal("counters", torch.tensor(held), wanted, against="vertices with an edge"))
-    return by_subject(found)
+    return of_contender(name, by_subject(found))
 
 
 def _train(cell: Cell, preset: Preset) -> Measurement:

@@ -21,7 +21,7 @@ from dgbench.lab.compare import (
     with_control,
 )
 from dgbench.lab.grid import Grid
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck, of_contender
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.runtime.threads import one_thread
@@ -168,7 +168,7 @@ def measure(graph: GridGraph, context: RunContext, *, control: bool) -> Measurem
     tasks = tasks_on(table, preset)
     spent: dict[str, dict[str, list[float]]] = {name: {} for name in tasks}
     ends = events.src, events.dst
-    found.checks = [checked_draws()] if first else []
+    found.checks = checked_draws() if first else []
     for turn in range(-1, TURNS[preset]):
         for name, task in tasks.items():
             last = turn == TURNS[preset] - 1
@@ -209,15 +209,17 @@ def checked(
     ends: tuple[Tensor, Tensor], task: SamplingTask, results: dict[str, Any], name: str
 ) -> list[ResultCheck]:
     """Checks of the samples of the last turn, of each way to draw: around a drawn root of each."""
-    found = []
+    found: list[ResultCheck] = []
     for way, sample in results.items():
         part = f"{name} {way}"
         if task.roots is None:
-            found.append(check_subgraph(ends, sample, task.frontier, task.draws, part))
+            check = check_subgraph(ends, sample, task.frontier, task.draws, part)
+            found += of_contender(way, [check])
         elif way != NOTHING:
             layerwise = name.startswith("layer")
             roots = task.roots if not layerwise else task.roots.unique()
-            found.append(check_walk(ends, sample, roots, amount=half, part=part))
+            check = check_walk(ends, sample, roots, amount=half, part=part)
+            found += of_contender(way, [check])
     return found
 
 
@@ -226,8 +228,8 @@ def half(degrees: np.ndarray) -> int:
     return int(half_of(degrees.sum(), SHARE))
 
 
-def checked_draws() -> ResultCheck:
-    """Check of every way to draw but the one that is biased as printed."""
+def checked_draws() -> list[ResultCheck]:
+    """Checks of every way to draw but the one that is biased as printed."""
     ways = [way for way in TITLES if way not in ("brs_literal", "reservoir")]
     return check_draws({way: chosen(way) for way in ways}, (1, 2, 3, 5, 8, 1))
 
