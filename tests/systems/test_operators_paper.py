@@ -95,7 +95,7 @@ def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> Non
             continue
         found = experiment.run(cell, CONTEXT)
         assert all(check.passed for check in found.checks), found.checks
-        own = [check.part.partition(",")[0] for check in found.checks if not check.system]
+        own = [check.part.partition(",")[0] for check in found.checks if check.system == OURS]
         assert own == ["before timing", "after timing"]
         fields = structs.asdict(found)
         rows.append(row_of(cell, number, observed=fields.pop("observations"), **fields))
@@ -169,7 +169,7 @@ def test_a_spoiled_operator_fails_its_check(name: str, when: str, monkeypatch) -
     monkeypatch.setattr(type(experiment), "case", lambda self, params, preset, device: case)
     found = experiment.run(cell, CONTEXT)
     wrong = [check for check in found.checks if not check.passed]
-    assert [(check.system, check.part.partition(",")[0]) for check in wrong] == [("", when)]
+    assert [(check.system, check.part.partition(",")[0]) for check in wrong] == [(OURS, when)]
 
 
 def test_a_twin_is_taken_in_and_one_that_misses_an_edge_is_wrong(monkeypatch) -> None:
@@ -244,7 +244,7 @@ def test_peers_that_fail_or_are_wrong_or_slow_are_left_out_with_a_note(monkeypat
         "wrong is left out: sums differ from the product: 0.67 of 3",
     ]
     assert {one.dims.get("baseline") for one in found.observations} == {None, "right"}
-    assert [check.system for check in found.checks] == ["", "right", "", "right"]
+    assert [check.system for check in found.checks] == [OURS, "right", OURS, "right"]
     race.clock = lambda: 9.0 * next(clock)
     with pytest.raises(UnsupportedError, match="no peer runs here"):
         race.run(race.cells("smoke", "cpu")[0], CONTEXT)
