@@ -18,7 +18,7 @@ from dgbench.harness.bundle.labels import COUNTERS_VERIFIED, LABEL, RERUN, SELF_
 from dgbench.harness.quantities import PACE, cell_words, exact
 from dgbench.harness.store.files import cannot_write, new_folder, to_checked, to_line
 from dgbench.harness.store.row import VOID, Row, encode
-from dgbench.harness.store.standing import judged
+from dgbench.harness.store.standing import judged, void_reasons
 from dgbench.harness.store.store import Store
 from dgbench.lab.compare import CONTROL, OWN_DATA
 from dgbench.runtime.errors import DgbenchError, StoreError
@@ -218,6 +218,9 @@ def _run_one(
         if rows and rows[0].status in _WRONG:
             found.differ.append(f"{cell_words(row)} is wrong here ({said})")
         found.note = f"{cell_words(row)} has no result here ({said})"
+        return
+    if said := next((why for one in ours for why in void_reasons(one.row)), ""):
+        found.differ.append(f"{cell_words(row)} is wrong here ({said})")
         return
     same = [one for one in theirs if one.row.cell_hash == row.cell_hash]
     unclear = len(found.unclear)

@@ -24,6 +24,7 @@ from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.report.words import own_dataset
+from dgbench.harness.store.standing import void_reasons
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.trainings import with_trainings
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
@@ -238,12 +239,16 @@ def _section(
     presets = {r.preset for r in mine if r.preset} or {run.info.get("preset") or "quick"}
     if len(presets) == 1 and presets != {"quick"}:
         command += f" --preset {presets.pop()}"
-    answer, sketches, notes = "", [], []
+    # Without numbers of a wrong contender, what needs them cannot be formed.
+    notes = list(dict.fromkeys(why for r in mine if r.ok for why in void_reasons(r)))
+    lost = notes[0] if notes else ""
+    answer, sketches = "", []
     if mine:
         try:
             answer = experiment.answer(mine)
         except Exception as error:  # plugin code: the page must still be written
-            notes.append(f"its answer cannot be formed: {type(error).__name__}: {error}")
+            said = lost or f"{type(error).__name__}: {error}"
+            notes.append(f"its answer cannot be formed: {said}")
         try:
             specs = experiment.figures()
         except Exception as error:
@@ -255,7 +260,7 @@ def _section(
             except Exception as error:
                 log.warning("figure %s/%s: %s", experiment.paper, spec.name, error)
                 log.debug("figure failed", exc_info=True)
-                notes.append(f"figure '{spec.name}' cannot be drawn: {error}")
+                notes.append(f"figure '{spec.name}' cannot be drawn: {lost or error}")
                 continue
             if spec.kind == "speedup":
                 points = mark_quality(mark_idle(points, mine), paper, scored)

@@ -262,14 +262,12 @@ def named(row: Row, dims: dict) -> set:
 
 
 def planted(rows: list[Row]) -> list[tuple[Row, str]]:
-    """One row and contender for each task of the arena, or each experiment of a paper: the last of
-    those that its times name."""
+    """The last row and contender of each task of the arena, or experiment of a paper."""
     found = {}
     for one in rows:
         for seen in one.observations if one.paper != "-" and one.ok and one.checks else ():
-            kind = one.params.get("task", one.experiment)
-            if seen.samples and (who := sorted(map(str, named(one, seen.dims)))):
-                found[kind] = one, who[-1]
+            if who := sorted(map(str, named(one, seen.dims))):
+                found[one.experiment] = one, who[-1]
     return list(found.values())
 
 
