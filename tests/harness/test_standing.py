@@ -10,18 +10,22 @@ import msgspec
 import pytest
 
 from dgbench.harness.claims import evaluate
+from dgbench.harness.cli.outcome import unexpected
+from dgbench.harness.export import rows_table
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
 from dgbench.harness.store.standing import (
     EARLIER,
     EXCUSED,
     UNCOMPARED,
+    cell_states,
     contender_of,
     judged,
     of_others,
     void_reasons,
     wrong_results,
 )
+from dgbench.harness.terminal.verdicts import verdict_table
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
@@ -170,6 +174,15 @@ def test_a_cell_that_names_no_contender_takes_down_nothing_outside() -> None:
     assert statuses(*rows) == ["check", VOID, "ok", "ok"]
 
 
+def test_what_is_void_is_counted_apart() -> None:
+    wrong = msgspec.structs.replace(WRONG, system="b")
+    rows = [raced("w", wrong), raced("again", **SEED), raced("else", **OTHER)]
+    found = judged([msgspec.structs.replace(one, cell_hash=one.id) for one in rows])
+    assert cell_states(found) == {"w": "failed", "again": "void", "else": "ok"}
+    assert [one.id for one in unexpected(found, [])] == ["w", "again"]
+    assert [bool(why) for why in rows_table(found)["void"]] == [True, True, False]
+
+
 def test_where_the_numbers_of_a_wrong_contender_cannot_be_told_none_are_kept() -> None:
     for named in ("", "c"):
         wrong = raced("w", msgspec.structs.replace(WRONG, system=named))
@@ -232,6 +245,11 @@ def test_without_checks_no_verdict_stands(folder) -> None:
     paper, rows = kept(folder)
     bare = [msgspec.structs.replace(one, checks=[]) for one in rows]
     found = evaluate(paper, bare)
+    if found.void:
+        heads, counts = (line.split() for line in verdict_table([found], 200).splitlines())
+        assert heads[-1] == VOID
+        assert int(counts[-1]) == found.void
+        assert int(counts[1]) == sum(map(int, counts[2:]))
     assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
 
 
