@@ -16,7 +16,7 @@ from dgbench.datasets import EventStream, Origin
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base.interaction_layout import edge_groups, interval_groups, t_batch_groups
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
-from dgbench.systems.base.interactions import load_interactions
+from dgbench.systems.base.interactions import interaction_data, load_interactions
 from dgbench.systems.base.plain_interactions import PlainInteractions
 from dgbench.systems.base.scores import average_precision
 

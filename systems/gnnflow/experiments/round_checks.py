@@ -7,10 +7,12 @@ float64.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.result_checks import ResultCheck, close, of_contender
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
@@ -91,15 +93,15 @@ def plain_average_precision(positive: Tensor, negative: Tensor) -> float:
 def stream_checks(
     task: StreamWorkload,
     data: StreamData,
-    streams: dict[str, Continuous],
-    replays: dict[str, RoundReplay],
-    outcomes: dict[str, RoundResult],
+    streams: Mapping[str | int, Continuous],
+    replays: Mapping[str | int, RoundReplay],
+    outcomes: Mapping[str | int, RoundResult],
 ) -> list[ResultCheck]:
     """Checks of streams after their last round.
 
     Args:
         task, data: of all of them.
-        streams: by name, all rounds played.
+        streams: by name, all rounds played; a number names no contender.
         replays: of some, made before their last round.
         outcomes: of that round.
     """
@@ -107,9 +109,9 @@ def stream_checks(
     oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
     found: list[ResultCheck] = []
     for name, stream in streams.items():
-        if name in replays:
-            found += replays[name].checks(name, outcomes[name])
+        own = replays[name].checks(name, outcomes[name]) if name in replays else []
         # One that never trains takes no step: Adam's first follows signs of gradients alone.
         if stream.every is not None:
-            found += oracle.checks(name, stream.trainer)
+            own += oracle.checks(name, stream.trainer)
+        found += of_contender(name, own) if isinstance(name, str) else own
     return found

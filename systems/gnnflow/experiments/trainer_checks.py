@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, of_contender
 from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
@@ -287,7 +287,7 @@ def checked_race(
         allowed = rounded_as(moved, ROUNDING)
     checks = []
     for name, run in runs.items():
-        how_compared: dict[str, Any] = {"against": PLAIN, "part": name}
+        how_compared: dict[str, Any] = {"against": PLAIN, "part": name, "system": name}
         checks += [
             close("losses", run.losses[0], losses[0], ROUNDING, **how_compared),
             close("losses", run.losses, losses, allowed, **how_compared),
@@ -296,5 +296,5 @@ def checked_race(
             checks.append(close("scores", run.scores.ap, precision, SCORED, **how_compared))
         oracle.load(run.state, run.memory)
         for frame, answer in zip(oracle.frames, run.answers, strict=True):
-            checks += oracle.compare(name, frame, answer)
+            checks += of_contender(name, oracle.compare(name, frame, answer))
     return runs, checks
