@@ -17,6 +17,9 @@ from dgbench.runtime.errors import InvalidInputError
 
 Word = Literal["FAST", "SLOW", "SAME", "AMBG"]
 
+MAX_FLOOR: Final = 0.5
+"""Noise floor above which nothing is judged: an A/A control that far apart was disturbed."""
+
 LARGEST: Final = 1e60
 """No time or ratio that was measured lies beyond it, nor below its inverse. Ratios of such numbers,
 and their intervals on logarithms, are positive and finite."""
@@ -214,24 +217,48 @@ def noise_floor(ratios: Sequence[float], *, share: float = 0.95) -> float | None
     return float(math.expm1(np.quantile(logs, share, method="higher")))
 
 
+def control_disturbed(floor: float | None) -> bool:
+    """Return True if a noise floor is too large to judge anything by (`MAX_FLOOR`)."""
+    return floor is not None and floor > MAX_FLOOR
+
+
+def side(low: float | None, high: float | None, floor: float | None = 0.0) -> Literal[-1, 0, 1]:
+    """Side of 1x that a ratio lies on: 1 above, -1 below, 0 where that is not decided.
+
+    Decided is a ratio whose whole interval lies outside the noise floor around 1x. A single pair
+    has no interval, and beside a disturbed control nothing is judged.
+
+    Args:
+        low, high: interval of the ratio, None where it has none.
+        floor: relative noise floor; None where none was measured, which counts as 0.
+    """
+    if low is None or high is None or control_disturbed(floor):
+        return 0
+    edge = 1 + (floor or 0.0)
+    return 1 if low > edge else -1 if high * edge < 1 else 0
+
+
+def within_floor(value: float, floor: float | None) -> bool:
+    """Return True if a ratio lies inside a noise floor by which something is judged."""
+    if floor is None or control_disturbed(floor):
+        return False
+    return 1 / (1 + floor) <= value <= 1 + floor
+
+
 def verdict(ratio: ConfidenceInterval, floor: float = 0.0) -> Word:
     """Classify a time ratio new/old as FAST, SLOW, SAME or AMBG (ambiguous).
 
-    FAST and SLOW need the whole interval on one side of 1 and the value outside the noise
-    floor. SAME needs the interval inside the floor, or a difference that is real but smaller
-    than the floor. All else, and a single pair, is AMBG: more rounds would tell.
+    FAST and SLOW are decided by `side`. SAME is an interval inside the noise floor, or one that
+    leaves 1 out around a value inside the floor: a difference that is real and smaller than it.
+    All else, and a single pair, is AMBG: more rounds would tell.
     """
-    if ratio.low is None or ratio.high is None:
+    if ratio.low is None or ratio.high is None or control_disturbed(floor):
         return "AMBG"
-    edge = math.log1p(floor)
-    value, low, high = math.log(ratio.value), math.log(ratio.low), math.log(ratio.high)
-    if low > 0 and value > edge:
-        return "SLOW"
-    if high < 0 and value < -edge:
-        return "FAST"
-    if (low >= -edge and high <= edge) or low > 0 or high < 0:
-        return "SAME"
-    return "AMBG"
+    if which := side(ratio.low, ratio.high, floor):
+        return "SLOW" if which > 0 else "FAST"
+    inside = all(within_floor(end, floor) for end in (ratio.low, ratio.high))
+    real = (ratio.low > 1 or ratio.high < 1) and within_floor(ratio.value, floor)
+    return "SAME" if inside or real else "AMBG"
 
 
 def t_quantile(df: float, level: float) -> float:

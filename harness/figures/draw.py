@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, save, styled
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.statistics import control_disturbed, geometric_mean, t_quantile
 
 KINDS = (
     "speedup",
@@ -202,22 +204,36 @@ def _checked(name: str, module: Any, points: list[dict[str, Any]]) -> list[dict[
         if bad:
             point = {**point, "failed": f"check: '{bad[0]}' is {point[bad[0]]}"}
         good.append(point)
-    _refuse_repeated(name, getattr(module, "ONCE", ()), good)
-    return good
+    return _one_a_place(module, good)
 
 
-def _refuse_repeated(name: str, once: Sequence[str], points: Sequence[dict[str, Any]]) -> None:
-    """Refuse points that would be drawn onto each other; a category holds a dot a process."""
-    met: set[tuple] = set()
-    for point in points if once else ():
-        place = tuple(point.get(key) for key in once)
-        if place in met and not point.get("failed") and not isinstance(point.get("x"), str):
-            where = dict(zip(once, place, strict=True))
-            raise InvalidInputError(
-                f"figure '{name}' has two points for {where}",
-                hint="points of several processes are joined first, see dgbench.lab.charts.joined",
-            )
-        met.add(place)
+def _one_a_place(module: Any, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points with those that would be drawn onto each other joined to their mean; a category holds
+    a dot a process."""
+    once = getattr(module, "ONCE", ())
+    places: dict[Any, list[dict[str, Any]]] = {}
+    for index, point in enumerate(points):
+        alone = not once or point.get("failed") or isinstance(point.get("x"), str)
+        place = index if alone else tuple(point.get(key) for key in once)
+        places.setdefault(place, []).append(point)
+    return [_mean_point(mine, module.NUMBERS[-1]) for mine in places.values()]
+
+
+def _mean_point(points: Sequence[dict[str, Any]], number: str) -> dict[str, Any]:
+    """The mean of points with its interval over them, geometric where they are ratios."""
+    if len(points) == 1:
+        return points[0]
+    values = [point[number] for point in points]
+    if number == "value":
+        value, low, high, _ = geometric_mean(values)
+    else:
+        value = fmean(values)
+        half = t_quantile(len(values) - 1, 0.95) * stdev(values) / math.sqrt(len(values))
+        low, high = value - half, value + half
+    ids = dict.fromkeys(one for point in points for one in point.get("row_ids") or ())
+    gaps = [point["deviation"] for point in points if point.get("deviation") is not None]
+    deviation = {"deviation": max(gaps)} if gaps else {}
+    return {**points[0], number: value, "low": low, "high": high, "row_ids": list(ids), **deviation}
 
 
 def _no_number(value: Any) -> bool:
@@ -247,8 +263,11 @@ def _caption(title: str, alt: str, context: Context) -> str:
     if where:
         parts.append(f"Measured on {where}, {context.date}, run {context.run}.")
     if context.noise is not None:
+        floor = f"noise floor of ±{100 * context.noise:.1f} %"
         parts.append(
-            f"Differences inside the noise floor of ±{100 * context.noise:.1f} % are called same."
+            f"Not judged: the A/A control was disturbed ({floor})."
+            if control_disturbed(context.noise)
+            else f"Differences inside the {floor} are called same."
         )
     if context.stamp:
         parts.append(f"{context.stamp}.")

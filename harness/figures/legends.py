@@ -9,6 +9,7 @@ from typing import Any, Final
 from dgbench.harness.figures.canvas import HATCH_EDGE, PROJECTED_DASHES
 from dgbench.harness.figures.palette import NOISE, SECONDARY
 from dgbench.harness.figures.words import text_width
+from dgbench.runtime.statistics import control_disturbed
 
 HANDLE: Final = 0.34
 """Inches of an entry's drawing and of the gap behind its words."""
@@ -87,7 +88,8 @@ def noise_handle(noise: float) -> Any:
     """Legend entry of the noise floor."""
     from matplotlib.patches import Patch
 
-    return Patch(color=NOISE, label=f"noise floor ±{100 * noise:.1f} %")
+    disturbed = ": disturbed, nothing is judged" if control_disturbed(noise) else ""
+    return Patch(color=NOISE, label=f"noise floor ±{100 * noise:.1f} %{disturbed}")
 
 
 def failed_handle() -> Any:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from dgbench.harness.figures.palette import NOISE, SECONDARY
-
-
-def same(value: float, noise: float | None) -> bool:
-    """Return True if a ratio lies inside the noise floor."""
-    return noise is not None and 1 / (1 + noise) <= value <= 1 + noise
+from dgbench.runtime.statistics import side as side_of
+from dgbench.runtime.statistics import within_floor as same
 
 
 def side(point: Any, noise: float | None) -> str:
     """Classify a ratio: `faster`, `slower`, `same`, or `undecided`.
 
-    It is undecided where its interval holds 1x or reaches into the noise floor.
+    It is faster or slower where that is decided (`runtime.statistics.side`), the same where its
+    value lies inside the noise floor, and else undecided, as a single pair is.
     """
-    if same(point["value"], noise):
-        return "same"
-    low, high = point.get("low"), point.get("high")
-    band = 1 + (noise or 0.0)
-    if low is not None and high is not None and low <= band and high >= 1 / band:
-        return "undecided"
-    return "faster" if point["value"] > 1 else "slower"
+    which = side_of(point.get("low"), point.get("high"), noise)
+    if which:
+        return "faster" if which > 0 else "slower"
+    return "same" if same(point["value"], noise) else "undecided"
 
 
 def noise_band(axes: Any, noise: float | None, *, horizontal: bool = False) -> None:

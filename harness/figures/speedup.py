@@ -196,7 +196,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         text += f": {span_text(_where(low, context), _where(high, context))}"
         text += f"; {alike} the same" if alike else ""
         open_ = sides.count("undecided")
-        text += f"; {open_} undecided, the interval includes 1x" if open_ else ""
+        text += f"; {open_} undecided, as no interval leaves 1x out" if open_ else ""
         failed = len(mine) - len(good)
         idle = sorted({p["idle"] for p in good if p.get("idle")})
         text += f"; {idle[0]}" if len(idle) == 1 else f"; {IDLE} on {_count(good)}" if idle else ""

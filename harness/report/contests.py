@@ -195,7 +195,7 @@ def rest_words(counts: dict[str, int]) -> str:
     """Describe the races that are neither faster nor slower, in words; "" for none."""
     words = {
         "same": "{} the same inside the noise floor",
-        "undecided": "{} undecided (the interval holds 1x)",
+        "undecided": "{} undecided (no interval leaves 1x out)",
         "failed": "{} failed here",
         "other failed": "in {} the other side failed",
         "not run": "{} not run",

@@ -14,6 +14,7 @@ import pytest
 from dgbench.harness.figures import Context, draw_points
 from dgbench.harness.figures.colour import VISIONS, ciede2000, contrast, difference, lightness
 from dgbench.harness.figures.draw import KINDS, DrawnFigure
+from dgbench.harness.figures.noise import side
 from dgbench.harness.figures.palette import (
     BASELINES,
     COMPARISON,
@@ -39,8 +40,8 @@ from dgbench.harness.figures.style import (
     tick_text,
     with_interval,
 )
-from dgbench.lab.charts import joined
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
 HUES = {name: mark.colour for name, mark in SYSTEMS.items() if name != "reference"}
 GREYS = [mark.colour for mark in BASELINES]
@@ -220,7 +221,8 @@ def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
     drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy, widths=())
     assert "faster" not in drawn.alt
     assert "the same" not in drawn.alt
-    mixed = [*points, {**common, "row": "c", "value": 2.0, "projected": False}]
+    sure = {"value": 2.0, "low": 1.9, "high": 2.1, "projected": False}
+    mixed = [*points, {**common, **sure, "row": "c"}]
     drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy, widths=())
     assert "faster than PyGT on 1 of 1 workloads" in drawn.alt
     assert "2 more are projected" in drawn.alt
@@ -257,15 +259,37 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("kind", REPEATED)
-def test_processes_are_joined_before_they_are_drawn(kind, tmp_path):
+def test_points_at_one_place_are_drawn_as_their_mean_with_its_interval(kind, tmp_path):
     first = REPEATED[kind] | {"row_ids": ["a-r1"]}
     number = {"time_split": "seconds", "speedup": "value", "sweep": "y"}[kind]
     points = [first, first | {number: 3.0, "row_ids": ["a-r2"]}]
-    with pytest.raises(InvalidInputError, match="two points for"):
-        draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT)
-    drawn = draw_points(kind, "f", "t", joined(points, number), tmp_path, fake_run.CONTEXT)
-    assert [point[number] for point in drawn.points] == [(first[number] + 3.0) / 2]
-    assert drawn.points[0]["row_ids"] == ["a-r1", "a-r2"]
+    (drawn,) = draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT).points
+    mean = math.sqrt(first[number] * 3) if kind == "speedup" else (first[number] + 3) / 2
+    assert drawn[number] == pytest.approx(mean)
+    assert drawn["low"] < drawn[number] < drawn["high"]
+    assert drawn["row_ids"] == ["a-r1", "a-r2"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "noise", "expected"),
+    [
+        (1.9, 2.1, 0.05, "faster"),
+        (None, None, 0.05, "undecided"),
+        (None, None, None, "undecided"),
+        (1.01, 3.0, 0.05, "undecided"),
+        (1.9, 2.1, 0.6, "undecided"),
+    ],
+)
+def test_a_side_is_said_of_a_whole_interval_beside_a_control_that_ran_undisturbed(
+    low, high, noise, expected
+):
+    for exchanged in (False, True):
+        ends = (low, high) if not exchanged or low is None else (1 / high, 1 / low)
+        point = {"value": 0.5 if exchanged else 2.0, "low": ends[0], "high": ends[1]}
+        wanted = "slower" if exchanged and expected == "faster" else expected
+        assert side(point, noise) == wanted
+        said = {"faster": "SLOW", "slower": "FAST"}.get(wanted, "AMBG")  # of times, new over old
+        assert verdict(ConfidenceInterval(point["value"], *ends, 5), noise or 0.0) == said
 
 
 def test_a_category_holds_a_dot_for_each_process(tmp_path):

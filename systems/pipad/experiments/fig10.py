@@ -11,6 +11,7 @@ from dgbench.lab.charts import chart, failed, first_failed, interval, step_times
 from dgbench.lab.charts import speedups as speedups_of
 from dgbench.lab.contests import Race
 from dgbench.lab.grid import TrainingRace
+from dgbench.runtime.statistics import side
 from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING
@@ -233,8 +234,8 @@ class Fig10(TrainingRace):
         found = [p for p in speedups(rows) if p["system"] == "pipad" and not p.get("failed")]
         if not found:
             return ""
-        faster = sum((p["low"] or p["value"]) > 1 for p in found)
-        slower = sum((p["high"] or p["value"]) < 1 for p in found)
+        sides = [side(p["low"], p["high"]) for p in found]
+        faster, slower = sides.count(1), sides.count(-1)
         low, high = (pick(found, key=lambda p: p["value"]) for pick in (min, max))
         said = (
             f"PiPAD trains faster than PyGT on {faster} of {len(found)} workloads "
