@@ -26,7 +26,7 @@ from dgbench.harness.quantities import (
     welch_ratio,
 )
 from dgbench.harness.states import State
-from dgbench.runtime.statistics import ConfidenceInterval, noise_floor, verdict
+from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
 __all__ = ["Change", "Comparison", "compare_runs", "compare_states", "welch_ratio"]
 
@@ -221,8 +221,7 @@ def compare_states(a: State, b: State, control: State | None = None) -> Comparis
     """
     device = not (len(a.devices) == len(b.devices) == 1 and a.devices != b.devices)
     first, second = _cells(a, device), _cells(b, device)
-    measured = [noise_floor(state.controls) for state in (a, b)]
-    floor = max((f for f in measured if f is not None), default=None)
+    floor = max((f for f in (a.floor, b.floor) if f is not None), default=None)
     allowed = ASSUMED if floor is None else floor
     interleaved = bool(a.race) and a.race == b.race
     again = _cells(control, device) if control is not None and interleaved else {}

@@ -165,9 +165,9 @@ def paired_ratios(new: Sequence[Any], old: Sequence[Any]) -> dict[str, Confidenc
     """
     found: dict[str, list[float]] = {}
     used: dict[str, list[Any]] = {}
-    first = {(row.node, row.round): row for row in old}
+    first = {(row.node, row.resumed, row.round): row for row in old}
     for row in new:
-        other = first.get((row.node, row.round))
+        other = first.get((row.node, row.resumed, row.round))
         if other is None:
             continue
         sides = quantities([row]), quantities([other])

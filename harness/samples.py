@@ -18,7 +18,7 @@ import msgspec
 
 from dgbench.harness.quantities import SPEEDUP, cell_words, name_of
 from dgbench.harness.store import Store
-from dgbench.lab.compare import without_control
+from dgbench.lab.compare import start_of, without_control
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import in_ratios
 from dgbench.runtime.errors import DgbenchError
@@ -147,7 +147,7 @@ def sample_name(row: Any, one: Any) -> str:
 
 
 def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
-    """Ratios of the paper's own system to each other system of the same group and round.
+    """Ratios of the paper's own system to each other system of the same group, round and start.
 
     Args:
         rows: `ok`, un-instrumented and without controls.
@@ -162,7 +162,8 @@ def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
         if system is None or not measurable(row.time):
             continue
         rest = {k: v for k, v in row.params.items() if k != "system"}
-        key = (row.experiment, row.group, row.round, msgspec.json.encode(rest, order="sorted"))
+        place = row.experiment, row.group, row.round, row.node, *start_of(row)
+        key = (*place, msgspec.json.encode(rest, order="sorted"))
         twice[(*key, system)] += 1
         cells.setdefault(key, {})[system] = row
     for key, sides in cells.items():

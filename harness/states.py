@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.store import Store, find_run, list_runs
-from dgbench.lab.compare import control_ratios, without_control
+from dgbench.lab.compare import without_control
+from dgbench.lab.noise import NoisePairs
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError, unknown_key
 
 REFERENCE: Final = Path("results") / "reference"
@@ -25,7 +26,7 @@ class State:
     Attributes:
         name: how it is called in texts. runs: their ids.
         rows: un-instrumented rows without controls. where: the run of each row, by its place.
-        controls: A/A ratios of all runs. facts: flat provenance of the newest run.
+        floor: noise floor of all runs, the largest. facts: flat provenance of the newest run.
         paths: folders of the runs. race: id of the interleaved race that all are sides of, or "".
     """
 
@@ -33,7 +34,7 @@ class State:
     runs: tuple[str, ...]
     rows: list[Any]
     where: list[str]
-    controls: list[float] = field(default_factory=list)
+    floor: float | None = None
     facts: dict[str, str] = field(default_factory=dict)
     paths: tuple[Path, ...] = ()
     race: str = ""
@@ -41,21 +42,24 @@ class State:
     @classmethod
     def of(cls, stores: Sequence[Any], name: str = "") -> State:
         """The state of open stores; rows are joined, and the last one says where it ran."""
-        rows, where, controls = [], [], []
+        rows, where = [], []
+        floors: list[float] = []
         facts: dict[str, str] = {}
         for store in stores:
             every = store.rows()
             mine = [r for r in without_control(every) if not r.instrumented]
             rows += mine
             where += [store.run] * len(mine)
-            controls += control_ratios(every)
+            floor = NoisePairs.of(every).of_run()
+            floors += [] if floor is None else [floor]
             if provenance := store.provenance():
                 facts = flat(list(provenance.values())[-1])
         runs = tuple(store.run for store in stores)
         paths = tuple(Path(store.path) for store in stores)
         races = {str(getattr(store, "info", {}).get("race", "")) for store in stores}
         race = races.pop() if len(races) == 1 else ""
-        return cls(name or " + ".join(runs), runs, rows, where, controls, facts, paths, race)
+        floor = max(floors, default=None)
+        return cls(name or " + ".join(runs), runs, rows, where, floor, facts, paths, race)
 
     @property
     def devices(self) -> set[str]:

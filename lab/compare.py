@@ -10,15 +10,17 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from dgbench.lab.judging import current_floor, note_ratio, note_read
+from dgbench.lab.judging import current_floor, note_decision, note_ratio, note_read
 from dgbench.lab.metrics import metric
 from dgbench.lab.table import Entry, Table, in_ratios
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio
+from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio, pooled_ratio, side
 
 T = TypeVar("T")
+Start = tuple[str, int, str]
+"""Run, how often it had been resumed, and key of its provenance: one start of it, at one commit."""
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
@@ -67,13 +69,10 @@ class Ratio:
 
     @property
     def side(self) -> int:
-        """1 if the whole interval lies above the noise floor around 1x, -1 if below, else 0.
-
-        Without an interval (a single pair) the value decides nothing: 0.
-        """
-        if self.low is None or self.high is None:
-            return 0
-        return 1 if self.low > 1 + self.floor else -1 if self.high * (1 + self.floor) < 1 else 0
+        """1 or -1 where it is decided on which side of 1x it lies (`runtime.statistics.side`), else
+        0."""
+        note_decision(self)
+        return side(self.low, self.high, self.floor)
 
     @property
     def open(self) -> bool:
@@ -86,10 +85,11 @@ class Ratio:
     def against(self, other: Ratio) -> int:
         """1 if this ratio's whole interval lies above the other's by more than the floor, -1 if
         below, else 0."""
+        note_decision(self)
+        note_decision(other)
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return 0
-        wide = 1 + max(self.floor, other.floor)
-        return 1 if self.low > other.high * wide else -1 if self.high * wide < other.low else 0
+        return side(self.low / other.high, self.high / other.low, max(self.floor, other.floor))
 
 
 def level_of(rows: Iterable[Any]) -> float:
@@ -150,7 +150,7 @@ def paired(
     denominator: Mapping[str, Any],
     value: str = "time",
 ) -> Ratio | None:
-    """The ratio numerator/denominator from rows of the same group, round and node.
+    """The ratio numerator/denominator from rows of the same group, round and start of a run.
 
     Args:
         rows: rows of any status; only `ok`, un-instrumented ones are used.
@@ -167,19 +167,19 @@ def paired(
         InvalidInputError: several rows of one group and round match one side and the other
             params do not tell which belong together.
     """
-    cells: dict[tuple, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for side, wanted in enumerate((numerator, denominator)):
+    cells: dict[_Meeting, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    for place, wanted in enumerate((numerator, denominator)):
         for row in select(rows, **wanted):
-            cells[_meeting(row)][side].append(row)
+            cells[_meeting(row)][place].append(row)
     named = {*numerator, *denominator}
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number, node), (tops, bottoms) in cells.items():
+    for meeting, (tops, bottoms) in cells.items():
         for key, top, bottom in _match(tops, bottoms, named):
             first, second = quantity(top, value), quantity(bottom, value)
             if first is None or second is None or first <= 0 or second <= 0:
                 continue
-            groups[experiment, group][key][node, number] = first, second
+            groups[meeting.group][key][meeting.round] = first, second
             used[top.id], used[bottom.id] = top, bottom
     if not groups:
         return None
@@ -313,7 +313,7 @@ def observe_speedup(found: Any, slow: Sequence[float], fast: Sequence[float], **
 
 
 def ratio(numerator: Table, denominator: Table) -> Ratio | None:
-    """The ratio numerator/denominator of observations of the same group, round and node.
+    """The ratio numerator/denominator of observations of the same group, round and start of a run.
 
     Args:
         numerator, denominator: observations of one metric. Dimensions of which the two sides have
@@ -327,27 +327,27 @@ def ratio(numerator: Table, denominator: Table) -> Ratio | None:
     Raises:
         InvalidInputError: the dimensions do not tell which observations belong together.
     """
-    cells: dict[tuple, tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
-    for side, table in enumerate((numerator, denominator)):
+    cells: dict[_Meeting, tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
+    for place, table in enumerate((numerator, denominator)):
         for one in table:
-            cells[_meeting(one.row)][side].append(one)
+            cells[_meeting(one.row)][place].append(one)
     apart = _apart(numerator, denominator)
     groups: _Groups = defaultdict(lambda: defaultdict(dict))
     used: dict[str, Any] = {}
-    for (experiment, group, number, node), (tops, bottoms) in cells.items():
-        pairs = _match_entries(tops, bottoms, apart, f"group '{group}', round {number}")
-        for key, top, bottom in pairs:
+    for meeting, (tops, bottoms) in cells.items():
+        where = f"group '{meeting.group[1]}', round {meeting.round[1]}"
+        for key, top, bottom in _match_entries(tops, bottoms, apart, where):
             if top.value <= 0 or bottom.value <= 0:
                 continue
-            groups[experiment, group][key][node, number] = float(top.value), float(bottom.value)
+            groups[meeting.group][key][meeting.round] = float(top.value), float(bottom.value)
             used[top.row.id], used[bottom.row.id] = top.row, bottom.row
     if not groups:
         return None
     return _resting_on(list(used.values()), *_pooled(groups, level_of(used.values())))
 
 
-_Groups = dict[tuple[str, str], dict[tuple, dict[tuple[str, int], tuple[float, float]]]]
-"""(experiment, group) -> what is compared -> (node, round) -> (numerator, denominator)."""
+_Groups = dict[tuple[str, str], dict[tuple, dict[tuple[str, int, Start], tuple[float, float]]]]
+"""(experiment, group) -> what is compared -> (node, round, start) -> (numerator, denominator)."""
 
 
 def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
@@ -369,13 +369,13 @@ def _pooled(groups: _Groups, level: float) -> tuple[ConfidenceInterval, int]:
                  [_mean(bottom for _, bottom in one) for one in each])
             )  # fmt: skip
             weights.append(len(compared))
-            nodes.append([node for node, _ in rounds[0]])
+            nodes.append([node for node, *_ in rounds[0]])
         else:
             for one in compared.values():
                 tops, bottoms = zip(*one.values(), strict=True)
                 pairs.append((list(tops), list(bottoms)))
                 weights.append(1)
-                nodes.append([node for node, _ in one])
+                nodes.append([node for node, *_ in one])
     fewest = min(len(tops) for tops, _ in pairs)
     return pooled_ratio(pairs, weights=weights, nodes=nodes, level=level), fewest
 
@@ -441,32 +441,75 @@ def without_control(rows: Iterable[Any]) -> list[Any]:
     return [r for r in rows if CONTROL not in r.params and r.paper != "-"]
 
 
-def control_ratios(rows: Sequence[Any]) -> list[float]:
+def control_ratios(rows: Sequence[Any], *, disturbed: bool = False) -> list[float]:
     """A/A time ratios: one per round in which a control and its original both ran, and those of
-    settings that took turns with themselves."""
-    firsts: dict[tuple, float] = {}
-    seconds: list[tuple[tuple, float]] = []
+    settings that took turns with themselves.
+
+    Args:
+        rows: of one experiment or of several.
+        disturbed: the pairs of which a process was disturbed, in place of all others.
+    """
+    firsts: dict[tuple, Any] = {}
+    seconds: list[tuple[tuple, Any]] = []
     for row in rows:
         if not in_ratios(row) or not (row.time or 0) > 0:
             continue
-        key = (*_meeting(row), _frozen(row.params, {CONTROL}))
+        key = (_meeting(row), _frozen(row.params, {CONTROL}))
         if CONTROL in row.params:
-            seconds.append((key, row.time))
+            seconds.append((key, row))
         else:
-            firsts[key] = row.time
-    turns = [
-        one.value
+            firsts[key] = row
+    pairs = [
+        (row.time / firsts[key].time, _disturbed(row) or _disturbed(firsts[key]))
+        for key, row in seconds
+        if key in firsts
+    ]
+    pairs += [
+        (one.value, _disturbed(row))
         for row in rows
-        if row.status == "ok" and not row.instrumented
+        if in_ratios(row)
         for one in row.observations
         if one.metric == CONTROL_RATIO
     ]
-    return [time / firsts[key] for key, time in seconds if key in firsts] + turns
+    return [ratio for ratio, hit in pairs if hit == disturbed]
 
 
-def _meeting(row: Any) -> tuple[str, str, int, str]:
-    """Experiment, group, round and node: rows form pairs where all of them are the same."""
-    return f"{row.paper}/{row.experiment}", row.group, row.round, _node(row)
+def _disturbed(row: Any) -> bool:
+    return bool(getattr(row, "disturbed", ""))
+
+
+def start_of(row: Any) -> Start:
+    """The start of a run that a row's process belongs to: only processes of one form pairs."""
+    return getattr(row, "run", ""), getattr(row, "resumed", 0), getattr(row, "provenance", "")
+
+
+def split_rounds(rows: Iterable[Any]) -> set[tuple[str, str, str, int]]:
+    """Paper, experiment, group and round whose timed processes are of several starts of a run.
+
+    Such processes form no pairs: minutes, and maybe commits, lie between them.
+    """
+    starts: dict[tuple[str, str, str, int], set[Start]] = defaultdict(set)
+    for row in rows:
+        if in_ratios(row):
+            starts[row.paper, row.experiment, row.group, row.round].add(start_of(row))
+    return {place for place, some in starts.items() if len(some) > 1}
+
+
+class _Meeting(NamedTuple):
+    """Rows form pairs where these are the same.
+
+    Attributes:
+        group: experiment and group. round: node, number of the round, and start of the run.
+    """
+
+    group: tuple[str, str]
+    round: tuple[str, int, Start]
+
+
+def _meeting(row: Any) -> _Meeting:
+    return _Meeting(
+        (f"{row.paper}/{row.experiment}", row.group), (_node(row), row.round, start_of(row))
+    )
 
 
 def _node(row: Any) -> str:

@@ -31,10 +31,20 @@ class Judging:
     Attributes:
         floor: relative noise floor of the run, or None where none was measured.
         reads: the numbers that were read so far.
+        ratios: every ratio that was formed.
+        asked: ratios of which the check asked on which side they lie.
     """
 
     floor: float | None = None
     reads: set[Read] = field(default_factory=set)
+    ratios: list[Any] = field(default_factory=list)
+    asked: list[Any] = field(default_factory=list)
+
+    def deciding(self, low: float | None = None, high: float | None = None) -> list[Any]:
+        """Ratios that decide the outcome of a check: those whose side it asked for and those whose
+        interval it returns as its own; where there are none, all that it formed."""
+        mine = [] if low is None else [r for r in self.ratios if (r.low, r.high) == (low, high)]
+        return [*self.asked, *mine] or self.ratios
 
 
 _CURRENT: ContextVar[Judging | None] = ContextVar("judging", default=None)
@@ -59,6 +69,8 @@ def judging_apart() -> Iterator[Judging]:
         yield current
     if outer is not None:
         outer.reads |= current.reads
+        outer.ratios += current.ratios
+        outer.asked += current.asked
 
 
 def note_read(row: Any, metric: str, seed: Any = None, printed: bool = False) -> None:
@@ -68,25 +80,18 @@ def note_read(row: Any, metric: str, seed: Any = None, printed: bool = False) ->
         current.reads.add(Read(getattr(row, "id", ""), metric, seed, printed))
 
 
-_RATIOS: ContextVar[list[Any] | None] = ContextVar("ratios", default=None)
-
-
-@contextmanager
-def collecting_ratios() -> Iterator[list[Any]]:
-    """A context that keeps every ratio that is formed inside it, by whatever check or answer."""
-    found: list[Any] = []
-    token = _RATIOS.set(found)
-    try:
-        yield found
-    finally:
-        _RATIOS.reset(token)
-
-
 def note_ratio(ratio: Any) -> None:
-    """Keep a ratio that was formed; outside of `collecting_ratios` nothing happens."""
-    found = _RATIOS.get()
-    if found is not None:
-        found.append(ratio)
+    """Keep a ratio that was formed; outside of a check nothing happens."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.ratios.append(ratio)
+
+
+def note_decision(ratio: Any) -> None:
+    """Keep that the side of a ratio decided something; outside of a check nothing happens."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.asked.append(ratio)
 
 
 def current_floor() -> float:

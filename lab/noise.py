@@ -14,6 +14,9 @@ on several nodes has the largest of theirs.
 So a kernel of some milliseconds says nothing of a race of seconds. A claim that several experiments
 decide has the largest of their floors. None is smaller than the median difference of all pairs that
 1 to 3 name: five lucky pairs must not look quieter than the machine was.
+
+A pair of which a process was disturbed counts in none of this, unless a run has fewer than
+`MIN_PAIRS` others. By a floor above `runtime.statistics.MAX_FLOOR` nothing is judged.
 """
 
 from __future__ import annotations
@@ -40,13 +43,15 @@ class NoisePairs:
     """A/A ratios of a run by (paper, experiment).
 
     Attributes:
-        ratios: of all its nodes.
+        ratios: of all its nodes, without disturbed pairs.
         nodes: those of each node of a cluster by its label, with the experiments that ran there;
             empty where a run is of one machine.
+        disturbed: ratios of the pairs that were disturbed.
     """
 
     ratios: Mapping[tuple[str, str], Sequence[float]]
     nodes: Mapping[str, tuple[NoisePairs, frozenset[tuple[str, str]]]] = field(default_factory=dict)
+    disturbed: Sequence[float] = ()
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> NoisePairs:
@@ -55,15 +60,18 @@ class NoisePairs:
         for row in rows:
             apart[getattr(row, "node", "")][row.paper, row.experiment].append(row)
         ratios: dict[tuple[str, str], list[float]] = {}
+        disturbed: list[float] = []
         nodes = {}
         for node, mine in apart.items():
             found = {where: control_ratios(some) for where, some in mine.items()}
             found = {where: pairs for where, pairs in found.items() if pairs}
+            hit = [one for some in mine.values() for one in control_ratios(some, disturbed=True)]
             for where, pairs in found.items():
                 ratios.setdefault(where, []).extend(pairs)
+            disturbed += hit
             if node:
-                nodes[node] = cls(found), frozenset(mine)
-        return cls(ratios, nodes)
+                nodes[node] = cls(found, disturbed=hit), frozenset(mine)
+        return cls(ratios, nodes, disturbed)
 
     def floor_of_claim(self, claim: Claim, paper: Paper) -> float | None:
         """The floor of a claim, from the experiments that decide it; None without pairs."""
@@ -99,7 +107,12 @@ class NoisePairs:
 
     def of_run(self) -> float | None:
         """The floor of all pairs of a run together; None without pairs."""
-        return noise_floor([ratio for pairs in self.ratios.values() for ratio in pairs])
+        return noise_floor(self._every())
+
+    def _every(self) -> list[float]:
+        """All pairs; disturbed ones among them where there are too few others."""
+        found = [ratio for pairs in self.ratios.values() for ratio in pairs]
+        return found if len(found) >= MIN_PAIRS else [*found, *self.disturbed]
 
     def _main(self, paper: Paper) -> list[str]:
         """Names of the paper's main races."""
@@ -107,8 +120,9 @@ class NoisePairs:
 
     def _floor(self, ranked: Sequence[Sequence[float]]) -> float | None:
         """The floor by the first of these that has enough pairs, not below the median of all."""
-        every = [ratio for pairs in self.ratios.values() for ratio in pairs]
-        found = noise_floor(next((some for some in ranked if len(some) >= MIN_PAIRS), every))
+        found = noise_floor(
+            next((some for some in ranked if len(some) >= MIN_PAIRS), self._every())
+        )
         like = [abs(math.log(ratio)) for some in ranked for ratio in some]
         least = math.expm1(median(like)) if like else 0.0
         return None if found is None else max(found, least)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,8 +13,8 @@ from dgbench.harness.quality import Judged, below_dictionary
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import failures_of, judged, void_reasons
 from dgbench.harness.utilisation import gpu_idle
-from dgbench.lab.compare import OWN_DATA
-from dgbench.lab.evidence import Conditions, conditions
+from dgbench.lab.compare import OWN_DATA, Ratio, split_rounds
+from dgbench.lab.evidence import Conditions, conditions, some
 from dgbench.lab.judging import Read, judging
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.paper import Claim, Finding, Paper
@@ -34,12 +34,14 @@ class PaperVerdicts:
         paper: the plugin.
         claims, verdicts: the same length, the same order; every id of the ledger once.
         warnings: sentences about checks that failed or do not match the ledger.
+        deciding: ratios that decide a claim, by its id.
     """
 
     paper: Paper
     claims: list[Claim]
     verdicts: list[Verdict]
     warnings: list[str] = field(default_factory=list)
+    deciding: dict[str, list[Ratio]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -86,13 +88,15 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
         found = Finding(reason=said)
         return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
     quality: Judged = {}
-    verdicts = [
-        _decide_one(paper, claim, mine, noise.floor_of_claim(claim, paper), void, quality, warnings)
-        for claim in claims
-    ]
+    found = PaperVerdicts(paper, claims, [], warnings)
+    split = split_rounds(mine)
+    for claim in claims:
+        floor = noise.floor_of_claim(claim, paper)
+        verdict = _decide_one(found, claim, mine, floor, void, quality)
+        found.verdicts.append(_of_split_rounds(verdict, claim, paper, split))
     for warning in warnings:
         log.warning(warning)
-    return PaperVerdicts(paper, claims, verdicts, warnings)
+    return found
 
 
 def _judged(rows: Sequence[Any]) -> list[Any]:
@@ -138,14 +142,15 @@ def _unfounded(finding: Finding | None, rows: list[Any]) -> str:
 
 
 def _decide_one(
-    paper: Paper,
+    into: PaperVerdicts,
     claim: Claim,
     rows: list[Any],
     floor: float | None,
     void: dict[str, str],
     quality: Judged,
-    warnings: list[str],
 ) -> Verdict:
+    """The verdict of a claim; its deciding ratios and its warnings are added to `into`."""
+    paper, warnings = into.paper, into.warnings
     check = paper.checks.get(claim.id)
     if check is None:
         warnings.append(f"claim '{claim.id}' has no check")
@@ -165,6 +170,7 @@ def _decide_one(
             twin_rule=_twin_rule(claim.id),
             smoke=_is_smoke(finding, rows),
         )
+        into.deciding[claim.id] = context.deciding(verdict.low, verdict.high)
         if claim.id in void and not claim.definition:
             verdict = _voided(verdict, void[claim.id])
         return stamp_quality(paper, claim, stamp_idle_gpu(claim, verdict, rows), rows, quality)
@@ -203,6 +209,21 @@ def _voided(verdict: Verdict, why: str) -> Verdict:
         reason = f"{verdict.reason}; other rows are void: {why}".removeprefix("; ")
         return Verdict(**{**_fields(verdict), "reason": reason})
     return Verdict(**{**_fields(verdict), "reason": f"void: {why}", "void": True})
+
+
+def _of_split_rounds(
+    verdict: Verdict, claim: Claim, paper: Paper, split: Collection[tuple[str, str, str, int]]
+) -> Verdict:
+    """The verdict, and in its reason how many rounds of its experiments form no pairs, where a race
+    decides it."""
+    names = {one.name for one in paper.experiments if claim.id in one.claims}
+    count = sum(experiment in names for _, experiment, _, _ in split)
+    of_race = claim.kind in TIMED_KINDS and verdict.source in ("", "timed")
+    if not count or claim.definition or not of_race:
+        return verdict
+    said = f"{some(count, 'round')} with processes of several starts of the run left unpaired"
+    reason = "; ".join(filter(None, (verdict.reason, said)))
+    return Verdict(**{**_fields(verdict), "reason": reason})
 
 
 def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:

@@ -10,36 +10,36 @@ from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.plan import GroupKey
 from dgbench.harness.terminal.answer import answers
 from dgbench.lab.compare import Ratio
-from dgbench.lab.judging import collecting_ratios, judging
+from dgbench.lab.judging import judging
 from dgbench.lab.noise import NoisePairs
 
 
 def open_groups(papers: Sequence[Any], rows: Sequence[Any]) -> set[GroupKey]:
     """Groups that an undecided claim or answer in words rests on.
 
-    Of a claim these are the groups with a ratio whose interval holds an end of the noise band;
-    where none of its ratios does and none lies inside the band, all that it rests on: the intervals
-    of several ratios meet. Ratios inside the band are decided: more rounds would not part them.
-    Of answers they are the groups of all ratios that hold an end of the band. Without a noise floor
-    no round decides anything, and no group is open.
+    Of a claim these are the groups with a deciding ratio (`Judging.deciding`) whose interval holds
+    an end of the noise band; where none of them does and none lies inside the band, all that it
+    rests on: the intervals of several ratios meet. Ratios inside the band are decided: more rounds
+    would not part them. Of answers they are the groups of the ratios that they say the side of and
+    that hold an end of the band. Without a noise floor no round decides anything, and no group is
+    open.
 
     Args:
         papers: whose claims and answers. rows: all rows of the run.
     """
     noise = NoisePairs.of(rows)
-    if not noise.ratios:
+    if noise.of_run() is None:
         return set()
     where: dict[str, GroupKey] = {row.id: (row.paper, row.experiment, row.group) for row in rows}
     found: set[str] = set()
     for paper in papers:
-        with collecting_ratios() as ratios:
-            verdicts = evaluate(paper, rows).verdicts
-        for verdict in verdicts:
+        judged = evaluate(paper, rows)
+        for verdict in judged.verdicts:
             if is_open(verdict):
-                found |= _rows_to_repeat(verdict, ratios)
-        with judging(noise.floor(paper)), collecting_ratios() as ratios:
+                found |= _rows_to_repeat(verdict, judged.deciding.get(verdict.id, ()))
+        with judging(noise.floor(paper)) as context:
             answers([paper], rows)
-        found.update(row for ratio in ratios if ratio.open for row in ratio.rows)
+        found.update(row for ratio in context.asked if ratio.open for row in ratio.rows)
     return {where[row] for row in found if row in where}
 
 

@@ -30,6 +30,7 @@ import msgspec
 from dgbench.harness.claims.shown import number_of, show
 from dgbench.lab.evidence import Conditions, Scope, some, strength
 from dgbench.lab.paper import Claim, Finding
+from dgbench.runtime.statistics import control_disturbed, side
 
 Word = Literal[
     "reproduced", "direction only", "contradicted", "supported", "supported (direction)", "opposed",
@@ -176,7 +177,7 @@ def tolerance_of(claim: Claim) -> float:
     if claim.kind in _SHARE_KINDS or unit.startswith(("%", "fraction", "share")):
         return SHARE
     if claim.kind in _COUNT_KINDS:
-        return SHARE if "reading" in claim.notes.lower() else EXACT
+        return EXACT
     return FACTOR
 
 
@@ -272,6 +273,10 @@ def agreement(
     """
     if found.source == "timed" and floor is None:
         return "undecided", "the run measured no noise floor"
+    if found.source == "timed" and control_disturbed(floor):
+        return "undecided", (
+            f"not judged: the A/A control was disturbed (noise floor {100 * floor:.0f} %)"
+        )
     if finding.undecided:
         return "undecided", finding.reason or "the difference lies inside the noise"
     if finding.holds is not None:
@@ -284,18 +289,19 @@ def agreement(
     bounds = _target(claim, finding)[1]
     tolerance = tolerance_of(claim)
     if value is None or bounds is None:
-        return _withoutnumber_of(claim, finding, tolerance)
+        return _without_scalar(claim, finding, tolerance)
     low, high = _interval(finding, value)
+    middle = neutral(claim)
+    if found.source == "timed" and middle is not None and finding.low is None:
+        return "undecided", "one pair of processes has no interval"
     if claim.bound:
         return _bounded(claim, low, high, bounds)
-    middle = neutral(claim)
     inside = _inside(value, bounds, tolerance)
     margin = (floor or 0.0) if found.source == "timed" else 0.0
     if middle is not None and not bounds[0] <= middle <= bounds[1]:
-        if found.source == "timed" and finding.low is None:
-            return "undecided", "one pair of processes has no interval"
-        below, above = _band(middle, margin)
-        if low <= above and high >= below:
+        below, above = (end if middle == 1.0 else 1 + end / 100 for end in (low, high))
+        which = side(below, above, margin)
+        if not which:
             what = _no_difference(claim)
             wide = low > middle or high < middle
             return "undecided", (
@@ -303,7 +309,7 @@ def agreement(
                 if wide
                 else f"the interval includes {what}"
             )
-        right = (low > above) == (bounds[0] > middle)
+        right = (which > 0) == (bounds[0] > middle)
         if finding.direction is not None:
             right = finding.direction
         if not right:
@@ -319,20 +325,23 @@ def agreement(
     )  # fmt: skip
 
 
-def _withoutnumber_of(claim: Claim, finding: Finding, tolerance: float) -> tuple[Agreement, str]:
+def _without_scalar(claim: Claim, finding: Finding, tolerance: float) -> tuple[Agreement, str]:
     """Agreement of words and mappings: value where each printed number is met."""
     if finding.direction is None:
         return "none", "measured, but the paper gives nothing to compare with"
     if not finding.direction:
         return "opposite", "the other way"
-    ends = ("low", "high")
     if isinstance(finding.measured, Mapping) and isinstance(claim.value, Mapping):
-        pairs = [(number_of(finding.measured.get(k)), number_of(claim.value.get(k))) for k in ends]
-        if all(
-            here is not None and there is not None and _inside(here, (there, there), tolerance)
-            for here, there in pairs
+        numbers = {name: number_of(value) for name, value in claim.value.items()}
+        pairs = [
+            (number_of(finding.measured.get(name)), there)
+            for name, there in numbers.items()
+            if there is not None
+        ]
+        if pairs and all(
+            here is not None and _inside(here, (there, there), tolerance) for here, there in pairs
         ):
-            return "value", f"both ends {_within(tolerance)}"
+            return "value", f"all printed numbers {_within(tolerance)}"
     return "direction", "right direction"
 
 
@@ -478,13 +487,6 @@ def _meets(low: float, high: float, bounds: tuple[float, float], tolerance: floa
     return low <= bounds[1] + abs(bounds[1]) * tolerance and high >= (
         bounds[0] - abs(bounds[0]) * tolerance
     )
-
-
-def _band(middle: float, margin: float) -> tuple[float, float]:
-    """The range around "no difference" that the noise floor fills."""
-    if middle == 1.0:
-        return 1 / (1 + margin), 1 + margin
-    return middle - 100 * margin, middle + 100 * margin
 
 
 def _no_difference(claim: Claim) -> str:

@@ -102,10 +102,8 @@ def _races(states: list[State], out: Path) -> None:
     from dgbench.harness.figures.style import Context
     from dgbench.harness.plugins import Broken, find_paper, paper_names
     from dgbench.harness.terminal.text import columns, say, wrapped
-    from dgbench.runtime.statistics import noise_floor
 
-    floors = [noise_floor(state.controls) for state in states]
-    floor = max((f for f in floors if f is not None), default=None)
+    floor = max((state.floor for state in states if state.floor is not None), default=None)
     papers = dict.fromkeys(row.paper for state in states for row in state.rows)
     drawn = 0
     for name in papers:

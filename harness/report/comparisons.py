@@ -166,7 +166,7 @@ def state_of(run: RunData, paper: str) -> State:
     whole = State.of([run.store], name=run.slug)
     keep = [i for i, row in enumerate(whole.rows) if row.paper == paper]
     rows, where = [whole.rows[i] for i in keep], [whole.where[i] for i in keep]
-    return State(whole.name, whole.runs, rows, where, whole.controls, whole.facts)
+    return State(whole.name, whole.runs, rows, where, whole.floor, whole.facts)
 
 
 def listed_changes(found: Comparison) -> tuple[list[Change], dict[str, int]]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dgbench.harness.probes.disturbance import disturbance
 from dgbench.harness.store import old_names
 from dgbench.harness.store.old_names import texts
 from dgbench.lab import metrics
@@ -84,12 +85,14 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             needs more rounds (`harness.plan.rounds`); 0 where the number of rounds was fixed.
         disturbed: what disturbed the process beyond the limits of `harness.probes.disturbance`.
         repeats: the disturbed round of its group that this one repeats, or 0.
-        replaced: whether a later round repeats its own; then it takes no part in ratios. Set when
-            rows are read.
+        replaced: whether another round counts in place of its own (`standing.mark_replaced`); then
+            it takes no part in ratios. Set when rows are read.
         dropped: contenders whose numbers were taken away, with why: they gave a wrong result on
             its workload. Set when rows are read.
         node: label of the cluster's node that its process ran on, see `harness.cluster`; "" (and
             not written) where a run is of one machine.
+        resumed: how often its run had been resumed when its process started; not written where it
+            is 0.
         rests_on_cell: whether another process of its cell may have compared for it, as was so
             before schema 4. Not written where it is False.
     """
@@ -134,6 +137,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     rests_on_cell: bool = False
     dropped: dict[str, str] = {}
     node: str = ""
+    resumed: int = 0
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -245,7 +249,7 @@ _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
     "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
-    "dropped", "node",
+    "dropped", "node", "resumed",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 
@@ -288,8 +292,11 @@ def decode(payload: bytes) -> Row:
 
 
 def _registered(row: Row) -> Row:
-    """The row, its metrics known to the catalogue."""
+    """The row, its metrics known to the catalogue; a control of the run's own is judged disturbed,
+    as it was not always when it ran."""
     metrics.adopt(row.metrics)
+    if (row.paper, row.experiment) == ("-", "noise"):
+        row.disturbed = row.disturbed or disturbance(row)
     row.observed = [old_names.known(one) for one in row.observed]
     return row
 

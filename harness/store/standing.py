@@ -14,8 +14,8 @@ on that workload fall wherever they stand in the run, ratios over them included;
 contenders of the same cell stay. Where neither names a contender, the cell is its own subject:
 its other rounds fall, and nothing else.
 
-A row of a disturbed round that a later round of its group repeats is marked `replaced` and takes no
-part in ratios.
+Of a disturbed round and the later one that repeats it, the less disturbed counts; rows of the other
+are marked `replaced` and take no part in ratios.
 
 A void row keeps its place and its reason and loses its numbers, so that no verdict, figure, table,
 race or comparison can use them.
@@ -213,16 +213,33 @@ def _with_numbers(row: Row, kept: list[Observation]) -> Row:
 
 
 def mark_replaced(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows, marked where a later round of their group repeats theirs."""
-    again = {(*_group(row), row.repeats) for row in rows if row.repeats}
-    if not again:
+    """The rows, marked where another round of their group counts in place of theirs.
+
+    A repeat counts where all processes of the round ran again and fewer of them were disturbed;
+    else the round itself does.
+    """
+    if not any(row.repeats for row in rows):
         return rows
+    rounds: dict[tuple, list[Row]] = defaultdict(list)
+    for row in rows:
+        if not row.instrumented:
+            rounds[(*_group(row), row.round)].append(row)
+    replaced = set()
+    for *group, number, first in {
+        (*_group(row), row.round, row.repeats) for row in rows if row.repeats
+    }:
+        again, before = (rounds[(*group, one)] for one in (number, first))
+        whole = {row.cell_hash for row in before} <= {row.cell_hash for row in again}
+        better = whole and _disturbed(again) < _disturbed(before)
+        replaced.update(row.id for row in (before if better else again))
     return [
-        msgspec.structs.replace(row, replaced=True)
-        if not row.instrumented and (*_group(row), row.round) in again
-        else row
-        for row in rows
+        msgspec.structs.replace(row, replaced=True) if row.id in replaced else row for row in rows
     ]
+
+
+def _disturbed(rows: Sequence[Row]) -> int:
+    """Number of disturbed processes."""
+    return sum(bool(row.disturbed) for row in rows)
 
 
 def _group(row: Row) -> tuple[str, str, str]:

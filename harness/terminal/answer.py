@@ -8,22 +8,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from dgbench.harness.figures.noise import side
 from dgbench.harness.quality import quality_of
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
 from dgbench.harness.trainings import with_trainings
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.lab.compare import Ratio, without_control
+from dgbench.lab.judging import note_decision
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.quality import Quality
 from dgbench.lab.result_checks import NUMERIC
+from dgbench.runtime.statistics import control_disturbed, side
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
-Fault = Literal["", "failed", "check failed", "not checked", "unreadable", "missing"]
+Fault = Literal[
+    "", "failed", "check failed", "not checked", "unreadable", "missing", "control disturbed"
+]
 
 COUNTED: tuple[Outcome, ...] = ("faster", "slower", "no difference")
+_SIDES: dict[int, Outcome] = {1: "faster", 0: "no difference", -1: "slower"}
 _FAULTS: dict[str, Fault] = {"check": "check failed", VOID: "not checked"}
 
 
@@ -330,11 +334,14 @@ def _outcome(
         lacking = next((row for row in timed if row.status != "ok"), None)
         why = (lacking.status, lacking.reason) if lacking is not None else ("", "")
         return outcome("not run", fault="missing", status=why[0], reason=why[1])
-    which, apart = _side(ratio, floor), ratio.side != 0
+    if control_disturbed(floor):
+        return outcome("not counted", fault="control disturbed")
+    note_decision(ratio)
+    which = _SIDES[side(ratio.low, ratio.high, floor)]
     return outcome(
         which,
         ratio=ratio,
-        within_noise=which == "no difference" and apart,
+        within_noise=which == "no difference" and side(ratio.low, ratio.high) != 0,
         deviations=_deviations(comparison, mine),
     )
 
@@ -350,14 +357,6 @@ def _culprit(comparison: RaceComparison, row: Any) -> str | None:
         return ""
     titles = dict(zip(comparison.systems, (comparison.subject, comparison.rival), strict=True))
     return titles.get(str(row.params.get("system")))
-
-
-def _side(ratio: Ratio, floor: float | None) -> Outcome:
-    if ratio.low is None or ratio.high is None:  # a single pair decides nothing
-        return "no difference"
-    point = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
-    which = side(point, floor)
-    return which if which in ("faster", "slower") else "no difference"  # type: ignore[return-value]
 
 
 def _deviations(

@@ -267,6 +267,8 @@ def _workloads(number: int) -> str:
 def _fault(one: WorkloadOutcome) -> str:
     """Why a workload is not counted."""
     who = one.culprit or "one of the two"
+    if one.fault == "control disturbed":
+        return "not judged, as the A/A control was disturbed"
     if one.fault == "unreadable":
         return f"no ratio can be formed ({one.reason})"
     if one.fault == "not checked":

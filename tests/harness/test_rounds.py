@@ -318,6 +318,21 @@ def test_a_disturbed_round_is_repeated_once_and_takes_no_part_in_ratios():
     assert "1 repeated one that was disturbed" in store.record.sentence
 
 
+@pytest.mark.parametrize("hit", ["ab", "a", ""])
+def test_a_repeat_counts_only_where_it_was_less_disturbed(hit):
+    def disturbed(one, number):
+        bad = {2: "a", 6: hit}.get(number, "")
+        return "a neighbour" if one.group == "g" and one.params["how"] in bad else ""
+
+    store = simulate(race("g", "h"), lambda rows: set(), lambda *_: 1.0, disturbed=disturbed)
+    rows = store.rows()
+    assert {r.round for r in rows if r.repeats} == {6}
+    assert {(r.group, r.round) for r in rows if r.replaced} == {("g", 6 if hit else 2)}
+    assert ratios(rows)["fake", "behave", "g"].n == 5
+    cut = mark_replaced([r for r in store.written_rows if (r.round, r.params["how"]) != (6, "b")])
+    assert {r.round for r in cut if r.replaced} == {6}  # a repeat that was cut replaces nothing
+
+
 def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_it():
     notes = []
     store = simulate(
@@ -404,7 +419,8 @@ def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_
         def found(claim, rows):
             mine = [paired([r for r in rows if r.group == g], {"how": "a"}, {"how": "b"})
                     for g in groups]  # fmt: skip
-            ids = [name for one in mine for name in one.rows]
+            remark = paired([r for r in rows if r.group == "remark"], {"how": "a"}, {"how": "b"})
+            ids = [name for one in (*mine, remark) for name in one.rows]
             least = min(mine, key=lambda one: one.value)
             return Finding(
                 measured=least.value, low=least.low, high=least.high, direction=least.value > 1,
@@ -419,9 +435,9 @@ def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_
         name="fake", title="F", venue="v", about="", system="none", ledger=ledger, experiments=(),
         checks={"near": check("near", "other", "same"), "far": check("far")},
     )  # fmt: skip
-    plan = race("near", "other", "far", "same")
-    factors = {"near": 1.01, "other": 3.0, "far": 3.0, "same": 1.02}
-    wobble = {"near": 0.05, "other": 0.05, "far": 0.01, "same": 0.0005}
+    plan = race("near", "other", "far", "same", "remark")
+    factors = {"near": 1.01, "other": 3.0, "far": 3.0, "same": 1.02, "remark": 1.0}
+    wobble = {"near": 0.05, "other": 0.05, "far": 0.01, "same": 0.0005, "remark": 0.1}
 
     def times(one, number):
         wave = wobble[one.group] * math.sin(5.0 * number)

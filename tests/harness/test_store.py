@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from passed_checks import PASSED
 
+from dgbench.harness.samples import raced
 from dgbench.harness.store import (
     SCHEMA,
     Row,
@@ -28,10 +29,12 @@ from dgbench.lab.compare import (
     control_ratios,
     paired,
     quantity,
+    ratio,
     select,
+    split_rounds,
     without_control,
 )
-from dgbench.lab.table import observation
+from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
 
@@ -367,6 +370,25 @@ def test_metrics_are_paired_too_and_nonsense_is_not():
     assert quantity(rows[0], "edges") == 10.0
     with pytest.raises(UnknownKeyError):
         paired(rows, {"system": "a"}, {"system": "b"}, "nothing")
+
+
+def step(time):
+    return observation("step_time", time, samples=[time])
+
+
+@pytest.mark.parametrize("other", [{"run": "b"}, {"resumed": 1}, {"provenance": "b"}])
+def test_processes_of_two_starts_of_a_run_form_no_pair(other):
+    rows = [row("p", observed=[step(1.0)]), row("pygt", observed=[step(2.0)])]
+    sides = {"system": "pygt"}, {"system": "p"}
+    times = [Table.of(rows).where("step_time", **side) for side in sides]
+    assert paired(rows, *sides).n == ratio(*times).n == len(list(raced(rows))) == 1
+    assert split_rounds(rows) == set()
+    apart = [rows[0], msgspec.structs.replace(rows[1], **other)]
+    times = [Table.of(apart).where("step_time", **side) for side in sides]
+    assert paired(apart, *sides) is None
+    assert ratio(*times) is None
+    assert not list(raced(apart))
+    assert len(split_rounds(apart)) == 1
 
 
 def test_controls_belong_to_no_contender():

@@ -81,7 +81,8 @@ TABLE = [
     ("proxy", COUNT, Finding(measured=100), Conditions(proxy="words"), "S"),
     ("counted", COUNT, Finding(measured=100), COUNTED, "R"),
     ("counted off", COUNT, Finding(measured=101), COUNTED, "X"),
-    ("interpretation", {**COUNT, "notes": "Our reading."}, Finding(measured=104), COUNTED, "R"),
+    ("note", {**COUNT, "notes": "Our reading."}, Finding(measured=104), COUNTED, "X"),
+    ("own tolerance", {**COUNT, "tolerance": 0.05}, Finding(measured=104), COUNTED, "R"),
     ("counted sign", COUNT, Finding(measured=80, direction=True), COUNTED, "d"),
     ("share", SHARE, interval(41.0, 40, 42), TIMED, "R"),
     ("share off", SHARE, interval(20.0, 19, 21), TIMED, "X"),
@@ -146,6 +147,23 @@ def test_a_smoke_run_times_nothing():
 def test_a_run_without_a_noise_floor_decides_nothing_about_times():
     assert decide(claim(), interval(2.0, 1.9, 2.1), TIMED, floor=None).glyph == "u"
     assert decide(claim(**COUNT), Finding(measured=100), COUNTED, floor=None).glyph == "R"
+
+
+def test_a_disturbed_control_and_a_single_pair_decide_nothing_about_times():
+    assert decide(claim(), interval(2.0, 1.9, 2.1), TIMED, floor=0.5).glyph == "R"
+    assert decide(claim(), interval(2.0, 1.9, 2.1), TIMED, floor=0.51).glyph == "u"
+    assert decide(claim(**COUNT), Finding(measured=100), COUNTED, floor=0.51).glyph == "R"
+    for changes in ({}, {"bound": "lower"}, {"value": {"low": 0.5, "high": 3.0}}):
+        assert decide(claim(**changes), Finding(measured=2.5), TIMED).glyph == "u"
+
+
+@pytest.mark.parametrize(
+    ("measured", "glyph"),
+    [({"a": 2.1, "b": 3.1}, "R"), ({"a": 2.1, "b": 9.0}, "d"), ({"a": 2.1}, "d")],
+)
+def test_a_mapping_is_met_where_each_printed_number_is(measured, glyph):
+    printed = claim(value={"a": 2.0, "b": 3.0, "of": "two graphs"})
+    assert decide(printed, Finding(measured=measured, direction=True), TIMED).glyph == glyph
 
 
 def test_a_difference_inside_the_noise_floor_decides_nothing():
@@ -342,7 +360,7 @@ def test_default_tolerances():
     assert tolerance_of(claim()) == 0.25
     assert tolerance_of(claim(**SHARE)) == 0.05
     assert tolerance_of(claim(**COUNT)) == 0.0
-    assert tolerance_of(claim(**COUNT, notes="our reading: raw graphs")) == 0.05
+    assert tolerance_of(claim(**COUNT, notes="our reading: raw graphs")) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.lab.compare import CONTROL_RATIO
+from dgbench.harness.store.row import Row, decode, encode
+from dgbench.lab.compare import CONTROL, CONTROL_RATIO
 from dgbench.lab.noise import MIN_PAIRS, REFERENCE, NoisePairs
 from dgbench.lab.table import observation
+from dgbench.runtime.statistics import control_disturbed
 
 
 def experiment(name: str, *claims: str, main: bool = False):
@@ -133,3 +136,24 @@ def test_turns_of_a_setting_with_itself_are_pairs():
     assert NoisePairs.of([row]).ratios == {("p", "race"): [1.1]}
     row.status = "oom"
     assert not NoisePairs.of([row]).ratios
+
+
+def test_disturbed_pairs_count_only_where_there_are_too_few_others():
+    def floor_of(count: int, ratio: float = 1.02) -> float:
+        rows = [
+            Row(id=str(n), paper="p", experiment="race", round=n, params=side,
+                disturbed="a neighbour" if n == count and side else "",
+                observed=[observation("step_time", 1.0, samples=[time])])
+            for n in range(count + 1)
+            for side, time in (({}, 1.0), ({CONTROL: "aa"}, 40.0 if n == count else ratio))
+        ]  # fmt: skip
+        return NoisePairs.of(rows).floor(PAPER, ["race"])
+
+    assert floor_of(MIN_PAIRS) == pytest.approx(0.02)
+    assert control_disturbed(floor_of(MIN_PAIRS - 1))
+
+
+def test_a_kept_control_beside_foreign_load_is_read_as_disturbed():
+    row = Row(id="a", paper="-", experiment="noise", probes={"other_cpu_percent": 60.0})
+    assert decode(encode(row)).disturbed
+    assert not decode(encode(msgspec.structs.replace(row, probes={}))).disturbed
