@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgbench.harness.store import LACKING
+from dgbench.lab.compare import start_of
 from dgbench.lab.experiment import Cell
 
 if TYPE_CHECKING:
@@ -60,12 +61,11 @@ def nodes_of_rounds(rows: Iterable[Row]) -> dict[tuple[GroupKey, int], set[str]]
     return found
 
 
-def without_begun_rounds(
-    plan: Plan, rows: Mapping[ProcessKey, Row], node: str
-) -> dict[ProcessKey, Row]:
-    """Rows without those of rounds that another node began and did not end.
+def without_begun_rounds(plan: Plan, rows: Mapping[ProcessKey, Row]) -> dict[ProcessKey, Row]:
+    """Rows without those of rounds that no start of the run, on one node, ran from end to end.
 
-    Contenders of a round meet on one node. Cells that never start belong to none.
+    Contenders of a round form pairs, so that minutes, commits and nodes must not lie between them.
+    Cells that never start belong to no round.
     """
     lacking = {row.cell_hash for row in rows.values() if row.status in LACKING}
     begun = set()
@@ -73,8 +73,10 @@ def without_begun_rounds(
         key = plan.cells[step.index].hash, step.round, False
         if not step.instrumented and key not in rows and key[0] not in lacking:
             begun.add((plan.group_of(step), step.round))
-    return {
-        key: row
-        for key, row in rows.items()
-        if row.node in ("", node) or row.instrumented or group_round(row) not in begun
-    }
+    timed = [row for row in rows.values() if not row.instrumented and row.cell_hash not in lacking]
+    starts: dict[tuple[GroupKey, int], set[tuple]] = defaultdict(set)
+    for row in timed:
+        starts[group_round(row)].add((row.node, start_of(row)))
+    begun |= {place for place, some in starts.items() if len(some) > 1}
+    dropped = {id(row) for row in timed if group_round(row) in begun}
+    return {key: row for key, row in rows.items() if id(row) not in dropped}

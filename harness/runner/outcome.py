@@ -50,11 +50,13 @@ def blank_row(
     reason: str = "",
     provenance: str = "",
     node: str = "",
+    resumed: int = 0,
 ) -> Row:
     """The row of a process before it ran, or of one that never will; its id is the next attempt.
 
     Args:
         number: of the round. status, reason: of a process that does not start.
+        resumed: how often the run was resumed before.
     """
     name = f"{hash_[:8]}-r{number}{'i' if instrumented else ''}"
     earlier = store.attempts(name)
@@ -75,6 +77,7 @@ def blank_row(
         started=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         provenance=provenance,
         node=node,
+        resumed=resumed,
     )
 
 

@@ -83,7 +83,7 @@ def run_plan(
         listener: told of every event.
         resume: leave out steps that have a row; False runs all of them again.
         retry: with `resume`, `failed` runs again what is oom, time, crash or check, and `all`
-            whatever is not ok.
+            whatever is not ok, each with the other contenders of its round.
         groups: run these groups of the plan only, one after the other with all their rounds; the
             rest stays for a later part of the run. None runs all, round by round.
         until: asked before each process; True ends the run as Ctrl-C does.
@@ -98,8 +98,10 @@ def run_plan(
         server: a running fork server for these papers and threads, left open for the next run;
             None starts one when the first process is due.
         node: label of this node of a cluster, kept in every row. Limits and pairs for the noise
-            floor are measured once more on a node that has none, and a round that another node
-            began and did not end is begun anew.
+            floor are measured once more on a node that has none.
+
+    A round that an earlier part of the run, or another node, began and did not end is begun anew,
+    and so is one of which a process is run again: processes of one start of a run form pairs.
 
     Raises:
         StoreError: the store cannot be written before anything ran.
@@ -133,6 +135,7 @@ class _Runner:
         self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
         self.provenance = ""
+        self.resumed = max((row.resumed + 1 for row in store.written()), default=0)
         self.same = SameData(store.written())
         self._earlier: dict[str, list[Row]] = {}
         for row in store.written():
@@ -211,6 +214,8 @@ class _Runner:
         pairs = self._noise(kept)[:share] if limits and todo else []
         lacking = {row.cell_hash for row in kept.values() if row.status in LACKING}
         self._take(todo, pairs, lacking)
+        if pairs:
+            self._repeat_noise()
         while self.adder is not None and self.adder.add(self.listener.on_note):
             rows = self.store.written()
             done = {(row.cell_hash, row.round, row.instrumented) for row in rows}
@@ -245,26 +250,48 @@ class _Runner:
     def _noise(self, kept: dict[ProcessKey, Row]) -> list[list[tuple[Cell, str, int]]]:
         """A/A pairs of processes that train the reference, where a paper has no control.
 
-        A pair is what is missing of it, as (cell, hash, round); its two stand back to back.
+        These are the pairs that are missing, as (cell, hash, round); the two of one stand back to
+        back.
         """
+        both = self._noise_cells()
+        return [
+            self._noise_pair(number)
+            for number in range(1, self.plan.noise_pairs + 1)
+            if any((key, number, False) not in kept for _, key in both)
+        ]
+
+    def _noise_cells(self) -> list[tuple[Cell, str]]:
         first = on_node(NOISE, self.node)
         again = msgspec.structs.replace(first, params={**first.params, CONTROL: "aa"})
-        both = [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (first, again)]
-        pairs = [
-            [(c, key, number) for c, key in both[:: 1 if number % 2 else -1]
-             if (key, number, False) not in kept]
-            for number in range(1, self.plan.noise_pairs + 1)
-        ]  # fmt: skip
-        return [pair for pair in pairs if pair]
+        return [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (first, again)]
+
+    def _noise_pair(self, number: int) -> list[tuple[Cell, str, int]]:
+        both = self._noise_cells()
+        return [(cell, key, number) for cell, key in both[:: 1 if number % 2 else -1]]
+
+    def _repeat_noise(self) -> None:
+        """Run the pairs for the noise floor that were disturbed once more."""
+        hashes = {key for _, key in self._noise_cells()}
+        planned = self.plan.noise_pairs
+        mine = [row for row in self.store.written() if row.cell_hash in hashes]
+        for number in sorted({row.round for row in mine if row.disturbed and row.round <= planned}):
+            if not any(row.round == planned + number for row in mine):
+                for cell, key, round_ in self._noise_pair(planned + number):
+                    self._one(cell, key, round_, False)
 
     def _key(self, step: PlannedProcess) -> tuple[str, int, bool]:
         return self.plan.cells[step.index].hash, step.round, step.instrumented
 
     def _kept(self, retry: Retry) -> dict[ProcessKey, Row]:
         rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.written()}
-        if self.node:
-            rows = without_begun_rounds(self.plan, rows, self.node)
-        return kept_rows(rows, retry)
+        rows = kept_rows(rows, retry)
+        kept = without_begun_rounds(self.plan, rows)
+        if count := len(rows) - len(kept):
+            self.listener.on_note(
+                f"{count} processes of rounds that an earlier part of this run did not end run "
+                "anew: pairs are of one start of a run"
+            )
+        return kept
 
     def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> Row:
         if self.stopping or (self.until is not None and self.until()):
@@ -305,7 +332,7 @@ class _Runner:
 
     def _disturbed(self, row: Row) -> None:
         """Note what disturbed a process that was timed, beyond the limits."""
-        if row.instrumented or row.paper == MACHINE.paper:
+        if row.instrumented or (row.paper, row.experiment) == (MACHINE.paper, MACHINE.experiment):
             return
         earlier = self._earlier.setdefault(row.cell_hash, [])
         row.disturbed = disturbance(row, earlier)
@@ -402,6 +429,7 @@ class _Runner:
             reason=planned.reason if planned else "",
             provenance=self.provenance,
             node=self.node,
+            resumed=self.resumed,
         )
 
     def _append(self, row: Row) -> None:
@@ -413,7 +441,7 @@ class _Runner:
 
     def _finish(self) -> None:
         self.store.drop_results()  # a second Ctrl-C may come between a result and its row
-        waiting = self.summary.count(self.plan, self.store.written())
+        waiting = self.summary.count(self.plan, self.store.rows())
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
         if waiting and self.groups is not None:

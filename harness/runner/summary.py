@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgbench.harness.store import FAILED
-from dgbench.harness.store.standing import mark_replaced
-from dgbench.lab.compare import control_ratios
-from dgbench.runtime.statistics import noise_floor
+from dgbench.harness.store.row import VOID
+from dgbench.lab.noise import NoisePairs
 
 if TYPE_CHECKING:
     from dgbench.harness.plan import Plan
@@ -51,7 +50,8 @@ class RunSummary:
     rounds: str = ""
 
     def count(self, plan: Plan, rows: Sequence[Row]) -> int:
-        """Set the numbers of cells and the noise floor from a run's rows; cells without a row."""
+        """Set the numbers of cells and the noise floor from a run's rows, judged; return the number
+        of cells without a row."""
         by_cell: dict[str, list[Row]] = {}
         for row in rows:
             by_cell.setdefault(row.cell_hash, []).append(row)
@@ -60,13 +60,13 @@ class RunSummary:
             mine = by_cell.get(planned.hash, [])
             waiting += not mine
             wanted = planned.cell.repeats if not planned.status else 1
-            if any(row.status in FAILED for row in mine):
+            if any(row.status in (*FAILED, VOID) for row in mine):
                 self.cells_failed += 1
             elif any(not row.ok for row in mine):
                 self.cells_skipped += 1
             elif sum(not row.instrumented for row in mine) >= wanted:
                 self.cells_ok += 1
-        self.noise_floor = noise_floor(control_ratios(mark_replaced(rows)))
+        self.noise_floor = NoisePairs.of(rows).of_run()
         return waiting
 
     @property

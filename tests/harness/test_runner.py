@@ -29,10 +29,10 @@ from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.lab.compare import CONTROL, OWN_DATA, control_ratios
+from dgbench.lab.noise import NoisePairs
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import CheckFailed, DgbenchError, StoreError, UnsupportedError
 from dgbench.runtime.ranks import TRAINING
-from dgbench.runtime.statistics import noise_floor
 from tests.observed import NUMBER, numbers, phases, samples
 
 LIGHT = ("torch",)
@@ -275,10 +275,11 @@ def test_resume_runs_the_rest_and_retry_what_failed(tmp_path, server):
         assert heard.events == [("plan", 5), ("end", 0)]
     with Store.open(path, writable=True) as store:
         retried, _ = go(store, *cells, preset="smoke", server=server, retry="failed")
-        assert (retried.rows, retried.kept, retried.cells_failed) == (1, 4, 0)
-        row = store.written()[-1]
-        assert row.id.endswith(".2")
-        assert row.ok
+        # with its rival of that round, as pairs are of one start of a run
+        assert (retried.rows, retried.kept, retried.cells_failed) == (2, 3, 0)
+        new = store.written()[-2:]
+        assert {row.params["how"] for row in new} == {"ok", "flaky"}
+        assert all(row.ok and row.id.endswith(".2") and row.resumed for row in new)
     with Store.open(path, writable=True) as store:
         # half of the file is lost: what it held is run again
         whole = store.rows_path.read_bytes()
@@ -306,15 +307,19 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
 ):
     monkeypatch.setattr(plan_module, "NOISE_PAIRS", (2, 21))
     monkeypatch.setattr(run_module, "MACHINE", cell("ok", of="limits"))  # not seconds
+    monkeypatch.setattr(
+        run_module, "disturbance", lambda row, earlier: "a neighbour" if row.round == 1 else ""
+    )
     cells = [cell("ok", group="alone")]
     with Store.create(tmp_path) as store:
         for _ in range(2):  # resuming adds none
             summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
         pairs = [r for r in store.written() if r.experiment == "noise"]
-        assert [r.round for r in pairs] == [1, 1, 2, 2]
+        assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3]  # the disturbed one once more
         assert {r.paper for r in pairs} == {"-"}
         assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
-        assert summary.noise_floor == noise_floor(control_ratios(pairs))
+        assert len(control_ratios(pairs)) == 2
+        assert summary.noise_floor == NoisePairs.of(pairs).of_run()
     own = [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
     with Store.create(tmp_path) as store:
         go(store, *own, preset="quick", server=server, limits=True)
