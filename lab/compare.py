@@ -71,8 +71,15 @@ class Ratio:
     def side(self) -> int:
         """1 or -1 where it is decided on which side of 1x it lies (`runtime.statistics.side`), else
         0."""
+        return self.beyond(1.0)
+
+    def beyond(self, bar: float) -> int:
+        """1 or -1 where it is decided on which side of a bar it lies, by more than the noise floor,
+        else 0."""
         note_decision(self)
-        return side(self.low, self.high, self.floor)
+        if self.low is None or self.high is None:
+            return 0
+        return side(self.low / bar, self.high / bar, self.floor)
 
     @property
     def open(self) -> bool:

@@ -19,7 +19,7 @@ from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.contests import Contest, Key, Race, Rows
 from dgbench.lab.evidence import finding, ids, missing
-from dgbench.lab.judging import current_floor, judging_apart
+from dgbench.lab.judging import judging_apart
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.lab.table import number as number
@@ -414,10 +414,10 @@ def at_least(selection: Selection, said: str = "") -> Check:
         known = {key: one for key, one in ratios.items() if one is not None}
         if not known:
             return selection.missing
-        bar, margin = float(claim.value), 1 + current_floor()
-        lows = [one.low or 0.0 for one in known.values()]
-        lost = [key for key, one in known.items() if (one.high or bar) * margin < bar]
-        holds = min(lows) >= bar * margin
+        bar = float(claim.value)
+        sides = {key: one.beyond(bar) for key, one in known.items()}
+        lost = [key for key, which in sides.items() if which < 0]
+        holds = min(sides.values()) > 0
         place = min(lost or known, key=lambda key: known[key].value)
         worst = known[place]
         others = [set(key) for key in known]

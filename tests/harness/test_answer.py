@@ -131,6 +131,11 @@ def test_inside_the_noise_floor_nothing_is_faster():
     assert (floor.outcome, floor.within_noise) == ("no difference", True)
 
 
+def test_beside_a_disturbed_control_nothing_is_judged():
+    (one,) = outcomes([*raced("covid", 8.0), *control(0.6)], race=race_without_noise()).values()
+    assert (one.outcome, one.fault) == ("not counted", "control disturbed")
+
+
 def race_without_noise():
     """The race, without the workload that the A/A pair trains."""
 

@@ -27,14 +27,8 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def beyond(ratio: Ratio, bar: float) -> int:
-    """1 if a ratio's interval lies above a bar by more than the noise floor, -1 if below, else 0.
-
-    Without an interval the value decides nothing.
-    """
-    if ratio.low is None or ratio.high is None:
-        return 0
-    wide = 1 + ratio.floor
-    return 1 if ratio.low > bar * wide else -1 if ratio.high * wide < bar else 0
+    """1 or -1 where it is decided on which side of a bar a ratio lies, else 0."""
+    return ratio.beyond(bar)
 
 
 def decided(sides: Iterable[int]) -> Fields:
