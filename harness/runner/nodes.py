@@ -6,7 +6,7 @@ import hashlib
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,13 +61,18 @@ def nodes_of_rounds(rows: Iterable[Row]) -> dict[tuple[GroupKey, int], set[str]]
     return found
 
 
-def without_begun_rounds(plan: Plan, rows: Mapping[ProcessKey, Row]) -> dict[ProcessKey, Row]:
+def without_begun_rounds(
+    plan: Plan, rows: Mapping[ProcessKey, Row], lacking: Collection[str] = ()
+) -> dict[ProcessKey, Row]:
     """Rows without those of rounds that no start of the run, on one node, ran from end to end.
 
     Contenders of a round form pairs, so that minutes, commits and nodes must not lie between them.
     Cells that never start belong to no round.
+
+    Args:
+        lacking: hashes of cells that could not start when they ran last.
     """
-    lacking = {row.cell_hash for row in rows.values() if row.status in LACKING}
+    lacking = {*lacking, *(row.cell_hash for row in rows.values() if row.status in LACKING)}
     begun = set()
     for step in plan.steps:
         key = plan.cells[step.index].hash, step.round, False

@@ -284,8 +284,9 @@ class _Runner:
 
     def _kept(self, retry: Retry) -> dict[ProcessKey, Row]:
         rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.written()}
+        lacking = {row.cell_hash for row in rows.values() if row.status in LACKING}
         rows = kept_rows(rows, retry)
-        kept = without_begun_rounds(self.plan, rows)
+        kept = without_begun_rounds(self.plan, rows, lacking)
         if count := len(rows) - len(kept):
             self.listener.on_note(
                 f"{count} processes of rounds that an earlier part of this run did not end run "
