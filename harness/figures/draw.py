@@ -211,12 +211,15 @@ def _one_a_place(module: Any, points: list[dict[str, Any]]) -> list[dict[str, An
     """Points with those that would be drawn onto each other joined to their mean; a category holds
     a dot a process."""
     once = getattr(module, "ONCE", ())
+    if not once:
+        return points
     places: dict[Any, list[dict[str, Any]]] = {}
     for index, point in enumerate(points):
-        alone = not once or point.get("failed") or isinstance(point.get("x"), str)
+        alone = point.get("failed") or isinstance(point.get("x"), str)
         place = index if alone else tuple(point.get(key) for key in once)
         places.setdefault(place, []).append(point)
-    return [_mean_point(mine, module.NUMBERS[-1]) for mine in places.values()]
+    number = next(name for name in ("value", "y", "seconds") if name in module.NUMBERS)
+    return [_mean_point(mine, number) for mine in places.values()]
 
 
 def _mean_point(points: Sequence[dict[str, Any]], number: str) -> dict[str, Any]:

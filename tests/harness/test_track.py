@@ -357,7 +357,7 @@ def test_a_race_that_cannot_see_the_change_calls_no_commit_good(tmp_path):
         again = [swing if k % 2 else 1 / swing for k in range(rounds)]
         return compare_states(side([1.0] * rounds), side([slow] * rounds), control=side(again))
 
-    blind = race(good, commits[3], 1, swing=1.3)
+    blind = race(good, commits[3], 1, swing=1.2)
     assert word(blind) == "SAME"
     assert judge(blind) is None
     assert judge(blind, smallest=1.0).word == "good"
