@@ -372,16 +372,17 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
     if summary.trouble:
         print(f"error: {summary.trouble}", file=sys.stderr)
     path = build_report(store.path, papers)
-    done = summary.cells_ok + summary.cells_failed + summary.cells_skipped
     *lines, last = ending(
         seconds=summary.seconds,
-        cells=(summary.cells_ok, summary.cells_failed, summary.cells_skipped),
+        cells=(
+            summary.cells_ok, summary.cells_failed, summary.cells_void, summary.cells_skipped,
+        ),
         rows=rows,
         papers=verdicts,
         noise=summary.noise_floor,
         gpu=gpu_name(store) if store.info.get("device") == "cuda" else "",
         report=str(path),
-        stopped=(done, summary.cells) if summary.trouble else None,
+        stopped=(summary.cells_done, summary.cells) if summary.trouble else None,
     )
     lines += [summary.rounds] if summary.rounds else []
     text = "\n".join([*(wrapped(line, "", width) for line in lines), last])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgbench.harness.store import FAILED
-from dgbench.harness.store.row import VOID
+from dgbench.harness.store.standing import cell_states
 from dgbench.lab.noise import NoisePairs
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class RunSummary:
 
     Attributes:
         run, path: id and folder.
-        cells, cells_ok, cells_failed, cells_skipped: cells of the plan; a cell is ok if all its
-            rows are, skipped if it never started or this machine lacks something.
+        cells, cells_ok, cells_failed, cells_void, cells_skipped: cells of the plan, see
+            `cell_states`; skipped is a cell that never started or lacks something here.
         kept: rows taken over from an earlier part. rows: rows written now.
         seconds: wall time of this part.
         interrupted: Ctrl-C or SIGTERM came. signal: number of the one that came, or 0.
@@ -38,6 +38,7 @@ class RunSummary:
     cells: int = 0
     cells_ok: int = 0
     cells_failed: int = 0
+    cells_void: int = 0
     cells_skipped: int = 0
     kept: int = 0
     rows: int = 0
@@ -52,33 +53,35 @@ class RunSummary:
     def count(self, plan: Plan, rows: Sequence[Row]) -> int:
         """Set the numbers of cells and the noise floor from a run's rows, judged; return the number
         of cells without a row."""
-        by_cell: dict[str, list[Row]] = {}
-        for row in rows:
-            by_cell.setdefault(row.cell_hash, []).append(row)
+        states = cell_states(rows)
+        processes = Counter(row.cell_hash for row in rows if not row.instrumented)
         waiting = 0
         for planned in plan.cells:
-            mine = by_cell.get(planned.hash, [])
-            waiting += not mine
+            state = states.get(planned.hash, "")
+            waiting += not state
             wanted = planned.cell.repeats if not planned.status else 1
-            if any(row.status in (*FAILED, VOID) for row in mine):
-                self.cells_failed += 1
-            elif any(not row.ok for row in mine):
-                self.cells_skipped += 1
-            elif sum(not row.instrumented for row in mine) >= wanted:
-                self.cells_ok += 1
+            self.cells_failed += state == "failed"
+            self.cells_void += state == "void"
+            self.cells_skipped += state == "missing"
+            self.cells_ok += state == "ok" and processes[planned.hash] >= wanted
         self.noise_floor = NoisePairs.of(rows).of_run()
         return waiting
 
     @property
+    def cells_done(self) -> int:
+        """Cells that are over, whatever became of them."""
+        return self.cells_ok + self.cells_failed + self.cells_void + self.cells_skipped
+
+    @property
     def sentence(self) -> str:
         """One line for a log or a terminal."""
-        done = self.cells_ok + self.cells_failed + self.cells_skipped
         minutes, seconds = divmod(int(self.seconds), 60)
         if self.interrupted or self.trouble:
-            start = f"Stopped: {done} of {self.cells} cells kept."
+            start = f"Stopped: {self.cells_done} of {self.cells} cells kept."
             return f"{start} {self.trouble}".strip()
         text = f"Done in {minutes}:{seconds:02d}. {self.cells_ok} cells ok"
         text += f", {self.cells_failed} failed" if self.cells_failed else ""
+        text += f", {self.cells_void} void" if self.cells_void else ""
         text += f", {self.cells_skipped} not run here" if self.cells_skipped else ""
         floor = self.noise_floor
         return f"{text}." + (f" Noise floor ±{100 * floor:.1f} %." if floor is not None else "")

@@ -11,7 +11,6 @@ from dgbench.harness.claims.kinds import by_kind
 from dgbench.harness.claims.shown import show, unit_rest
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
 from dgbench.harness.store.row import VOID
-from dgbench.harness.store.standing import cell_states
 from dgbench.harness.terminal.text import NARROW, WIDTH, fitted, table, wrapped
 from dgbench.lab.probes import probe
 
@@ -94,7 +93,7 @@ def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
 def ending(
     *,
     seconds: float,
-    cells: tuple[int, int, int],
+    cells: tuple[int, int, int, int],
     rows: Sequence[Any],
     papers: Sequence[PaperVerdicts],
     noise: float | None,
@@ -105,14 +104,12 @@ def ending(
     """The four last lines of a run; the very last is the path of the report.
 
     Args:
-        seconds: wall time. cells: ok, failed, not run here.
+        seconds: wall time. cells: ok, failed, void, not run here.
         rows: all rows of the run. noise: noise floor as a fraction or None.
         gpu: name of the GPU that was used, or "".
         stopped: (cells kept, cells planned) after Ctrl-C.
     """
-    good, failed, missing = cells
-    void = list(cell_states(rows).values()).count("void")
-    good = max(0, good - void)
+    good, failed, void, missing = cells
     words = [f"{good} cells ok" if good != 1 else "1 cell ok"]
     if failed:
         words.append(f"{failed} failed")

@@ -70,7 +70,7 @@ def test_the_four_last_lines(found):
     verdicts, rows = found
     lines = ending(
         seconds=192,
-        cells=(22, 2, 0),
+        cells=(22, 2, 0, 0),
         rows=rows,
         papers=[verdicts],
         noise=0.035,
@@ -82,7 +82,7 @@ def test_the_four_last_lines(found):
     assert lines[2] == "4 of 6 datasets are synthetic twins."
     assert lines[3] == "Report: results/runs/x/report.html"
     stopped = ending(
-        seconds=2, cells=(3, 0, 1), rows=[], papers=[], noise=None, gpu="H1", report="r",
+        seconds=2, cells=(3, 0, 0, 1), rows=[], papers=[], noise=None, gpu="H1", report="r",
         stopped=(4, 9),
     )  # fmt: skip
     assert stopped[0].startswith("Stopped: 4 of 9 cells kept, 3 cells ok, 1 not run here.")
