@@ -65,9 +65,9 @@ def _places(proc: Path) -> Iterator[tuple[str, Path, Path]]:
         if version not in paths or (version == "cgroup" and "memory" not in options.split(",")):
             continue
         root, top = mount.split(" ")[3:5]
-        path = Path(paths[version])
+        group = Path(paths[version])
         # A container may show its own group as the top folder, and name it as its host does.
-        inside = path.relative_to(root) if path.is_relative_to(root) else Path()
+        inside = group.relative_to(root) if group.is_relative_to(root) else Path()
         if ".." not in inside.parts:
             yield version, Path(top) / inside, Path(top)
 

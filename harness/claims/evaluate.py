@@ -85,8 +85,8 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
         warnings.append(f"check '{extra}' of {paper.name} has no claim in its ledger")
     if own and not every:
         said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
-        found = Finding(reason=said)
-        return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
+        nothing = Finding(reason=said)
+        return PaperVerdicts(paper, claims, [decide(claim, nothing) for claim in claims], warnings)
     quality: Judged = {}
     found = PaperVerdicts(paper, claims, [], warnings)
     split = split_rounds(mine)

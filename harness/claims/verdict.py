@@ -273,7 +273,7 @@ def agreement(
     """
     if found.source == "timed" and floor is None:
         return "undecided", "the run measured no noise floor"
-    if found.source == "timed" and control_disturbed(floor):
+    if found.source == "timed" and floor is not None and control_disturbed(floor):
         return "undecided", (
             f"not judged: the A/A control was disturbed (noise floor {100 * floor:.0f} %)"
         )

@@ -375,7 +375,10 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
     *lines, last = ending(
         seconds=summary.seconds,
         cells=(
-            summary.cells_ok, summary.cells_failed, summary.cells_void, summary.cells_skipped,
+            summary.cells_ok,
+            summary.cells_failed,
+            summary.cells_void,
+            summary.cells_skipped,
         ),
         rows=rows,
         papers=verdicts,

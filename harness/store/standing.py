@@ -140,7 +140,8 @@ def void_reasons(row: Any) -> list[str]:
 
 def cell_states(rows: Iterable[Any]) -> dict[str, str]:
     """`ok`, `missing`, `void` or `failed` of each cell; the worst of its processes decides."""
-    order, found = ("ok", "missing", "void", "failed"), {}
+    order = ("ok", "missing", "void", "failed")
+    found: dict[str, str] = {}
     for row in rows:
         now = "ok" if row.status == "ok" else "failed" if row.status in FAILED else "missing"
         if void_reasons(row):
@@ -224,12 +225,12 @@ def mark_replaced(rows: Sequence[Row]) -> Sequence[Row]:
     rounds: dict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
         if not row.instrumented:
-            rounds[(*_group(row), row.round)].append(row)
-    replaced = set()
-    for *group, number, first in {
-        (*_group(row), row.round, row.repeats) for row in rows if row.repeats
+            rounds[_group(row), row.round].append(row)
+    replaced: set[str] = set()
+    for group, number, first in {
+        (_group(row), row.round, row.repeats) for row in rows if row.repeats
     }:
-        again, before = (rounds[(*group, one)] for one in (number, first))
+        again, before = rounds[group, number], rounds[group, first]
         whole = {row.cell_hash for row in before} <= {row.cell_hash for row in again}
         better = whole and _disturbed(again) < _disturbed(before)
         replaced.update(row.id for row in (before if better else again))
