@@ -145,9 +145,9 @@ void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, ThreadSc
     for (int k = 0; k < heads; ++k) {
       float* const w = share + n * heads + k;
       const bool mixed = scratch.part[1][n * heads + k] != 0.0f && a.stats;
-      float sum = 0.0f;
+      double sum = 0;
       for (std::int64_t j = 0; j <= count; ++j) sum += w[j * heads];
-      const float scale = 1.0f / sum;
+      const auto scale = static_cast<float>(1 / sum);
       const float target = a.target[v * heads + k];
       const auto source = [&](std::int64_t u) { return a.source[u * a.source_row + k]; };
       float positive = mixed ? 0.0f : kOneSign;
@@ -290,10 +290,10 @@ void backward_columns(const AttendRowsGrad& b, std::int64_t begin, std::int64_t 
     const bool loop = has_loop(u);
     const bool alone = u < a.rows && !loop;  // its own share is 1, whatever the scores
     for (int k = 0; k < heads; ++k) {
-      float to_source = 0.0f;
+      double to_source = 0;
       const float* p = pull + n * heads + k;
       for (std::int64_t j = 0; j < stop - first + loop; ++j) to_source += p[j * heads];
-      b.grad_source[u * heads + k] = to_source;
+      b.grad_source[u * heads + k] = static_cast<float>(to_source);
       each_tile(a.width, [&](int at, int some, auto* type) {
         Type<decltype(type)> sums(some);
         const float* grad = b.grad + std::int64_t(k) * a.width + at;

@@ -44,7 +44,7 @@ void interact_group(Array<const std::int64_t> rows, Array<std::int64_t> offsets,
 
 // The columns of one row, a block of which stays in registers over all of the row's edges.
 template <class T, int kBlock>
-void add_block(const std::int64_t* order, std::int64_t count, const std::int64_t* other,
+void add_piece(const std::int64_t* order, std::int64_t count, const std::int64_t* other,
                const T* weight, const T* x, std::int64_t width, T* out) {
   T sum[kBlock] = {};
   for (std::int64_t k = 0; k < count; ++k) {
@@ -54,6 +54,25 @@ void add_block(const std::int64_t* order, std::int64_t count, const std::int64_t
     for (int j = 0; j < kBlock; ++j) sum[j] += w * from[j];
   }
   std::copy(sum, sum + kBlock, out);
+}
+
+constexpr std::int64_t kPiece = 256;  // edges that are added one after the other
+
+// The same; of a long row pieces are added in float64, so that it keeps its digits.
+template <class T, int kBlock>
+void add_block(const std::int64_t* order, std::int64_t count, const std::int64_t* other,
+               const T* weight, const T* x, std::int64_t width, T* out) {
+  if (count <= kPiece) {
+    add_piece<T, kBlock>(order, count, other, weight, x, width, out);
+    return;
+  }
+  double whole[kBlock] = {};
+  T sum[kBlock];
+  for (std::int64_t k = 0; k < count; k += kPiece) {
+    add_piece<T, kBlock>(order + k, std::min(kPiece, count - k), other, weight, x, width, sum);
+    for (int j = 0; j < kBlock; ++j) whole[j] += sum[j];
+  }
+  for (int j = 0; j < kBlock; ++j) out[j] = static_cast<T>(whole[j]);
 }
 
 template <class T>

@@ -111,6 +111,16 @@ def test_a_hub_with_more_neighbours_than_are_taken_at_a_time():
     close(found, exact, 2e-5)
 
 
+def test_a_hub_of_alike_neighbours_keeps_most_digits():
+    """Its shares add up in float64; rows are added one after the other."""
+    n = 10**5
+    indptr = torch.cat([torch.zeros(1), torch.full((n,), n - 1.0)]).long()
+    ids = torch.arange(1, n, dtype=torch.int32)
+    values, scores = torch.full((n, 1, 8), 0.1), torch.zeros(n, 1)
+    out = attention.attend_rows(indptr, ids, values, scores, scores)
+    assert (out[0].double() / 0.1 - 1).abs().max() < n * 2.0**-24
+
+
 def test_scores_of_any_size_and_rows_that_do_not_matter():
     """Only differences of scores count, and a row that nobody reads spreads nothing."""
     indptr, indices = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 3, 0], dtype=torch.int32)

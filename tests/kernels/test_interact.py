@@ -168,3 +168,11 @@ def test_what_is_refused():
         local_rows(ids, ids[:1], None, torch.full((3,), -1, dtype=torch.int32))
     with pytest.raises(InvalidInputError, match="must lie in"):
         t_batches(ids, torch.tensor([0, 9]), None, 3)
+
+
+def test_partners_that_are_alike_keep_their_digits():
+    """Added up one after the other, a million equal numbers lose two digits."""
+    edges, value = 10**6, torch.full((1, 3), 0.1)
+    one = torch.zeros(edges, dtype=torch.int64)
+    found = partner_sums(one, one, value, value).sum_s
+    assert (found.double() / (edges * value.double()) - 1).abs().max() < 1e-5
