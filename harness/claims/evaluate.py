@@ -19,6 +19,7 @@ from dgbench.lab.judging import Read, judging
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.lab.quality import BELOW
+from dgbench.runtime.errors import DgbenchError
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,9 @@ def _decide_one(
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
-        if claim.id in void:  # it asked for a contender whose numbers were taken away
+        if claim.id in void and not isinstance(
+            error, DgbenchError
+        ):  # it asked for a contender whose numbers were taken away
             return _voided(decide(claim, Finding(reason=said)), void[claim.id])
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))

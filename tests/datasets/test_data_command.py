@@ -311,7 +311,7 @@ def test_advice_on_a_file_of_ones_own_that_changed_or_moved(capsys, tmp_path):
     for _ in range(2):
         with pytest.raises(DgbenchError) as caught:
             datasets.open_events("mine", "real")
-        assert "--name mine --replace" in caught.value.hint
+        assert "--replace" in caught.value.hint
         assert "DGBENCH_DATA" not in caught.value.hint
         file.unlink(missing_ok=True)
 

@@ -175,7 +175,9 @@ def test_a_row_without_a_series_has_the_bytes_it_always_had():
         "repeats",
         "replaced",
         "rests_on_cell",
+        "dropped",
         "node",
+        "resumed",
     ):
         assert not old.pop(name)
     payload = msgspec.json.encode(old)

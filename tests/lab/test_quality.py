@@ -176,7 +176,15 @@ def test_a_verdict_about_speed_says_what_the_model_has_learned(mean, said):
 
 def test_a_speed_below_the_dictionary_leads_no_race():
     timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    point = {
+        "row": "d",
+        "system": "fast",
+        "baseline": "slow",
+        "value": 2.0,
+        "low": 1.9,
+        "high": 2.1,
+        "row_ids": ["t"],
+    }
 
     def marked(mean: float):
         (found,) = mark_quality([point], paper_with(READER), [timed, *quality_rows(mean, 0.5)])
@@ -196,7 +204,15 @@ def test_a_speed_below_the_dictionary_leads_no_race():
 
 def test_a_race_whose_quality_was_not_measured_says_so():
     timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    point = {
+        "row": "d",
+        "system": "fast",
+        "baseline": "slow",
+        "value": 2.0,
+        "low": 1.9,
+        "high": 2.1,
+        "row_ids": ["t"],
+    }
     few = quality_rows(0.2, 0.5)[1:]
     for paper, rows in (
         (paper_with(READER), [timed]),
@@ -239,7 +255,15 @@ def test_trainings_of_other_runs_stand_beside_speeds_on_the_same_real_data():
 )
 def test_headings_count_speeds_below_the_dictionary(mean, said):
     timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    point = {
+        "row": "d",
+        "system": "fast",
+        "baseline": "slow",
+        "value": 2.0,
+        "low": 1.9,
+        "high": 2.1,
+        "row_ids": ["t"],
+    }
     raced = SimpleNamespace(main_race=object())
     own = SimpleNamespace(system="fast", title="Fast", experiments=[raced])
     verdicts = SimpleNamespace(verdicts=[], counts={"R": 0})
@@ -269,7 +293,15 @@ def test_a_race_tells_the_time_to_the_quality_of_the_reference():
     rows = [*trained_rows("fast", 2.0, [0.1, 0.2, 0.4]), *trained_rows("slow", 10.0, [0.1, 0.4])]
     assert read(rows, {"dataset": "d"}).score == pytest.approx(0.4)  # validation plays no part
     timed = row_of("t", WORKLOAD, experiment="speed")
-    point = {"row": "d", "system": "fast", "baseline": "slow", "value": 2.0, "row_ids": ["t"]}
+    point = {
+        "row": "d",
+        "system": "fast",
+        "baseline": "slow",
+        "value": 2.0,
+        "low": 1.9,
+        "high": 2.1,
+        "row_ids": ["t"],
+    }
     (found,) = mark_quality([point], paper_with(read), [timed, *rows])
     time = read(rows, {"dataset": "d"}).time
     assert (time.seconds, time.reference) == (6.0, 20.0)

@@ -1,6 +1,7 @@
 // Attention over rows of a matrix and inside packed sequences, forward and backward.
 #include "attention/cuda_launchers.h"
 #include "common/driver/driver.hpp"
+#include "time_encoding/cuda_launchers.h"
 
 namespace dgbench::driver {
 namespace {
@@ -199,6 +200,45 @@ DRIVER_CASE(packed_attention) {
       run_packed({}, 2, 2, 1, width, causal);
     }
     run_packed({{0, 0, 40}, {1, 0, 300}}, 2, 300, 1, 4, causal);
+  }
+}
+
+int encoded(const EncodeAges<float>& e) { return dgb_encode_ages_float(&e, nullptr); }
+int encoded(const EncodeAges<double>& e) { return dgb_encode_ages_double(&e, nullptr); }
+
+template <class T>
+void run_ages(int64_t count, int64_t width, bool sines) {
+  Random random(static_cast<uint64_t>(count * width));
+  std::vector<double> ages, right;
+  std::vector<T> weight, bias;
+  for (const float age : random.reals(count)) ages.push_back(1e6 * double{age});
+  for (const float w : random.reals(width)) weight.push_back(w);
+  for (const float b : random.reals(width)) bias.push_back(b);
+  for (int64_t i = 0; i < count * width; ++i) {
+    const long double angle =
+        static_cast<long double>(ages[i / width]) * weight[i % width] + bias[i % width];
+    right.push_back(static_cast<double>(sines ? std::sin(angle) : std::cos(angle)));
+  }
+  const DeviceArray<double> d_ages(ages);
+  const DeviceArray<T> d_weight(weight), d_bias(bias), out(count * width);
+  const EncodeAges<T> encoding{d_ages.data(), d_weight.data(), d_bias.data(), out.data(),
+                               count,         width,           sines};
+  RUN(encoded(encoding));
+  const std::vector<T> found = out.host();
+  double worst = 0;
+  for (int64_t i = 0; i < count * width; ++i) {
+    worst = std::max(worst, std::fabs(static_cast<double>(found[i]) - right[i]));
+  }
+  const std::vector<int> within{worst < 2e-7};
+  expect_equal(within, std::vector<int>{1}, named("encode_ages: ages, width", {count, width}));
+}
+
+DRIVER_CASE(encode_ages) {
+  for (const bool sines : {false, true}) {
+    for (const int64_t count : {1, 300}) {
+      run_ages<float>(count, 37, sines);
+      run_ages<double>(count, 37, sines);
+    }
   }
 }
 
