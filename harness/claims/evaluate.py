@@ -19,12 +19,14 @@ from dgbench.lab.judging import Read, judging
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.paper import Claim, Finding, Paper
 from dgbench.lab.quality import BELOW
-from dgbench.runtime.errors import DgbenchError
 
 log = logging.getLogger(__name__)
 
 TIMED_KINDS: Final = frozenset({"speedup", "time", "throughput", "scaling", "overhead", "ordering"})
 """Kinds of claims that a race decides: they are stamped where it left its GPU idle."""
+
+LACK_OF_ROWS: Final = (ArithmeticError, LookupError, StopIteration, TypeError, ValueError)
+"""What a check raises that was written for rows which are not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,7 @@ def _decide_one(
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
-        if claim.id in void and not isinstance(
-            error, DgbenchError
-        ):  # it asked for a contender whose numbers were taken away
+        if claim.id in void and isinstance(error, LACK_OF_ROWS):
             return _voided(decide(claim, Finding(reason=said)), void[claim.id])
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))

@@ -201,7 +201,6 @@ def test_a_check_that_never_ends_leaves_its_claim_open(folder, monkeypatch):
     install_paper(folder)
     found = evaluate(plugins.get_paper("tiny"), _rows())
     assert [verdict.verdict for verdict in found.verdicts] == ["not run here"]
-    print(found.verdicts[0])
     assert "it took longer than 0.5 s to give its finding of a claim" in found.warnings[0]
 
 
