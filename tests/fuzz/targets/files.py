@@ -122,8 +122,9 @@ def packed(data: bytes) -> None:
     packed = packing(data[:8])
     path = scratch("packed") / "x.csv.gz"
     path.write_bytes(data)
+    found = read_bytes(path)
     wanted = unpackers[packed[0]](data) if packed else data
-    sane(read_bytes(path) == wanted, "other bytes came out")
+    sane(found == wanted, "other bytes came out")
 
 
 FIELDS = {"num_nodes": 3, "num_src": None, "origin": ["tiny", "real", 1.0, 1, ["a note"]]}

@@ -23,7 +23,7 @@ FORMS = {
 _DELIMITER = {"comma": ",", "space": " ", "tab": "\t", "whitespace": " "}
 _FIELD = {
     **{"src": "7", "dst": "3", "t": "11", "weight": "1.5", "label": "0", "skip": "x"},
-    "rest": "0.25",
+    **{"feature": "0.5", "rest": "0.25"},
 }
 TOKENS = (
     *(b"nan", b"NaN", b"inf", b"-inf", b"NULL", b"N/A", b"", b"-1", b"0x10", b"1e400", b"1e39"),
