@@ -141,7 +141,7 @@ def everywhere(session: nox.Session) -> None:
 
 
 def _cpu_flags() -> list[str]:
-    """What the processor says it can do; empty where no file tells."""
+    """Features that the processor names; empty where no file tells."""
     try:
         return Path("/proc/cpuinfo").read_text().split()
     except OSError:

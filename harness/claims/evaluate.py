@@ -26,7 +26,7 @@ TIMED_KINDS: Final = frozenset({"speedup", "time", "throughput", "scaling", "ove
 """Kinds of claims that a race decides: they are stamped where it left its GPU idle."""
 
 LACK_OF_ROWS: Final = (ArithmeticError, LookupError, StopIteration, TypeError, ValueError)
-"""What a check raises that was written for rows which are not there."""
+"""Errors that a check raises where rows that it was written for are not there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def test_controlled_cell_observes_a_pair_and_no_other_contender(name: str) -> No
 
 
 def parts_of(check: Any) -> set[str]:
-    """What a check says that it is of: all its words, or those before a comma."""
+    """Names of the subject of a check: all its words, or those before a comma."""
     return {check.part, check.part.partition(",")[0]}
 
 
