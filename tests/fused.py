@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+PLAIN = (Tensor, torch.nn.Parameter)
 FEW_TERMS = 8
 """Sums of more products than this are left to torch where products are rounded: their order is not
 said either."""
@@ -38,7 +39,7 @@ class MultiplyAdd(TorchDispatchMode):
         # `add` multiplies where it is given a factor.
         if (
             plain not in UNFUSED
-            or not all(type(one) is Tensor and one.device.type == "cpu" for one in tensors)
+            or not all(type(one) in PLAIN and one.device.type == "cpu" for one in tensors)
             or any(one.dtype != torch.float32 for one in tensors)
             or (plain in ("add", "sub") and given.get("alpha", 1) == 1)
         ):
