@@ -27,7 +27,7 @@ from dgbench.lab.result_checks import (
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
-from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
+from dgbench.systems.base.conditioning import MIN_TOLERANCE, UNIT, rounding, tolerances
 from dgbench.systems.base.data_digest import digest
 from dgbench.systems.base.kept import content_of, kept_file, read, write
 from dgbench.systems.base.system import FrameResult, Trainer
@@ -47,6 +47,9 @@ MAX_PLAIN_DEVIATION: Final = 4e-3
 """Largest deviation that a system which is not released may share with torch's own operators: the
 head and the loss are torch's in all systems, and sums over many alike rows lose digits there. The
 gradient of a bias before a norm is nothing but rounding, and was seen 1.6e-3 off in both."""
+
+DRAWS: Final = 4
+"""Times that float32 is asked what it does to a result, each time rounded another way."""
 
 FEW_NUMBERS: Final = 1 << 15
 """Numbers of a snapshot's hidden outputs below which an oracle works in one thread: torch splits an
@@ -150,10 +153,10 @@ class Oracle:
                     name = key.rpartition(", ")[0]
                     allowed[name] = max(allowed[name], min(most, PLAIN_SHARE * gap))
         checks = judged(allowed, plain)
-        # Then float32 with the norm of systems, rounding with the first parameters, and with those
-        # it has come to.
+        # Then float32 in several draws, rounding with the first parameters, and with those it has
+        # come to.
         for ask in (
-            lambda: {} if released else self._by_float32(frames, wanted),
+            lambda: self._by_float32(frames, wanted, released),
             self.allowed,
             lambda: self._rounding(self.trainer, frames[-1]),
         ):
@@ -431,18 +434,24 @@ class Oracle:
         return self._torch
 
     def _by_float32(
-        self, frames: Sequence[int], wanted: Mapping[int, Mapping[str, Tensor]]
+        self, frames: Sequence[int], wanted: Mapping[int, Mapping[str, Tensor]], released: bool
     ) -> dict[str, float]:
-        """Tolerance of each answer by what float32 does to it where norms are in float64, as
-        systems have them: an LSTM of torch sums its bias over all rows one after the other."""
-        plain = self._plain(torch.float32)
-        _load(plain, self.trainer.state())
-        results, allowed = _FrameResults(plain), dict[str, float]()
-        for frame in frames:
-            gaps = deviations(results.answers(frame), wanted[frame])
-            for name, gap in gaps.items():
-                allowed[name] = max(allowed.get(name, 0.0), min(LOOSEST, PLAIN_SHARE * gap))
-            results.clear()
+        """Tolerance of each answer by what float32 does to it, the largest of `DRAWS`.
+
+        A gap of one tensor is one draw of a random number: twice a lucky one is no bound. So the
+        parameters are moved by up to a unit in their last place, and all operations round anew.
+        Norms are in float64, as systems have them; in a released baseline they are torch's.
+        """
+        plain = self._new_by_torch() if released else self._plain(torch.float32)
+        state, allowed = self.trainer.state(), dict[str, float]()
+        random_bits = torch.Generator().manual_seed(1)
+        for draw in range(DRAWS):
+            _load(plain, state if draw == 0 else _moved_by_a_unit(state, random_bits))
+            results = _FrameResults(plain)
+            for frame in frames:
+                for name, gap in deviations(results.answers(frame), wanted[frame]).items():
+                    allowed[name] = max(allowed.get(name, 0.0), min(LOOSEST, PLAIN_SHARE * gap))
+                results.clear()
         plain.close()
         return allowed
 
@@ -534,6 +543,16 @@ def _gradients(answers: Mapping[int, Mapping[str, Tensor]]) -> dict[str, Tensor]
 def _load(trainer: Trainer, state: Mapping[str, Tensor]) -> None:
     for name, parameter in trainer.model.named_parameters():  # type: ignore[attr-defined]
         parameter.copy_(state[name].to(parameter.device, parameter.dtype))
+
+
+def _moved_by_a_unit(
+    state: Mapping[str, Tensor], random_bits: torch.Generator
+) -> dict[str, Tensor]:
+    """Parameters that each differ by up to a unit in the last place of float32."""
+    return {
+        name: value * (1 + (4 * torch.rand(value.shape, generator=random_bits) - 2) * UNIT)
+        for name, value in state.items()
+    }
 
 
 def _sane(kept: dict[str, float] | None) -> dict[str, float] | None:

@@ -291,6 +291,32 @@ def test_a_gradient_is_judged_by_what_float32_does_to_it(monkeypatch, name, off,
     assert all(check.passed for check in oracle.compare(trainer, frames)) is passed
 
 
+@pytest.mark.parametrize(("off", "passed"), [(3e-3, True), (6e-3, False)])
+def test_one_lucky_draw_of_torch_is_no_bound_for_a_release(monkeypatch, off, passed) -> None:
+    """Of parameters a unit away torch's gradient is 2e-3 off, of those at hand by luck it is not."""
+    oracle = race.oracle_of(tiny_workload(), context())
+    kind = type(oracle.trainer)
+    right, name = kind.result, "head.linear.weight"
+
+    def rounded(self, frame):
+        found = right(self, frame)
+        if self.model.head.linear.weight.dtype == torch.float32:
+            at_hand = torch.equal(self.state()[name], oracle.trainer.state()[name].float())
+            found.gradients[name] *= 1 if at_hand else 1.002
+        return found
+
+    monkeypatch.setattr(kind, "result", rounded)
+    trainer = get_system("pygt").open(tiny_workload(), device="cpu")
+    trainer.prepare()
+    own = trainer.gradients
+    trainer.gradients = lambda frame: {
+        key: found * (1 + off * (key == name)) for key, found in own(frame).items()
+    }
+    frames = range(oracle.trainer.num_frames)
+    checks = oracle.compare(trainer, frames, released=True)
+    assert all(check.passed for check in checks) is passed
+
+
 @pytest.mark.parametrize(("off", "passed"), [(1.9e-5, True), (3e-4, False)])
 def test_a_loss_may_be_as_far_off_as_the_output_it_is_a_mean_of(monkeypatch, off, passed) -> None:
     """One loss of torch's own is close by luck; how far float32 takes the output is not."""
