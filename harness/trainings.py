@@ -14,9 +14,13 @@ from dgbench.runtime.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-KEPT: Final = Path(__file__).resolve().parents[1] / "results" / "reference"
-"""Kept runs of the source tree, whatever the current folder is; none beside an installed package.
-"""
+_PLACE = Path("results") / "reference"
+KEPT: Final = next(
+    (above / _PLACE for above in Path(__file__).resolve().parents if (above / _PLACE).is_dir()),
+    Path(__file__).resolve().parents[1] / _PLACE,
+)
+"""Kept runs of the source tree, whatever the current folder is: dgbench is a part of the tree, or
+is installed in an environment within it, as nox does."""
 
 
 def whole_trainings(rows: Iterable[Any]) -> list[Any]:
