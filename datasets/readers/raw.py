@@ -87,7 +87,7 @@ _UNPACKERS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[..., Any]], ...]]
 
 COPIES: Final = 8
 """Bytes of memory that reading takes for each byte of a file, at most: the text, its columns, the
-sorts that make ids dense, the events. Of six million events 7 for text, 6 for Parquet, 4 for npz."""
+sorts that make ids dense, the events. Six million events took 7 as text, 6 as Parquet, 4 as npz."""
 
 
 def check_memory(path: Path, size: int) -> None:

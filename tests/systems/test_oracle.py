@@ -293,7 +293,7 @@ def test_a_gradient_is_judged_by_what_float32_does_to_it(monkeypatch, name, off,
 
 @pytest.mark.parametrize(("off", "passed"), [(3e-3, True), (6e-3, False)])
 def test_one_lucky_draw_of_torch_is_no_bound_for_a_release(monkeypatch, off, passed) -> None:
-    """Of parameters a unit away torch's gradient is 2e-3 off, of those at hand by luck it is not."""
+    """A unit away from the parameters torch is 2e-3 off; at them, by luck, it is not."""
     oracle = race.oracle_of(tiny_workload(), context())
     kind = type(oracle.trainer)
     right, name = kind.result, "head.linear.weight"
