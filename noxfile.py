@@ -51,10 +51,13 @@ EVERYWHERE: dict[str, tuple[dict[str, str], list[str]]] = {
 # What `nox -s nightly` runs: the whole of what .ci/run samples, and what it has no time for.
 NIGHTLY: dict[str, list[str]] = {
     "audit": [],
+    "campaigns": [],
+    "cheats": [],
     "compile_cuda": [],
     "everywhere": [],
     "faults": [],
     "fuzz": ["--seconds", "10"],
+    "liveness": ["--twins", "smoke", "quick", "full"],
     "planted": [],
     "sanitize": ["all"],
     "soak": ["--minutes", "30"],
@@ -358,10 +361,51 @@ def soak(session: nox.Session) -> None:
 
 
 @in_environment
+def liveness(session: nox.Session) -> None:
+    """Look whether a workload trains a dead network: nox -s liveness -- [--twins] [PRESET ...].
+
+    All graphs with all models, on real data where it is here; ends with 1 where one is dead.
+    """
+    _install(session)
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    _run(session, "python", "tests/systems/liveness_walk.py", *session.posargs)
+
+
+@in_environment
 def repeat(session: nox.Session) -> None:
     """Run twice, and end with 1 where the numbers are not the same: nox -s repeat -- [PAPER]."""
     _install(session)
     _run(session, "dgbench", "repeat", *session.posargs)
+
+
+@in_environment
+def same(session: nox.Session) -> None:
+    """Compare the counts of smoke with those of another commit: nox -s same -- REV [OPTION ...].
+
+    Builds that commit into an environment of its own, runs smoke of all papers with both, and ends
+    with 1 where a cell observes other things, or other counts or bytes.
+    """
+    if not session.posargs:
+        session.error("name a commit: nox -s same -- HEAD~1")
+    revision, *rest = session.posargs
+    _install(session)
+    base = Path(session.create_tmp()).resolve()
+    tree, env = base / "tree", base / "env"
+    shutil.rmtree(base / "runs", ignore_errors=True)
+    shutil.rmtree(tree, ignore_errors=True)
+    session.run("git", "worktree", "prune", external=True)
+    session.run("git", "worktree", "add", "--detach", str(tree), revision, external=True)
+    make = (sys.executable, str(tree / "scripts" / "environment.py"), "--into", str(env))
+    session.run(*make, external=True)
+    asked = ("reproduce", "--preset", "smoke", "--rounds", "fixed", *rest)
+    folders = []
+    for name, programs in (("old", env / PROGRAMS.name), ("new", PROGRAMS)):
+        out = base / "runs" / name
+        run = (str(programs / "dgbench"), *asked, "--out", str(out))
+        session.run(*run, external=True, success_codes=[0, 1])  # rows that fail are compared, too
+        folders += sorted(path.parent for path in out.glob("*/run.json"))
+    session.run("git", "worktree", "remove", "--force", str(tree), external=True)
+    _run(session, "python", "-m", "tests.golden.rows", *map(str, folders))
 
 
 @in_environment
@@ -388,6 +432,22 @@ def faults(session: nox.Session) -> None:
 
 
 @in_environment
+def campaigns(session: nox.Session) -> None:
+    """Run the long tests that the suite leaves out, marked `nightly`: nox -s campaigns."""
+    _install(session)
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    _run(session, "python", "-m", "pytest", *_workers(), "-m", "nightly", *session.posargs)
+
+
+@in_environment
+def cheats(session: nox.Session) -> None:
+    """Plugins that cheat, in preset quick; the suite trains them in smoke: nox -s cheats."""
+    _install(session)
+    session.env.update({"OMP_NUM_THREADS": "1", "DGBENCH_CHEATS": "quick"})
+    _run(session, "python", "-m", "pytest", "tests/cheats", *session.posargs)
+
+
+@in_environment
 def planted(session: nox.Session) -> None:
     """Plant 5 % more work in a commit and bisect on a real clock: nox -s planted -- [--trials 5].
 
@@ -399,7 +459,7 @@ def planted(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def nightly(session: nox.Session) -> None:
-    """Queue the long checks: faults, inputs, sanitizers, architectures, bisections, soak, search.
+    """Queue the long checks: campaigns, cheats, faults, inputs, liveness, sanitizers, soak, search.
 
     A matter of hours. Each is a session of its own and ends with 1 where it found something; the
     others go on.

@@ -13,6 +13,9 @@ from types import FrameType
 
 from dgbench.runtime.errors import SignalExit
 
+_pending: list[int] = []
+"""Numbers of the signals that ended this process's outermost `signals_unwind`, at most one."""
+
 
 @contextlib.contextmanager
 def signals_unwind() -> Iterator[None]:
@@ -26,13 +29,12 @@ def signals_unwind() -> Iterator[None]:
         return
     owner, numbers = os.getpid(), (signal.SIGTERM, signal.SIGHUP)
     handlers = {n: signal.getsignal(n) for n in numbers}
-    asked: list[int] = []
 
     def unwind(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
             os._exit(128 + number)
-        if not asked:
-            asked.append(number)
+        if not _pending:
+            _pending.append(number)
             raise SignalExit(128 + number)
 
     for number, handler in handlers.items():
@@ -44,6 +46,14 @@ def signals_unwind() -> Iterator[None]:
         for number, handler in handlers.items():
             if handler is signal.SIG_DFL:
                 signal.signal(number, handler)
+        if any(handler is signal.SIG_DFL for handler in handlers.values()):
+            _pending.clear()
+
+
+def raise_pending() -> None:
+    """Raise SignalExit again where a library has caught it; long waits ask now and then."""
+    if _pending:
+        raise SignalExit(128 + _pending[0])
 
 
 def die_with_parent() -> None:

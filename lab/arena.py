@@ -19,6 +19,10 @@ from dgbench.runtime.statistics import median
 Rows = Sequence[Any]
 IN_PLACE_OF = "in_place_of"
 """Param of cells on another dataset than the case of the task that they are made of: its name."""
+DIVISION = "division"
+"""Param of cells in which each contender has settings of its own: `TUNED`. Those in which all have
+the settings of the task are without it."""
+BASE, TUNED = "base", "tuned"
 MIN_ROUNDS = 3
 """Rounds from which an interval is that over processes; below it is that over turns."""
 NOT_ENTERED = ("skipped", "no-gpu", "not-supported", "not-built")
@@ -27,6 +31,7 @@ LEFT_OUT = ("skipped", "it did not take part; the notes of the row say why")
 """Status and reason of a contender that no row names."""
 _Reason = tuple[str, str]
 Code = Literal["released", "re-implemented", "dgbench"]
+Division = Literal["base", "tuned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class Entrant:
         exact: whether its mathematics is that of the task; False where it approximates.
         form_of: name of the contender that it is a form of, with other switches; "" where it stands
             for itself. A system does not race against its own forms.
+        adds_to: name of the contender that it is with additions of dgbench; "" for none. It does
+            not rank unless that is asked for: a system is ranked as it was published.
         absent: why runs have no rows of it, where they do not say why; "": they do.
     """
 
@@ -48,6 +55,7 @@ class Entrant:
     code: Code = "re-implemented"
     exact: bool = True
     form_of: str = ""
+    adds_to: str = ""
     absent: str = ""
 
 
@@ -116,6 +124,8 @@ class ArenaTask:
             `{}` without.
         trained: where whole trainings of its models are kept; None where there are none.
         untrained: why there are none of models that it trains; "" where it trains nothing.
+        untuned: why it has no tuned division; "" where it has one.
+        batch: why no contender has a batch of its own there.
     """
 
     name: str
@@ -136,6 +146,8 @@ class ArenaTask:
     words: Mapping[str, str] = field(default_factory=dict)
     trained: QualitySource | None = None
     untrained: str = ""
+    untuned: str = ""
+    batch: str = ""
 
     @property
     def chains(self) -> list[tuple[str, ...]]:
@@ -200,12 +212,13 @@ class ArenaTask:
             "dataset": dataset, IN_PLACE_OF: original,
         }  # fmt: skip
 
-    def of(self, rows: Iterable[Any]) -> list[Any]:
-        """Rows of this very definition, controls apart."""
+    def of(self, rows: Iterable[Any], division: Division = "base") -> list[Any]:
+        """Rows of this very definition and of one division, controls apart."""
         return [
             row
             for row in rows
             if row.params.get("task") == self.label
+            and row.params.get(DIVISION, BASE) == division
             and self._defines(row.params)
             and CONTROL not in row.params
             and not row.instrumented
@@ -219,6 +232,20 @@ class ArenaTask:
         return bool(params.get("definition") == self.definition(self.case_of(params)))
 
 
+@dataclass(frozen=True, slots=True)
+class TunedSettings:
+    """Settings that a search chose for a contender.
+
+    Attributes:
+        threads: of torch and the compiled operators. trials: settings that were timed.
+        switches: techniques that differ from those of the base division, and whether they are on.
+    """
+
+    threads: int
+    trials: int
+    switches: Mapping[str, bool] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceEntry:
     """A contender in one race.
@@ -228,8 +255,11 @@ class RaceEntry:
         rate: items a second, the median over processes; None where it has none.
         time: seconds of what is timed, the median over processes; None where it has none.
         ratio: its time over that of the fastest; None for the fastest and where it has none.
+        gain: time of the contender that it adds to over its own; None where it adds to none, or
+            one of both has no time.
         status: of its row. reason: why it has no time.
         rows: ids that it rests on.
+        tuned: its own settings in the first of them; None in the base division.
     """
 
     name: str
@@ -237,9 +267,11 @@ class RaceEntry:
     rate: float | None = None
     time: float | None = None
     ratio: Ratio | None = None
+    gain: Ratio | None = None
     status: str = "ok"
     reason: str = ""
     rows: tuple[str, ...] = ()
+    tuned: TunedSettings | None = None
 
     @property
     def entered(self) -> bool:
@@ -257,6 +289,19 @@ class RaceEntry:
         return self.ratio is not None and self.ratio.side > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The gain of one contender over another as a product of factors.
+
+    Attributes:
+        slow, fast: names of the contenders. parts: name of a factor -> its ratio.
+    """
+
+    slow: str
+    fast: str
+    parts: Mapping[str, Ratio]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaRace:
     """All contenders of a task on one workload, the fastest first.
@@ -264,9 +309,10 @@ class ArenaRace:
     Attributes:
         task, case: what is raced. setting: dimensions inside the case that tell races apart.
         twin: whether its data are synthetic.
-        entries: contenders by speed, those without a time last.
-        factors: of the system that the task takes apart: name -> ratio.
+        entries: contenders by speed, then those that do not rank, those without a time last.
+        breakdown: a gain that the task takes apart, of the leader over its rival where it can.
         processes: of the fastest. device: `cpu` or `cuda`.
+        with_ours: whether contenders with additions of dgbench rank, too.
     """
 
     task: ArenaTask
@@ -274,14 +320,25 @@ class ArenaRace:
     setting: tuple[tuple[str, Any], ...]
     twin: bool
     entries: tuple[RaceEntry, ...]
-    factors: Mapping[str, Ratio]
+    breakdown: Breakdown | None = None
     processes: int
     device: str
+    with_ours: bool = False
 
     @property
     def timed(self) -> tuple[RaceEntry, ...]:
-        """Entries that have a time."""
-        return tuple(one for one in self.entries if one.rate is not None)
+        """Entries that rank: those that have a time, as they were published."""
+        return tuple(
+            one
+            for one in self.entries
+            if one.rate is not None and (self.with_ours or not one.entrant.adds_to)
+        )
+
+    @property
+    def additions(self) -> tuple[RaceEntry, ...]:
+        """Entries that have a time and do not rank, as dgbench added to them."""
+        ranked = {one.name for one in self.timed}
+        return tuple(e for e in self.entries if e.rate is not None and e.name not in ranked)
 
     @property
     def first(self) -> RaceEntry | None:
@@ -308,24 +365,6 @@ class ArenaRace:
         return self.lead is not None and len(ahead) == 1
 
     @property
-    def chain(self) -> dict[str, Ratio]:
-        """Factors of one chain of the task that were all measured with an interval; else none.
-
-        A contender that may be absent ends a chain before it.
-        """
-        here = {one.name for one in self.timed}
-        for whole in self.task.chains:
-            fast = [self.task.factors[name][1] for name in whole]
-            gone = [one not in here and bool(self.task.absent(one)) for one in fast]
-            names = whole[: gone.index(True)] if True in gone else whole
-            if not names:
-                continue
-            parts = {name: self.factors[name] for name in names if name in self.factors}
-            if len(parts) == len(names) and all(one.low is not None for one in parts.values()):
-                return parts
-        return {}
-
-    @property
     def leaders(self) -> tuple[RaceEntry, ...]:
         """The fastest, and those that are not told from it."""
         return tuple(one for one in self.timed if not one.behind)
@@ -336,35 +375,47 @@ def races(
     rows: Rows,
     entrant: Mapping[str, Entrant] | None = None,
     floor: float = 0.0,
+    *,
+    with_ours: bool = False,
+    division: Division = "base",
 ) -> list[ArenaRace]:
-    """Every race of a task that has rows, in the order of its cases.
+    """Every race of a task that has rows in a division, in the order of its cases.
 
     Args:
         entrant: titles of systems by name, beside those of the task.
         floor: relative noise floor; a difference inside it is none.
+        with_ours: whether contenders with additions of dgbench rank, too.
+        division: whose rows count; no ratio is formed over both.
     """
     by_case: dict[str, dict[str, list[Any]]] = {case.name: {} for case in task.cases}
-    for row in task.of(rows):
+    for row in task.of(rows, division):
         original = row.params.get(IN_PLACE_OF, row.params["case"])
         by_case[original].setdefault(row.params["definition"], []).append(row)
     found: list[ArenaRace] = []
     for here in (one for some in by_case.values() for one in some.values()):
         case = task.case_of(here[0].params)
-        found += _races_of(task, case, here, {**(entrant or {}), **task.entrants})
+        entrants = {**(entrant or {}), **task.entrants}
+        found += _races_of(task, case, here, entrants, with_ours=with_ours)
     return [_with_floor(race, floor) for race in found]
 
 
 def _with_floor(race: ArenaRace, floor: float) -> ArenaRace:
     """The race with a noise floor in all of its ratios."""
-    entries = tuple(
-        one if one.ratio is None else replace(one, ratio=replace(one.ratio, floor=floor))
-        for one in race.entries
-    )
-    return replace(race, entries=entries)
+
+    def within(one: Ratio | None) -> Ratio | None:
+        return one and replace(one, floor=floor)
+
+    entries = (replace(e, ratio=within(e.ratio), gain=within(e.gain)) for e in race.entries)
+    return replace(race, entries=tuple(entries))
 
 
 def _races_of(
-    task: ArenaTask, case: ArenaCase, rows: Rows, entrants: Mapping[str, Entrant]
+    task: ArenaTask,
+    case: ArenaCase,
+    rows: Rows,
+    entrants: Mapping[str, Entrant],
+    *,
+    with_ours: bool,
 ) -> list[ArenaRace]:
     times = Table.of(rows).where(task.time, clock=None, caches=None)
     apart: dict[tuple, list[Any]] = {}
@@ -383,17 +434,14 @@ def _races_of(
         why = next(bad, LEFT_OUT)
         names = failed or {"": why}
         entries = tuple(_gap(name, entrants, said) for name, said in names.items())
-        return [_race(task, case, (), rows, entries, {})]
-    return [
-        _race(
-            task,
-            case,
-            setting,
-            rows,
-            *_entries(task, Table(group), rows, setting, entrants, failed),
-        )
-        for setting, group in apart.items()
-    ]
+        return [_race(task, case, (), rows, entries, with_ours)]
+    found = []
+    for setting, group in apart.items():
+        by_name = Table(group).by(task.contender)
+        entries = _entries(task, by_name, rows, setting, entrants, failed, with_ours)
+        race = _race(task, case, setting, rows, entries, with_ours)
+        found.append(replace(race, breakdown=_breakdown(race, by_name)))
+    return found
 
 
 def _setting(one: Any, task: ArenaTask) -> tuple[tuple[str, Any], ...]:
@@ -407,7 +455,7 @@ def _race(
     setting: tuple,
     rows: Rows,
     entries: tuple[RaceEntry, ...],
-    factors: Mapping[str, Ratio],
+    with_ours: bool,
 ) -> ArenaRace:
     data = [row.data for row in rows if row.data]
     return ArenaRace(
@@ -416,50 +464,91 @@ def _race(
         setting=setting,
         twin=any(one.get("twin") for one in data) or bool(case.settings.get("twin")),
         entries=entries,
-        factors=factors,
         processes=max((len(one.rows) for one in entries), default=0),
         device=rows[0].device,
+        with_ours=with_ours,
     )
 
 
 def _entries(
     task: ArenaTask,
-    times: Table,
+    by_name: Mapping[str, Table],
     rows: Rows,
     setting: tuple,
     entrants: Mapping[str, Entrant],
     failed: Mapping[str, _Reason],
-) -> tuple[tuple[RaceEntry, ...], dict[str, Ratio]]:
-    by_name = times.by(task.contender)
-    fastest = min(by_name, key=lambda name: median([float(x) for x in by_name[name].values]))
+    with_ours: bool,
+) -> tuple[RaceEntry, ...]:
+    """Contenders that rank, the fastest first, those that do not, and those without a time."""
+    known = {name: entrants.get(name, Entrant(name)) for name in by_name}
+    middle = {name: median([float(x) for x in by_name[name].values]) for name in by_name}
+    apart = {name for name, one in known.items() if one.adds_to and not with_ours}
+    fastest = min(middle, key=lambda name: (name in apart, middle[name]))
     metric, dims = task.rate
     rates = Table.of(rows).where(metric, **dims, **dict(setting)).by(task.contender)
     found = []
     for name, table in by_name.items():
         shown = [float(x) for x in rates.get(name, Table()).values]
+        parent = by_name.get(known[name].adds_to)
         found.append(
             RaceEntry(
                 name=name,
-                entrant=entrants.get(name, Entrant(name)),
+                entrant=known[name],
                 rate=median(shown) if shown else None,
-                time=median([float(x) for x in table.values]),
+                time=middle[name],
                 ratio=None if name == fastest else time_ratio(table, by_name[fastest]),
+                gain=None if parent is None else time_ratio(parent, table),
                 rows=tuple(row.id for row in table.rows),
+                tuned=_tuned(task, table.rows[0], name),
             )
         )
-    found.sort(key=lambda one: (one.name != fastest, -(one.rate or 0.0)))
+    found.sort(key=lambda one: (one.name in apart, one.name != fastest, -(one.rate or 0.0)))
     gaps = [
         _gap(name, entrants, failed.get(name, LEFT_OUT))
         for name in dict.fromkeys([*failed, *task.entrants])
         if name not in by_name
     ]
-    factors = {}
-    for said, (slow, fast) in task.factors.items():
-        if slow in by_name and fast in by_name:
-            one = time_ratio(by_name[slow], by_name[fast])
-            if one is not None:
-                factors[said] = one
-    return (*found, *gaps), factors
+    return (*found, *gaps)
+
+
+def _tuned(task: ArenaTask, row: Any, name: str) -> TunedSettings | None:
+    """Settings that a row of the tuned division has for a contender; None in the base division."""
+    if row.params.get(DIVISION) != TUNED:
+        return None
+    mine = Table.of([row]).where("tuned_setting")
+    chosen = {str(one["of"]): int(one.value) for one in mine if one[task.contender] == name}
+    if not {"threads", "trials"} <= chosen.keys():
+        return None
+    threads, trials = chosen.pop("threads"), chosen.pop("trials")
+    return TunedSettings(threads, trials, {switch: bool(on) for switch, on in chosen.items()})
+
+
+def _breakdown(race: ArenaRace, times: Mapping[str, Table]) -> Breakdown | None:
+    """The gain of a chain of factors up to its last contender that ranks, where all have intervals.
+
+    The leader's is over its rival, where that is none of the chain: its first factor begins there.
+    """
+    ranked = {one.name for one in race.timed}
+    first, rival = race.first, race.rival
+    chains = [[race.task.factors[name] for name in chain] for chain in race.task.chains]
+    found = []
+    for names, sides in zip(race.task.chains, chains, strict=True):
+        count = next((n for n, (_, fast) in enumerate(sides) if fast not in ranked), len(sides))
+        if not count:
+            continue
+        links = dict(zip(names[:count], sides[:count], strict=True))
+        leads = first is not None and first.name == sides[count - 1][1]
+        if leads and rival is not None and rival.name not in {fast for _, fast in sides}:
+            links[names[0]] = rival.name, sides[0][1]
+        parts = {
+            name: time_ratio(times[slow], times[fast])
+            for name, (slow, fast) in links.items()
+            if slow in times
+        }
+        good = {name: one for name, one in parts.items() if one and one.low is not None}
+        if len(good) == count:
+            found.append((not leads, Breakdown(links[names[0]][0], sides[count - 1][1], good)))
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def _gap(name: str, entrants: Mapping[str, Entrant], why: _Reason) -> RaceEntry:

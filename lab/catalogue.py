@@ -262,6 +262,8 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         # T-GCN
         "degree": "edges of a vertex: their mean, the largest, those that are sampled",
         "busy_devices": "devices that train at a time, on average",
+        # arena
+        "tuned_setting": "choice of a search: threads, a technique on (1) or off (0); its trials",
     },
     "share": {
         # PiPAD
@@ -305,6 +307,7 @@ SOURCES: Final[dict[str, Source]] = {
     "accuracy": "learned",
     "distance": "learned",
     "worker_cycles": "timed",
+    "tuned_setting": "timed",
     "time_share": "timed",
     "prediction_error": "timed",
     "utilisation": "probed",

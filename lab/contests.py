@@ -92,7 +92,13 @@ class Race:
         apart = [row for row in found if row.params.get("check")]
         gaps = [
             *(gap for row in apart for gap in row.deviation.values()),
-            *(c.gap for row in found if not apart for c in row.checks if c.of in NUMERIC),
+            *(
+                check.gap
+                for row in found
+                if not apart
+                for check in row.checks
+                if check.of in NUMERIC and not check.own
+            ),
         ]
         return max(gaps, default=None)
 

@@ -18,7 +18,7 @@ from dgbench.lab.table import Observation, observation
 from dgbench.runtime.meter import Meter
 
 if TYPE_CHECKING:
-    from dgbench.lab.arena import ArenaRace, ArenaTask
+    from dgbench.lab.arena import ArenaRace, ArenaTask, Division
     from dgbench.lab.main_race import MainRace
     from dgbench.lab.metrics import Source
 
@@ -241,8 +241,16 @@ class Experiment(ABC):
         """Figures of this experiment. Default: none."""
         return []
 
-    def races(self, rows: Sequence[Any], floor: float = 0.0) -> list[ArenaRace]:
-        """Races of its task of the arena that have rows, with this noise floor. Default: none."""
+    def races(
+        self,
+        rows: Sequence[Any],
+        floor: float = 0.0,
+        *,
+        with_ours: bool = False,
+        division: Division = "base",
+    ) -> list[ArenaRace]:
+        """Races of its task of the arena that have rows in a division, with this noise floor.
+        Default: none."""
         return []
 
     def answer(self, rows: Sequence[Any]) -> str:

@@ -147,6 +147,8 @@ class Paper:
         graphs: the datasets that the paper uses, by the names of their cards.
         contenders: settings that rows name like a system; figures, tables and the terminal call
             them by their titles.
+        since: day (`2026-11-29`, UTC) since which its contenders compute what they compute today;
+            runs that began earlier are left out of sites of several runs. "" shows all.
     """
 
     name: str
@@ -160,3 +162,4 @@ class Paper:
     readings: tuple[str, ...] = ()
     graphs: PapersGraphs | None = None
     contenders: Mapping[str, Contender] = field(default_factory=dict)
+    since: str = ""

@@ -2,6 +2,10 @@
 
 A row whose process compared its result with nothing decides nothing (`harness.store.standing`), so
 an experiment hands back at least one `ResultCheck` of what it measured, in every process.
+
+Checks that count are formed by dgbench: by an oracle, a recount or an experiment of its own. One
+that a plugin forms of numbers of its own choice is an *own check*: it can fail a row and never lets
+one stand.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,12 +22,21 @@ from dgbench.runtime.touched import comparing
 if TYPE_CHECKING:  # who reads rows or draws figures needs no torch
     from torch import Tensor
 
-NUMERIC = ("outputs", "gradients", "losses")
+NUMERIC = ("outputs", "gradients", "losses", "updates", "moments")
+LIVENESS = "liveness"
+"""Checks that say how alive what was compared is (`systems.base.liveness`)."""
 LOOSEST = 0.02
 """Largest tolerance of a numeric check: a comparison that allows more says nothing."""
 
 
-class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+_CONTEXTLIB: Final = "contextlib"
+_FORMED: Final[set[bytes]] = set()
+"""Checks that code of dgbench has formed in this process."""
+
+
+class ResultCheck(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One comparison of a result with an independent reference.
 
     Attributes:
@@ -38,6 +51,10 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         workload: dimensions of observations that tell its workload from others of its cell.
         part: the tensor, frame or entry with the largest gap.
         plain: gap of torch's own operators in float32 to the same reference, where it is known.
+        own: whether a plugin formed it, and not dgbench. Set by the harness.
+        frames: numbers of the frames that were compared, where results are of frames.
+        alive: of a check of `liveness`, its measures by name; its gap is how many times the
+            smallest lies below its bar.
     """
 
     of: str
@@ -49,6 +66,9 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     part: str = ""
     plain: float | None = None
     workload: dict[str, Any] = {}
+    own: bool = False
+    frames: list[int] = []
+    alive: dict[str, float] = {}
 
     @property
     def passed(self) -> bool:
@@ -61,6 +81,12 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def words(self) -> str:
         """Outcome in words: `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
+        return f"own check of the plugin: {self._outcome}" if self.own else self._outcome
+
+    @property
+    def _outcome(self) -> str:
+        if self.of == LIVENESS:
+            return f"compares a dead network: {self.part}"
         where = f" ({self.part})" if self.part else ""
         if self.compared <= 0:
             return f"{self.of}{where} were compared with nothing"
@@ -84,10 +110,10 @@ def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -
     count = sum(part.numel() for part in pairs[1].values())
     if pairs[0].keys() != pairs[1].keys():
         names = ", ".join(sorted(map(str, pairs[0].keys() ^ pairs[1].keys())))[:80]
-        return ResultCheck(
+        return _formed(ResultCheck(
             of=of, against=against, gap=1.0, tolerance=0.0, compared=max(1, count),
             system=system, part=names,
-        )  # fmt: skip
+        ))  # fmt: skip
     wrong, worst, part = 0, 0, ""
     for name, expected in pairs[1].items():
         own = pairs[0][name]
@@ -95,10 +121,10 @@ def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -
         wrong += bad
         if bad > worst:
             worst, part = bad, str(name)
-    return ResultCheck(
+    return _formed(ResultCheck(
         of=of, against=against, gap=min(1.0, wrong / max(1, count)), tolerance=0.0,
         compared=max(count, wrong), system=system, part=part,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @comparing()
@@ -144,21 +170,25 @@ def close(
         beside = largest(_named(plain), reference)
         beside = beside if math.isfinite(beside) else None
     where = ", ".join(text for text in (part, str(name)) if text)
-    return ResultCheck(
+    return _formed(ResultCheck(
         of=of, against=against, gap=_finite(gap), tolerance=allowed, compared=count,
         system=system, part=where, plain=beside,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def at_most(
     of: str, gap: float, tolerance: float, *, against: str, compared: int, part: str = "",
-    system: str = "",
+    system: str = "", alive: Mapping[str, float] | None = None,
 ) -> ResultCheck:  # fmt: skip
-    """A check from a gap that the caller formed himself; not finite fails."""
-    return ResultCheck(
+    """A check from a gap that the caller formed himself; not finite fails.
+
+    Args:
+        alive: see `ResultCheck`.
+    """
+    return _formed(ResultCheck(
         of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared,
-        part=part, system=system,
-    )  # fmt: skip
+        part=part, system=system, alive=dict(alive or {}),
+    ))  # fmt: skip
 
 
 def of_contender(name: str, checks: Iterable[ResultCheck], /, **workload: Any) -> list[ResultCheck]:
@@ -169,11 +199,46 @@ def of_contender(name: str, checks: Iterable[ResultCheck], /, **workload: Any) -
         workload: see `ResultCheck`.
     """
     return [
-        msgspec.structs.replace(
+        _like(one, msgspec.structs.replace(
             one, system=one.system or name, workload={**workload, **one.workload}
-        )
+        ))
         for one in checks
-    ]
+    ]  # fmt: skip
+
+
+def with_frames(checks: Iterable[ResultCheck], frames: Iterable[int]) -> list[ResultCheck]:
+    """The checks as those of these frames."""
+    every = sorted(frames)
+    return [_like(one, msgspec.structs.replace(one, frames=every)) for one in checks]
+
+
+def with_owners(checks: Iterable[ResultCheck]) -> list[ResultCheck]:
+    """Checks that a plugin handed in, each `own` unless dgbench formed it in this process."""
+    return [msgspec.structs.replace(one, own=_key(one) not in _FORMED) for one in checks]
+
+
+def _formed(check: ResultCheck) -> ResultCheck:
+    """The check, remembered where code of dgbench called the function that made it."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, _CONTEXTLIB):
+        frame = frame.f_back  # type: ignore[assignment]
+    name = str(frame.f_globals.get("__name__")) if frame is not None else ""
+    module = sys.modules.get(name)
+    if name.startswith("dgbench.") and module is not None and frame.f_globals is vars(module):
+        _FORMED.add(_key(check))
+    return check
+
+
+def _like(first: ResultCheck, second: ResultCheck) -> ResultCheck:
+    """The second check, remembered where the first one is, of which it is another form."""
+    if _key(first) in _FORMED:
+        _FORMED.add(_key(second))
+    return second
+
+
+def _key(check: ResultCheck) -> bytes:
+    """Check as bytes, without what is said of it later."""
+    return msgspec.json.encode(msgspec.structs.replace(check, own=False, workload={}))
 
 
 @comparing()
@@ -187,7 +252,7 @@ def summarised(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
     for alike in kinds.values():
         closest = max(alike, key=lambda one: one.gap / (one.tolerance or 1.0))
         compared = sum(one.compared for one in alike)
-        found.append(msgspec.structs.replace(closest, compared=compared))
+        found.append(_like(closest, msgspec.structs.replace(closest, compared=compared)))
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from dgbench.models.dtdg.cd_gcn import CdGcn
 from dgbench.models.dtdg.dysat import Dysat
 from dgbench.models.dtdg.evolvegcn import EvolveGcnO
@@ -15,6 +13,7 @@ from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.models.dtdg.tm_gcn import TmGcn
 from dgbench.models.frame import FrameModel
 from dgbench.models.heads import ClassHead, LinkHead, NodeHead, PairHead
+from dgbench.models.initial import drawn_by
 from dgbench.models.sequence import SequenceModel
 from dgbench.models.timeline import TimelineModel
 from dgbench.runtime.errors import InvalidInputError, unknown_key
@@ -87,8 +86,7 @@ def build_model(
             raise InvalidInputError(f"{name} must be at least 1, got {size}")
     if positions < 0:
         raise InvalidInputError(f"positions must be at least 0, got {positions}")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with drawn_by(seed):
         if model == "tgcn_model":
             net: FrameModel = GcnGru(feature_dim, hidden_dim)
         elif model == "evolvegcn":

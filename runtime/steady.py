@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.precision import torch_settings
 
 WINDOW = 3
 """Iterations whose median stands for "how long it takes now"."""
@@ -46,6 +48,7 @@ class Loop:
         iterations, kept: calls of the step, and how many of them became samples.
         wall_s: seconds of all calls, by this module's clock, without what came between them.
         told_s: the same by the caller's clock. kept_s: those of the samples, by our clock.
+        threads, settings: of torch when the last call was done (`runtime.precision`).
     """
 
     iterations: int
@@ -53,10 +56,18 @@ class Loop:
     wall_s: float
     told_s: float
     kept_s: float
+    threads: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 _LOOPS: deque[Loop] = deque(maxlen=1000)
 _clock = time.perf_counter  # a plugin that puts another one into `time` does not reach this
+
+
+def _torch_now() -> tuple[int, dict[str, Any]]:
+    """Threads and settings of torch, where this process has it."""
+    torch = sys.modules.get("torch")
+    return (0, {}) if torch is None else (torch.get_num_threads(), torch_settings())
 
 
 def seen_loops() -> list[Loop]:
@@ -94,6 +105,7 @@ def measure_steady(
     sync: Callable[[], Any] | None = None,
     warmup_rule: Callable[[Sequence[float]], int] = falling_warmup,
     on_settled: Callable[[], Any] | None = None,
+    between: Callable[[], Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Steady:
     """Call `step` until the budget is spent and return the settled samples.
@@ -107,6 +119,7 @@ def measure_steady(
         warmup_rule: samples -> how many to drop at the beginning.
         on_settled: called once after the first iteration (the least that is dropped), for
             instance to reset a meter.
+        between: called before each iteration, outside of its time.
         clock: monotonic seconds.
 
     Raises:
@@ -122,6 +135,8 @@ def measure_steady(
     walls: list[float] = []
     begin = clock()
     while len(samples) < max_iters:
+        if between is not None:
+            between()
         start = clock()
         # One reading where the clocks are one: a process may lose its core between two.
         wall = start if clock is _clock else _clock()
@@ -137,6 +152,7 @@ def measure_steady(
             break
     dropped = min(warmup_rule(samples), len(samples) - min_iters)
     kept_s = math.fsum(walls[dropped:])
-    loop = Loop(len(walls), len(walls) - dropped, math.fsum(walls), math.fsum(samples), kept_s)
+    kept, wall_s, told_s = len(walls) - dropped, math.fsum(walls), math.fsum(samples)
+    loop = Loop(len(walls), kept, wall_s, told_s, kept_s, *_torch_now())
     _LOOPS.append(loop)
     return Steady(samples[dropped:], dropped)

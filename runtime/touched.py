@@ -20,6 +20,7 @@ _opened: dict[tuple[str, str, float, bool], None] = {}
 _measured: dict[str, Any] = {}
 _compared: dict[str, float] = {"depth": 0, "seconds": 0.0}
 _others: dict[int, int] = {}
+_joined: Counter[str] = Counter()
 
 
 def clear() -> None:
@@ -28,6 +29,7 @@ def clear() -> None:
     _opened.clear()
     _measured.clear()
     _others.clear()
+    _joined.clear()
     _compared.update(depth=0, seconds=0.0)
 
 
@@ -70,6 +72,7 @@ def comparing() -> Iterator[None]:
 
 def add_rank(record: Mapping[str, Any]) -> None:
     """Take in the `record` of a rank that this process has launched."""
+    _joined["processes"] += 1
     for name, count in record.get("cuda", {}).items():
         _cuda[name] += int(count)
     for data in record.get("data", ()):
@@ -78,6 +81,7 @@ def add_rank(record: Mapping[str, Any]) -> None:
 
 def add_process(pid: int) -> None:
     """Count the memory of another process that works for this one: the most that it held so far."""
+    _joined["processes"] += pid not in _others
     _others[pid] = _peak_resident(str(pid))
 
 
@@ -88,7 +92,8 @@ def record() -> dict[str, Any]:
         `device`: `cuda` where work reached one, else `cpu`; `cuda`: `launches` of the compiled
         operators, `allocations` and `peak_bytes` of torch, absent without a device; `data`: what
         was opened, each with `dataset`, `kind`, `scale` and `bundled`; `peak_rss_bytes` up to
-        the end of the measurement, where that was said; `check_s`: seconds of `comparing`.
+        the end of the measurement, where that was said; `check_s`: seconds of `comparing`;
+        `joined`: processes that worked for this one, where there were some.
     """
     cuda = _measured["cuda"] if _measured else _cuda + _torch_work()
     found: dict[str, Any] = {"device": "cuda" if cuda else "cpu"}
@@ -100,6 +105,8 @@ def record() -> dict[str, Any]:
     ]
     if _measured:
         found["peak_rss_bytes"] = _measured["peak_rss_bytes"]
+    if _joined["processes"]:
+        found["joined"] = _joined["processes"]
     if _compared["seconds"]:
         found["check_s"] = _compared["seconds"]
     return found

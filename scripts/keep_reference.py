@@ -70,7 +70,7 @@ def keep(run: Path, machine: str, root: Path = REFERENCE, *, groups: bool = Fals
             f"machine is '{machine}', allowed are small letters, digits, '.', '_' and '-'"
         )
     store = Store.open(run)
-    rows = store.written()
+    rows = store.kept()
     names = [n for n in dict.fromkeys(r.paper for r in rows) if n != "-"]
     if not names:
         raise InvalidInputError(f"{run} has no rows of a paper")
@@ -125,9 +125,9 @@ def kept_beside(folder: Path, *, trained: bool) -> KeptRows:
         return KeptRows()
     store = Store.open(folder)
     if not trained:
-        rows = [row for row in store.written() if row.preset == WHOLE and row.paper != "-"]
+        rows = [row for row in store.kept() if row.preset == WHOLE and row.paper != "-"]
         return KeptRows(rows, store.provenance(), trained=int(store.info.get("trained") or 0))
-    rows = [row for row in store.written() if row.preset != WHOLE]
+    rows = [row for row in store.kept() if row.preset != WHOLE]
     return KeptRows(rows, store.provenance(), store.info if rows else {})
 
 
@@ -137,7 +137,7 @@ def kept_beside_groups(folder: Path, rows: Sequence[Row], paper: str) -> KeptRow
     store = Store.open(folder)
     stay = [
         row
-        for row in store.written()
+        for row in store.kept()
         if row.paper == "-" or (row.experiment, row.group) not in replaced
     ]
     return KeptRows(stay, store.provenance(), store.info, groups=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,10 @@ if FUSED := os.environ.get("DGBENCH_FUSED", ""):
     from fused import MultiplyAdd
 
     @pytest.fixture(autouse=True)
-    def multiply_add() -> Iterator[None]:
+    def multiply_add(request: pytest.FixtureRequest) -> Iterator[None]:
         """Torch fuses multiply-add, or does not."""
-        with MultiplyAdd(fused=FUSED == "1"):
+        alone = request.node.get_closest_marker("machines_arithmetic")
+        with nullcontext() if alone else MultiplyAdd(fused=FUSED == "1"):
             yield
 
 

@@ -302,6 +302,7 @@ def check_shape(shown: str, found: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # half a minute; its cells have limits of their own
 def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
     work, env = place
@@ -322,6 +323,7 @@ def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_commands_that_share_results(
     place: tuple[Path, dict[str, str]], warm_python: list[str]
@@ -341,6 +343,7 @@ def test_commands_that_share_results(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
     """The local executor runs the page's first command; its jobs start in the warm interpreter."""
@@ -372,6 +375,7 @@ def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: 
     assert keys == set(ClusterFile.__struct_fields__)
 
 
+@pytest.mark.nightly
 def test_commands_of_ranks(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
     """The form of one host; that of several needs them."""
     work, env = place
@@ -427,6 +431,7 @@ def test_blocks_name_their_language() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_commands_that_race_commits(
     place: tuple[Path, dict[str, str]], warm_python: list[str]

@@ -106,7 +106,8 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     tests = tmp_path / "tests"
     tests.mkdir()
     for name in (
-        "bytecode.py", "conftest.py", "skips.py", "tree_check.py", "warm.py", "wording.py",
+        "bytecode.py", "conftest.py", "fused.py", "skips.py", "tree_check.py", "warm.py",
+        "wording.py",
     ):  # fmt: skip
         (tests / name).write_text((TESTS / name).read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")

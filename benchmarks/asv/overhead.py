@@ -111,5 +111,5 @@ class Watching:
                         with Store.create(Path(folder) / "runs") as store:
                             run_plan(plan, store, lookup=lookup, threads=threads, limits=False,
                                      watch=watch, server=server)  # fmt: skip
-                            times[watch].append(store.rows()[-1].time)
+                            times[watch].append(store.written()[-1].time)
         return paired_ratio(times[True], times[False]).value

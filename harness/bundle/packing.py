@@ -36,7 +36,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         format: of the bundle. schema: of its rows. dgbench: version that wrote it.
-        papers: whose rows it holds. processes: number of rows.
+        papers: whose rows it holds. processes: number of rows, earlier attempts that failed a check
+            included.
         files: name of each other file -> [bytes, SHA-256].
     """
 
@@ -68,7 +69,7 @@ def make_bundle(run: Path, scrubber: Scrubber) -> tuple[bytes, Manifest]:
         )
     if store.info.get("state") == "running":
         raise StoreError(f"{run} is not finished", hint=f"end it: dgbench run --resume {store.run}")
-    rows = store.written()
+    rows = store.kept()
     papers = sorted({row.paper for row in rows} - {"-"})
     if not papers:
         raise InvalidInputError(f"{run} has no rows of a paper")

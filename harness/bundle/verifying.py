@@ -143,7 +143,7 @@ def known_rows(runs: Iterable[Path]) -> list[CountedRow]:
         with contextlib.suppress(DgbenchError):
             store = Store.open(path)
             if LABEL not in store.info:
-                rows += counted_rows(store.written(), store.provenance())
+                rows += counted_rows(store.kept(), store.provenance())
     return rows
 
 

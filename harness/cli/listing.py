@@ -96,6 +96,7 @@ def inventory(*, own_data: bool = False) -> dict[str, list[Any]]:
                 "exact": t.exact,
                 "default": t.default,
                 "source": t.source,
+                "whose": "ours" if t.ours else "paper",
             }
             for t in system.techniques
         ]
@@ -156,9 +157,10 @@ def _section(key: str, entries: list[dict[str, Any]], width: int) -> str:
             e["name"],
             "exact" if e["exact"] else "approximate",
             "on" if e["default"] else "off",
+            e["whose"],
             e["what"],
         ]
         for e in entries
     ]
-    header = ["system", "technique", "mathematics", "default", "what it does"]
+    header = ["system", "technique", "mathematics", "default", "whose", "what it does"]
     return listing(header, rows, width)

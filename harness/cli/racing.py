@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -16,6 +17,7 @@ from dgbench.harness.cli.running import (
     PRESET,
     RESUME,
     RETRY,
+    THREADS,
     Options,
 )
 
@@ -39,6 +41,15 @@ def arena(
     system: list[str] = typer.Option(
         None, "--system", help="Only this system, beside those that race in one process."
     ),
+    with_ours: bool = typer.Option(
+        False, "--with-ours", help="Rank systems with dgbench's own additions, too."
+    ),
+    division: str = typer.Option(
+        "base",
+        "--division",
+        help="base: settings of the task; tuned: threads and switches searched for each system; "
+        "both.",
+    ),
     preset: str = PRESET,
     device: str = DEVICE,
     resume: str = RESUME,
@@ -46,6 +57,7 @@ def arena(
     out: Path = OUT,
     offline: bool = OFFLINE,
     budget: int = BUDGET,
+    threads: int = THREADS,
     cluster: Path = CLUSTER,
 ) -> None:
     """Race every system that can enter on frozen tasks; print the race table and write its pages.
@@ -54,7 +66,7 @@ def arena(
     """
     from dgbench.harness.plugins import get_paper
 
-    paper = get_paper(PAPER)
+    paper = _in_divisions(get_paper(PAPER), division, resume)
     names = [_experiment(task, paper) for task in tasks or ()]
     named = _named(dataset, paper)
     options = Options(
@@ -64,8 +76,28 @@ def arena(
         keep=_filter(named, tuple(system or ())),
         cluster=cluster,
         stand_ins=not named,
+        with_ours=with_ours,
+        threads=threads,
     )
     running.go([paper], names, options, asked=() if names else [PAPER])
+
+
+def _in_divisions(paper: Any, division: str, resume: str | None) -> Any:
+    """The arena with cells of one division or of both."""
+    from dataclasses import replace
+
+    from dgbench.lab.arena import BASE, TUNED
+    from dgbench.runtime.errors import DgbenchError
+
+    chosen = {BASE: (BASE,), TUNED: (TUNED,), "both": (BASE, TUNED)}
+    if division not in chosen:
+        raise DgbenchError(f"--division is '{division}', allowed: {', '.join(chosen)}")
+    if division == BASE:
+        return paper
+    if resume:
+        raise DgbenchError("--resume goes on with the divisions of that run; leave out --division")
+    made = tuple(one.in_divisions(*chosen[division]) for one in paper.experiments)
+    return replace(paper, experiments=made)
 
 
 def _named(dataset: str, paper: object) -> str:

@@ -43,6 +43,23 @@ def run_to_resume(
     )
 
 
+def threads_of(path: Path, given: int | None) -> int | None:
+    """Threads that a run began with; None where it began none of its processes.
+
+    Raises:
+        InvalidInputError: others are given.
+    """
+    from dgbench.runtime.errors import InvalidInputError
+
+    kept = _info(path).get("threads")
+    if kept is not None and given not in (None, kept):
+        raise InvalidInputError(
+            f"--threads is {given}, and the run {path} began with {kept}",
+            hint="leave --threads out to go on with it, or start a new run",
+        )
+    return kept or given
+
+
 def last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) -> float | None:
     """Seconds that the last finished run of the same kind took."""
     from datetime import datetime

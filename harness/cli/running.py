@@ -50,6 +50,9 @@ BUDGET = typer.Option(
 CLUSTER = path_option(
     "--cluster", "Run each group of cells as a job of a cluster, as this TOML file says."
 )
+THREADS = typer.Option(
+    None, "--threads", help="Threads of each process (default: as many as physical cores)."
+)
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
 GROUP = typer.Option(
     None, "--group", help="Only groups of cells with this name, * for any text; may be repeated."
@@ -80,11 +83,14 @@ class Options:
     groups: tuple[str, ...] = ()
     cluster: Path | None = None
     stand_ins: bool = True
+    with_ours: bool = False
+    threads: int | None = None
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
         from dgbench.harness.plan.presets import preset_info
         from dgbench.runtime.errors import DgbenchError
+        from dgbench.runtime.threads import cores
 
         preset_info(self.preset)
         refuse_empty("--resume", self.resume, "a run: id, stamp, path or 'last'")
@@ -102,6 +108,17 @@ class Options:
             raise DgbenchError(
                 "--budget is for new runs with --rounds auto",
                 hint="--resume goes on with the budget that the run began with",
+            )
+        if self.threads is not None and not 1 <= self.threads <= cores():
+            raise DgbenchError(
+                f"--threads is {self.threads}, allowed: 1 to {cores()}, the cores this process may "
+                "run on"
+            )
+        if self.threads is not None and self.cluster is not None:
+            raise DgbenchError(
+                "--threads is for runs on this machine: jobs of --cluster have the cores of their "
+                "node",
+                hint="leave one of both out",
             )
         if self.dataset and self.resume:
             raise DgbenchError("--resume goes on with the data of that run; leave out --dataset")
@@ -142,6 +159,7 @@ def run(
     offline: bool = OFFLINE,
     rounds: str = ROUNDS,
     budget: int = BUDGET,
+    threads: int = THREADS,
     dataset: str = DATASET,
     columns: str = COLUMNS,
     delimiter: str = DELIMITER,
@@ -175,6 +193,7 @@ def run(
         budget=budget,
         groups=tuple(group or ()),
         cluster=cluster,
+        threads=threads,
     )
     go(_papers_of(experiments or []), experiments or [], options)
 
@@ -284,7 +303,7 @@ def go(
 
     from dgbench.harness.claims.open_groups import open_groups
     from dgbench.harness.cli.outcome import exit_code, stopped_text
-    from dgbench.harness.cli.resuming import last_time, run_to_resume
+    from dgbench.harness.cli.resuming import last_time, run_to_resume, threads_of
     from dgbench.harness.runner import run_plan
     from dgbench.harness.store import Store
     from dgbench.harness.terminal.downloads import sources_text
@@ -293,7 +312,7 @@ def go(
     from dgbench.harness.terminal.text import columns, say, say_all
 
     options.check()
-    root = options.out
+    root, threads = options.out, options.threads
     if options.resume:
         named = [
             f"{paper.name}/{one.name}"
@@ -303,6 +322,7 @@ def go(
         ]
         folder = run_to_resume(options.resume, root, asked, named)
         plan, papers = plan_of(folder)
+        threads = threads_of(folder, threads)
     else:
         folder, plan = None, _new_plan(papers, experiments, options)
     if options.cluster is not None:
@@ -323,19 +343,24 @@ def go(
             plan,
             store,
             listener=ProgressListener(),
+            threads=threads,
             retry=options.retry or "",
             look=partial(open_groups, papers),
         )
         if summary.interrupted:  # verdicts and pages take longer than a batch system waits
             say_all(["\n" + stopped_text(summary, columns())])
             raise typer.Exit(exit_code(summary, ()))
-        code = finish(store, papers, summary)
+        code = finish(store, papers, summary, with_ours=options.with_ours)
     if code:
         raise typer.Exit(code)
 
 
-def finish(store: Any, papers: list[Any], summary: Any) -> int:
-    """Print the outcome of a run, build its report and return the exit code."""
+def finish(store: Any, papers: list[Any], summary: Any, *, with_ours: bool = False) -> int:
+    """Print the outcome of a run, build its report and return the exit code.
+
+    Args:
+        with_ours: whether contenders with additions of dgbench rank in the race table.
+    """
     from dgbench.harness.arena_quality import race_trainings
     from dgbench.harness.claims import evaluate
     from dgbench.harness.cli.outcome import exit_code, unexpected
@@ -343,7 +368,7 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
     from dgbench.harness.report.run import gpu_name, machine_of
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
-    from dgbench.harness.terminal.arena import arena_races, race_table
+    from dgbench.harness.terminal.arena import arena_races, race_table, tuned_hint
     from dgbench.harness.terminal.left_out import failed_text, skipped_text, wrong_text
     from dgbench.harness.terminal.text import columns, say_all, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
@@ -353,7 +378,8 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
     width = columns()
     kept = [row for paper in papers for row in kept_trainings(paper.name)]
     sentences = answers(papers, rows, RunFacts.of(store), kept)
-    races = arena_races(papers, rows)
+    races = arena_races(papers, rows, with_ours=with_ours)
+    tuned = arena_races(papers, rows, with_ours=with_ours, division="tuned")
     trained = [*race_trainings(races), *whole_trainings(rows)] if races else []
     where = machine_of(store) if races else ""
     verdicts = [evaluate(paper, rows) for paper in papers if paper.checks]
@@ -367,6 +393,7 @@ def finish(store: Any, papers: list[Any], summary: Any) -> int:
         failed_text(rows, store.run, width),
         skipped_text(rows, verdicts, width),
         race_table(races, width, trained, where) if races else "",
+        tuned_hint(tuned, width),
     ]
     lost = say_all("\n" + part for part in parts if part)
     if summary.trouble:

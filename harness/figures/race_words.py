@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dgbench.harness.figures.words import WIDE, factor, with_interval
 
 if TYPE_CHECKING:
-    from dgbench.lab.arena import ArenaRace, RaceEntry
+    from dgbench.lab.arena import ArenaRace, RaceEntry, TunedSettings
     from dgbench.lab.compare import Ratio
 
 FASTEST, TIED = "fastest", "same"
@@ -28,6 +28,13 @@ def _setting(race: ArenaRace, name: str, value: object) -> str:
 def reason_text(one: RaceEntry) -> str:
     """Why a contender has no time: "skipped: not installed"."""
     return f"{one.status}: {one.reason}"
+
+
+def tuned_words(found: TunedSettings) -> str:
+    """Settings that a search chose: `2 threads, reuse off; 4 tried`."""
+    changed = [f"{name} {'on' if on else 'off'}" for name, on in found.switches.items()]
+    count = f"{found.threads} thread{'s' * (found.threads != 1)}"
+    return f"{', '.join([count, *changed])}; {found.trials} tried"
 
 
 def factor_text(found: Ratio) -> str:
@@ -135,10 +142,19 @@ def _races(count: int) -> str:
 def gain_text(race: ArenaRace) -> str:
     """The gain that a task takes apart as a product of factors; "" where one of them is missing
     or has no interval."""
-    parts = race.chain
-    if not parts:
+    whole = race.breakdown
+    if whole is None:
         return ""
-    sides = [race.task.factors[name] for name in parts]
     titles = {one.name: one.entrant.title for one in race.entries}
-    words = " x ".join(f"{factor_text(one)} {name}" for name, one in parts.items())
-    return f"{titles[sides[-1][1]]} over {titles[sides[0][0]]} is {words}"
+    words = " x ".join(f"{factor_text(one)} {name}" for name, one in whole.parts.items())
+    return f"{titles[whole.fast]} over {titles[whole.slow]} is {words}"
+
+
+def addition_text(one: RaceEntry) -> str:
+    """Gain by additions of dgbench: `14.8x [14.1, 15.5] as fast as without`."""
+    if one.gain is None:
+        return "no pair of processes with the published form"
+    text = factor_text(one.gain)
+    if one.gain.low is None:
+        return f"{text} as fast as without, no interval"
+    return f"{text} as fast as without" if one.gain.side else f"{TIED} as without ({text})"

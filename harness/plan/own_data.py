@@ -12,6 +12,7 @@ from dgbench.datasets.catalogue import DatasetCard, card, offer_card
 from dgbench.datasets.guessing import FileOptions
 from dgbench.datasets.own_data import PACKED_ENDS, TABLE_ENDS, content_of, describe_file
 from dgbench.datasets.sources.hashing import file_sha256
+from dgbench.lab.arena import DIVISION
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.experiment import Cell, Experiment
 from dgbench.runtime.errors import (
@@ -118,8 +119,8 @@ def on_dataset(experiment: Experiment, cells: Sequence[Cell], data: OwnData) -> 
     """
     name = data.card.name
     if experiment.arena_task is not None and cells and (reason := _refusal(experiment, data.card)):
-        kept = ("task", "definition", "case")
-        params = {key: cells[0].params[key] for key in kept}
+        kept = ("task", "definition", "case", DIVISION)
+        params = {key: cells[0].params[key] for key in kept if key in cells[0].params}
         params |= {"dataset": name, OWN_DATA: data.content}
         return [msgspec.structs.replace(cells[0], params=params, unavailable=reason)]
     where = f"{experiment.paper}/{experiment.name} cannot run on '{name}'"

@@ -24,7 +24,7 @@ import msgspec
 from dgbench.harness.probes.cpu import Tree
 from dgbench.harness.runner.protocol import signal_name
 from dgbench.harness.runner.readable import describe, message
-from dgbench.harness.signals import die_with_parent
+from dgbench.harness.signals import die_with_parent, raise_pending
 from dgbench.runtime.errors import InvalidInputError
 
 IMPORT_S: Final = 10.0
@@ -190,6 +190,7 @@ class PluginProcess:
             try:
                 part = self._sock.recv(min(count - len(parts), 1 << 20))
             except TimeoutError:
+                raise_pending()
                 if left > WAKE_S:
                     continue
                 raise

@@ -37,7 +37,7 @@ from dgbench.harness.report.race_screen import lead_points, race_screen
 from dgbench.harness.report.reuse import FigureJob, Sketch, draw_all
 from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
-from dgbench.harness.report.site import SiteData
+from dgbench.harness.report.site import OlderRun, SiteData
 from dgbench.harness.trainings import kept_trainings, whole_trainings
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
@@ -86,6 +86,9 @@ def build_report(run_dir: Path, papers: Sequence[Any] | None = None) -> Path:
 def build_site(run_dirs: Iterable[Path], out: Path, papers: Sequence[Any] | None = None) -> Path:
     """Write one site of several runs into the folder `out`, in place of an earlier site.
 
+    Runs that are older than what a paper's contenders compute today (`Paper.since`) are named on
+    the page of runs and left out of all others.
+
     Args:
         run_dirs: folders of runs; one given twice counts once. papers: which papers to show; None
             takes those of the runs.
@@ -94,17 +97,19 @@ def build_site(run_dirs: Iterable[Path], out: Path, papers: Sequence[Any] | None
         The path of `index.html`.
 
     Raises:
-        InvalidInputError: there is no run, or a paper that no run has.
+        InvalidInputError: there is no run, a paper that no run has, or no run that is recent enough
+            (`Paper.since`).
         StoreError: a folder is no run; `out` cannot be written, or holds files of others.
     """
     out = Path(out)
     runs = _distinct([load_run(path) for path in {Path(p).resolve(): p for p in run_dirs}.values()])
     if not runs:
         raise InvalidInputError("a site needs at least one run, found none")
-    chosen = _chosen(runs, papers)
+    chosen, older = _current(_chosen(runs, papers))
+    shown = [run for run in runs if any(run is other for other, _ in chosen)]
     refuse_foreign(out)
     with beside(out) as folder:
-        _build(chosen, runs, folder, merged=True)
+        _build(chosen, shown, folder, merged=True, older=older)
         swap(folder, out)
     return _short(out / "index.html")
 
@@ -118,6 +123,26 @@ def _chosen(runs: Sequence[RunData], papers: Sequence[Any] | None) -> list[tuple
             f"no run here has rows of '{missing[0]}'; they have rows of {', '.join(have)}"
         )
     return found
+
+
+def _current(
+    chosen: Sequence[tuple[RunData, Any]],
+) -> tuple[list[tuple[RunData, Any]], list[OlderRun]]:
+    """Split runs of papers by whether they are of what the papers' contenders compute today."""
+    current = [(run, p) for run, p in chosen if str(run.info.get("started", "")) >= p.since]
+    older = [
+        OlderRun(run, p.title, p.name, p.since)
+        for run, p in chosen
+        if str(run.info.get("started", "")) < p.since
+    ]
+    if not current:
+        first = older[0]
+        raise InvalidInputError(
+            f"all {len(older)} runs are older than what judges them; {first.run.slug} is of "
+            f"{first.run.measured}, and {first.title} is shown since {first.since}",
+            hint=f"measure anew: {first.command}, or see one run: dgbench report RUN",
+        )
+    return current, older
 
 
 def _papers_of(run: RunData, among: Sequence[Any] | None = None) -> list[Any]:
@@ -151,7 +176,12 @@ def _distinct(runs: Sequence[RunData]) -> list[RunData]:
 
 
 def _build(
-    chosen: Sequence[tuple[RunData, Any]], runs: Sequence[RunData], folder: Path, *, merged: bool
+    chosen: Sequence[tuple[RunData, Any]],
+    runs: Sequence[RunData],
+    folder: Path,
+    *,
+    merged: bool,
+    older: Sequence[OlderRun] = (),
 ) -> SiteData:
     """Figures first, then the pages that show them, then the list of what was written."""
     shown = _collected(chosen)
@@ -168,7 +198,7 @@ def _build(
     drawn = iter(draw_all(jobs, folder, "site" if merged else "paper"))
     for run, section in shown:
         put_figures(section, [next(drawn) for _ in sketches_of(section)], run)
-    site = assemble(shown, runs, merged=merged, parts=_parts(len(runs)))
+    site = assemble(shown, runs, merged=merged, parts=_parts(len(runs)), older=older)
     if merged:
         if len(site.papers) > 1:
             _draw_board(site, folder / "figures")

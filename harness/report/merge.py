@@ -22,6 +22,7 @@ from dgbench.harness.report.site import (
     FRONT_OF_SITE,
     ClaimOnSite,
     MachineOnSite,
+    OlderRun,
     PaperOnSite,
     SiteData,
 )
@@ -118,6 +119,7 @@ def assemble(
     *,
     merged: bool,
     parts: Iterable[str] = (),
+    older: Iterable[OlderRun] = (),
 ) -> SiteData:
     """The site of some runs from what each shows of its papers."""
     runs = sorted(runs, key=newness, reverse=True)
@@ -134,6 +136,7 @@ def assemble(
         papers=papers,
         machines=_machines(runs),
         parts=tuple(parts),
+        older=tuple(older),
     )
 
 

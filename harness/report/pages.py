@@ -26,6 +26,7 @@ from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.race_words import (
+    addition_text,
     gain_text,
     headline,
     quotable,
@@ -33,6 +34,7 @@ from dgbench.harness.figures.race_words import (
     ratio_text,
     reason_text,
     shown_rate,
+    tuned_words,
 )
 from dgbench.harness.figures.style import seconds_text
 from dgbench.harness.report.boards import merged_points
@@ -344,12 +346,14 @@ def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
         **common(site, "../", "papers", [run for run, _ in paper.sections]),
         paper=paper,
         heading=_heading(paper),
+        addition_text=addition_text,
         columns=race_columns,
         gain_text=gain_text,
         quotable=quotable,
         race_title=race_title,
         ratio_text=ratio_text,
         reason_text=reason_text,
+        tuned_words=tuned_words,
         quality=lambda race: quality_text(race, trained_quality(race, trained)),
         rate=lambda value: shown_rate(value).replace(" ", "\u00a0"),
         counts=paper.counts,
@@ -373,10 +377,11 @@ def _heading(paper: PaperOnSite) -> str:
 
 
 def race_columns(races: Sequence[ArenaRace]) -> list[tuple[str, Entrant]]:
-    """Contenders that have a time in any of the races, by name, those that lead first."""
+    """Contenders that have a time in any of the races, by name, those that lead first and those
+    that do not rank last."""
     ranks: dict[str, tuple[int, Entrant]] = {}
     for race in races:
-        for place, one in enumerate(race.timed):
+        for place, one in enumerate((*race.timed, *race.additions)):
             best = ranks.get(one.name, (place, one.entrant))[0]
             ranks[one.name] = min(place, best), one.entrant
     return [(name, ranks[name][1]) for name in sorted(ranks, key=lambda name: ranks[name][0])]

@@ -15,6 +15,7 @@ from dgbench.harness.arena_quality import (
 )
 from dgbench.harness.figures.palette import BASELINES, SYSTEMS
 from dgbench.harness.figures.race_words import (
+    addition_text,
     gain_text,
     headline,
     lead_text,
@@ -32,12 +33,15 @@ from dgbench.harness.utilisation import gpu_idle
 from dgbench.lab.arena import ArenaRace, RaceEntry
 from dgbench.lab.arena_quality import TrainedQuality, trained_quality
 from dgbench.lab.quality import TITLES, initials
+from dgbench.systems.base.registry import get_system
 
 LINES: Final = 18
 """Races on the first screen; what does not fit stands on the arena's page."""
 FURTHER_LINES: Final = 6
 """Races of each further machine."""
 TICKS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+FASTER_TICKS: Final = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001)
+"""Of contenders that are faster than the fastest that ranks: those with additions of dgbench."""
 EDGE: Final = 1.5
 """Percent of the axis that stays free at either end."""
 
@@ -49,8 +53,8 @@ class Dot:
     Attributes:
         label: all that its place says, in words. href: its row.
         at, low, high: percent of the axis; low and high are equal without an interval.
-        colour: of its system. kind: `released`, `approximate` or "" for one that was
-            re-implemented or is a part of dgbench.
+        colour: of its system. kind: `released`, `approximate`, `ours` for one with additions of
+            dgbench, or "" for one that was re-implemented or is a part of dgbench.
     """
 
     label: str
@@ -80,7 +84,9 @@ class Line:
         unit: what rates count, and the noise floor of the task's races.
         anchor: of its task on the arena's page.
         winner: who leads, in words. rate: its rate. lead: over whom and by how much.
-        parts: (factor, name) of a gain that is taken apart. gain: of whom over whom, in full.
+        parts: (factor, name) of the lead, where it is taken apart.
+        gain: of whom over whom, in full.
+        additions: each contender with additions of dgbench, and what they make of it.
         quality: of the model, in a few words. judged: in full; "" where nothing is trained.
         history: seconds of the winner over commits, where kept runs tell.
     """
@@ -95,6 +101,7 @@ class Line:
     lead: str
     parts: list[tuple[str, str]]
     gain: str
+    additions: list[str]
     badges: list[Badge]
     quality: str
     judged: str
@@ -126,13 +133,14 @@ class MachineTab:
     """Races of one machine.
 
     Attributes:
-        slug: names it on the page. name: in words.
+        slug: names it on the page. name: in words. measured: day and commit of its run.
         screen: its race table; None where the arena was not run there.
         papers: main races of papers there, each with its heading; for machines without a table.
     """
 
     slug: str
     name: str
+    measured: str
     screen: Screen | None
     papers: list[tuple[PaperOnSite, str]]
 
@@ -145,17 +153,17 @@ def race_tabs(site: SiteData) -> list[MachineTab]:
     """
     arenas: dict[tuple[str, str], list[_Arena]] = {}
     mains: dict[tuple[str, str], list[tuple[PaperOnSite, str]]] = {}
-    names: dict[tuple[str, str], str] = {}
+    newest: dict[tuple[str, str], RunData] = {}
     for paper in site.papers:
         for place, (run, section) in enumerate(paper.sections):
             key = run.machine_slug, run.device
             if section.arena:
-                names.setdefault(key, run.machine_name)
+                newest.setdefault(key, run)
                 arenas.setdefault(key, []).append(
                     _Arena(len(section.arena), -place, run, paper, section.arena)
                 )
             elif any(race["row"] for race in section.fastest):
-                names.setdefault(key, run.machine_name)
+                newest.setdefault(key, run)
                 mains.setdefault(key, []).append((paper, section.headline))
     best = {key: max(ran, key=lambda one: one[:2]) for key, ran in arenas.items()}
     first = sorted(best, key=lambda key: best[key][:2], reverse=True)
@@ -163,12 +171,13 @@ def race_tabs(site: SiteData) -> list[MachineTab]:
     tabs = []
     for number, key in enumerate(keys):
         lines = LINES if number == 0 else FURTHER_LINES
-        screen = None
+        screen, shown = None, newest[key]
         if key in best:
-            _, _, run, owner, races = best[key]
-            screen = _screen(site, run, owner, races, lines)
+            _, _, shown, owner, races = best[key]
+            screen = _screen(site, shown, owner, races, lines)
         slug = key[0] if sum(other[0] == key[0] for other in keys) == 1 else "-".join(key)
-        tabs.append(MachineTab(slug, names[key], screen, [] if screen else mains[key]))
+        others = [] if screen else mains[key]
+        tabs.append(MachineTab(slug, shown.machine_name, shown.measured, screen, others))
     return tabs
 
 
@@ -192,8 +201,7 @@ def _screen(
 ) -> Screen:
     shown = _chosen([race for race in races if len(race.timed) > 1], most_lines)
     trained = site_trainings(site, shown)
-    most = max((_reach(race) for race in shown), default=2.0)
-    top = next((tick for tick in TICKS if tick >= most), most)
+    axis = _axis(shown)
     rows = {row.id: row for row in run.everything}
     past = {series.name: series for series in series_of_runs(_of_machine(site.runs, run))}
     lines, before = [], ""
@@ -201,15 +209,16 @@ def _screen(
         task = race.task.title if race.task.label != before else ""
         before = race.task.label
         judged = trained_quality(race, trained)
-        lines.append(_line(race, task, paper.name, run, top, rows, judged, past))
+        lines.append(_line(race, task, paper.name, run, axis, rows, judged, past))
     words = headline(races, run.machine_name)
     return Screen(
         sentence=words,
         alt=f"Time of {sum(len(line.dots) for line in lines)} contenders in {len(lines)} races "
-        f"over that of the fastest, on one log axis from 1x to {factor(top)}. {_leaders(shown)}",
+        f"over that of the fastest, on one log axis from {factor(axis.low)} to "
+        f"{factor(axis.high)}. {_leaders(shown)}",
         races=shown,
         lines=lines,
-        ticks=[(_place(tick, top), f"{tick}x") for tick in TICKS if tick <= top],
+        ticks=axis.ticks(),
         run=run,
         left=len(races) - len(shown),
         smoke=run.smoke,
@@ -217,17 +226,20 @@ def _screen(
 
 
 def lead_points(screen: Screen) -> list[dict[str, Any]]:
-    """Points of a figure of speed-ups: how far each clear leader, by family, is before the next."""
+    """Points of a figure of speed-ups: how far each clear leader is before the next.
+
+    A form that was not published has its own title there, not that of its system.
+    """
     points = []
     for race in screen.races:
         if race.lead is None or not race.decided:
             continue
-        titles = {one.name: one.entrant.title for one in race.entries}
-        name = race.timed[0].family
+        leader, title = race.timed[0].family, race.timed[0].entrant.title
+        published = leader in SYSTEMS and title == get_system(leader).title
         points.append({
             "row": f"{race.task.name.replace('-', ' ')}: {race_title(race)}",
             "twin": race.twin,
-            "system": name if name in SYSTEMS else titles[name],
+            "system": leader if published else title,
             "baseline": "the next system",
             "value": race.lead.value,
             "low": race.lead.low,
@@ -256,15 +268,37 @@ def _chosen(races: Sequence[ArenaRace], most: int) -> list[ArenaRace]:
     return [race for race in races if id(race) in kept]
 
 
-def _reach(race: ArenaRace) -> float:
-    """The largest ratio of a race, or the end of its interval."""
-    return max(max(one.ratio.value, one.ratio.high or 0.0) for one in race.timed if one.ratio)
+class _Axis(NamedTuple):
+    """A log axis of ratios from `low`, at most 1, to `high`."""
+
+    low: float
+    high: float
+
+    def place(self, ratio: float) -> float:
+        """Percent of the axis."""
+        inside = min(max(ratio, self.low), self.high)
+        share = math.log(inside / self.low) / math.log(self.high / self.low)
+        return round(EDGE + (100 - 2 * EDGE) * share, 2)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """(percent, word) of the ticks on it."""
+        all_ticks = (*reversed(FASTER_TICKS), *TICKS)
+        return [(self.place(one), f"{one:g}x") for one in all_ticks if self.low <= one <= self.high]
 
 
-def _place(ratio: float, top: float) -> float:
-    """Percent of the axis."""
-    share = math.log(min(max(ratio, 1.0), top)) / math.log(top)
-    return round(EDGE + (100 - 2 * EDGE) * share, 2)
+def _axis(races: Sequence[ArenaRace]) -> _Axis:
+    """The axis that holds all ratios of races and the ends of their intervals."""
+    ratios = [
+        one.ratio
+        for race in races
+        for one in (*race.timed, *race.additions)
+        if one.ratio is not None
+    ]
+    most = max((max(one.value, one.high or 0.0) for one in ratios), default=2.0)
+    least = min((min(one.value, one.low or one.value) for one in ratios), default=1.0)
+    high = next((tick for tick in TICKS if tick >= most), most)
+    low = next((tick for tick in (1, *FASTER_TICKS) if tick <= least), least)
+    return _Axis(low, max(high, 2))
 
 
 def _leaders(races: Iterable[ArenaRace]) -> str:
@@ -286,7 +320,7 @@ def _line(
     task: str,
     paper: str,
     run: RunData,
-    top: float,
+    axis: _Axis,
     rows: Mapping[str, Any],
     judged: TrainedQuality | None,
     past: Mapping[str, HistorySeries],
@@ -309,17 +343,28 @@ def _line(
         task=task,
         unit=_unit(race),
         anchor=f"papers/{paper}.html#exp-{race.task.name}",
-        dots=[_dot(race, one, run, top, steps) for one in reversed(race.timed)],
+        dots=[
+            _dot(race, one, run, axis, steps) for one in (*reversed(race.timed), *race.additions)
+        ],
         winner=first.entrant.title,
         rate=shown_rate(first.rate or 0.0),
         lead=lead,
-        parts=[(factor(one.value), name) for name, one in race.chain.items()],
+        parts=_parts(race, next_one),
         gain=gain_text(race),
+        additions=[f"{one.entrant.title}: {addition_text(one)}" for one in race.additions],
         badges=_badges(race, first, judged, [rows[one] for one in first.rows if one in rows]),
         quality=short_quality(judged, seconds),
         judged=words,
         history=_history(race, first, rows, past),
     )
+
+
+def _parts(race: ArenaRace, rival: RaceEntry) -> list[tuple[str, str]]:
+    """Factors of the lead; none where the task takes the gain of another pair apart."""
+    whole, first = race.breakdown, race.timed[0]
+    if whole is None or (whole.fast, whole.slow) != (first.name, rival.name):
+        return []
+    return [(factor(one.value), name) for name, one in whole.parts.items()]
 
 
 def _unit(race: ArenaRace) -> str:
@@ -365,7 +410,7 @@ def short_quality(judged: TrainedQuality | None, seconds: float | None) -> str:
     return f"{judged.quality.scores_short}{after}"
 
 
-def _dot(race: ArenaRace, one: RaceEntry, run: RunData, top: float, steps: int | None) -> Dot:
+def _dot(race: ArenaRace, one: RaceEntry, run: RunData, axis: _Axis, steps: int | None) -> Dot:
     ratio = one.ratio
     at = 1.0 if ratio is None else ratio.value
     low, high = (at, at) if ratio is None or ratio.low is None else (ratio.low, ratio.high or at)
@@ -375,17 +420,22 @@ def _dot(race: ArenaRace, one: RaceEntry, run: RunData, top: float, steps: int |
         "same mathematics" if one.entrant.exact else "approximate",
         one.entrant.provenance,
         f"{seconds_text(seconds)} to its model's quality" if seconds is not None else "",
+        addition_text(one) if one in race.additions else "",
     ]
-    mark = SYSTEMS.get(one.name, BASELINES[1])
-    released = "released" if one.entrant.code == "released" else ""
+    mark = SYSTEMS.get(one.family, BASELINES[1])
+    kind = "released" if one.entrant.code == "released" else ""
+    if one in race.additions:
+        kind = "ours"
+    elif not one.entrant.exact:
+        kind = "approximate"
     return Dot(
         label="; ".join(word for word in words if word),
         href=run.row_href(one.rows[0]) if one.rows else "",
-        at=_place(at, top),
-        low=_place(low, top),
-        high=_place(high, top),
+        at=axis.place(at),
+        low=axis.place(low),
+        high=axis.place(high),
         colour=mark.colour,
-        kind=released if one.entrant.exact else "approximate",
+        kind=kind,
     )
 
 

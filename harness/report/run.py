@@ -71,6 +71,7 @@ class RunData:
     places: dict[str, int] = field(default_factory=dict)
     trained: frozenset[str] = frozenset()
     left_trained: int = 0
+    commit: str = ""
 
     @property
     def row_page(self) -> str:
@@ -93,6 +94,12 @@ class RunData:
     def machine_rows(self) -> list[Row]:
         """The machine's limits as rows; figures get them beside an experiment's own."""
         return [r for r in self.everything if is_limits(r) and r.ok]
+
+    @property
+    def measured(self) -> str:
+        """Day and commit of its rows: `2026-11-29, commit 0123456789ab`."""
+        day = str(self.info.get("started", ""))[:10] or "day not kept"
+        return f"{day}, commit {self.commit}" if self.commit else f"{day}, commit not kept"
 
     @property
     def partial(self) -> bool:
@@ -269,6 +276,7 @@ def load_run(path: Path) -> RunData:
         places={row.id: number for number, page in enumerate(pages) for row in page},
         trained=frozenset(r.experiment for r in whole),
         left_trained=0 if cells else max(0, lacking),
+        commit=str((newest.get("code") or {}).get("commit") or "")[:12],
     )
 
 

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Section:
-    """One experiment on a page; its sketches become its figures, in their order, and its races of
-    a task of the arena a table."""
+    """One experiment on a page; its sketches become its figures, in their order, its races of a
+    task of the arena a table, and those of the tuned division one under a click."""
 
     name: str
     title: str
@@ -52,6 +52,7 @@ class Section:
     rows: int
     note: str = ""
     races: list[ArenaRace] = field(default_factory=list)
+    tuned: list[ArenaRace] = field(default_factory=list)
     sketches: list[Sketch] = field(default_factory=list)
 
     def sketch(self, name: str) -> Sketch | None:
@@ -269,9 +270,11 @@ def _section(
             if spec.kind == "speedup":
                 sketches += device_sketches(spec, points, mine, paper)
     ran = any(r.ok for r in mine)
-    races = []
+    races, tuned = [], []
     if experiment.arena_task is not None:
-        races = experiment.races(mine, run.floor(paper, experiment.name) or 0.0)
+        floor = run.floor(paper, experiment.name) or 0.0
+        races = experiment.races(mine, floor)
+        tuned = experiment.races(mine, floor, division="tuned")
         answer = quotable([race for race in races if race.timed])
     return Section(
         name=experiment.name,
@@ -287,6 +290,7 @@ def _section(
         rows=len(mine),
         note="; ".join(notes),
         races=races,
+        tuned=tuned,
         sketches=sketches,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.harness.probes.series import Series, Track, unpack
+from dgbench.lab.arena import DIVISION
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.probes import probe
 
@@ -33,7 +34,7 @@ def over_time_points(rows: Sequence[Any], paper: Any = None) -> list[dict[str, A
     which the paper's own system ran beside others, and of these the one with the longest process.
 
     Args:
-        rows: of one paper and one run; controls may be among them.
+        rows: of one paper and one run; controls and searched settings may be among them.
         paper: its `Paper`; without it no race counts as the main one.
 
     Returns:
@@ -102,7 +103,8 @@ def _chosen(rows: Sequence[Any], paper: Any) -> list[tuple[Any, Series]]:
     """Processes of the race to show, the paper's own system first."""
     groups: dict[tuple[str, str], dict[str, tuple[Any, Series]]] = {}
     for row in rows:
-        series = unpack(row.series) if row.ok and CONTROL not in row.params else None
+        apart = CONTROL in row.params or DIVISION in row.params
+        series = unpack(row.series) if row.ok and not apart else None
         if series is not None:
             cells = groups.setdefault((row.experiment, row.group), {})
             kept = cells.get(row.cell_hash)

@@ -107,6 +107,28 @@ class MachineOnSite:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class OlderRun:
+    """A run of a paper that began before its contenders computed what they compute today.
+
+    Attributes:
+        run: whose rows are not shown. title, paper: title and name of its paper.
+        since: day from which runs of the paper are shown.
+    """
+
+    run: RunData
+    title: str
+    paper: str
+    since: str
+
+    @property
+    def command(self) -> str:
+        """The command that measures it anew."""
+        what = "arena" if self.paper == "arena" else f"reproduce {self.paper}"
+        device = " --device cuda" if self.run.device == "cuda" else ""
+        return f"dgbench {what} --preset {self.run.info.get('preset') or 'quick'}{device}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)  # of all rows it would be gigabytes
 class SiteData:
     """All that pages show.
@@ -116,6 +138,7 @@ class SiteData:
         papers: by name. machines: in the order of their slugs.
         parts: which subject pages there are: `systems`, `datasets`, `machines`, `compare`.
         across: by paper, the figure of its claimed factors on each machine.
+        older: runs that are not shown, as they are older than what they would be taken for.
     """
 
     runs: list[RunData]
@@ -124,6 +147,7 @@ class SiteData:
     machines: list[MachineOnSite]
     parts: tuple[str, ...] = ()
     across: dict[str, DrawnFigure] = field(default_factory=dict)
+    older: tuple[OlderRun, ...] = ()
 
     @property
     def merged(self) -> bool:

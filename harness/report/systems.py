@@ -148,6 +148,7 @@ def _entry(
         "cuda": _cuda_words(),
         "devices": _devices(rows),
         "deviations": _deviations(rows),
+        "liveness": _liveness(rows),
         "notes": _notes(rows),
         "readings": _readings(paper),
         "datasets": _datasets(rows),
@@ -362,6 +363,21 @@ def _deviations(rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
         for key, (value, run, row) in worst.items()
     ]  # fmt: skip
     return sorted(found, key=lambda d: -d["value"])
+
+
+def _liveness(rows: Sequence[tuple[RunData, Any]]) -> list[dict[str, Any]]:
+    """The smallest of each measure of how alive what was compared is, by name."""
+    least: dict[str, tuple[float, RunData, Any]] = {}
+    count: dict[str, int] = {}
+    for run, row in rows:
+        for name, value in ((n, v) for check in row.checks for n, v in check.alive.items()):
+            count[name] = count.get(name, 0) + 1
+            if name not in least or value < least[name][0]:
+                least[name] = value, run, row
+    return [
+        {"what": name, "value": value, "run": run, "row": row, "n": count[name]}
+        for name, (value, run, row) in sorted(least.items())
+    ]
 
 
 def _notes(rows: Sequence[tuple[RunData, Any]], most: int = 20) -> dict[str, Any]:

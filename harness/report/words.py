@@ -11,6 +11,7 @@ from markupsafe import Markup
 from dgbench.harness.claims.shown import digits, show
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.plugins import find_paper
+from dgbench.lab.arena import DIVISION
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import UnknownKeyError
@@ -90,6 +91,9 @@ def row_command(row: Any) -> str:
         if isinstance(paper, Paper) and all(e.name != row.experiment for e in paper.experiments):
             return ""
     command = f"dgbench run {row.paper}/{row.experiment}{own_dataset(row)}"
+    if DIVISION in row.params:
+        division = row.params[DIVISION]
+        command = f"dgbench arena {row.experiment}{own_dataset(row)} --division {division}"
     if row.preset != "quick":
         command += f" --preset {row.preset}"
     return f"{command} --device {row.asked}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dgbench.harness.probes.scheduling import Scheduling, SchedulingWatch
 from dgbench.harness.probes.series import tell
 from dgbench.harness.runner.credible import against_loops, negative_counters, without_witness
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
@@ -25,9 +26,11 @@ from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL, OWN_DATA
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
 from dgbench.lab.metrics import METRICS, own
+from dgbench.lab.result_checks import with_owners
 from dgbench.lab.table import Observation, plain, plain_number
 from dgbench.lab.table import check as check_observation
 from dgbench.runtime import touched
+from dgbench.runtime.draws import seed_draws
 from dgbench.runtime.errors import (
     CheckFailed,
     DataWarning,
@@ -36,6 +39,7 @@ from dgbench.runtime.errors import (
     MissingPackageError,
     UnsupportedError,
 )
+from dgbench.systems.base.registry import own_papers
 
 if TYPE_CHECKING:
     from dgbench.runtime.meter import Meter
@@ -90,13 +94,15 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     )
     from dgbench.runtime.cuda_driver import has_driver, import_patching
     from dgbench.runtime.meter import SpanLog, keep_spans
-    from dgbench.runtime.precision import plain_products
+    from dgbench.runtime.precision import changed_settings, plain_products, torch_settings
     from dgbench.runtime.steady import seen_loops
+    from dgbench.systems.base.kept import begin_kept, kept_in_process
 
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
     random.seed(job.seed)
     plain_products()
+    settings, scheduling = torch_settings(), Scheduling.of(os.getpid())
     if job.cell.paper == "-" and job.cell.experiment == "noise":
         from dgbench.harness.machine.noise import train_reference
 
@@ -117,9 +123,13 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k not in (CONTROL, OWN_DATA)}
     watch_writes()
+    seed_draws(job.draws)
+    begin_kept(job.kept, sealed=True)
     with _data_warnings() as heard:
         measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
     if isinstance(measurement, Measurement):
+        if job.cell.paper not in own_papers():
+            _with_owners(measurement)
         _with_meter(measurement, context.meter, job.instrumented)
         _to_plain(measurement)
     wrong = complaints(measurement)
@@ -129,20 +139,33 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         loops = seen_loops()
         doubts = against_loops(measurement, loops, instrumented=job.instrumented)
         doubts += negative_counters(measurement)
-        doubts += disturbed() + replaced_functions() + too_many_threads(job.threads)
+        doubts += disturbed() + replaced_functions() + too_many_threads(job.threads, loops)
+        for now in (torch_settings(), *(loop.settings for loop in loops)):
+            doubts += [one for one in changed_settings(settings, now) if one not in doubts]
+        watch = SchedulingWatch(scheduling)
+        watch.look([os.getpid()])
+        doubts += [f"it {words}" for words in watch.seen]
         heard += without_witness(measurement, loops)
         reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""
         status = "check" if doubts else "ok"
         theirs = own(one.metric for one in measurement.observations)
+        made, used = kept_in_process()
         return Result(
             status=status, reason=reason, measurement=measurement, told=told, notes=heard,
-            metrics=theirs,
+            metrics=theirs, made=made, used=used,
         )  # fmt: skip
     if isinstance(measurement, Measurement) and wrong[0].startswith("not finite"):
         reason = f"{name} measured nonsense: {_several(wrong)}"
         return Result(status="check", reason=reason, notes=heard)
     reason = f"{name} handed back garbage: {_several(wrong)}"
     return Result(status="crash", reason=reason, notes=heard)
+
+
+def _with_owners(measurement: Measurement) -> None:
+    """Mark checks that a plugin formed itself; what is no check is left for `complaints`."""
+    with contextlib.suppress(Exception):  # a plugin may have put anything there
+        measurement.checks = with_owners(measurement.checks)
+        measurement.notes += [one.words for one in measurement.checks if one.own and one.passed]
 
 
 @contextlib.contextmanager

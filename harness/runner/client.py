@@ -13,13 +13,14 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dgbench.harness.probes.cpu import Tree, TreeTime, memory_kills
+from dgbench.harness.probes.scheduling import KeptScheduling, SchedulingWatch
 from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.protocol import (
     Ended,
@@ -104,6 +105,7 @@ class ProcessExit:
         killed: "" or why it was: `time`, `oom`, `log`, or `system` where Linux was out of memory.
         peak_bytes: largest memory of its tree. limit_bytes: its limit.
         processes: most processes of its tree at once.
+        threads: of each process, as it was asked. doubts: what it did to be faster than its rivals.
     """
 
     ended: Ended
@@ -111,13 +113,16 @@ class ProcessExit:
     peak_bytes: int
     limit_bytes: int
     processes: int
+    threads: int = 0
+    doubts: list[str] = field(default_factory=list)
 
 
 class ForkServer:
     """A running fork server.
 
     Attributes:
-        pid: of the server. seconds: it took to start. notes: what it could not import ahead.
+        pid: of the process that cells are forks of. seconds: it took to start. notes: what it could
+            not import ahead.
     """
 
     def __init__(
@@ -148,6 +153,7 @@ class ForkServer:
         setup = Setup(lookup=name, file=file, papers=papers, modules=list(modules))
         self.current = 0
         self.ready = False
+        self.scheduling = KeptScheduling()
         self.scratch = Scratch(mark or uuid.uuid4().hex[:16])
         notes: list[str] = []
         while True:
@@ -155,7 +161,7 @@ class ForkServer:
             answer, culprit = self._prepare(setup, stop)
             if isinstance(answer, Ready):
                 self.ready = True
-                self.seconds, self.threads = answer.seconds, answer.threads
+                self.seconds, self.threads, self.pid = answer.seconds, answer.threads, answer.pid
                 self.notes = notes + answer.notes
                 return
             self.close()
@@ -194,7 +200,6 @@ class ForkServer:
             )
         theirs.close()
         self.sock = ours
-        self.pid = self.process.pid
 
     def _prepare(self, setup: Setup, stop: Callable[[], bool]) -> tuple[Any, str]:
         """Let the server load what `setup` says.
@@ -266,6 +271,7 @@ class ForkServer:
         watch: bool,
         recording: Recording | None,
     ) -> ProcessExit:
+        self.scheduling.note((os.getpid(), self.pid))
         try:
             send(self.sock, job)
         except OSError as error:
@@ -276,6 +282,7 @@ class ForkServer:
         self.current = started.pid
         tree = Tree(started.pid)
         busy = TreeTime(tree, started.at)
+        scheduling = SchedulingWatch(self.scheduling.first)
         short_before = memory_kills()
         if recording is not None:
             recording.begin = started.at
@@ -289,6 +296,7 @@ class ForkServer:
                 self._kill_current(STOP_S)
                 raise Stopped
             if watch:
+                scheduling.look(tree.last)
                 held, now = tree.rss(), time.monotonic()
                 if recording is not None and held:
                     recording.add("memory", now, held)
@@ -309,7 +317,14 @@ class ForkServer:
         if not killed and ended.code == -signal.SIGKILL and memory_kills() > short_before:
             killed = "system"
         peak = max(tree.peak_bytes, ended.peak_rss_bytes)
-        return ProcessExit(ended, killed, peak, limit_bytes, tree.processes)
+        doubts = [f"it {words}" for words in scheduling.seen]
+        said, whole = self.scheduling.settle()
+        if not whole:
+            self.close()  # a new one has the priority of the runner
+        return ProcessExit(
+            ended, killed, peak, limit_bytes, tree.processes, job.threads,
+            doubts + [f"it {words}" for words in said],
+        )  # fmt: skip
 
     def _kill_current(self, patience_s: float = STUCK_S) -> Ended | None:
         """End the running process and all below it; waits until the server has seen it."""

@@ -12,7 +12,7 @@ import msgspec
 from dgbench.harness.probes.series import Recording, pack
 from dgbench.harness.runner.client import LOG_BYTES, ProcessExit
 from dgbench.harness.runner.credible import against_wall
-from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
+from dgbench.harness.runner.protocol import LEFT_WORK_S, UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.standing import of_others
@@ -33,6 +33,10 @@ KEPT_BYTES = 512 << 10
 
 NOT_REACHED = "asked for on cuda, but no work of it reached a device: it is a row of the CPU"
 """Note of a row whose process allocated and launched nothing on the device it was given."""
+
+COPYING, SLACK, SLACK_S = 1, 0.05, 0.5
+"""Threads that copy beside those that compute; share and seconds of processor time that clocks may
+be off by."""
 
 NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
@@ -88,8 +92,10 @@ def fill_row(
     log: Path,
     result: Path,
     recording: Recording | None = None,
-) -> None:
+) -> Result | None:
     """Put into `row` how its process ended and what it measured; removes the result file.
+
+    Returns what the process left, None where it left nothing.
 
     Args:
         outcome: None where the fork server died with the process twice.
@@ -127,6 +133,7 @@ def fill_row(
         if last and last not in row.reason and found is None:
             row.reason += f"; last line of its log: {last[:160]}"
         row.notes.append(f"end of its log:\n{tail}")
+    return found
 
 
 def gib(count: int, of: int) -> str:
@@ -150,6 +157,7 @@ def _status(
     if found is not None and outcome.ended.code == 0:
         if found.status == "ok":
             doubts = against_wall(found.measurement, outcome.ended.seconds)
+            doubts += outcome.doubts + _too_much_work(outcome, found)
             if doubts:
                 name = f"{cell.paper}/{cell.experiment}"
                 return "check", f"{name} cannot be believed: {'; '.join(doubts)}"
@@ -167,6 +175,22 @@ def _status(
     if code == UNWRITTEN:
         return "crash", "its result could not be written; the disk was full or broken"
     return "crash", f"the process ended with exit code {code} and without a result"
+
+
+def _too_much_work(outcome: ProcessExit, found: Result) -> list[str]:
+    """Work beyond the threads of a process, or of what it left behind."""
+    said, ended = [], outcome.ended
+    own = 1 + int(found.touched.get("joined", 0))
+    allowed = own * (outcome.threads + COPYING) * ended.seconds
+    if outcome.threads and ended.cpu_s > (1 + SLACK) * allowed + SLACK_S:
+        said.append(
+            f"its processes used {ended.cpu_s:.3g} s of processor time, and {outcome.threads} "
+            f"threads and one that copies have {allowed:.3g} s"
+        )
+    if ended.left and ended.left_cpu_s >= LEFT_WORK_S:
+        names = ", ".join(dict.fromkeys(readable(name, 40) for name in ended.left))
+        said.append(f"what it left behind went on working: {names}")
+    return said
 
 
 def _probe(row: Row, outcome: ProcessExit, found: Result | None) -> None:

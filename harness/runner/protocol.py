@@ -17,6 +17,9 @@ from dgbench.runtime.errors import DgbenchError
 UNWRITTEN = 74
 """Exit code of a cell's process that could not write its result (EX_IOERR of sysexits.h)."""
 
+LEFT_WORK_S = 0.1
+"""Processor time of a process that was left behind from which on it worked, and did not start."""
+
 _HEAD = struct.Struct("<I")
 
 
@@ -42,10 +45,12 @@ class Loading(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, tag=True, kw_only=True):
-    """The server can fork. `threads`: operating-system threads it has (1 is right)."""
+    """The server can fork. `threads`: operating-system threads it has (1 is right). `pid`: of the
+    process that cells are forks of, which `sys.executable` may have started in its turn."""
 
     seconds: float
     threads: int
+    pid: int
     notes: list[str]
 
 
@@ -59,7 +64,8 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
     """One process to start. `cell.paper == "-"` measures the machine's limits.
 
     `log` and `result` are absolute paths; the result is written whole or not at all. `round` is 1
-    until a process of the cell has compared its result.
+    until a process of the cell has compared its result. `draws` seeds what is drawn to be compared.
+    `kept` are numbers that earlier processes of its group have made sure of (`systems.base.kept`).
     """
 
     cell: Cell
@@ -72,6 +78,8 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
     log: str
     result: str
     round: int = 1
+    draws: str = ""
+    kept: dict[str, dict[str, Any]] = {}
 
 
 class Start(msgspec.Struct, kw_only=True):
@@ -102,6 +110,7 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
         cpu_s: user and system time of it and its children. voluntary, involuntary: context
             switches. read_bytes, written_bytes: block input and output.
         left: names of the processes that it left running; they were ended, too.
+        left_cpu_s: processor time that these used when it had ended.
     """
 
     pid: int
@@ -114,6 +123,7 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
     read_bytes: int
     written_bytes: int
     left: list[str] = []
+    left_cpu_s: float = 0.0
 
     @classmethod
     def of_stuck(cls, pid: int) -> Ended:
@@ -138,6 +148,7 @@ class Result(msgspec.Struct, kw_only=True):
     `notes`: what the process saw of itself, beside what the experiment says.
     `touched`: what it touched (`runtime.touched`).
     `metrics`: kind and words of metrics that a plugin registered and its observations have.
+    `made`, `used`: numbers to be kept for later processes, and kept ones that it used.
     """
 
     status: str
@@ -148,6 +159,8 @@ class Result(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     touched: dict[str, Any] = {}
     metrics: dict[str, tuple[str, str]] = {}
+    made: dict[str, dict[str, Any]] = {}
+    used: dict[str, dict[str, Any]] = {}
 
 
 Message = Setup | Loading | Ready | Refused | Job | Started | Ended

@@ -7,7 +7,7 @@ a function of dgbench that compares, the reference is wrong in the same way and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from inspect import unwrap
 from operator import is_
@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any, Final
 
 import torch
+
+from dgbench.runtime.steady import Loop
 
 OURS: Final = (
     "dgbench.kernels_cuda.",
@@ -89,9 +91,10 @@ def replaced_functions() -> list[str]:
     return [f"it replaced {', '.join(names[:MAX_NAMED])}{more}, which its reference uses, too"]
 
 
-def too_many_threads(allowed: int) -> list[str]:
-    """Reasons to doubt this process if it gave torch more threads than its rivals have."""
-    count = torch.get_num_threads()
+def too_many_threads(allowed: int, loops: Sequence[Loop] = ()) -> list[str]:
+    """Reasons to doubt this process if it gave torch more threads than its rivals have, now or in
+    a loop that was timed."""
+    count = max([torch.get_num_threads(), *(loop.threads for loop in loops)])
     return [f"it set torch to {count} threads, {allowed} are allowed"] if count > allowed else []
 
 

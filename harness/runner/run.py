@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import math
 import os
+import secrets
 import signal
 import threading
 import time
@@ -25,6 +27,7 @@ from dgbench.harness.probes.nvml import GpuSampler, Nvml
 from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.adding import Look, RoundAdder
 from dgbench.harness.runner.client import MODULES, ForkServer, ProcessExit, ServerDied, Stopped
+from dgbench.harness.runner.kept import KeptNumbers
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.nodes import ProcessKey, on_node, without_begun_rounds
 from dgbench.harness.runner.outcome import blank_row, fill_row
@@ -49,6 +52,9 @@ NOISE = Cell(paper="-", experiment="noise", params={"system": "reference"}, grou
 """The cell whose pairs give a noise floor where not every paper of a run has a control."""
 SEED = 1
 """Of torch's and Python's own generators in every process, unless another is asked for."""
+
+REWRITTEN = "it changed rows that the run had kept; they were written anew"
+"""Reason of a row whose process wrote to the file of rows."""
 
 Retry = Literal["", "failed", "all"]
 
@@ -133,6 +139,8 @@ class _Runner:
         self.node = ""
         self.stopping = self.ending = False
         self.mark = mark_of(store.run, store.path)
+        self.luck = secrets.token_hex(16)
+        self.kept = KeptNumbers()
         self.nvml: Nvml | None = None
         self.provenance = ""
         self.resumed = max((row.resumed + 1 for row in store.written()), default=0)
@@ -141,7 +149,7 @@ class _Runner:
         for row in store.written():
             if not row.instrumented:
                 self._earlier.setdefault(row.cell_hash, []).append(row)
-        self._compared = {row.cell_hash for row in store.written() if row.ok and row.checks}
+        self._compared = {row.cell_hash for row in store.written() if _has_compared(row)}
         self.summary = RunSummary(run=store.run, path=store.path, cells=len(plan.cells))
 
     def run(self, resume: bool, retry: Retry, limits: bool) -> RunSummary:
@@ -314,6 +322,8 @@ class _Runner:
             log=str(log),
             result=str(result),
             round=number if hash_ in self._compared else 1,
+            draws=self._draws(cell, number),
+            kept=self.kept.of(cell),
         )
         recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
         own = (log, result, Path(f"{result}.part"))
@@ -323,13 +333,22 @@ class _Runner:
         except BaseException:
             _remove(own)  # it has no row, so nothing leads there
             raise
-        fill_row(row, cell, outcome, log, result, recordings[-1] if recordings else None)
+        found = fill_row(row, cell, outcome, log, result, recordings[-1] if recordings else None)
+        self.kept.take(cell, row, found)
+        if self.store.restore() and row.ok:
+            row.status, row.reason, row.checks = "check", REWRITTEN, []
+            row.drop_numbers()
         if outcome is not None and outcome.ended.code == UNWRITTEN:
             self.store.try_disk()  # no row for a cell that only lacked room: it runs again
         self.same.check(row)
         self._disturbed(row)
         self._append(row)
         return row
+
+    def _draws(self, cell: Cell, number: int) -> str:
+        """Seed of what is compared in a round: one for all contenders of a group, known to none."""
+        place = f"{self.luck}/{cell.paper}/{cell.experiment}/{cell.group}/{number}"
+        return hashlib.sha256(place.encode()).hexdigest()
 
     def _disturbed(self, row: Row) -> None:
         """Note what disturbed a process that was timed, beyond the limits."""
@@ -435,7 +454,7 @@ class _Runner:
 
     def _append(self, row: Row) -> None:
         self.store.append(row)
-        if row.ok and row.checks:
+        if _has_compared(row):
             self._compared.add(row.cell_hash)
         self.summary.rows += 1
         self.listener.on_row(row)
@@ -481,6 +500,11 @@ class _Runner:
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
+
+
+def _has_compared(row: Row) -> bool:
+    """Return True if the harness compared the result of a row, which passed."""
+    return row.ok and not all(check.own for check in row.checks)
 
 
 def _remove(paths: tuple[Path, ...]) -> None:

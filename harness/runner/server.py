@@ -29,9 +29,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.probes.cpu import Tree
+from dgbench.harness.probes.cpu import Tree, cpu_seconds
 from dgbench.harness.runner.child import run_child
 from dgbench.harness.runner.protocol import (
+    LEFT_WORK_S,
     Ended,
     Job,
     Loading,
@@ -62,6 +63,9 @@ START: Final = "DGBENCH_START"
 
 STRAYS_S, STUCK_S = 0.1, 2.0
 """Seconds that what a cell left behind has to end by itself, and then to be gone once killed."""
+
+WORKING_S: Final = 3.0
+"""Seconds that what a cell left behind is watched at most, where it works."""
 
 NEEDED: Final = ("torch", "numpy", "scipy.sparse", "psutil")
 """Modules that a restarted server imports ahead: none that initialises a driver."""
@@ -99,7 +103,8 @@ def main(descriptor: int) -> None:
         notes.append(f"and then by {culprit}: every process imports all for itself")
     gc.collect()
     gc.freeze()  # or a child's first collection would copy every page it looks at
-    send(sock, Ready(seconds=time.perf_counter() - start, threads=count_threads(), notes=notes))
+    seconds = time.perf_counter() - start
+    send(sock, Ready(seconds=seconds, threads=count_threads(), pid=os.getpid(), notes=notes))
     _Server(sock, lookup, fresh=setup if culprit else None).serve()
 
 
@@ -160,7 +165,6 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
     """Load what nearly every cell would load again: our systems and the catalogue of datasets."""
     from dgbench import datasets
     from dgbench.harness.runner.replaced import shared_functions
-    from dgbench.systems.base.kept import oracle_code
 
     theirs = third_party(SYSTEMS)
     for name in system_names():
@@ -168,7 +172,6 @@ def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
             load(f"system {name}", lambda name=name: _ahead(name))
     load("the catalogue of datasets", datasets.cards)
     load("functions that plugins share with their reference", shared_functions)
-    load("the code that results are compared by", oracle_code)
 
 
 def _imported(name: str) -> Any:
@@ -280,7 +283,8 @@ class _Server:
             try:
                 self._become_child()
                 if self.fresh is not None:
-                    replace("fresh", -1, Start(setup=self.fresh, job=job))
+                    small = msgspec.structs.replace(job, kept={})  # as its environment must be
+                    replace("fresh", -1, Start(setup=self.fresh, job=small))
                 run_child(job, self.lookup)
             finally:
                 os._exit(70)  # run_child ends the process itself; this is for what it cannot
@@ -308,14 +312,14 @@ class _Server:
             if os.waitid(os.P_PID, self.pid, look) is None:
                 return
             seconds = time.perf_counter() - self.start
-            left = end_strays(besides=self.pid)  # or they would disturb the next process
+            left, worked = end_strays(besides=self.pid)  # or they would disturb the next process
             _kill_group(self.pid)
             _, status, usage = os.wait4(self.pid, 0)
         else:
             gone, status, usage = os.wait4(self.pid, os.WNOHANG)
             if not gone:
                 return
-            seconds, left = time.perf_counter() - self.start, []
+            seconds, left, worked = time.perf_counter() - self.start, [], 0.0
             _kill_group(self.pid)
         empty()
         scale = 1 if sys.platform == "darwin" else 1024
@@ -330,6 +334,7 @@ class _Server:
             read_bytes=usage.ru_inblock * 512,
             written_bytes=usage.ru_oublock * 512,
             left=left,
+            left_cpu_s=worked,
         )
         self.pid = 0
         send(self.sock, ended)
@@ -346,25 +351,37 @@ def adopt_orphans() -> None:
             ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def end_strays(besides: int = 0) -> list[str]:
+def end_strays(besides: int = 0) -> tuple[list[str], float]:
     """Kill and reap all below this process except its child `besides`.
 
     Returns:
-        Names of those that were still running `STRAYS_S` after they were first seen: helpers of
-        libraries end by themselves when the process that started them is gone.
+        Names of those that were still running `STRAYS_S` after they were first seen (helpers of
+        libraries end by themselves when the process that started them is gone), and the processor
+        time that one of them used meanwhile. Those that work are watched until it is clear that
+        they do not merely start.
     """
     patient = time.monotonic() + STRAYS_S
-    end, left = patient + STUCK_S, {}
+    latest = patient + WORKING_S
+    end, left = latest + STUCK_S, {}
+    begun: dict[int, float] = {}
+    worked, grew = 0.0, 0.0
     while True:
         found, alone = _living(os.getpid(), besides)
         now = time.monotonic()
+        for pid in found:
+            spent = cpu_seconds(pid) or 0.0
+            used = spent - begun.setdefault(pid, spent)
+            if used > worked:
+                worked, grew = used, now
+        if grew and worked < LEFT_WORK_S and now - grew < STRAYS_S and now < latest:
+            patient = now + 0.01
         if now > patient:
             left.update(found)
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         if alone or now > end:
-            return list(left.values())
+            return list(left.values()), worked if left else 0.0
         if found:
             time.sleep(0.002)
 

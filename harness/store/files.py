@@ -189,8 +189,21 @@ class Appender:
             size = os.fstat(self._descriptor).st_size
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
                 os.write(self._descriptor, b"\n")  # or a torn tail would swallow the next line
+            self._text = bytearray(path.read_bytes())
         except OSError as error:
             raise cannot_write(path, error) from error
+
+    def restore(self) -> bool:
+        """Write the file anew where it is not what was read and appended; False where it is."""
+        try:
+            if self.path.read_bytes() == self._text:
+                return False
+        except OSError:
+            pass  # it was removed, or made unreadable
+        write_whole(self.path, bytes(self._text))
+        os.close(self._descriptor)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND, 0o644)
+        return True
 
     def append(self, payload: bytes) -> None:
         """Add one line. Raises StoreError; what was there before stays whole."""
@@ -201,6 +214,7 @@ class Appender:
             if written != len(line):
                 raise OSError(28, "No space left on device")
             os.fsync(self._descriptor)
+            self._text += line
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, size)

@@ -45,6 +45,20 @@ LACKING = tuple(s for s in STATUSES if s not in ("ok", VOID, *FAILED))
 """Statuses of cells that cannot run here: a second process of such a cell would say the same."""
 
 
+class FailedBefore(msgspec.Struct, frozen=True):
+    """A failed check of an earlier attempt of a process.
+
+    Attributes:
+        attempt: id of its row. contender: whose result it was, "" where none is named.
+        reason: what was wrong. workload: params of the cell, and dimensions that the check names.
+    """
+
+    attempt: str
+    contender: str
+    reason: str
+    workload: dict[str, Any] = {}
+
+
 class Row(msgspec.Struct, kw_only=True, dict=True):
     """Raw result of one process. Nothing in it is derived from other rows.
 
@@ -89,6 +103,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
             it takes no part in ratios. Set when rows are read.
         dropped: contenders whose numbers were taken away, with why: they gave a wrong result on
             its workload. Set when rows are read.
+        failed_before: checks that earlier attempts of its process failed. Set when rows are read.
         node: label of the cluster's node that its process ran on, see `harness.cluster`; "" (and
             not written) where a run is of one machine.
         resumed: how often its run had been resumed when its process started; not written where it
@@ -136,6 +151,7 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
     replaced: bool = False
     rests_on_cell: bool = False
     dropped: dict[str, str] = {}
+    failed_before: list[FailedBefore] = []
     node: str = ""
     resumed: int = 0
 
@@ -249,7 +265,7 @@ _ENCODER = msgspec.json.Encoder()
 _LEFT_OUT = (
     "values", "units", "counters", "phases", "samples", "series", "touched", "checks", "observed",
     "metrics", "looks", "disturbed", "repeats", "replaced", "rests_on_cell",
-    "dropped", "node", "resumed",
+    "dropped", "failed_before", "node", "resumed",
 )  # fmt: skip
 """Fields that are not written where they are empty."""
 

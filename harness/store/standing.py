@@ -3,7 +3,8 @@
 A row stands where its own process compared its result with a reference, and it passed. It is void
 where
 
-- no comparison was made, unless it was kept when one process compared for all of its cell (`Row`);
+- dgbench made no comparison (a check that a plugin formed is its own), unless it was kept when one
+  process compared for all of its cell (`Row`);
 - an old row tells its deviation alone, or that it was excused;
 - all that it measured is of contenders that gave a wrong result on its workload in the run.
 
@@ -13,6 +14,10 @@ params, and the dimensions that the check names (`ResultCheck.workload`). Number
 on that workload fall wherever they stand in the run, ratios over them included; those of other
 contenders of the same cell stay. Where neither names a contender, the cell is its own subject:
 its other rounds fall, and nothing else.
+
+A failed check stays with the run. An attempt that failed one is a failure whatever a later attempt
+of its process says, after a retry, a resumption or a commit: the later one carries it
+(`Row.failed_before`). Who has mended a system begins a new run.
 
 Of a disturbed round and the later one that repeats it, the less disturbed counts; rows of the other
 are marked `replaced` and take no part in ratios.
@@ -30,8 +35,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.store.row import FAILED, VOID, Row
+from dgbench.harness.store.row import FAILED, VOID, FailedBefore, Row
+from dgbench.lab.arena import DIVISION
 from dgbench.lab.compare import CONTROL
+from dgbench.lab.result_checks import LIVENESS
 from dgbench.lab.table import Observation
 
 CHECK = "check"
@@ -50,6 +57,7 @@ NAMED: Final = ("operator", "dataset", "graphs", "model")
 """Params and dimensions that name a workload in a sentence."""
 
 UNCOMPARED = "its result was not compared with a reference"
+OWN_ONLY = "its result was compared by its plugin alone, which is no check of the harness"
 EARLIER = "an earlier version kept its deviation, and not what was compared or allowed"
 EXCUSED = "its deviation from the reference was excused"
 
@@ -62,21 +70,27 @@ class Failure:
         row: where it was found. reason: what was wrong.
         contender: its name in rows; "" where none is named and the cell is its own subject.
         workload: params of the cell, and dimensions that the check names.
+        attempt: id of the earlier attempt that failed, "" where it is `row` itself.
     """
 
     row: Row
     reason: str
     contender: str
     workload: Mapping[str, Any]
+    attempt: str = ""
 
     @property
     def words(self) -> str:
         """Reason of what falls with it."""
         who = self.contender or f"{self.row.paper}/{self.row.experiment}"
+        if self.attempt:
+            return f"{who} {in_earlier(self)}"
         return f"{who} gave a wrong result ({self.row.id}: {self.reason})"
 
     def covers(self, row: Row, dims: Mapping[str, Any]) -> bool:
         """Return True if a number of a row with these dimensions is on its workload."""
+        if row.params.get(DIVISION) != self.row.params.get(DIVISION):
+            return False  # other settings
         place = {**row.params, **dims}
         shared = (self.workload.keys() & place.keys()) - NO_WORKLOAD
         if (row.paper, row.experiment) == (self.row.paper, self.row.experiment):
@@ -89,12 +103,52 @@ class Failure:
         return all(place[name] == self.workload[name] for name in shared)
 
 
+def in_earlier(failed: Failure | FailedBefore) -> str:
+    """Sentence on a check that an earlier attempt failed."""
+    return f"failed a check in an earlier attempt ({failed.attempt}: {failed.reason})"
+
+
 def judged(rows: Sequence[Row]) -> list[Row]:
-    """The rows in their order, without what is not known to be right."""
-    rows = mark_replaced(rows)
+    """The rows in their order, without what is not known to be right.
+
+    Of several attempts of a process the last one stays, see `last_attempts`.
+    """
+    rows = mark_replaced(last_attempts(rows))
     failures = [one for row in rows for one in failures_of(row)]
     compared = {_cell(row) for row in rows if row.status == "ok" and _compared(row)}
     return [_judged(row, failures, compared) for row in rows]
+
+
+def process_of(row: Row) -> tuple[str, str, int, bool]:
+    """Key that attempts of one process of a run share."""
+    return row.run, row.cell_hash or row.id, row.round, row.instrumented
+
+
+def last_attempts(rows: Sequence[Row]) -> list[Row]:
+    """The last attempt of each process in order, each with the checks that earlier ones failed."""
+    last = {process_of(row): row for row in rows}
+    if len(last) == len(rows):
+        return list(rows)
+    failed: dict[tuple, list[FailedBefore]] = defaultdict(list)
+    for row in rows:
+        if row is not last[process_of(row)]:
+            failed[process_of(row)] += [
+                FailedBefore(
+                    one.attempt or row.id, one.contender, one.reason, dict(one.workload)
+                )
+                for one in failures_of(row)
+            ]  # fmt: skip
+    return [
+        msgspec.structs.replace(row, failed_before=[*row.failed_before, *failed[process_of(row)]])
+        if process_of(row) in failed else row
+        for row in rows if row is last[process_of(row)]
+    ]  # fmt: skip
+
+
+def failed_attempts(rows: Sequence[Row]) -> list[Row]:
+    """Attempts that failed a check, of processes that were started again afterwards."""
+    last = {process_of(row): row for row in rows}
+    return [row for row in rows if row is not last[process_of(row)] and failures_of(row)]
 
 
 def contender_of(row: Any) -> str:
@@ -105,10 +159,18 @@ def contender_of(row: Any) -> str:
 
 def failures_of(row: Row) -> list[Failure]:
     """Wrong results that a row tells of, each contender and workload once."""
-    if row.paper == "-" or not (row.status == "check" or row.dropped):
+    if row.paper == "-" or not (row.status == "check" or row.dropped or row.failed_before):
         return []
     own = contender_of(row)
     found: dict[tuple, Failure] = {}
+    for before in row.failed_before:
+        key = before.contender, repr(before.workload)
+        found.setdefault(
+            key,
+            Failure(row, before.reason, before.contender, before.workload, before.attempt),
+        )
+    if not (row.status == "check" or row.dropped):
+        return list(found.values())
     for check in row.checks:
         if not check.passed:
             who, where = check.system or own, {**row.params, **check.workload}
@@ -145,7 +207,8 @@ def cell_states(rows: Iterable[Any]) -> dict[str, str]:
     for row in rows:
         now = "ok" if row.status == "ok" else "failed" if row.status in FAILED else "missing"
         if void_reasons(row):
-            now = "failed" if row.status == "ok" and failures_of(row) else "void"
+            wrong = row.status == "ok" and failures_of(row)
+            now = "failed" if wrong or row.failed_before else "void"
         key = row.cell_hash or row.id
         found[key] = max(found.get(key, "ok"), now, key=order.index)
     return found
@@ -259,17 +322,22 @@ def _judged(row: Row, failures: Sequence[Failure], compared: set[tuple]) -> Row:
             return _void(row, one.words)
         if len(kept) < len(row.observations):
             row = _with_dropped(_with_numbers(row, kept), [one])
+    if row.failed_before and not row.dropped:  # its contender cannot be told apart
+        return _void(row, in_earlier(row.failed_before[0]))
     if _compared(row) or (row.rests_on_cell and not row.checks and _cell(row) in compared):
         return row
     if any(note.startswith("rounding: ") for note in row.notes):
         return _void(row, EXCUSED)
+    if row.checks and all(check.own for check in row.checks):
+        return _void(row, OWN_ONLY)
     return _void(row, EARLIER if row.deviation and not row.checks else UNCOMPARED)
 
 
 def _compared(row: Row) -> bool:
     """Return True if its own process compared its result, and all that is left of it passed."""
     mine = [check for check in row.checks if check.passed or check.system not in row.dropped]
-    return bool(mine) and all(check.passed for check in mine)
+    results = [check for check in mine if check.of != LIVENESS]
+    return not all(check.own for check in results) and all(check.passed for check in mine)
 
 
 def _void(row: Row, reason: str) -> Row:

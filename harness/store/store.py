@@ -36,7 +36,7 @@ from dgbench.harness.store.files import (
     write_whole,
 )
 from dgbench.harness.store.row import Facts, Info, Row, decode, encode
-from dgbench.harness.store.standing import judged
+from dgbench.harness.store.standing import failed_attempts, judged
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError, unknown_key
 
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
@@ -173,12 +173,22 @@ class Store:
         self._rows.append(row)
         self._attempts.update(_names(row.id))
 
+    def restore(self) -> bool:
+        """Write the rows anew where somebody else has changed their file; True where one had."""
+        return self._appender is not None and self._appender.restore()
+
     def rows(self) -> list[Row]:
         """The last attempt of each process in the order of writing, void where it decides nothing.
 
-        See `harness.store.standing`: this is where all readers get their rows.
+        A check that an earlier attempt failed counts against the last one. See
+        `harness.store.standing`: this is where all readers get their rows.
         """
-        return judged(self.written())
+        return judged(self._rows)
+
+    def kept(self) -> list[Row]:
+        """Rows that a copy of the run holds: last attempts, and those that failed a check."""
+        keep = {id(row) for row in (*self.written(), *failed_attempts(self._rows))}
+        return [row for row in self._rows if id(row) in keep]
 
     def written(self, *, latest: bool = True) -> list[Row]:
         """Rows as they were written; with `latest`, only the last attempt of each process.

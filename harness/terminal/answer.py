@@ -368,7 +368,7 @@ def _deviations(
     gaps: dict[str, float] = {}
     for row in rows:
         for check in row.checks:
-            if check.of in NUMERIC:
+            if check.of in NUMERIC and not check.own:
                 name = check.system or str(row.params.get("system"))
                 gaps[name] = max(gaps.get(name, 0.0), check.gap)
     subject, rival = comparison.systems

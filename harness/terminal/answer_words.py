@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dgbench.harness.figures.words import WIDE
-from dgbench.harness.store.standing import EARLIER, EXCUSED, UNCOMPARED
+from dgbench.harness.store.standing import EARLIER, EXCUSED, OWN_ONLY, UNCOMPARED
 from dgbench.harness.terminal.answer import Outcome, PaperAnswer, RaceAnswer, WorkloadOutcome
 from dgbench.harness.terminal.text import WIDTH, wrapped
 from dgbench.lab.quality import BELOW
@@ -274,6 +274,8 @@ def _fault(one: WorkloadOutcome) -> str:
     if one.fault == "not checked":
         if one.reason in (UNCOMPARED, EXCUSED):
             return f"{who} was not compared with a reference"
+        if one.reason == OWN_ONLY:
+            return f"{who} was compared by its plugin alone"
         if one.reason == EARLIER:
             return f"of {who} the run kept no comparison with a reference"
         return f"the result of {who} was wrong in this run"

@@ -158,9 +158,14 @@ SliceWarp slice_warp(const Row& row_indices, const Offset& slice_offsets, const 
   const auto d = static_cast<int>(x.shape(1));
   require_length("slice_offsets", static_cast<int64_t>(slice_offsets.size()), slices + 1);
   require_length("y columns", static_cast<int64_t>(y.shape(1)), d);
-  if (values) {
-    require_length("values", static_cast<int64_t>(values->size()),
-                   static_cast<int64_t>(indices.size()));
+  int weights = 1;
+  if (values && indices.size() > 0) {
+    weights = static_cast<int>(values->size() / indices.size());
+    require(weights >= 1 && values->size() == indices.size() * static_cast<size_t>(weights) &&
+                d % weights == 0,
+            "values has " + std::to_string(values->size()) + " elements for " +
+                std::to_string(indices.size()) +
+                " entries, expected one for each, or one for each block of columns");
   }
   require(d <= 1 || (x.stride(1) == 1 && y.stride(1) == 1),
           "x and y must have adjacent columns (stride 1 in the last dimension)");
@@ -174,6 +179,7 @@ SliceWarp slice_warp(const Row& row_indices, const Offset& slice_offsets, const 
   warp.slice_offsets = slice_offsets.data();
   warp.indices = indices.data();
   warp.values = values ? values->data() : nullptr;
+  warp.weights = weights;
   warp.slices = slices;
   warp.x = x.data();
   warp.x_pitch = x.stride(0);

@@ -1,7 +1,8 @@
 """Samples of a graph's edges on a device; `edge_sampling` has the meaning and calls this.
 
-Sets are drawn by keys (`weighted.device`), which has the distribution of every other method, and
-for all vertices or pools of a layer at once. A subgraph's frontier is a chain of draws, which a
+Sets are drawn for all vertices or pools of a layer at once: by Segment Its Search, as ranges of one
+tree of sums (`weighted.device_segment_tree`), or by keys (`weighted.device`), which have the same
+distribution. A subgraph's frontier is a chain of draws, which a
 warp walks with a tree of sums; subgraphs walk side by side. Kept shares and subgraphs are those of
 the CPU, to the edge; samples around roots differ from the CPU's in their random numbers, which here
 belong to a candidate's place in the batch.
@@ -26,13 +27,17 @@ from dgbench.kernels_cuda.edge_sampling.samples import EdgeSample, LayerSample, 
 from dgbench.kernels_cuda.edge_sampling.table import EdgeTable, share_of
 from dgbench.kernels_cuda.weighted import DrawStats
 from dgbench.kernels_cuda.weighted.device import check_key_range, draw_sets, operators
+from dgbench.kernels_cuda.weighted.device_segment_tree import DeviceSegmentTree
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
-__all__ = ["keep_share", "sample_roots", "sample_subgraph", "table_on"]
+__all__ = ["keep_share", "sample_roots", "sample_rows", "sample_subgraph", "table_on"]
 
 _ROOTS: Final = 4 << 60
+_ROWS: Final = 5 << 60
 _SUBGRAPHS: Final = 3 << 60  # of edge_sampling/cpu_draws.hpp
 _MIX: Final = 0x9E3779B97F4A7C15
+ROWS_AT_ONCE: Final = 1 << 25
+"""Edges of rows that are drawn from together by `sample_rows`: their tree takes 340 MiB."""
 
 
 def table_on(table: EdgeTable, device: torch.device | str) -> EdgeTable:
@@ -60,6 +65,59 @@ def keep_share(
     return keep
 
 
+def sample_rows(
+    table: EdgeTable,
+    share: float,
+    *,
+    seed: int,
+    device: torch.device | str,
+    at_once: int = ROWS_AT_ONCE,
+    native: Any = None,
+) -> Tensor:
+    """Draw a share of every vertex's edges by Segment Its Search on a device: what is trained on.
+
+    Only sums go there, so that graphs fit that are larger than the device. The sample does not
+    depend on how many rows are drawn from together.
+
+    Args:
+        table: on the CPU, directed.
+        share: in [0, 1], to the nearest number of edges, halves up.
+        seed: in [0, 2^64).
+        device: that draws.
+        at_once: edges of rows that are drawn from together; a longer row is drawn from alone.
+        native: the compiled functions; those of the device if None.
+
+    Returns:
+        int64[K] edge ids on the CPU, ascending.
+
+    Raises:
+        InvalidInputError: an undirected table, or a number out of its range.
+    """
+    if table.undirected:
+        raise InvalidInputError("table is undirected: an edge in two rows may be drawn in one")
+    if not 0 <= share <= 1 or at_once < 1:
+        raise InvalidInputError(
+            f"share is {share} and at_once {at_once}, allowed are 0 to 1, and 1 and more"
+        )
+    needed, parts, first = share_of(table.degrees, share), [], 0
+    while first < table.num_nodes:
+        begin = int(table.indptr[first])
+        last = int(torch.searchsorted(table.indptr, begin + at_once, right=True)) - 1
+        last = max(last, first + 1)
+        size = int(table.indptr[last]) - begin
+        if size:
+            edges = (table.indptr[first : last + 1] - begin).to(device)
+            weights = torch.ones(size, dtype=torch.int64, device=device)
+            items = DeviceSegmentTree(weights, native=native).draw_ranges(
+                edges[:-1].contiguous(), edges[1:].contiguous(), needed[first:last].to(device),
+                seed=seed, stream=_ROWS + first,
+            )  # fmt: skip
+            parts.append(items.cpu() + begin)
+        first = last
+    records = torch.cat([torch.empty(0, dtype=torch.int64), *parts])
+    return torch.sort(table.eid[records].long()).values
+
+
 def sample_roots(
     table: EdgeTable,
     roots: Tensor,
@@ -81,7 +139,7 @@ def sample_roots(
 
     Raises:
         InvalidInputError: a tensor of another dtype or device, weights that keys cannot have.
-        UnsupportedError: a method other than `sis` and `keys`, which both stand for keys here.
+        UnsupportedError: a method other than `sis` and `keys`.
     """
     device = table.indptr.device
     native = operators(device) if native is None else native
@@ -114,6 +172,7 @@ def sample_roots(
             "share": share,
             "seed": (seed + layer * _MIX) % 2**64,
             "stream": _ROOTS | call << 40 | first,
+            "method": method,
             "native": native,
         }
         if space == "vertices":
@@ -234,12 +293,12 @@ def _records(begin: Tensor, count: Tensor, offsets: Tensor) -> tuple[Tensor, Ten
 def _weights_of(
     table: EdgeTable, weights: Tensor | str | None, vertex: Tensor, eid: Tensor | None
 ) -> Tensor | None:
-    """float32, what each candidate weighs; None for one each."""
+    """float32 or int64, what each candidate weighs; None for one each."""
     if weights is None:
         return None
     if isinstance(weights, Tensor):
         return weights[eid.long()].float()
-    return table.degrees[vertex].float()
+    return table.degrees[vertex]
 
 
 def _draw(
@@ -250,6 +309,7 @@ def _draw(
     share: float,
     seed: int,
     stream: int,
+    method: str,
     native: Any,
 ) -> Tensor:
     """Draw from sets of candidates that lie one behind the other."""
@@ -258,6 +318,14 @@ def _draw(
     if weights is not None:
         positive = _running((weights > 0).long())[offsets].diff()
         wanted = torch.minimum(wanted, positive)
+    if method == "sis" and (weights is None or weights.dtype == torch.int64):
+        total = int(offsets[-1])
+        if total == 0:
+            return offsets.new_empty(0)
+        whole = offsets.new_ones(total) if weights is None else weights
+        return DeviceSegmentTree(whole, native=native).draw_ranges(
+            offsets[:-1].contiguous(), offsets[1:].contiguous(), wanted, seed=seed, stream=stream
+        )
     return draw_sets(
         offsets[:-1], offsets[1:], _running(wanted), weights=weights, seed=seed, stream=stream,
         native=native,

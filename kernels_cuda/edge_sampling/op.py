@@ -15,8 +15,9 @@ another one, only how a single draw is made differs. Readings of the paper, with
 - **Random numbers** by counter: a sample depends on seed, call and the ordinal of the root, pool or
   subgraph; not on threads, nor on how a batch is cut.
 - **On a device** (`device.table_on` moves a table there; roots and weights must lie
-  there too) kept shares and subgraphs are those of the CPU. Samples around roots are drawn by keys,
-  whatever of `sis` and `keys` is asked for, and also depend on how a batch is cut.
+  there too) kept shares and subgraphs are those of the CPU. Samples around roots are drawn by `sis`
+  (weights of an edge's own by keys, as the sums of a tree would round them) or `keys`, the default
+  there, have other random numbers than the CPU's, and also depend on how a batch is cut.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def sample_nodewise(
         union: draw once from all neighbours of the layer before, as Algorithm 4 is printed; False
             draws from every vertex's neighbours, as node-wise sampling is defined (section 2.3).
         method: how one edge is drawn, see `weighted.METHODS`; None for the fastest that draws by
-            these weights: `reservoir` among equal ones, else `sis`, the paper's.
+            these weights: `reservoir` among equal ones, else `sis`, the paper's; on a device
+            `keys`.
         weights: float64[E] by edge id, finite and at least 0; `degree`, that of the neighbour; None
             for equal ones. What has no weight is never drawn.
         before: float64[R], not nan: see the module. None looks at all edges.
@@ -290,8 +292,8 @@ def _sample(
             raise InvalidInputError("before holds nan, allowed are numbers and infinities")
         before = before.contiguous()
     if method is None:
-        on_cpu = table.indptr.device.type == "cpu"  # a device draws by keys in any case
-        method = "reservoir" if on_cpu and weights is None else "sis"
+        on_cpu = table.indptr.device.type == "cpu"
+        method = ("reservoir" if weights is None else "sis") if on_cpu else "keys"
     _check_call(method, arity, seed, call, first)
     sizes = [] if sizes is None else [int(size) for size in sizes]
     if sizes:

@@ -52,7 +52,7 @@ class EdgeSample:
 
     def edges(self) -> Tensor:
         """int64, every edge of any root and layer once, ascending: the order of the stream."""
-        return torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *self.eids]))
+        return torch.unique(torch.cat([self.nodes.new_empty(0), *self.eids]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

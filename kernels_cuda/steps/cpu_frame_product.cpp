@@ -18,6 +18,16 @@ void bind_real(nb::module_& m, const char* name) {
       .def("add", &Product::add, nb::arg("snapshots"), in("over_indptr"), in("over_indices"),
            maybe("over_values"), maybe("ex_indptr"), maybe("ex_entries"), maybe("ex_values"),
            maybe("order"), in("row_scale"), in("col_scale"))
+      .def("multiply",
+           [](const Product& product, Array<const R> x, Array<R> y, int64_t features, int threads) {
+             if (features < 1) reject("features must be at least 1");
+             const auto size = std::size_t(product.steps() * product.vertices() * features);
+             check_size(x, size, "x");
+             check_size(y, size, "y");
+             nb::gil_scoped_release release;
+             product.multiply(x.data(), y.data(), features, threads);
+           },
+           in("x"), in("y"), nb::arg("features"), nb::arg("threads"))
       .def_prop_ro("steps", &Product::steps);
 }
 

@@ -76,8 +76,11 @@ class FlatParameters:
 
     def gradients(self) -> list[Tensor]:
         """Copies of the gradients of the last step, in the order and shapes of `tensors`."""
-        sizes = [t.numel() for t in self.tensors]
-        parts = self.grads.clone().split(sizes)
+        return self.split(self.grads.clone())
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat tensor [P] in the order and shapes of `tensors`."""
+        parts = flat.split([t.numel() for t in self.tensors])
         return [p.view(t.shape) for p, t in zip(parts, self.tensors, strict=True)]
 
 
@@ -102,6 +105,21 @@ class FrameProduct:
     def steps(self) -> int:
         """Snapshots so far."""
         return self.forward.steps
+
+    def multiply(self, x: Tensor, y: Tensor, width: int, *, transposed: bool = False) -> None:
+        """y = A-hat x as a step does it, or with the transposes.
+
+        Args:
+            x, y: [T * N * width], contiguous, partitions one behind another, rows of each
+                partition's snapshots side by side.
+            width: floats a vertex.
+            transposed: multiply as the backward pass does.
+
+        Raises:
+            ValueError: x or y of another size or dtype.
+        """
+        native = self.backward if transposed else self.forward
+        native.multiply(x, y, width, torch.get_num_threads())
 
     def add(
         self, topology: Csr | PartTopology, row_scale: Tensor, col_scale: Tensor, width: int

@@ -188,7 +188,8 @@ def next_targets(sample: Sample, prop_time: bool = False) -> tuple[Tensor, Tenso
     times = sample.times.repeat_interleave(counts) if prop_time else sample.edge_times
     own = sample.positions * (sample.fanout + 1)
     first = own + 1 - sample.offsets[:-1]  # less the neighbours that stand before a target's
-    children = first.repeat_interleave(counts) + torch.arange(sample.neighbours.numel())
+    numbers = torch.arange(sample.neighbours.numel(), device=first.device)
+    children = first.repeat_interleave(counts) + numbers
     return (
         torch.cat((sample.nodes, sample.neighbours)),
         torch.cat((sample.times, times)),

@@ -2,6 +2,7 @@
 
 from dgbench.kernels_cuda.temporal_store.op import TemporalStore
 from dgbench.kernels_cuda.temporal_store.types import (
+    ADAPTIVE,
     GROWN,
     BlockPolicy,
     Inserted,
@@ -9,4 +10,12 @@ from dgbench.kernels_cuda.temporal_store.types import (
     StoreMemory,
 )
 
-__all__ = ["GROWN", "BlockPolicy", "Inserted", "Offloaded", "StoreMemory", "TemporalStore"]
+__all__ = [
+    "ADAPTIVE",
+    "GROWN",
+    "BlockPolicy",
+    "Inserted",
+    "Offloaded",
+    "StoreMemory",
+    "TemporalStore",
+]

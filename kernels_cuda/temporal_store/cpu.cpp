@@ -14,6 +14,7 @@
 namespace dgbench::temporal {
 namespace {
 
+constexpr std::size_t kPoolBytes = std::size_t{1} << 36;  // of addresses
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kFar = 24;   // steps ahead to ask for what leads to a line
 constexpr std::size_t kNear = 12;  // and for the line itself
@@ -25,14 +26,60 @@ std::string at(int64_t i) { return "[" + std::to_string(i) + "]"; }
 }  // namespace
 
 TemporalStore::TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout,
-                             bool undirected, double origin)
+                             bool undirected, double origin, PoolFiles files)
     : policy_(policy),
+      files_(files),
       layout_(layout),
       undirected_(undirected),
       origin_(origin),
-      record_bytes_(record_size(layout)) {
+      record_bytes_(record_size(layout)),
+      vertices_(kPoolBytes, files.vertices, files.writes),
+      fences_(kPoolBytes, files.fences, files.writes),
+      blocks_(kPoolBytes, files.blocks, files.writes),
+      records_(4 * kPoolBytes, files.records, files.writes) {
   if (policy.size == 0) reject("the size of a block must be at least 1");
-  add_vertices(num_vertices);
+  if (files.writes) add_vertices(num_vertices);
+}
+
+StoreCounts TemporalStore::counts() const {
+  return {num_vertices(),
+          static_cast<int64_t>(fences_.size()),
+          static_cast<int64_t>(blocks_.size()),
+          static_cast<int64_t>(records_.size()),
+          num_events_,
+          num_stored_,
+          num_dead_,
+          num_deleted_vertices_,
+          static_cast<int64_t>(generation_),
+          last_time_};
+}
+
+void TemporalStore::follow(const StoreCounts& counts) {
+  if (files_.writes) reject("this store writes its pools itself");
+  const auto sees = [](auto& pool, int64_t size) {
+    if (size < 0) reject("a pool has no " + std::to_string(size) + " elements");
+    pool.need(static_cast<std::size_t>(size));
+    pool.clear();
+    pool.take(static_cast<std::size_t>(size));
+  };
+  sees(vertices_, counts.vertices);
+  sees(fences_, counts.fences);
+  sees(blocks_, counts.blocks);
+  sees(records_, counts.bytes);
+  num_events_ = counts.events;
+  num_stored_ = counts.stored;
+  num_dead_ = counts.dead;
+  num_deleted_vertices_ = counts.deleted;
+  generation_ = static_cast<uint64_t>(counts.generation);
+  last_time_ = counts.last_time;
+}
+
+void TemporalStore::must_write() const {
+  if (!files_.writes) reject("another process writes the pools of this store; change it there");
+}
+
+void TemporalStore::must_own() const {
+  if (files_.shared()) reject("the blocks of a store in shared memory stay where they are");
 }
 
 StoreView TemporalStore::view() const {
@@ -43,6 +90,7 @@ StoreView TemporalStore::view() const {
 }
 
 void TemporalStore::add_vertices(int64_t count) {
+  must_write();
   if (count < 0 || num_vertices() + count >= static_cast<int64_t>(kNone)) {
     reject("a store has 0 to 2^32 - 2 vertices, asked for " + std::to_string(count) +
            " more than " + std::to_string(num_vertices()));
@@ -60,6 +108,7 @@ void TemporalStore::add_vertices(int64_t count) {
 }
 
 Inserted TemporalStore::insert(const Batch& batch, bool sort) {
+  must_write();
   return with_layout(layout_, [&](auto record) {
     return insert_as<decltype(record)>(batch, sort);
   });

@@ -126,6 +126,19 @@ Shelf* older(const TemporalStore& store, double before) {
   return new Shelf(store.older(before));
 }
 
+nb::tuple counts(const TemporalStore& store) {
+  const StoreCounts c = store.counts();
+  return nb::make_tuple(c.vertices, c.fences, c.blocks, c.bytes, c.events, c.stored, c.dead,
+                        c.deleted, c.generation, c.last_time);
+}
+
+void follow(TemporalStore& store, const nb::tuple& told) {
+  if (told.size() != 10) reject("counts has " + std::to_string(told.size()) + " numbers, not 10");
+  const auto number = [&](int i) { return nb::cast<std::int64_t>(told[i]); };
+  store.follow({number(0), number(1), number(2), number(3), number(4), number(5), number(6),
+                number(7), number(8), nb::cast<double>(told[9])});
+}
+
 void drop(TemporalStore& store, double before) {
   nb::gil_scoped_release release;
   store.drop(before);
@@ -192,17 +205,32 @@ void bind_temporal_store(nb::module_& m) {
       .def(
           "__init__",
           [](TemporalStore* self, std::int64_t vertices, int sizing, std::int64_t size, int layout,
-             bool undirected, double origin) {
+             bool undirected, double origin, const nb::tuple& files, bool writes) {
             if (sizing < 0 || sizing > 4) reject("sizing must be 0 to 4");
             if (layout < 0 || layout > 2) reject("layout must be 0 to 2");
             if (size < 1 || size >= static_cast<std::int64_t>(kNone)) {
               reject("size must be 1 to 2^32 - 2");
             }
+            PoolFiles pools;
+            if (files.size() > 0) {
+              if (files.size() != 4) reject("files must be none, or one for each of four pools");
+              int number[4];
+              for (int i = 0; i < 4; ++i) {
+                number[i] = nb::cast<int>(files[i]);
+                if (number[i] < 0) reject("files must be descriptors of open files");
+              }
+              pools = {number[0], number[1], number[2], number[3], writes};
+            } else if (!writes) {
+              reject("a store that writes nothing needs the files of one that does");
+            }
             new (self) TemporalStore(
                 vertices, {static_cast<Sizing>(sizing), static_cast<std::uint32_t>(size)},
-                static_cast<Layout>(layout), undirected, origin);
+                static_cast<Layout>(layout), undirected, origin, pools);
           },
-          "num_vertices"_a, "sizing"_a, "size"_a, "layout"_a, "undirected"_a, "origin"_a)
+          "num_vertices"_a, "sizing"_a, "size"_a, "layout"_a, "undirected"_a, "origin"_a,
+          "files"_a = nb::tuple(), "writes"_a = true)
+      .def("counts", &counts)
+      .def("follow", &follow, "counts"_a)
       .def("insert", &insert, "src"_a.noconvert(), "dst"_a.noconvert(), "t"_a.noconvert(),
            "eid"_a.noconvert(), "sort"_a)
       .def("add_vertices", &TemporalStore::add_vertices, "count"_a)

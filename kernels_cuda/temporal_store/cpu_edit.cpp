@@ -62,6 +62,7 @@ template void TemporalStore::merge<Compact>(uint32_t, uint32_t, std::vector<Comp
 template void TemporalStore::merge<Wide>(uint32_t, uint32_t, std::vector<Wide>&);
 
 int64_t TemporalStore::delete_edges(const int64_t* eids, int64_t count) {
+  must_write();
   return with_layout(layout_, [&](auto record) {
     return delete_edges_as<decltype(record)>(eids, count);
   });
@@ -102,6 +103,7 @@ int64_t TemporalStore::delete_edges_as(const int64_t* eids, int64_t count) {
 }
 
 void TemporalStore::delete_vertices(const int64_t* ids, int64_t count, bool deleted) {
+  must_write();
   for (int64_t i = 0; i < count; ++i) {
     if (ids[i] >= 0 && ids[i] < num_vertices()) continue;
     reject("ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) +
@@ -199,6 +201,7 @@ void TemporalStore::adopt(TemporalStore& rebuilt) {
 }
 
 void TemporalStore::drop(double before) {
+  must_own();
   const std::vector<uint32_t> first = first_kept(before);
   TemporalStore kept = emptied();
   kept.records_.need(records_.size());
@@ -219,6 +222,7 @@ void TemporalStore::drop(double before) {
 }
 
 void TemporalStore::reload(const ShelfView& shelf, bool sort) {
+  must_own();
   with_layout(layout_, [&](auto record) { reload_as<decltype(record)>(shelf, sort); });
 }
 

@@ -1,8 +1,10 @@
 // A growing array that never moves: address space is reserved at once, memory is taken as it grows.
 // Growing copies nothing, and pointers into it stay good, also for a device that has them mapped.
+// It may lie in a file of shared memory: one process writes it, others read the same pages.
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -22,8 +24,10 @@ class Reserved {
   static_assert(std::is_trivially_copyable_v<T>, "new elements are zero bytes");
 
  public:
-  // `most` bytes at most; fewer where so many addresses are not to be had.
-  explicit Reserved(std::size_t most = std::size_t{1} << 36) {
+  // `most` bytes at most; fewer where so many addresses are not to be had. In `file` where that is
+  // not negative, which the one that `writes` makes longer.
+  explicit Reserved(std::size_t most = std::size_t{1} << 36, int file = -1, bool writes = true)
+      : writes_(writes) {
     for (std::size_t bytes = most; base_ == nullptr; bytes /= 2) {
       if (bytes < kReservedLeast) throw std::bad_alloc();
       // Without access it counts against no limit on memory; a step more, to begin at a huge page.
@@ -35,12 +39,19 @@ class Reserved {
     }
     const auto address = reinterpret_cast<std::uintptr_t>(base_);
     data_ = reinterpret_cast<T*>((address + kReservedStep - 1) / kReservedStep * kReservedStep);
+    if (file < 0) return;
+    file_ = dup(file);
+    if (file_ < 0 || mmap(data_, reserved_, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                          file_, 0) == MAP_FAILED) {
+      release();
+      throw std::bad_alloc();
+    }
   }
   Reserved(const Reserved&) = delete;
   Reserved& operator=(const Reserved&) = delete;
   ~Reserved() {
     allow(data_, had_);  // others will be given these addresses
-    if (base_ != nullptr) munmap(base_, reserved_ + kReservedStep);
+    release();
   }
 
   // Makes room for `count` elements in all; throws std::bad_alloc and changes nothing if it cannot.
@@ -52,9 +63,13 @@ class Reserved {
     std::size_t bytes = std::max(wanted, had_ + had_ / 8);
     bytes = std::min((bytes + kReservedStep - 1) / kReservedStep * kReservedStep, reserved_);
     char* end = reinterpret_cast<char*>(data_) + had_;
-    if (mprotect(end, bytes - had_, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+    if (file_ >= 0 && writes_ && ftruncate(file_, static_cast<off_t>(bytes)) != 0) {
+      throw std::bad_alloc();
+    }
+    const int access = writes_ ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (mprotect(end, bytes - had_, access) != 0) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    if (bytes >= 2 * kReservedStep) madvise(data_, bytes, MADV_HUGEPAGE);
+    if (file_ < 0 && bytes >= 2 * kReservedStep) madvise(data_, bytes, MADV_HUGEPAGE);
 #endif
     forbid(end, bytes - had_);
     had_ = bytes;
@@ -79,6 +94,8 @@ class Reserved {
     std::swap(reserved_, other.reserved_);
     std::swap(had_, other.had_);
     std::swap(size_, other.size_);
+    std::swap(file_, other.file_);
+    std::swap(writes_, other.writes_);
   }
 
   T* data() { return data_; }
@@ -88,11 +105,18 @@ class Reserved {
   std::size_t size() const { return size_; }
 
  private:
+  void release() {
+    if (base_ != nullptr) munmap(base_, reserved_ + kReservedStep);
+    if (file_ >= 0) close(file_);
+  }
+
   void* base_ = nullptr;
   T* data_ = nullptr;
   std::size_t reserved_ = 0;
   std::size_t had_ = 0;  // bytes that may be touched
   std::size_t size_ = 0;
+  int file_ = -1;
+  bool writes_ = true;
 };
 
 }  // namespace dgbench

@@ -57,10 +57,42 @@ struct ShelfView {
   int64_t num_bytes;
 };
 
+// Files of shared memory that hold the pools of one store for several processes, -1 for none. One
+// of them `writes`.
+struct PoolFiles {
+  int vertices = -1;
+  int fences = -1;
+  int blocks = -1;
+  int records = -1;
+  bool writes = true;
+
+  bool shared() const { return vertices >= 0; }
+};
+
+// What a process has to know of a store whose pools another one writes: elements of the pools in
+// use (of records their bytes) and counts.
+struct StoreCounts {
+  int64_t vertices;
+  int64_t fences;
+  int64_t blocks;
+  int64_t bytes;
+  int64_t events;
+  int64_t stored;
+  int64_t dead;
+  int64_t deleted;
+  int64_t generation;
+  double last_time;
+};
+
 class TemporalStore {
  public:
   TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected,
-                double origin);
+                double origin, PoolFiles files = {});
+
+  // Of the one that writes, for those that follow; and what they make of it. No reader may be at
+  // work in between.
+  StoreCounts counts() const;
+  void follow(const StoreCounts& counts);
 
   StoreView view() const;
 
@@ -160,7 +192,11 @@ class TemporalStore {
     return reinterpret_cast<const R*>(records_.data());
   }
 
+  void must_write() const;
+  void must_own() const;
+
   BlockPolicy policy_;
+  PoolFiles files_;
   Layout layout_;
   bool undirected_;
   double origin_;
@@ -174,7 +210,7 @@ class TemporalStore {
   Reserved<Vertex> vertices_;
   Reserved<Fence> fences_;
   Reserved<Block> blocks_;
-  Reserved<unsigned char> records_{std::size_t{1} << 38};
+  Reserved<unsigned char> records_;
   FenceRuns free_fences_;
   RecordRuns free_records_;
   uint64_t generation_ = 0;

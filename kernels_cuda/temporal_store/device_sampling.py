@@ -90,6 +90,52 @@ class DeviceSampler(ABC):
             return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
         return self._all_hops(nodes, times, positions, layout, snapshots, *how)
 
+    def sample_hop(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        *,
+        fanout: int,
+        policy: str = "recent",
+        window: float | None = None,
+        closed: bool = False,
+        replace: bool = False,
+        seed: int = 0,
+        draw: int = 0,
+        hop: int = 0,
+        snapshot: int = 0,
+        positions: Tensor | None = None,
+        search: str = "binary",
+    ) -> Sample:
+        """`temporal_sample.sample_neighbours` on the device, with the same results.
+
+        Args:
+            nodes, times, positions: on the CPU, or on the device, where nobody looks at them: a
+                root that is no vertex has no neighbours then. Others as there.
+
+        Returns:
+            Arrays on the device.
+
+        Raises:
+            InvalidInputError: as there.
+        """
+        uniform, linear = check_sampling((fanout,), policy, search, seed, draw, 1, window)
+        self._check_roots(nodes, times, positions)
+        if nodes.device.type == "cpu":
+            self._refuse(nodes, times)
+        length = float("inf") if window is None else float(window)
+        if positions is None:
+            positions = torch.arange(nodes.numel(), device=nodes.device)
+        nodes, times, positions = (
+            a.to(self.device).contiguous() for a in (nodes, times, positions)
+        )
+        live = torch.full((1,), nodes.numel(), dtype=torch.int64, device=self.device)
+        made, _ = self._launch_hop(
+            Targets(live, nodes, times, positions), fanout, hop, snapshot, uniform, linear,
+            replace, seed, draw, length, closed, False, last=True,
+        )  # fmt: skip
+        return cut_all([[made]])[0][0]
+
     def launch_hops(
         self,
         nodes: Tensor,
@@ -231,22 +277,45 @@ class DeviceSampler(ABC):
             at = Targets(live, nodes, times - snapshot * length if snapshot else times, where)
             every.append([])
             for number, fanout in enumerate(fanouts):
-                hop = Hop.of(at, fanout, uniform)
-                self._graph.locate(
-                    at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
-                    linear, replace, seed, draw, number, snapshot, *hop.located, draws,
-                    *self._stream(),
-                )  # fmt: skip
-                hop.allocate_neighbours(last=number + 1 == len(fanouts))
-                following = hop.following
-                self._graph.emit(
-                    at.live, at.nodes, at.positions, at.times, fanout, uniform, linear,
-                    *hop.located, hop.offsets, *hop.found,
-                    *(following.all if following else (None,) * 4), prop_time, *self._stream(),
+                hop, at = self._launch_hop(
+                    at, fanout, number, snapshot, uniform, linear, replace, seed, draw, length,
+                    closed, prop_time, draws, last=number + 1 == len(fanouts),
                 )  # fmt: skip
                 every[-1].append(hop)
-                at = following or at
         return every
+
+    def _launch_hop(
+        self,
+        at: Targets,
+        fanout: int,
+        number: int,
+        snapshot: int,
+        uniform: bool,
+        linear: bool,
+        replace: bool,
+        seed: int,
+        draw: int,
+        length: float,
+        closed: bool,
+        prop_time: bool,
+        draws: Tensor | None = None,
+        *,
+        last: bool,
+    ) -> tuple[Hop, Targets]:
+        """One hop, and the targets of the next; those of this one where it is the last."""
+        hop = Hop.of(at, fanout, uniform)
+        self._graph.locate(
+            at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform, linear,
+            replace, seed, draw, number, snapshot, *hop.located, draws, *self._stream(),
+        )  # fmt: skip
+        hop.allocate_neighbours(last=last)
+        following = hop.following
+        self._graph.emit(
+            at.live, at.nodes, at.positions, at.times, fanout, uniform, linear, *hop.located,
+            hop.offsets, *hop.found, *(following.all if following else (None,) * 4), prop_time,
+            *self._stream(),
+        )  # fmt: skip
+        return hop, following or at
 
     def _number(self) -> int:
         """The device's number; of a name without one that of the current device."""

@@ -8,7 +8,7 @@ first block grows up to a size, so that most have one. Samplers read the same me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +71,11 @@ class TemporalStore:
         late: `refuse` an edge that is older than the last record of its vertex, or `sort` it in,
             which rewrites the records of that vertex.
         origin: time of compact's zero.
+        files: descriptors of four files of shared memory that hold the pools for several
+            processes; the store does not close them. Its blocks then stay where they are: it takes
+            no `offload` and no `reload`.
+        writes: whether this process is the one that changes what is in the files. Others see it
+            after `follow`.
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range or not known.
@@ -86,6 +91,8 @@ class TemporalStore:
         undirected: bool = False,
         late: Late = "refuse",
         origin: float = 0.0,
+        files: Sequence[int] = (),
+        writes: bool = True,
     ) -> None:
         if layout not in RECORD_BYTES:
             raise unknown_key("layout", layout, RECORD_BYTES)
@@ -96,6 +103,7 @@ class TemporalStore:
         self.undirected = undirected
         self.late: Late = late
         self.origin = float(origin)
+        self._shared = len(files) > 0
         with _as_invalid_input():
             self.handle = _cpu.TemporalStore(
                 num_vertices,
@@ -104,7 +112,22 @@ class TemporalStore:
                 _LAYOUTS.index(layout),
                 undirected,
                 self.origin,
+                tuple(files),
+                writes,
             )
+
+    def counts(self) -> tuple[float, ...]:
+        """Sizes of the pools and counts, from which another process sees what is in the files."""
+        return self.handle.counts()
+
+    def follow(self, counts: tuple[float, ...]) -> None:
+        """Be what the process that writes had at its `counts`; nobody may change it meanwhile.
+
+        Raises:
+            InvalidInputError: this process writes itself, or no such counts.
+        """
+        with _as_invalid_input():
+            self.handle.follow(counts)
 
     @classmethod
     def static(
@@ -253,7 +276,9 @@ class TemporalStore:
 
         Raises:
             StoreError: the file cannot be written; the store is as before then.
+            UnsupportedError: the store lies in shared memory.
         """
+        self._check_own()
         path, before = Path(path), float(before)
         shelf = self.handle.older(before)
         size = write_blocks(path, self._header(), shelf)
@@ -268,6 +293,7 @@ class TemporalStore:
             DataError: not such a file, one of a store with another layout, or a damaged one.
             InvalidInputError: its records are not older than those here, and late is refused.
         """
+        self._check_own()
         header, arrays = read_blocks(Path(path))
         for name, own in self._header().items():
             if name in _SAME and header.get(name) != own:
@@ -278,6 +304,10 @@ class TemporalStore:
             if "damaged" in str(error):
                 raise DataError(f"'{path}': {error}") from None
             raise
+
+    def _check_own(self) -> None:
+        if self._shared:
+            raise UnsupportedError("the blocks of a store in shared memory stay where they are")
 
     def _reload(self, arrays: list[Tensor]) -> None:
         with _as_invalid_input():

@@ -7,13 +7,14 @@ The product's own operator is `aggregate.spmm`; these keep the structure that th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate.prepared import prepare_parts
+from dgbench.kernels_cuda._dispatch import call, capsule
+from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr.check import check_layout
@@ -30,10 +31,12 @@ class SlicedParts:
     Attributes:
         over: entries that all snapshots share.
         exclusive: the remaining entries of each snapshot.
+        bound: on the CPU the arrays as the compiled operator takes them, after the first product.
     """
 
     over: SlicedCsr
     exclusive: list[SlicedCsr]
+    bound: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def num_snapshots(self) -> int:
@@ -46,34 +49,43 @@ def slice_parts(parts: PartTopology, cap: int = DEFAULT_CAP) -> SlicedParts:
     The parts are not checked: they come from `PartTopology.build` or from the link.
 
     Raises:
-        InvalidInputError: weighted parts, which the kernel does not serve, or a cap below 1.
+        InvalidInputError: a cap below 1.
     """
     if cap < 1:
         raise InvalidInputError(f"cap is {cap}, allowed are values from 1")
-    if parts.over.values is not None:
-        raise InvalidInputError(
-            "parts are weighted, expected unweighted snapshots",
-            hint="factor the normalisation into row and column scales",
-        )
     cut = [slice_unchecked(part, cap) for part in (parts.over, *parts.exclusive)]
     return SlicedParts(cut[0], cut[1:])
 
 
-def _known_slices(parts: PartTopology, cap: int) -> SlicedParts:
-    """The parts in slices: as they arrived, or cut at the first call and remembered."""
-    known = prepare_parts(parts).slices
-    pieces = [parts.over, *parts.exclusive]
+def known_slices(parts: PartTopology | Csr, cap: int = DEFAULT_CAP) -> SlicedParts:
+    """The parts, or one snapshot, in slices: as they arrived, or cut once and remembered.
+
+    Args:
+        parts: as for `slice_parts`.
+        cap: entries of a slice at most, where they were not sliced before.
+    """
+    if isinstance(parts, Csr):
+        known, pieces = prepare(parts).slices, [parts]
+    else:
+        known, pieces = prepare_parts(parts).slices, [parts.over, *parts.exclusive]
     if 0 in known:
         known[cap] = [(rows, offsets.long()) for rows, offsets in known.pop(0)]
-    if cap not in known or parts.over.values is not None:
-        cut = slice_parts(parts, cap)
-        known[cap] = [(s.row_indices, s.slice_offsets) for s in (cut.over, *cut.exclusive)]
+    if cap not in known:
+        cut = [slice_unchecked(piece, cap) for piece in pieces]
+        known[cap] = [(s.row_indices, s.slice_offsets) for s in cut]
     # The columns are not remembered: they must not keep themselves alive.
     made = [
-        SlicedCsr(rows, offsets, p.indices, None, cap, p.num_rows, p.num_cols)
+        SlicedCsr(rows, offsets, p.indices, p.values, cap, p.num_rows, p.num_cols)
         for (rows, offsets), p in zip(known[cap], pieces, strict=True)
     ]
-    return SlicedParts(made[0], made[1:])
+    return SlicedParts(made[0], made[1:] or [_nothing(made[0])])
+
+
+def _nothing(sliced: SlicedCsr) -> SlicedCsr:
+    """A matrix without entries, of the same shape."""
+    empty = sliced.row_indices.new_empty(0)
+    offsets = sliced.slice_offsets.new_zeros(1)
+    return SlicedCsr(empty, offsets, empty, None, sliced.cap, sliced.num_rows, sliced.num_cols)
 
 
 def spmm_sliced(
@@ -83,14 +95,16 @@ def spmm_sliced(
     out: Tensor | None = None,
     coalesce: bool = True,
     vector: bool | int = True,
+    lanes: bool = False,
 ) -> Tensor:
     """y = A x by PiPAD's kernel (PPoPP 2023, 4.3): a warp per group of slices, atomic sums.
 
-    On CUDA the order of the additions, and so the last bits, vary from run to run. On the CPU the
-    warp is played through lane by lane: exact in its structure, for tests, and slow.
+    On CUDA the order of the additions, and so the last bits, vary from run to run. On the CPU
+    vector registers take a slice's columns where a warp's lanes do, and a thread owns rows.
 
     Args:
-        sliced: the matrix, at most one value per entry; one that `slice_csr` made. Its columns are
+        sliced: the matrix, one that `slice_csr` made; values None, one per entry, or float32[nnz,
+            S] where each of S blocks of d / S columns has weights of its own. Its columns are
             not checked again. Any cap: a warp stages 32 entries of a slice at a time.
         x: float32[num_cols, d]; rows may lie apart, columns must be adjacent.
         out: float32[num_rows, d] to add to, as x; a new zero matrix where None.
@@ -98,6 +112,8 @@ def spmm_sliced(
         vector: floats that a lane loads at once. True takes two or four where the width calls for
             them (`memory_model.vector_width`), False one; 1, 2 or 4 is taken as said, if it
             divides d and the warp holds one slice. Addresses that are not aligned for it get fewer.
+        lanes: on the CPU play the warp through lane by lane: exact in its structure, for tests, and
+            slow.
 
     Returns:
         `out`, or the new float32[num_rows, d].
@@ -106,7 +122,7 @@ def spmm_sliced(
         InvalidInputError: shapes, dtypes, devices or a vector width that do not fit.
         UnsupportedError: a CUDA tensor where the CUDA operators are not built.
     """
-    return _sliced(sliced, x, out, coalesce, vector, transposed=False)
+    return _sliced(sliced, x, out, coalesce, vector, lanes, transposed=False)
 
 
 def scatter_sliced(
@@ -116,6 +132,7 @@ def scatter_sliced(
     out: Tensor | None = None,
     coalesce: bool = True,
     vector: bool | int = True,
+    lanes: bool = False,
 ) -> Tensor:
     """y = A^T x from the slices of A: every entry's column gets the row of x of its slice.
 
@@ -125,13 +142,14 @@ def scatter_sliced(
     Arguments, result and errors as `spmm_sliced`, with rows for columns: x is float32[num_rows, d],
     the result float32[num_cols, d].
     """
-    return _sliced(sliced, x, out, coalesce, vector, transposed=True)
+    return _sliced(sliced, x, out, coalesce, vector, lanes, transposed=True)
 
 
 def aggregate_parts_sliced(
     parts: PartTopology | SlicedParts,
     x: Tensor,
     *,
+    out: Tensor | None = None,
     cap: int = DEFAULT_CAP,
     coalesce: bool = True,
     vector: bool | int = True,
@@ -139,27 +157,29 @@ def aggregate_parts_sliced(
     """All S snapshots of a partition as the paper does it: 1 + S launches over sliced parts.
 
     Args:
-        parts: unweighted parts (the factored normalisation scales features before and after),
-            sliced by `slice_parts` or here, once. Parts that came sliced are taken as they came.
+        parts: the factored normalisation scales features before and after. Sliced by
+            `slice_parts` or here, once; parts that came sliced are taken as they came.
         x: float32[num_cols, S, F], contiguous.
+        out: float32[num_rows, S, F] to add to, contiguous; a new zero cube where None.
         cap: entries of a slice at most, where the parts are not sliced yet.
         coalesce: as for `spmm_sliced`.
         vector: as for `spmm_sliced`, for True and False; the parts have two widths.
 
     Returns:
-        float32[num_rows, S, F].
+        `out`, or the new float32[num_rows, S, F].
 
     Raises:
-        InvalidInputError: weighted parts, or shapes that do not fit.
+        InvalidInputError: shapes that do not fit.
         UnsupportedError: a CUDA tensor where the CUDA operators are not built.
     """
-    return _parts(spmm_sliced, parts, x, cap, coalesce, vector, transposed=False)
+    return _parts(spmm_sliced, parts, x, out, cap, coalesce, vector, transposed=False)
 
 
 def scatter_parts_sliced(
     parts: PartTopology | SlicedParts,
     x: Tensor,
     *,
+    out: Tensor | None = None,
     cap: int = DEFAULT_CAP,
     coalesce: bool = True,
     vector: bool | int = True,
@@ -168,7 +188,7 @@ def scatter_parts_sliced(
 
     Arguments and errors as there, with x float32[num_rows, S, F]; gives float32[num_cols, S, F].
     """
-    return _parts(scatter_sliced, parts, x, cap, coalesce, vector, transposed=True)
+    return _parts(scatter_sliced, parts, x, out, cap, coalesce, vector, transposed=True)
 
 
 def spmm_gespmm(csr: Csr, x: Tensor, csc: Csr | None = None) -> Tensor:
@@ -267,6 +287,7 @@ def _sliced(
     out: Tensor | None,
     coalesce: bool,
     vector: bool | int,
+    lanes: bool,
     *,
     transposed: bool,
 ) -> Tensor:
@@ -275,12 +296,12 @@ def _sliced(
         rows, columns = columns, rows
     device = sliced.indices.device
     _check(x, "x", columns, device)
-    if sliced.values is not None and sliced.values.dim() != 1:
-        raise InvalidInputError(
-            f"sliced.values has {sliced.values.dim()} dimensions, expected one value per entry",
-            hint="the kernel serves snapshots together only without weights of their own",
-        )
     d = x.shape[1]
+    if sliced.values is not None and sliced.values.dim() != 1 and d % sliced.values.shape[1]:
+        raise InvalidInputError(
+            f"sliced.values has {sliced.values.shape[1]} weights of an entry for {d} columns of x, "
+            "expected one, or one for each block of as many columns"
+        )
     if out is None:
         out = torch.zeros(rows, d, device=x.device)
     _check(out, "out", rows, x.device)
@@ -289,13 +310,9 @@ def _sliced(
     if d == 0 or sliced.num_slices == 0:
         return out
     arguments = _arguments(sliced, x.detach(), out.detach(), coalesce, vector)
-    native = extension(device)
-    if transposed:
-        native.scatter_sliced(*arguments, *stream_of(device))
-    elif device.type == "cuda":
-        native.aggregate_sliced(*arguments, None, *stream_of(device))
-    else:
-        native.aggregate_sliced(*arguments)
+    name = "scatter_sliced" if transposed else "aggregate_sliced"
+    clocks = (None,) if device.type == "cuda" and not transposed else ()
+    call(f"play_{name}" if lanes else name, device, *arguments, *clocks)
     return out
 
 
@@ -305,7 +322,8 @@ def _arguments(
     """Arguments common to the compiled calls over slices."""
     d = x.shape[1]
     groups = thread_groups(d, coalesce)
-    lists = sliced.row_indices, sliced.slice_offsets, sliced.indices, sliced.values
+    values = None if sliced.values is None else sliced.values.detach().reshape(-1)
+    lists = sliced.row_indices, sliced.slice_offsets, sliced.indices, values
     return *lists, x, out, groups, _floats_per_lane(vector, d, groups)
 
 
@@ -327,6 +345,7 @@ def _parts(
     product: Callable[..., Tensor],
     parts: PartTopology | SlicedParts,
     x: Tensor,
+    out: Tensor | None,
     cap: int,
     coalesce: bool,
     vector: bool | int,
@@ -342,16 +361,47 @@ def _parts(
             f"[{columns}, {parts.num_snapshots}, F]"
         )
     if isinstance(parts, PartTopology):
-        parts = _known_slices(parts, cap)
+        parts = known_slices(parts, cap)
     width = x.shape[2]
     wide = x.reshape(x.shape[0], parts.num_snapshots * width)  # [N, S F]
-    y = torch.zeros(rows, wide.shape[1], device=x.device)
+    if out is None:
+        out = torch.zeros(rows, parts.num_snapshots, width, device=x.device)
+    elif list(out.shape) != [rows, *x.shape[1:]] or not out.is_contiguous():
+        raise InvalidInputError(
+            f"out has shape {list(out.shape)}, expected contiguous {[rows, *x.shape[1:]]}"
+        )
+    y = out.view(rows, wide.shape[1])
+    if not launches(x.device):
+        _check(wide, "x", columns, parts.over.indices.device)
+        native = _bound(parts)
+        multiply = native.scatter if transposed else native.aggregate
+        multiply(capsule(wide.detach()), capsule(y.detach()), torch.get_num_threads())
+        return out
     options = {"coalesce": coalesce, "vector": vector}
     product(parts.over, wide, out=y, **options)
     for i, part in enumerate(parts.exclusive):
         block = slice(i * width, (i + 1) * width)
         product(part, wide[:, block], out=y[:, block], **options)
-    return y.view(rows, parts.num_snapshots, width)
+    return out
+
+
+def launches(device: torch.device) -> bool:
+    """Return True where each part is a launch of its own; a CPU does all of them in one call."""
+    return device.type != "cpu"
+
+
+def _bound(parts: SlicedParts) -> Any:
+    """The parts as the CPU's operator takes them; bound at the first call."""
+    if not parts.bound:
+        over = parts.over
+        native = extension(over.indices.device).SlicedGroup(
+            over.num_rows, over.num_cols, parts.num_snapshots
+        )
+        for piece in (over, *parts.exclusive):
+            values = None if piece.values is None else piece.values.detach().reshape(-1)
+            native.add(piece.row_indices, piece.slice_offsets, piece.indices, values)
+        parts.bound.append(native)
+    return parts.bound[0]
 
 
 class _GeSpmm(torch.autograd.Function):

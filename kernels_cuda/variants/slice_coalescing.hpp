@@ -29,7 +29,8 @@ struct SliceWarp {
   const int32_t* row_indices;    // int32[slices]
   const int64_t* slice_offsets;  // int64[slices + 1]
   const int32_t* indices;        // int32[nnz]
-  const float* values;           // float32[nnz] or null
+  const float* values;           // float32[nnz * weights] or null: 1 each
+  int weights;                   // of an entry: one, or one for each of as many blocks of columns
   int64_t slices;
   const float* x;  // rows of x_pitch floats, d used
   int64_t x_pitch;
@@ -68,7 +69,8 @@ struct SliceWarp {
     for (int nid = lane; nid < kPieceEntries * groups; nid += stride) {
       const int off = nid / groups;
       if (off >= size) return;
-      shared[nid] = {indices[begin + off], values != nullptr ? values[begin + off] : 1.0f};
+      const bool staged = values != nullptr && weights == 1;
+      shared[nid] = {indices[begin + off], staged ? values[begin + off] : 1.0f};
     }
   }
 
@@ -80,15 +82,26 @@ struct SliceWarp {
     return *index < groups && *column < d && unit * groups + *index < slices;
   }
 
+  // Weights of entry `entry` of the matrix for the VEC columns from `column` on, where snapshots that
+  // share an entry weigh it each in their own block of columns. They are not staged: a lane reads
+  // those of its own columns.
+  template <int VEC>
+  DGB_HD void weigh(int64_t entry, int column, float (&value)[VEC]) const {
+    const int width = d / weights;
+    for (int e = 0; e < VEC; ++e) value[e] *= values[entry * weights + (column + e) / width];
+  }
+
   // Step 2: adds the staged neighbours of the lane's slice to its VEC sums.
   template <int VEC, class Load>
   DGB_HD void accumulate(int64_t unit, int64_t piece, int index, int column,
                          const StagedEntry* shared, const Load& load, float (&sum)[VEC]) const {
-    const int size = piece_size(unit * groups + index, piece);
+    const int64_t slice = unit * groups + index;
+    const int size = piece_size(slice, piece);
     for (int k = 0; k < size; ++k) {
       const StagedEntry entry = shared[k * groups + index];
       float row[VEC];
       load(x + entry.column * x_pitch + column, row);
+      if (weights > 1) weigh<VEC>(slice_offsets[slice] + piece * kPieceEntries + k, column, row);
       for (int e = 0; e < VEC; ++e) sum[e] += entry.value * row[e];
     }
   }
@@ -99,11 +112,13 @@ struct SliceWarp {
   template <int VEC, class Add>
   DGB_HD void scatter(int64_t unit, int64_t piece, int index, int column,
                       const StagedEntry* shared, const Add& add, const float (&own)[VEC]) const {
-    const int size = piece_size(unit * groups + index, piece);
+    const int64_t slice = unit * groups + index;
+    const int size = piece_size(slice, piece);
     for (int k = 0; k < size; ++k) {
       const StagedEntry entry = shared[k * groups + index];
       float value[VEC];
       for (int e = 0; e < VEC; ++e) value[e] = entry.value * own[e];
+      if (weights > 1) weigh<VEC>(slice_offsets[slice] + piece * kPieceEntries + k, column, value);
       add(y + entry.column * y_pitch + column, value);
     }
   }

@@ -115,6 +115,37 @@ void bind_of(nb::module_& m) {
 void bind_weighted_tree(nb::module_& m) {
   add_operator(m, "tree_nodes", &tree_nodes, "n"_a);
   add_operator(m, "tree_top", &tree_top, "n"_a);
+  add_operator(m,
+      "tree_before",
+      [](DeviceArray<int64_t> sums, int64_t n, DeviceArray<const int64_t> items,
+         DeviceArray<int64_t> before, std::uintptr_t stream) {
+        check_size(before, items.size(), "before");
+        const SumTree<int64_t> tree = tree_of<int64_t>(sums, n);
+        const auto count = static_cast<int64_t>(items.size());
+        check_launch(dgb_tree_before(&tree, items.data(), count, before.data(), stream_of(stream)),
+                     "tree_before");
+      },
+      "sums"_a.noconvert(), "n"_a, "items"_a.noconvert(), "before"_a.noconvert(), "stream"_a);
+  add_operator(m,
+      "tree_draw_ranges",
+      [](DeviceArray<int64_t> sums, int64_t n, uint64_t seed, uint64_t numbers,
+         DeviceArray<const int64_t> owner, DeviceArray<const int64_t> offsets,
+         DeviceArray<const int64_t> made, DeviceArray<const int64_t> base,
+         DeviceArray<const int64_t> mass, DeviceArray<int64_t> items, std::uintptr_t stream) {
+        check_size(items, owner.size(), "items");
+        check_size(offsets, made.size() + 1, "offsets");
+        check_size(base, made.size(), "base");
+        check_size(mass, made.size(), "mass");
+        const SumTree<int64_t> tree = tree_of<int64_t>(sums, n);
+        check_launch(dgb_tree_draw_ranges(&tree, seed, numbers, owner.data(), offsets.data(),
+                                          made.data(), base.data(), mass.data(),
+                                          static_cast<int64_t>(items.size()), items.data(),
+                                          stream_of(stream)),
+                     "tree_draw_ranges");
+      },
+      "sums"_a.noconvert(), "n"_a, "seed"_a, "numbers"_a, "owner"_a.noconvert(),
+      "offsets"_a.noconvert(), "made"_a.noconvert(), "base"_a.noconvert(), "mass"_a.noconvert(),
+      "items"_a.noconvert(), "stream"_a);
   bind_of<int64_t>(m);
   bind_of<double>(m);
 }

@@ -8,6 +8,7 @@ namespace dgbench {
 namespace {
 
 constexpr uint32_t kDrawPurpose = 0x53495357u;  // of weighted/cpu_search.hpp
+constexpr uint32_t kRangePurpose = 0x53495352u;
 
 template <class W>
 struct AddUp {  // one level above `children`
@@ -48,6 +49,40 @@ struct Draw {
                              static_cast<uint32_t>(seed >> 32) ^ kDrawPurpose);
     const W total = sum_of_children<4>(tree.sums + tree.level_at[tree.levels - 1]);
     items[i] = find(tree, scale_bits(number & 1 ? two.odd : two.even, total));
+  }
+};
+
+struct Before {
+  SumTree<int64_t> tree;
+  const int64_t* items;  // in [0, n]
+  int64_t* before;
+  DGB_HD void operator()(int64_t i) const {
+    int64_t sum = 0;
+    int64_t node = items[i];
+    for (int l = 0; l < tree.levels; ++l, node >>= 2) {
+      const int64_t* level = tree.sums + tree.level_at[l];
+      const bool top = l + 1 == tree.levels;
+      for (int64_t k = top ? 0 : node & ~int64_t{3}; k < node; ++k) sum += level[k];
+    }
+    before[i] = sum;
+  }
+};
+
+struct DrawRanges {
+  SumTree<int64_t> tree;
+  uint64_t seed, stream;
+  const int64_t *owner, *offsets, *made, *base, *mass;
+  int64_t* items;
+  DGB_HD void operator()(int64_t i) const {
+    const int64_t range = owner[i];
+    const auto number = static_cast<uint64_t>(made[range] + i - offsets[range]);
+    const uint64_t pair = number / 2;
+    const uint64_t own = stream + static_cast<uint64_t>(range);
+    const Draws two = philox(static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32),
+                             static_cast<uint32_t>(own), static_cast<uint32_t>(own >> 32),
+                             static_cast<uint32_t>(seed),
+                             static_cast<uint32_t>(seed >> 32) ^ kRangePurpose);
+    items[i] = find(tree, base[range] + scale_bits(number & 1 ? two.odd : two.even, mass[range]));
   }
 };
 
@@ -116,6 +151,17 @@ int dgb_tree_draw_int(const SumTree<int64_t>* tree, uint64_t seed, uint64_t stre
 int dgb_tree_draw_float(const SumTree<double>* tree, uint64_t seed, uint64_t stream_id,
                         int64_t first, int64_t count, int64_t* items, void* stream) {
   return for_each(count, Draw<double>{*tree, seed, stream_id, first, items}, stream);
+}
+int dgb_tree_before(const SumTree<int64_t>* tree, const int64_t* items, int64_t count,
+                    int64_t* before, void* stream) {
+  return for_each(count, Before{*tree, items, before}, stream);
+}
+int dgb_tree_draw_ranges(const SumTree<int64_t>* tree, uint64_t seed, uint64_t stream_id,
+                         const int64_t* owner, const int64_t* offsets, const int64_t* made,
+                         const int64_t* base, const int64_t* mass, int64_t count, int64_t* items,
+                         void* stream) {
+  const DrawRanges draw{*tree, seed, stream_id, owner, offsets, made, base, mass, items};
+  return for_each(count, draw, stream);
 }
 int dgb_tree_modify_int(const SumTree<int64_t>* tree, const int64_t* items, const int64_t* weights,
                         int64_t count, void* stream) {

@@ -31,6 +31,15 @@ int dgb_tree_draw_int(const SumTree<int64_t>* tree, uint64_t seed, uint64_t stre
                       int64_t first, int64_t count, int64_t* items, void* stream);
 int dgb_tree_draw_float(const SumTree<double>* tree, uint64_t seed, uint64_t stream_id,
                         int64_t first, int64_t count, int64_t* items, void* stream);
+// before[i]: sum of the weights of all items before items[i] in [0, n].
+int dgb_tree_before(const SumTree<int64_t>* tree, const int64_t* items, int64_t count,
+                    int64_t* before, void* stream);
+// Draw i is of range owner[i], whose weights begin at the running sum base and sum up to mass > 0;
+// its draws are numbers made, made + 1, .. of stream stream_id + owner[i], first at offsets.
+int dgb_tree_draw_ranges(const SumTree<int64_t>* tree, uint64_t seed, uint64_t stream_id,
+                         const int64_t* owner, const int64_t* offsets, const int64_t* made,
+                         const int64_t* base, const int64_t* mass, int64_t count, int64_t* items,
+                         void* stream);
 // Sets sums[items[i]] = weights[i], no item twice, and adds up all levels above anew.
 int dgb_tree_modify_int(const SumTree<int64_t>* tree, const int64_t* items, const int64_t* weights,
                         int64_t count, void* stream);

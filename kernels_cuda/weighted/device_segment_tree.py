@@ -1,5 +1,8 @@
 """Segment Its Search on a device: a large tree of sums that many draws search at once (T-GCN 3.1).
 
+Sets of items that lie one behind the other are ranges of one tree: a draw of a range searches for
+a number between the sums before its begin and before its end.
+
 `weighted.SegmentTree` has the rules. A thread searches for one number, and changes add up every
 touched node anew, a launch a level. Draws that remove are made many at a time: an item that comes
 up again is passed over, which is the same as drawing from what is left, and what came up is removed
@@ -168,6 +171,65 @@ class DeviceSegmentTree:
             parts.append(self._by_keys(count - taken, seed, stream))
         self._positive = positive - count
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=self.device)
+
+    def draw_ranges(
+        self, begin: Tensor, end: Tensor, counts: Tensor, *, seed: int, stream: int = 0
+    ) -> Tensor:
+        """Draw from S ranges of items at once, without replacement: int64[sum], ascending.
+
+        Every round draws what ranges still lack; what came up again is passed over, and what came
+        up is removed. The host waits for the device once a round. What a range gives depends on its
+        weights and its place among the ranges, and not on the others.
+
+        Args:
+            begin, end: int64[S], ranges [begin, end) of which no two overlap.
+            counts: int64[S], draws of each; at most as many as it has items with weight.
+            seed, stream: range s draws the numbers of stream + s.
+
+        Raises:
+            InvalidInputError: weights that are no integers, tensors of another kind, or a range
+                with fewer items.
+        """
+        if self.dtype != torch.int64:
+            raise InvalidInputError(f"weights is {self.dtype}, ranges are drawn from torch.int64")
+        for x, name in ((begin, "begin"), (end, "end"), (counts, "counts")):
+            self._check(x, name, torch.int64)
+            if x.shape != begin.shape or x.dim() != 1:
+                raise InvalidInputError(f"{name} is {list(x.shape)}, expected {list(begin.shape)}")
+        self._positive = None
+        missing, made = counts.clone(), torch.zeros_like(counts)
+        count = begin.numel()
+        ranges = torch.arange(count, device=self.device)
+        edges = torch.cat([begin, end])
+        parts = [begin.new_empty(0)]
+        while True:
+            before = torch.empty_like(edges)
+            if edges.numel():
+                self._native.tree_before(self._sums, self._size, edges, before, *self._stream())
+            base = before[:count]
+            mass = before[count:] - base
+            lacking = (mass <= 0) & (missing > 0)
+            total, lacks = torch.stack([missing.sum(), lacking.sum()]).tolist()
+            if lacks:
+                raise InvalidInputError(f"counts asks {lacks} ranges for more than have weight")
+            if total == 0:
+                return torch.sort(torch.cat(parts)).values
+            offsets = torch.zeros(count + 1, dtype=torch.int64, device=self.device)
+            torch.cumsum(missing, 0, out=offsets[1:])
+            owner = torch.repeat_interleave(ranges, missing, output_size=total)
+            items = torch.empty(total, dtype=torch.int64, device=self.device)
+            self._native.tree_draw_ranges(
+                self._sums, self._size, seed, stream, owner, offsets, made, base, mass, items,
+                *self._stream(),
+            )  # fmt: skip
+            ordered = torch.sort(items).values
+            new = torch.ones_like(ordered, dtype=torch.bool)
+            new[1:] = ordered[1:] != ordered[:-1]
+            fresh = ordered[new]
+            self._put(fresh, torch.zeros_like(fresh))
+            at = torch.searchsorted(fresh, edges)
+            made, missing = made + missing, missing - (at[count:] - at[:count])
+            parts.append(fresh)
 
     def _numbers(self, seed: int, stream: int, first: int, count: int) -> Tensor:
         items = torch.empty(count, dtype=torch.int64, device=self.device)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
-
 from dgbench.models.ctdg.base import StreamModel
 from dgbench.models.ctdg.dysat import StreamDysat
 from dgbench.models.ctdg.static import GatLayer, SageLayer, StaticModel
 from dgbench.models.ctdg.tgat import Tgat
 from dgbench.models.ctdg.tgn import Tgn
+from dgbench.models.initial import drawn_by
 from dgbench.runtime.errors import unknown_key
 
 STREAM_MODELS: Final = ("tgn", "tgat", "dysat", "graphsage", "gat")
@@ -31,8 +30,7 @@ def build_stream_model(workload: Any) -> StreamModel:
     if w.model not in STREAM_MODELS:
         raise unknown_key("model", w.model, STREAM_MODELS)
     hops = len(w.fanouts)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(w.seed)
+    with drawn_by(w.seed):
         if w.model == "tgn":
             return Tgn(
                 w.node_dim, w.edge_dim, w.time_dim, w.memory_dim, w.hidden_dim, w.heads, hops,

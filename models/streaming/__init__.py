@@ -3,7 +3,7 @@
 from dgbench.models.streaming.build import INTERACTION_MODELS, build_interaction_model
 from dgbench.models.streaming.cell import DECAYS, TimeLstm
 from dgbench.models.streaming.dygnn import Dygnn, EdgeScores, Refreshed
-from dgbench.models.streaming.edges import IntervalEdges
+from dgbench.models.streaming.edges import EdgeBlock, IntervalEdges
 from dgbench.models.streaming.heads import DotHead, PerceptronClassHead
 from dgbench.models.streaming.jodie import Jodie, JodiePending, JodieState
 from dgbench.models.streaming.state import DygnnState, PendingInteractions, VertexColumns
@@ -14,6 +14,7 @@ __all__ = [
     "DotHead",
     "Dygnn",
     "DygnnState",
+    "EdgeBlock",
     "EdgeScores",
     "IntervalEdges",
     "Jodie",

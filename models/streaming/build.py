@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import torch
-
+from dgbench.models.initial import drawn_by
 from dgbench.models.streaming.dygnn import Dygnn
 from dgbench.models.streaming.jodie import Jodie
 from dgbench.runtime.errors import unknown_key
@@ -28,8 +27,7 @@ def build_interaction_model(workload: Any, *, classes: int = 0, unit: float = 1.
     w = workload
     if w.model not in INTERACTION_MODELS:
         raise unknown_key("model", w.model, INTERACTION_MODELS)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(w.seed)
+    with drawn_by(w.seed):
         if w.model == "jodie":
             return Jodie(w.hidden_dim, classes=classes, unit=unit)
         return Dygnn(

@@ -27,6 +27,7 @@ from dgbench.models.streaming.cell import TimeLstm, spread
 from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import DotHead, PerceptronClassHead
 from dgbench.models.streaming.state import DygnnState, PendingInteractions
+from dgbench.models.streaming.taken import taken_rows
 from dgbench.runtime.errors import unknown_key
 
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
@@ -120,11 +121,15 @@ class Dygnn(nn.Module):
         mixed = self.interact(torch.cat([source, target], dim=1))
         return ACTIVATIONS[self.activation](mixed)
 
-    def refresh(self, rows: DygnnState, pending: PendingInteractions) -> Refreshed:
+    def refresh(
+        self, rows: DygnnState, pending: PendingInteractions, *, dense: bool = False
+    ) -> Refreshed:
         """State of vertices with what waits for them taken in; vertices do not see each other.
 
         Args:
             rows, pending: of n vertices, detached.
+            dense: compute all rows and keep those for which something waits, so that the host does
+                not wait for a device to count them.
 
         Returns:
             n rows with gradients to the parameters. Roles and vertices without anything that waits
@@ -135,30 +140,30 @@ class Dygnn(nn.Module):
         masks = [pending.count_s > 0, pending.count_g > 0]
         # Neighbours push after a vertex's own interaction, so what they pushed comes last.
         masks += [(p != 0).any(1) for p in (pending.push_s, pending.push_g) if p is not None]
-        *places, at_all = _places([*masks, torch.stack(masks).any(0)])
+        *taken, at_all = taken_rows([*masks, torch.stack(masks).any(0)], dense=dense)
         for k, (role, cell) in enumerate((("s", self.update_s), ("g", self.update_g))):
             count, last = getattr(pending, f"count_{role}"), new[f"last_{role}"]
-            took = places[k]
-            if took.numel():
-                partner = getattr(pending, f"sum_{role}")[took] / count[took].unsqueeze(1)
-                mine = e[took]
+            at = taken[k]
+            if at.any:
+                partner = at.of(getattr(pending, f"sum_{role}")) / at.divisor(count)
+                mine = at.of(e)
                 x = self.message(*((mine, partner) if role == "s" else (partner, mine)))
-                time = getattr(pending, f"time_{role}")[took]
-                age = ((time - last[took]) / self.unit).clamp_(min=0)
+                time = at.of(getattr(pending, f"time_{role}"))
+                age = ((time - at.of(last)) / self.unit).clamp_(min=0)
                 age = torch.where(age.isfinite(), age, 0.0)  # 0 for the first
-                c, h = cell(new[f"c{role}"][took], new[f"h{role}"][took], age, x)
-                new[f"c{role}"] = new[f"c{role}"].index_copy(0, took, c)
-                new[f"h{role}"] = new[f"h{role}"].index_copy(0, took, h)
-                new[f"last_{role}"] = last.index_copy(0, took, time)
+                c, h = cell(at.of(new[f"c{role}"]), at.of(new[f"h{role}"]), age, x)
+                new[f"c{role}"] = at.put(new[f"c{role}"], c)
+                new[f"h{role}"] = at.put(new[f"h{role}"], h)
+                new[f"last_{role}"] = at.put(last, time)
             push = getattr(pending, f"push_{role}")
             if push is not None:
-                at = places[k + 2]
-                c = new[f"c{role}"][at] + getattr(self, f"push_{role}")(push[at])
-                new[f"c{role}"] = new[f"c{role}"].index_copy(0, at, c)
-                new[f"h{role}"] = new[f"h{role}"].index_copy(0, at, torch.tanh(c))
-        if at_all.numel():
-            both = torch.cat([new["hs"][at_all], new["hg"][at_all]], dim=1)
-            new["embedding"] = e.index_copy(0, at_all, self.merge(both))
+                at = taken[k + 2]
+                c = at.of(new[f"c{role}"]) + getattr(self, f"push_{role}")(at.of(push))
+                new[f"c{role}"] = at.put(new[f"c{role}"], c)
+                new[f"h{role}"] = at.put(new[f"h{role}"], torch.tanh(c))
+        if at_all.any:
+            both = torch.cat([at_all.of(new["hs"]), at_all.of(new["hg"])], dim=1)
+            new["embedding"] = at_all.put(e, self.merge(both))
         return Refreshed(**new)
 
     def link(self, now: Refreshed, old: DygnnState, edges: IntervalEdges) -> EdgeScores:
@@ -216,12 +221,3 @@ class Dygnn(nn.Module):
         found.count_g[edges.targets :] = sums.count_g[:targets]
         found.time_g[edges.targets :] = edges.last_times(edges.by_dst)[:targets]
         return found
-
-
-def _places(masks: list[Tensor]) -> list[Tensor]:
-    """int64: where each mask bool[n] holds, ascending; a device is waited for once, not by mask."""
-    if masks[0].device.type == "cpu":
-        return [mask.nonzero().squeeze(1) for mask in masks]
-    table = torch.stack(masks)
-    order = table.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
-    return [order[k, :size] for k, size in enumerate(table.sum(1).tolist())]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -24,6 +25,7 @@ class IntervalEdges:
             [targets, U), ends of edges rows [0, ends).
         events: int64[B] ordinals, on the CPU.
         real: how many edges, the first ones, are no padding.
+        written: int64[k], the ends whose state is written, each vertex once; None: all of them.
     """
 
     ids: Tensor
@@ -36,18 +38,20 @@ class IntervalEdges:
     ends: int
     events: Tensor
     real: int
+    written: Tensor | None = None
 
     @classmethod
-    def of(cls, rows: LocalRows, t: Tensor, events: Tensor, device: torch.device) -> IntervalEdges:
-        """From what `local_rows` found, on a device."""
-
-        def put(column: Tensor) -> Tensor:
-            return column.to(device)
-
+    def of(cls, rows: LocalRows, t: Tensor, events: Tensor) -> IntervalEdges:
+        """From what `local_rows` found, in host memory."""
         return cls(
-            put(rows.ids), put(rows.src), put(rows.dst), put(rows.neg), put(t),
-            rows.sources, rows.targets, rows.ends, events, events.numel(),
+            rows.ids, rows.src, rows.dst, rows.neg, t, rows.sources, rows.targets, rows.ends,
+            events, events.numel(),
         )  # fmt: skip
+
+    def columns(self) -> dict[str, Tensor]:
+        """Columns that are sent to a device, of eight bytes each."""
+        found = {name: getattr(self, name) for name in ("ids", "src", "dst", "neg", "t")}
+        return found if self.written is None else {**found, "written": self.written}
 
     @property
     def device(self) -> torch.device:
@@ -74,3 +78,46 @@ class IntervalEdges:
         has = groups.offsets[1:] > groups.offsets[:-1]
         last = groups.order[(groups.offsets[1:] - 1).clamp_(min=0)]
         return torch.where(has, self.t[last], 0.0)
+
+
+class EdgeBlock:
+    """Edges of several steps in one piece of host memory, which one copy brings to a device.
+
+    On CUDA it is page-locked, so that the host does not wait for the copy.
+
+    Args:
+        steps: in host memory; at least one.
+        device: where they go.
+    """
+
+    def __init__(self, steps: Sequence[IntervalEdges], device: torch.device) -> None:
+        every = [step.columns() for step in steps]
+        flat = [column.contiguous() for columns in every for column in columns.values()]
+        block = torch.cat([column.view(torch.int64) for column in flat])
+        self._device = device
+        self._block = block.pin_memory() if device.type == "cuda" else block
+        self._sizes = [column.numel() for column in flat]
+        self._names = [tuple(columns) for columns in every]
+        none = block.new_empty(0)  # columns are in the block, events in the layout
+        self._steps = [
+            replace(step, events=none, **dict.fromkeys(names, none))
+            for step, names in zip(steps, self._names, strict=True)
+        ]
+
+    def holds(self, group: Sequence[Tensor]) -> bool:
+        """Return True if the steps are as long as the events of a group's."""
+        return [step.real for step in self._steps] == [events.numel() for events in group]
+
+    def bring(self, group: Sequence[Tensor]) -> list[IntervalEdges]:
+        """The steps on the device, behind the work that it was given.
+
+        Args:
+            group: int64[B] events of each step.
+        """
+        parts = iter(self._block.to(self._device, non_blocking=True).split(self._sizes))
+        found = []
+        for step, names, events in zip(self._steps, self._names, group, strict=True):
+            columns = {name: next(parts) for name in names}
+            columns["t"] = columns["t"].view(torch.float64)
+            found.append(replace(step, events=events, **columns))
+        return found

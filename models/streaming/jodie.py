@@ -20,6 +20,7 @@ from dgbench.models.streaming.dygnn import EdgeScores
 from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import PerceptronClassHead
 from dgbench.models.streaming.state import VertexColumns
+from dgbench.models.streaming.taken import taken_rows
 
 SMOOTH = 1.0
 """Weight of the distance that an embedding moves at an interaction (both lambdas of the paper)."""
@@ -136,30 +137,33 @@ class Jodie(nn.Module):
         age = torch.where(age.isfinite(), age, 0.0)
         return torch.log1p(age).to(like.dtype).unsqueeze(1)
 
-    def refresh(self, rows: JodieState, pending: JodiePending) -> JodieState:
+    def refresh(
+        self, rows: JodieState, pending: JodiePending, *, dense: bool = False
+    ) -> JodieState:
         """State with what waits taken in: u' = sigmoid(W1 u + W2 i + W4 D), and i' likewise.
 
         Args:
             rows, pending: of n vertices, detached.
+            dense: as of `Dygnn.refresh`.
 
         Returns:
             n rows with gradients to the parameters.
         """
         new = rows.columns()
-        for role, name, cell in (("s", "user", self.user), ("g", "item", self.item)):
-            count = getattr(pending, f"count_{role}")
-            took = count.nonzero().squeeze(1)
-            if not took.numel():
+        roles = ("s", "user", self.user), ("g", "item", self.item)
+        taken = taken_rows([pending.count_s, pending.count_g], dense=dense)
+        for (role, name, cell), at in zip(roles, taken, strict=True):
+            if not at.any:
                 continue
-            mine = new[name][took]
-            other = getattr(pending, f"sum_{role}")[took] / count[took].unsqueeze(1)
-            last, time = new[f"last_{role}"], getattr(pending, f"time_{role}")[took]
-            x = torch.cat([mine, other, self._age(time, last[took], mine)], dim=1)
-            new[name] = new[name].index_copy(0, took, torch.sigmoid(cell(x)))
-            new[f"last_{role}"] = last.index_copy(0, took, time)
+            mine, number = at.of(new[name]), at.divisor(getattr(pending, f"count_{role}"))
+            other = at.of(getattr(pending, f"sum_{role}")) / number
+            last, time = new[f"last_{role}"], at.of(getattr(pending, f"time_{role}"))
+            x = torch.cat([mine, other, self._age(time, at.of(last), mine)], dim=1)
+            new[name] = at.put(new[name], torch.sigmoid(cell(x)))
+            new[f"last_{role}"] = at.put(last, time)
             if role == "s":
-                code = pending.code_s[took] / count[took].unsqueeze(1)
-                new["seen"] = new["seen"].index_copy(0, took, torch.cat([other, code], dim=1))
+                code = at.of(pending.code_s) / number
+                new["seen"] = at.put(new["seen"], torch.cat([other, code], dim=1))
         return JodieState(**new)
 
     def link(self, now: JodieState, old: JodieState, edges: IntervalEdges) -> EdgeScores:

@@ -38,7 +38,7 @@ Tell = Callable[[Any], list[Any]]
 """An all-gather of objects over the group."""
 
 
-def _machine() -> str | None:
+def machine_key() -> str | None:
     """Key shared by ranks that can open each other's files; None where that is impossible.
 
     Containers with networks of their own are hosts of their own, whatever else they share.
@@ -64,7 +64,7 @@ def share_memory(nbytes: int, rank: int, tell: Tell) -> mmap.mmap:
     Raises:
         UnsupportedError: ranks of several machines, or not on Linux.
     """
-    machine, made = _machine(), -1
+    machine, made = machine_key(), -1
     if rank == 0 and machine is not None:
         made = os.memfd_create("dgbench")
         os.ftruncate(made, nbytes)
@@ -139,7 +139,7 @@ class Mailbox:
     @classmethod
     def open(cls, rank: int, size: int, tell: Tell, timeout_s: float) -> Mailbox | None:
         """Open the boxes of a group; all ranks call it. None, everywhere, where one cannot."""
-        machine = _machine()
+        machine = machine_key()
         # Much more than is used: pages come into being when they are written to.
         nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         made, read, write = -1, -1, -1

@@ -25,6 +25,7 @@ PAPER = Paper(
     ),
     checks={},
     readings=("A definition is changed by a new version alone; its digest stands in every row.",),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER"]

@@ -2,27 +2,85 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
-from dgbench.lab.arena import ArenaRace, ArenaTask, races
+from msgspec.structs import replace
+
+from dgbench.lab.arena import BASE, DIVISION, TUNED, ArenaRace, ArenaTask, Division, races
 from dgbench.lab.charts import chart, speedup
-from dgbench.lab.experiment import Contender, Experiment, FigureSpec
+from dgbench.lab.experiment import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Preset,
+    RunContext,
+)
+from dgbench.lab.grid import by_preset
 from dgbench.systems.arena.entrants import own_systems, registered
+from dgbench.systems.arena.tuned import BUDGETS
+
+SEARCH_FACTOR = 5.0
+"""Time limits of a process that searches over those of one that does not."""
 
 
 class TaskExperiment(Experiment):
-    """An experiment that runs a task of the arena."""
+    """An experiment that runs a task of the arena.
+
+    Attributes:
+        divisions: those that it plans cells of.
+    """
 
     paper = "arena"
     arena_task: ClassVar[ArenaTask]
+    divisions: tuple[Division, ...] = ("base",)
+
+    def in_divisions(self, *divisions: Division) -> TaskExperiment:
+        """The same experiment with cells of these divisions."""
+        made = copy(self)
+        made.divisions = divisions
+        return made
+
+    @abstractmethod
+    def base_cells(self, preset: Preset, device: str) -> list[Cell]:
+        """The cells of the base division."""
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        base = self.base_cells(preset, device)
+        tuned = [self._tuned(cell, preset) for cell in base] if TUNED in self.divisions else []
+        return [*(base if BASE in self.divisions else ()), *tuned]
+
+    def _tuned(self, cell: Cell, preset: Preset) -> Cell:
+        """The same cell with settings of its own, and time to search them."""
+        return replace(
+            cell,
+            params={**cell.params, DIVISION: TUNED},
+            group=f"{cell.group}/{TUNED}",
+            timeout_s=SEARCH_FACTOR * cell.timeout_s + by_preset(BUDGETS, preset).seconds,
+            unavailable=self.arena_task.untuned or cell.unavailable,
+        )
+
+    def controls(self, cell: Cell, context: RunContext | None = None) -> bool:
+        return DIVISION not in cell.params and super().controls(cell, context)
 
     def params(self, case: str) -> dict[str, Any]:
         """Params that every cell of a case has."""
         return {"task": self.arena_task.label, "definition": self.arena_task.digest, "case": case}
 
-    def races(self, rows: Sequence[Any], floor: float = 0.0) -> list[ArenaRace]:
-        return races(self.arena_task, rows, registered(), floor)
+    def races(
+        self,
+        rows: Sequence[Any],
+        floor: float = 0.0,
+        *,
+        with_ours: bool = False,
+        division: Division = "base",
+    ) -> list[ArenaRace]:
+        return races(
+            self.arena_task, rows, registered(), floor, with_ours=with_ours, division=division
+        )
 
     def figures(self) -> list[FigureSpec]:
         return [

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
+from dgbench.lab.arena import DIVISION
 from dgbench.lab.experiment import Cell, Experiment, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
 from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.arena.experiment import TaskExperiment
 from dgbench.systems.arena.tasks import SAMPLING, STREAMS, UPDATE, WEIGHTED
+from dgbench.systems.arena.tuned import tuned_turns
 from dgbench.systems.base.registry import get_paper
 from dgbench.systems.base.stream import StreamWorkload
 
@@ -43,7 +45,7 @@ class HostedTask(TaskExperiment):
     workload: ClassVar[type | None] = None
     device = "cpu"
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def base_cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             cell
             for case in self.arena_task.cases
@@ -88,10 +90,13 @@ class HostedTask(TaskExperiment):
         settings = self.arena_task.case_of(cell.params).settings
         host = race_called(str(settings["race"]))
         params = {name: value for name, value in settings.items() if name not in HOST}
-        return host.run(
-            replace(cell, params=params, paper=host.paper, experiment=host.name),
-            changed(context, control=self.controls(cell)),
-        )
+        hosted = replace(cell, params=params, paper=host.paper, experiment=host.name)
+        if DIVISION in cell.params:
+            case = str(cell.params["case"])
+            return tuned_turns(
+                lambda given: host.run(hosted, given), self.arena_task, case, context
+            )
+        return host.run(hosted, changed(context, control=self.controls(cell)))
 
 
 class StreamTraining(HostedTask):

@@ -41,7 +41,7 @@ class TimelineTraining(TaskExperiment):
         kind = WORKLOADS[settings["host"]]
         return kind(dataset=settings["dataset"], model=settings["model"], **common)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def base_cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             cell
             for case in self.arena_task.cases

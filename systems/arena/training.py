@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dgbench.lab.arena import ArenaCase
+from dgbench.lab.arena import DIVISION, ArenaCase
 from dgbench.lab.experiment import Cell, Measurement, Preset, RunContext
 from dgbench.lab.grid import by_preset
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.arena.entrants import own_systems
 from dgbench.systems.arena.experiment import TaskExperiment
 from dgbench.systems.arena.tasks import SNAPSHOTS
+from dgbench.systems.arena.tuned import tuned_training
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
 from dgbench.systems.base.registry import (
@@ -46,7 +47,7 @@ class SnapshotTraining(TaskExperiment):
         settings["snapshots"] = settings["snapshots"][preset]
         return Workload(**settings)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def base_cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             cell
             for case in self.arena_task.cases
@@ -85,7 +86,12 @@ class SnapshotTraining(TaskExperiment):
         if self.arena_task.label not in system.enters:
             raise UnsupportedError(_not_entered(system, self.arena_task.label))
         task = self.workload(self.arena_task.case_of(cell.params), context.preset)
-        found = timed(name, task, context, epochs=EPOCHS, switches=switches)
+        if DIVISION in cell.params:
+            found = tuned_training(
+                self.arena_task, form, name, task, context, switches=switches, epochs=EPOCHS
+            )
+        else:
+            found = timed(name, task, context, epochs=EPOCHS, switches=switches)
         step = next(one.value for one in found.observations if one.metric == "step_time")
         work = workload_data.load(task).num_nodes * task.frame
         found.observe("throughput", work / step, of="vertex_steps")

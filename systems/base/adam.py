@@ -31,6 +31,9 @@ class AdamTrainer(Trainer):
             )
         return self._optimiser
 
+    def trained(self) -> dict[str, Tensor]:
+        return dict(self.model.named_parameters())
+
     def state(self) -> dict[str, Tensor]:
         return {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
 

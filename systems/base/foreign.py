@@ -39,6 +39,7 @@ from dgbench.runtime.ranks.process import kill_below, signal_name
 from dgbench.systems.base.foreign_arrays import SharedResults, written
 from dgbench.systems.base.foreign_inputs import KINDS, kind_of, parameters_of
 from dgbench.systems.base.foreign_server import PROTOCOL, receive, send
+from dgbench.systems.base.moments import AdamMoments
 from dgbench.systems.base.system import System, Trainer
 from dgbench.systems.base.workload import Workload
 
@@ -336,7 +337,11 @@ class ForeignTrainer(Trainer):
         task = kind.inputs(workload, self.data)
         self.num_frames, self._rows = len(task.frames), task.rows
         first = parameters_of(task.model)
-        shapes = {f"values/{name}": value.shape for name, value in first.items()}
+        shapes = {
+            f"{part}/{name}": value.shape
+            for part in ("values", "first", "second")
+            for name, value in first.items()
+        }
         self._results = SharedResults({"output": (max(task.rows), task.model.output_dim), **shapes})
         given = {f"parameters/{name}": value for name, value in first.items()}
         frames = numpy.array(task.frames, dtype=numpy.int64)
@@ -391,6 +396,13 @@ class ForeignTrainer(Trainer):
 
     def state(self) -> dict[str, Tensor]:
         return self._read("state", "values/")
+
+    def moments(self) -> dict[str, AdamMoments]:
+        self._results.forget()
+        if not self.process.call("moments").get("known"):
+            return {}
+        first, second = self._results.read("first/"), self._results.read("second/")
+        return {name: AdamMoments(first[name], second[name]) for name in first}
 
     def gradients(self, frame: int) -> dict[str, Tensor]:
         return self._read("gradients", "values/", frame=frame)

@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the messages; both sides must speak the same."""
 
 MAX_BYTES = 1 << 20
@@ -158,7 +158,10 @@ class Server:
         arrays = {name: view(inputs, place) for name, place in told["inputs"].items()}
         places = {name: view(results, place) for name, place in told["results"].items()}
         self._output = places.pop("output")
-        self._values = {name[len("values/") :]: place for name, place in places.items()}
+        self._values, self._first, self._second = (
+            {n[len(prefix) :]: place for n, place in places.items() if n.startswith(prefix)}
+            for prefix in ("values/", "first/", "second/")
+        )
         self.trainer = self._open_trainer(Task(told, arrays))
         state = self.trainer.state()
         return {"state": {name: list(value.shape) for name, value in state.items()}}
@@ -189,6 +192,15 @@ class Server:
         """Write the parameters."""
         self._write(self.trainer.state(), self._values)
         return {}
+
+    def moments(self, told: dict) -> dict:
+        """Write Adam's moments; tells whether the contender has any."""
+        if not hasattr(self.trainer, "moments"):
+            return {"known": False}
+        found = self.trainer.moments()
+        self._write({name: pair[0] for name, pair in found.items()}, self._first)
+        self._write({name: pair[1] for name, pair in found.items()}, self._second)
+        return {"known": True}
 
     def counters(self, told: dict) -> dict:
         """Tell which work reached a CUDA device; counters stand in every answer."""

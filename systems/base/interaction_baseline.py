@@ -133,18 +133,19 @@ class BaselineTrainer(InteractionTrainer):
         ids[:, :count] = torch.stack(columns)
         t = torch.zeros(size, dtype=torch.float64)
         t[:count] = stream.t[events]
-        rows = torch.arange(ids.numel()).view_as(ids).to(self.device)
+        rows = torch.arange(ids.numel()).view_as(ids)
         return IntervalEdges(
-            ids.flatten().to(self.device),
+            ids.flatten(),
             rows[0],
             rows[1],
             rows[2] if len(columns) > 2 else rows.new_empty(0),
-            t.to(self.device),
+            t,
             sources=size,
             targets=size,
             ends=2 * size,
             events=events,
             real=count,
+            written=rows[:2, :count].flatten(),
         )
 
     def _merged(self, events: torch.Tensor, size: int) -> IntervalEdges:
@@ -162,34 +163,20 @@ class BaselineTrainer(InteractionTrainer):
             ids[2 * size : 2 * size + count] = self.data.negative[events]
         t = torch.zeros(size, dtype=torch.float64)
         t[:count] = stream.t[events]
-        src, dst = rows.to(self.device)
+        src, dst = rows
         return IntervalEdges(
-            ids.to(self.device),
+            ids,
             src,
             dst,
-            neg.to(self.device),
-            t.to(self.device),
+            neg,
+            t,
             sources=2 * size,
             targets=0,
             ends=2 * size,
             events=events,
             real=count,
+            written=torch.arange(ends),
         )
-
-    def commit(self, edges: IntervalEdges, now: Any) -> None:
-        if not self._padded:
-            super().commit(edges, now)
-            return
-        real = torch.cat([edges.src[: edges.real], edges.dst[: edges.real]])
-        if edges.targets == 0:  # some name the same row
-            real = real.unique()
-        ends = edges.ids[real]
-        pushes = None if self._push is None else self._push.find(edges, now, self.vertices)
-        waiting = self.model.pend(now, edges, self.workload.aggregate)[real]
-        self.vertices.write(ends, now[real])
-        self.pending.write(ends, waiting)
-        if self._push is not None:
-            self._push.apply(pushes, edges, self.pending)
 
     def group_loss(self, group: Group) -> torch.Tensor:
         try:

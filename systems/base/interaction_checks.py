@@ -20,6 +20,7 @@ from torch import Tensor
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.models.streaming import build_interaction_model
 from dgbench.runtime.touched import comparing
+from dgbench.systems.base import liveness
 from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
@@ -31,6 +32,11 @@ EVENTS: Final = 8
 """Events of a probe."""
 EXACT: Final = 1e-9
 """Largest relative deviation in float64."""
+IDLE: Final = {"classify": ("predict",)}
+"""Layers that a task does not ask: JODIE predicts no vertex where it classifies them."""
+ALL_LAYERS: Final = 16
+"""Optimiser steps from which each layer must have moved: the first ones, whose vertices have no
+history yet, need not reach what reads it."""
 ROUNDING: Final = 1e-5
 """Largest relative deviation in float32, of a few steps that begin with the same rows."""
 
@@ -59,6 +65,20 @@ class InteractionProbe:
     before: Stored
     after: Stored
     exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeLiveness:
+    """Share of states that the events of a probe changed, and gradients of both sides.
+
+    Attributes:
+        changed: of the trainer or the reference, the smaller one.
+        gradients, exact: of the trainer and of the reference, by name.
+    """
+
+    changed: float
+    gradients: Mapping[str, Tensor]
+    exact: Mapping[str, Tensor]
 
 
 def probe(trainer: InteractionTrainer, first: int, last: int) -> InteractionProbe:
@@ -128,6 +148,7 @@ def compare(
     ordered: bool = False,
     strict: bool = False,
     system: str = "",
+    alive: list[ProbeLiveness] | None = None,
 ) -> list[ResultCheck]:
     """Checks of a probe.
 
@@ -137,6 +158,7 @@ def compare(
         ordered: steps stand for their events one by one in time order (t-batches).
         strict: of these, events of one time stand for one step, which none of them changes.
         system: see `ResultCheck`.
+        alive: gets what shows how alive both are, see `base.liveness`, where that can be seen.
     """
     events = torch.cat(found.steps)
     place = events.sort().indices if ordered else torch.arange(events.numel())
@@ -174,6 +196,14 @@ def compare(
         # is nearly sure, a result rounds further than its size says.
         moved = tolerances(rounding(lambda: read(*run()), exact))
         return close(of, mine, exact, moved, **about)
+
+    # Events of one time change the state when it is over, and none of them reads what they leave.
+    if alive is not None and not (strict and data.events.t[events].unique().numel() == 1):
+        old = {f"{name} of {v}": x for v in ends
+               for name, x in kind.stored(*found.before[v]).kept().items()}  # fmt: skip
+        rows = own, outputs(plain, runs)
+        changed = min(liveness.changed_share(old, one) for one in rows)
+        alive.append(ProbeLiveness(changed, found.gradients, _gradients(plain)))
 
     mine = torch.tensor([found.loss, found.trained], dtype=torch.float64)
     losses = dict(zip(("scored", "trained"), mine, strict=True))
@@ -240,20 +270,47 @@ def check_now(
         places = places[:1]
     exact_order = "t-batches" in (trainer.order, getattr(trainer, "scoring", ""))
     ordered = exact_order and not trainer.workload.propagation
-    checks = []
+    checks, alive = [], list[ProbeLiveness]()
     for drawn_at in places:
         first = whole_times(trainer.data.events.t, drawn_at, count)
         words = f"{part}, events {first} to {first + count - 1}"
         found = probe(trainer, first, first + count)
         checks += compare(
-            _task(trainer), trainer.data, trainer.state(), found, words, ordered=ordered,
-            strict=trainer.workload.strict_time, system=system,
+            task_in_whole(trainer), trainer.data, trainer.state(), found, words, ordered=ordered,
+            strict=trainer.workload.strict_time, system=system, alive=alive,
         )  # fmt: skip
         if exact_order:
             checks.append(
                 check_order(trainer.data, found.steps, words, system, trainer.workload.strict_time)
             )
-    return checks
+    return [*checks, *_liveness(trainer, alive, part, system)]
+
+
+def _liveness(
+    trainer: InteractionTrainer, probes: Sequence[ProbeLiveness], part: str, system: str
+) -> list[ResultCheck]:
+    """A check of how alive a trainer is that has trained, from probes of it."""
+    data = trainer.data
+    model = build_interaction_model(
+        task_in_whole(trainer), classes=data.num_classes, unit=data.unit
+    )
+    first, now = {name: x.detach() for name, x in model.named_parameters()}, trainer.state()
+    moments = trainer.moments()
+    idle = IDLE.get(trainer.workload.task, ())
+    first = {name: x for name, x in first.items() if liveness.layer_of(name) not in idle}
+    layers = liveness.distances(first, now)
+    steps = max((int(one.updates or 0) for one in moments.values()), default=0)
+    moved = {"moved": (liveness.distance(first, now), "")}  # of few steps, all layers together
+    few = steps < ALL_LAYERS
+    measured: list[liveness.Measures] = [moved if few else liveness.measures(first=first, now=now)]
+    if probes:
+        measured.append({"outputs": (max(one.changed for one in probes), "")})
+    for each in ([one.gradients for one in probes], [one.exact for one in probes]):
+        some = [{name: x for name, x in one.items() if name in first} for one in each]
+        part_of = liveness.taking_part(some, layers, few=few)
+        measured.append(liveness.measures(gradients=part_of))
+    bars = liveness.BARS_OF_EVENTS
+    return liveness.check(*measured, against=AGAINST, system=system, part=part, bars=bars)
 
 
 def whole_times(t: Tensor, first: int, count: int) -> int:
@@ -310,7 +367,7 @@ def check_from_start(
 
     Takes about a millisecond for each vertex of each event.
     """
-    workload, data = _task(trainer), trainer.data
+    workload, data = task_in_whole(trainer), trainer.data
     trainer.prepare()
     groups = trainer.groups(0, data.train_end)
     vertices = _named(trainer, torch.arange(data.train_end))
@@ -337,7 +394,7 @@ def check_from_start(
     ]
 
 
-def _task(trainer: InteractionTrainer) -> InteractionWorkload:
+def task_in_whole(trainer: InteractionTrainer) -> InteractionWorkload:
     """The workload; intervals of a trainer that cuts time itself are taken in whole."""
     if not hasattr(trainer, "program"):
         return trainer.workload

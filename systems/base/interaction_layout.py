@@ -33,8 +33,9 @@ def t_batches(
 
     No vertex occurs in two events of a batch, and an event comes after all earlier events of its
     ends. A negative is only read: its event comes after what was written there before and not
-    after what is written later. So going batch by batch is going event by event, exactly. With
-    times, events of one time are in one batch, and it is going time value by time value.
+    after what is written later. So going batch by batch is going event by event, exactly, but for
+    `propagation`, which changes vertices that an event does not name. With times, events of one
+    time are in one batch, and it is going time value by time value.
 
     Args:
         src, dst: int64[B] in the order of time.

@@ -38,8 +38,11 @@ class Propagation:
         as_source: bool[N, KEPT], whether the neighbour was the source of that edge.
     """
 
-    def __init__(self, model: Dygnn, data: InteractionData, device: torch.device) -> None:
-        shape = (data.events.num_nodes, KEPT)
+    def __init__(
+        self, model: Dygnn, data: InteractionData, device: torch.device, *, spare: int = 0
+    ) -> None:
+        """No neighbours; `spare` rows of padding lie behind those of the vertices."""
+        shape = (data.events.num_nodes + spare, KEPT)
         self._model = model
         self.neighbour = torch.full(shape, -1, dtype=torch.int32, device=device)
         self.since = torch.zeros(shape, dtype=torch.float64, device=device)
@@ -88,6 +91,11 @@ class Propagation:
         score = (score / math.sqrt(e.shape[1])).masked_fill(~near, -torch.inf)
         weight = torch.softmax(score, dim=1).nan_to_num(0.0)
         weight = weight * torch.log(math.e + age).reciprocal().to(weight.dtype)
+        if near.device.type == "cuda":  # to ask how many are near would wait for the device
+            count = src.numel()
+            pushed = message.repeat(2, 1).unsqueeze(1) * weight.unsqueeze(2)
+            pushed = pushed.masked_fill(~near.unsqueeze(2), 0.0).view(2 * count * KEPT, -1)
+            return found.clamp(min=0).flatten(), self.as_source[ids].flatten(), pushed
         edge, place = near.nonzero(as_tuple=True)
         pushed = message[edge % src.numel()] * weight[edge, place].unsqueeze(1)
         return found[edge, place], self.as_source[ids][edge, place], pushed
@@ -97,24 +105,29 @@ class Propagation:
         """Let pushes wait for their vertices, and take in the step's edges as neighbours."""
         ids, as_source, value = pushes
         for column, mine in ((pending.push_s, as_source), (pending.push_g, ~as_source)):
-            column.index_add_(0, ids[mine], value[mine])
-        src, dst = edges.ids[edges.src[: edges.real]], edges.ids[edges.dst[: edges.real]]
-        vertex = torch.stack([src, dst], dim=1).flatten()  # both ends of an edge side by side
-        other = torch.stack([dst, src], dim=1).flatten().int()
+            if value.device.type == "cuda":  # a mask as an index would wait for the device
+                column.index_add_(0, ids, value.masked_fill(~mine.unsqueeze(1), 0.0))
+            else:
+                column.index_add_(0, ids[mine], value[mine])
+        src, dst = edges.src[: edges.real], edges.dst[: edges.real]
+        row = torch.stack([src, dst], dim=1).flatten()  # both ends of an edge side by side
+        other = edges.ids[torch.stack([dst, src], dim=1).flatten()].int()
         time = edges.t[: edges.real].repeat_interleave(2)
-        source = torch.arange(vertex.numel(), device=vertex.device) % 2 == 1
-        # The last KEPT entries of every vertex, old ones first, in their order.
-        touched, row = vertex.unique(return_inverse=True)
-        count = torch.bincount(row, minlength=touched.numel())
+        source = torch.arange(row.numel(), device=row.device) % 2 == 1
+        # The last KEPT entries of every vertex, old ones first, in their order. Rows of padding
+        # have no edge, and are written as they were.
+        touched = edges.ids[: edges.ends]
+        count = torch.zeros_like(touched).index_add_(0, row, torch.ones_like(row))
         order = row.sort(stable=True).indices
         begin = count.cumsum(0) - count
         rank = torch.empty_like(row)
         rank[order] = torch.arange(row.numel(), device=row.device) - begin[row[order]]
-        keep = rank >= count[row] - KEPT
-        at = (KEPT - count[row] + rank)[keep]  # the newest is the last place
+        # The newest is the last place; what is not kept goes to one behind that is cut off.
+        at = KEPT - count[row] + rank
+        at = at.masked_fill(at < 0, KEPT)
         shift = count.clamp(max=KEPT)
-        places = torch.arange(KEPT, device=row.device) + shift.unsqueeze(1)  # of the old ones
+        places = torch.arange(KEPT + 1, device=row.device) + shift.unsqueeze(1)  # of the old ones
         for column, new in zip(self._columns(), (other, time, source), strict=True):
             old = column[touched].gather(1, places.clamp(max=KEPT - 1))
-            old[row[keep], at] = new[keep]
-            column[touched] = old
+            old[row, at] = new
+            column[touched] = old[:, :KEPT]

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dgbench.kernels_cuda.interact import local_rows
-from dgbench.models.streaming import IntervalEdges, build_interaction_model
+from dgbench.models.streaming import EdgeBlock, IntervalEdges, build_interaction_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.readback import Readback
 from dgbench.systems.base.adam import AdamTrainer
 from dgbench.systems.base.interaction_layout import (
     Group,
@@ -49,6 +53,37 @@ class InteractionState(NamedTuple):
     pending: Any
     ring: Any
     held: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VertexLabels:
+    """Classes of vertices, by row.
+
+    Attributes:
+        taught: int64[n], -1 where nothing is taught. classes: int64[n]. asked: bool[n].
+    """
+
+    taught: Tensor
+    classes: Tensor
+    asked: Tensor
+
+    def __getitem__(self, rows: slice | Tensor) -> VertexLabels:
+        """Those rows; of a slice as views."""
+        return VertexLabels(self.taught[rows], self.classes[rows], self.asked[rows])
+
+    def to(self, device: torch.device) -> VertexLabels:
+        """The same on a device."""
+        return VertexLabels(*(x.to(device) for x in (self.taught, self.classes, self.asked)))
+
+
+class GroupWatch(Protocol):
+    """Observer of every optimiser step, see `interaction_audit.GroupAudit`."""
+
+    def before(self, group: Group) -> None:
+        """A group is about to be trained on."""
+
+    def after(self, loss: Tensor | float) -> None:
+        """It was; its loss per event, before the update."""
 
 
 class InteractionTrainer(AdamTrainer):
@@ -91,24 +126,43 @@ class InteractionTrainer(AdamTrainer):
         self.dtype = dtype
         self.meter = meter if meter is not None else Meter(device=device)
         self.order = order
+        # Steps of t-batches are short: what a device computes for nothing costs less than a wait.
+        self._dense = self.device.type == "cuda" and order != "intervals"
         self.model = build_interaction_model(workload, classes=data.num_classes, unit=data.unit).to(
             self.device, dtype
         )
         self._spare = spare_rows
         self.vertices, self.pending = self._fresh()
         self.notes: list[str] = list(data.notes)
-        self._scratch = torch.full((data.events.num_nodes,), -1, dtype=torch.int32)
         self._held: list[Tensor] = []
         self._laid: dict[tuple[int, int], list[Group]] = {}
-        self._push = Propagation(self.model, data, self.device) if workload.propagation else None
-        self._classes = None
-        if data.classes is not None:
-            classes = functional.pad(data.classes, (0, spare_rows), value=-1)
-            held_out = functional.pad(data.held_out, (0, spare_rows))
-            self._classes = classes.to(self.device)
-            self._taught = torch.where(held_out, -1, classes).to(self.device)
-            self._asked = (held_out & (classes >= 0)).to(self.device)
+        self._blocks: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._arrived: dict[int, IntervalEdges] = {}
+        self._push = None
+        if workload.propagation:
+            self._push = Propagation(self.model, data, self.device, spare=spare_rows)
+        self._labels_here = self._send_labels()
         self._begin: list[dict[str, Tensor | float]] | None = None
+
+    @cached_property
+    def _scratch(self) -> Tensor:
+        """Room of `local_rows`."""
+        return torch.full((self.data.events.num_nodes,), -1, dtype=torch.int32)
+
+    @property
+    def labels(self) -> VertexLabels | None:
+        """Classes of all vertices and of rows of padding, in host memory; None without classes."""
+        if self.data.classes is None:
+            return None
+        classes = functional.pad(self.data.classes, (0, self._spare), value=-1)
+        held_out = functional.pad(self.data.held_out, (0, self._spare))
+        taught = torch.where(held_out, -1, classes)
+        return VertexLabels(taught, classes, held_out & (classes >= 0))
+
+    def _send_labels(self) -> VertexLabels | None:
+        """`labels` on the device, before the first step."""
+        labels = self.labels
+        return None if labels is None else labels.to(self.device)
 
     def _fresh(self) -> tuple[Any, Any]:
         found = self.model.new_state(
@@ -149,11 +203,36 @@ class InteractionTrainer(AdamTrainer):
         return self.groups(first, last)
 
     def edges(self, events: Tensor) -> IntervalEdges:
-        """The edges of a step over rows, on the device."""
+        """The edges of a step over rows, in host memory."""
         stream = self.data.events
         negative = self.data.negative[events] if self.workload.task == "link" else None
         rows = local_rows(stream.src[events], stream.dst[events], negative, self._scratch)
-        return IntervalEdges.of(rows, stream.t[events], events, self.device)
+        return IntervalEdges.of(rows, stream.t[events], events)
+
+    def bring(self, group: Group) -> None:
+        """Send the edges of a group's steps to the device, by one copy that nobody waits for.
+
+        They are laid out once and kept as long as the group is.
+        """
+        if not group:
+            return
+        with self.meter.phase("io"):
+            block = self._blocks.get(group[0])
+            if block is None or not block.holds(group):
+                block = EdgeBlock([self.edges(events) for events in group], self.device)
+                self._blocks[group[0]] = block
+            self._arrived = {id(edges.events): edges for edges in block.bring(group)}
+
+    def _edges_here(self, events: Tensor) -> IntervalEdges:
+        """The edges of a step on the device: those that were brought, or sent now."""
+        edges = self._arrived.pop(id(events), None)
+        if edges is not None and edges.events is events:
+            return edges
+        return self._sent(self.edges(events))
+
+    def _sent(self, edges: IntervalEdges) -> IntervalEdges:
+        """The edges of one step, on the device."""
+        return EdgeBlock([edges], self.device).bring([edges.events])[0]
 
     def owned(self, vertices: Tensor) -> Tensor:
         """Those of vertices int64[n] whose state is in this process."""
@@ -169,10 +248,12 @@ class InteractionTrainer(AdamTrainer):
 
     def commit(self, edges: IntervalEdges, now: Any) -> None:
         """Keep the state of a step's ends, and let its interactions wait for them."""
-        ends = edges.ids[: edges.ends]
+        rows = slice(0, edges.ends) if edges.written is None else edges.written
+        ends = edges.ids[rows]
         pushes = None if self._push is None else self._push.find(edges, now, self.vertices)
-        self.vertices.write(ends, now[: edges.ends])
-        self.pending.write(ends, self.model.pend(now, edges, self.workload.aggregate))
+        waiting = self.model.pend(now, edges, self.workload.aggregate)
+        self.vertices.write(ends, now[rows])
+        self.pending.write(ends, waiting if edges.written is None else waiting[rows])
         if self._push is not None:
             self._push.apply(pushes, edges, self.pending)
 
@@ -188,14 +269,13 @@ class InteractionTrainer(AdamTrainer):
         if self._held and not self._same_time(self._held[0][0], events[0]):
             self._write_held()
         with self.meter.phase("io"):
-            edges = self.edges(events)
-            self._wait()
+            edges = self._edges_here(events)
         self.meter.count("edges", edges.real)
         self.meter.count("rows", edges.ids.numel())
         with torch.set_grad_enabled(scale is not None):
             with self.meter.phase("refresh"):
                 old, waiting = self.read(edges.ids)
-                now = self.model.refresh(old, waiting)
+                now = self.model.refresh(old, waiting, dense=self._dense)
             with self.meter.phase("score"):
                 found = self.score(now, old, edges)
             if scale is not None and found.loss.requires_grad:
@@ -226,15 +306,16 @@ class InteractionTrainer(AdamTrainer):
     def _write_held(self) -> None:
         """Let events that were held until their time was over change the state, all at once."""
         with torch.no_grad(), self.meter.phase("interact"):
-            edges = InteractionTrainer.edges(self, torch.cat(self._held))
-            now = self.model.refresh(*self.read(edges.ids))
+            edges = self._sent(InteractionTrainer.edges(self, torch.cat(self._held)))
+            now = self.model.refresh(*self.read(edges.ids), dense=self._dense)
             InteractionTrainer.commit(self, edges, now)
         self._held = []
 
     def score(self, now: Any, old: Any, edges: IntervalEdges) -> StepResult:
         """Loss and scores of a step's edges from refreshed rows."""
         none = now.columns()["last_s"].new_zeros(())
-        if self._classes is None:
+        labels = self._labels_here
+        if labels is None:
             link = self.model.link(now, old, edges)
             return StepResult(
                 link.loss, link.positives.detach(), link.negatives.detach(), none, none
@@ -243,19 +324,15 @@ class InteractionTrainer(AdamTrainer):
         ids = edges.ids[: edges.ends]
         # Each end of each event counts, so that numbers do not depend on how edges are laid out.
         ends = torch.cat([edges.src[: edges.real], edges.dst[: edges.real]])
-        weight = torch.bincount(ends, minlength=edges.ends).to(logits.dtype)
+        weight = logits.new_zeros(edges.ends).index_add_(0, ends, logits.new_ones(ends.numel()))
         each = functional.cross_entropy(
-            logits, self._taught[ids], ignore_index=-1, reduction="none"
+            logits, labels.taught[ids], ignore_index=-1, reduction="none"
         )
-        asked = weight * self._asked[ids]
-        hit = logits.argmax(1) == self._classes[ids]
+        asked = weight * labels.asked[ids]
+        hit = logits.argmax(1) == labels.classes[ids]
         empty = logits.new_zeros(0)
         loss = (each * weight).sum()
         return StepResult(loss, empty, empty, (asked * hit).sum(), asked.sum())
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     # --- training and scoring ---------------------------------------------------------------------
 
@@ -270,6 +347,7 @@ class InteractionTrainer(AdamTrainer):
         for leaf in self.model.parameters():
             leaf.grad = torch.zeros_like(leaf)
         size = sum(events.numel() for events in group)
+        self.bring(group)
         losses = [self.run_step(events, scale=1 / max(1, size)).loss for events in group]
         self.agree()
         with self.meter.phase("update"):
@@ -314,21 +392,31 @@ class InteractionTrainer(AdamTrainer):
             found.append(columns)
         return found
 
-    def train(self, first: int, last: int, *, epoch: int = 0) -> float:
-        """Train on events first .. last - 1 in order; the mean loss of an event."""
+    def train(
+        self, first: int, last: int, *, epoch: int = 0, watch: GroupWatch | None = None
+    ) -> float:
+        """Train on events first .. last - 1 in order; the mean loss of an event.
+
+        `watch` is told of every optimiser step before and after it.
+        """
         self._check_range(first, last)
         total: Tensor | float = 0.0
         events = 0
         for group in self.groups(first, last, epoch):
             size = sum(part.numel() for part in group)
-            total = total + self.group_loss(group) * size
+            if watch is not None:
+                watch.before(group)
+            loss = self.group_loss(group)
+            if watch is not None:
+                watch.after(loss)
+            total = total + loss * size
             events += size
         return float(total) / max(1, events)
 
-    def train_epoch(self) -> float:
+    def train_epoch(self, watch: GroupWatch | None = None) -> float:
         """Forget the state and train on all events of the training part once."""
         self.reset_state()
-        return self.train(0, self.data.train_end)
+        return self.train(0, self.data.train_end, watch=watch)
 
     def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> InteractionScores:
         """Score events first .. last - 1 without training; the state moves on while scoring.
@@ -341,11 +429,10 @@ class InteractionTrainer(AdamTrainer):
         """
         self._check_range(first, last)
         with self._passing(remember):
-            found = [
-                self.run_step(events, scale=None)
-                for group in self.scoring_groups(first, last)
-                for events in group
-            ]
+            found = []
+            for group in self.scoring_groups(first, last):
+                self.bring(group)
+                found += [self.run_step(events, scale=None) for events in group]
         return scores_of(found, last - first, self.data.num_classes > 0)
 
     # --- the interface of every trainer -----------------------------------------------------------
@@ -356,9 +443,12 @@ class InteractionTrainer(AdamTrainer):
         return len(self.groups(0, self.data.train_end))
 
     def step(self, frame: int) -> float:
+        return self.enqueue(frame).value()
+
+    def enqueue(self, frame: int) -> Readback:
         if frame == 0:
             self.reset_state()
-        return self.train_group(self._frame(frame))
+        return Readback(self.group_loss(self._frame(frame)))
 
     def evaluate(self, frame: int) -> Tensor:
         """Embeddings of the ends of a frame's last step, [ends, H] on the CPU."""
@@ -367,7 +457,7 @@ class InteractionTrainer(AdamTrainer):
             for events in before:
                 self.run_step(events, scale=None)
             with torch.no_grad():
-                edges = self.edges(last)
+                edges = self._edges_here(last)
                 now = self.model.refresh(*self.read(edges.ids))
         return now.embedding[: edges.ends].cpu()
 

@@ -2,17 +2,19 @@
 
 Losses of a training that an oracle confirmed are what later processes of its cell are compared
 with: the arithmetic is the same, step by step, and comparing costs next to nothing.
+
+They are kept in the memory of the process that runs the plan (`harness.runner.kept`), for one start
+of a run, and nowhere on the disk. A cell gets those of its group and hands back what it made and
+what it used: numbers of a cell that loads code of a third party are never kept, and one that used
+others than it got loses its row.
 """
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import hashlib
-import json
 import math
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +38,12 @@ STALE_SHARE: Final = 0.5
 exact training: which rows it holds back hangs on thresholds."""
 
 
+_known: Final[dict[str, dict[str, Any]]] = {}
+_made: Final[dict[str, dict[str, Any]]] = {}
+_used: Final[dict[str, dict[str, Any]]] = {}
+_sealed = False
+
+
 class KeptLosses:
     """Losses of trainings by name, kept between the processes of a cell once they are confirmed.
 
@@ -54,15 +62,15 @@ class KeptLosses:
             setting: what else losses depend on, such as ranks, or the settings of stale rows.
             package: folder of the system's code, where its losses are not those of every system.
         """
-        code = "" if package is None else code_of(package)
-        self._path = kept_file((task, "confirmed", repr(setting), code, content_of(data)))
+        code = "" if package is None else str(package)
+        self._key = kept_key((task, "confirmed", repr(setting), code, content_of(data)))
         self.known = self._read()
 
     @comparing()
     def keep(self, losses: Mapping[str, Sequence[float]], checks: Iterable[ResultCheck]) -> None:
         """Keep the losses of a process whose checks by an oracle all passed."""
         if all(check.passed for check in checks):
-            write(self._path, {name: list(own) for name, own in losses.items()})
+            write(self._key, {name: list(own) for name, own in losses.items()})
 
     @comparing()
     def checks(
@@ -96,9 +104,9 @@ class KeptLosses:
 
     def _read(self) -> dict[str, list[float]] | None:
         try:
-            found = _whole(self._path)
+            found = read(self._key) or {}
             kept = {str(name): [float(v) for v in own] for name, own in found.items()}
-        except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        except (ValueError, TypeError):
             return None
         sane = all(own and all(map(math.isfinite, own)) for own in kept.values())
         return kept if kept and sane else None
@@ -125,54 +133,36 @@ def content_of(
     return found.hexdigest()
 
 
-def kept_file(task: object) -> Path:
-    """Where numbers of a task are kept, by the task and the code that made them."""
-    from dgbench.datasets.store import cache_root
-
-    found = hashlib.sha256(f"{task!r}\n{torch.__version__}\n{oracle_code()}".encode())
-    return cache_root() / "tolerances" / f"{found.hexdigest()[:24]}.json"
+def kept_key(task: object) -> str:
+    """Name of numbers of a task."""
+    return hashlib.sha256(f"{task!r}\n{torch.__version__}".encode()).hexdigest()[:32]
 
 
-def oracle_code() -> str:
-    """Hash of the code that oracles consist of, read once."""
-    base = Path(__file__).parent
-    return code_of(base.parents[1] / "models", base.parent / "reference", base)
-
-
-@cache
-def code_of(*folders: Path) -> str:
-    """Hash of all modules below some folders."""
-    found = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()
-
-
-def read(path: Path) -> dict[str, float] | None:
-    """Numbers by name, None where there are none that can be read."""
-    try:
-        return {str(name): float(value) for name, value in _whole(path).items()}
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+def read(key: str) -> dict[str, Any] | None:
+    """Numbers by name, None where neither this process nor one before it made any."""
+    if key in _made and not _sealed:
+        return copy.deepcopy(_made[key])
+    if key not in _known:
         return None
+    _used[key] = copy.deepcopy(_known[key])
+    return _used[key]
 
 
-def write(path: Path, numbers: Mapping[str, Any]) -> None:
-    """Write numbers by name, with their checksum, at once or, where that cannot be, not at all."""
-    with contextlib.suppress(OSError):  # they are made again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        whole = {"numbers": numbers, "checksum": _checksum(numbers)}
-        part.write_text(json.dumps(whole), encoding="utf-8")
-        os.replace(part, path)
+def write(key: str, numbers: Mapping[str, Any]) -> None:
+    """Keep numbers by name for later processes of the group, in place of earlier ones."""
+    _made[key] = dict(numbers)
 
 
-def _whole(path: Path) -> Mapping[str, Any]:
-    """The numbers of a file that is as it was written; raises ValueError where it is not."""
-    found = json.loads(path.read_bytes())
-    if found["checksum"] != _checksum(found["numbers"]):
-        raise ValueError(f"{path} was changed")
-    return found["numbers"]
+def begin_kept(known: Mapping[str, dict[str, Any]], *, sealed: bool = False) -> None:
+    """Begin a process with what the harness has kept; a sealed one reads nothing else."""
+    global _sealed
+    _sealed = sealed
+    _known.clear()
+    _known.update(known)
+    _used.clear()
+    _made.clear()
 
 
-def _checksum(numbers: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(numbers).encode()).hexdigest()
+def kept_in_process() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Numbers that this process made, and those of the harness that it used, by key."""
+    return _made, _used

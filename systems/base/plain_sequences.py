@@ -12,6 +12,7 @@ from dgbench.models.attention import plain_attend_rows
 from dgbench.models.sequence import CONTINUES, FROM_ZERO
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, by_step
+from dgbench.systems.base.system import FrameResult
 from dgbench.systems.base.training import coordinates
 
 if TYPE_CHECKING:
@@ -52,6 +53,19 @@ class PlainSequences(SequenceTrainer):
             loss = self.task.loss_sum(self.model.head, hidden, self._scored) / self.task.count
             loss.backward()
             return float(loss.detach())
+
+    def result(self, frame: int = 0) -> FrameResult:
+        """Outputs of all vertex-steps, gradients and loss, without an update."""
+        self._check(frame)
+        hidden = self._forward()
+        loss = self.task.loss_sum(self.model.head, hidden, self._scored) / self.task.count
+        leaves = dict(self.model.named_parameters())
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        gradients = {
+            name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
+            for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+        }
+        return FrameResult(hidden.detach().cpu(), gradients, float(loss.detach()))
 
     @torch.no_grad()
     def outputs(self) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.experiment import Measurement, RunContext
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.result_checks import LIVENESS, ResultCheck
 from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.launches import count_calls, profile_call, read_trace
@@ -24,12 +24,17 @@ from dgbench.runtime.readback import AHEAD, Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.oracle import Oracle
+from dgbench.systems.base.audit import StepAudit, taken_again_later
+from dgbench.systems.base.oracle import OUTPUT_FRAMES, Oracle
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.recount import recounted
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.sequences import SequenceWorkload, load_sequences, vertex_steps
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.system import System, Trainer
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+from dgbench.systems.base.turns import Turns
 from dgbench.systems.base.workload import Workload
 
 if TYPE_CHECKING:
@@ -83,8 +88,15 @@ def timed(
     start = time.perf_counter()
     trainer.prepare()
     prepare_s = time.perf_counter() - start
+    audit = StepAudit(trainer, COUNTED_STEPS, name=system.title)
     losses: list[Readback] = []
+    values: list[float] = []
     counters: dict[str, int] = {}
+    before: dict[str, int] = {}
+
+    def settled() -> None:
+        before.update(context.meter.counters)
+        context.meter.reset()
 
     def step() -> None:
         if len(losses) % trainer.num_frames == 0:
@@ -93,7 +105,7 @@ def timed(
         # A step takes as long as from one to the next: the device is never waited for until it has
         # nothing left to do.
         if len(losses) > AHEAD:
-            losses[-1 - AHEAD].wait()
+            values.append(losses[-1 - AHEAD].value())
         if len(losses) == 1 + COUNTED_STEPS:
             counters.update(context.meter.counters)
 
@@ -102,9 +114,14 @@ def timed(
         step,
         budget_s=context.budget_s,
         min_iters=COUNTED_STEPS,
-        on_settled=context.meter.reset,
+        on_settled=settled,
+        between=lambda: audit.between(len(losses)),
     )
-    values = [loss.value() for loss in losses]
+    while not audit.enough and not context.instrumented:  # its phases are those of the loop
+        audit.between(len(losses))
+        step()
+    audit.finish(len(losses))
+    values += [loss.value() for loss in losses[len(values) :]]
     _check_losses(values)
     epoch_s = steady.time * trainer.num_frames
     notes = list(getattr(trainer, "notes", []))
@@ -128,7 +145,12 @@ def timed(
         measured.observe("phase_time", seconds, phase=phase)
     if context.instrumented and context.device == "cuda":
         observe_launches(measured, step)
-    measured.checks = checked_after(system, trainer, workload, context, values)
+    measured.checks = checked_after(system, trainer, workload, context, values, audit=audit)
+    if isinstance(workload, Workload):
+        measured.checks += recounted(
+            workload, workload_data.load(workload), counters, before,
+            range(1, 1 + COUNTED_STEPS), trainer.num_frames, system=system_name,
+        )  # fmt: skip
     context.meter.counters.clear()  # or the harness would add those of later steps
     start = time.perf_counter()
     trainer.close()
@@ -202,18 +224,20 @@ def checked(
     checks = oracle.compare(trainer, frames, **about)
     checks.append(oracle.train(trainer, **about))
     oracle.load(trainer.state())
-    checks += oracle.compare(trainer, oracle.frames(), when="after training", **about)
+    when = "after training"
+    checks += oracle.compare(trainer, oracle.frames(), when=when, **about)
+    checks += oracle.liveness(trainer.state(), system=system_name, when=when)
     data = workload_data.describe(trainer.data) if hasattr(trainer, "data") else {}
     oracle.close()
     return Measurement(deviation=deviation_of(checks), checks=checks if exact else [], data=data)
 
 
 def oracle_of(
-    task: Workload | TimelineWorkload | StreamWorkload,
+    task: Workload | TimelineWorkload | SequenceWorkload | StreamWorkload,
     context: RunContext,
     data: SnapshotSequence | None = None,
 ) -> Oracle:
-    """The oracle of a task on frames, a timeline or a stream, on the context's device.
+    """The oracle of a task, on the device of a context.
 
     `data` are the snapshots of a timeline, where they are open already.
     """
@@ -224,9 +248,31 @@ def oracle_of(
         return Oracle(
             lambda dtype: PlainTimeline(task, timeline, device=context.device, dtype=dtype), task
         )
+    if isinstance(task, SequenceWorkload):
+        steps = load_sequences(task) if data is None else data
+        graph = vertex_steps(steps, task)
+        return Oracle(
+            lambda dtype: PlainSequences(
+                task, steps, device=context.device, dtype=dtype, graph=graph
+            ),
+            task,
+        )
     frames = workload_data.load(task)
     plain = get_system("reference").trainer
     return Oracle(lambda dtype: plain(task, frames, device=context.device, dtype=dtype), task)
+
+
+def audited(
+    turns: Turns,
+    task: Workload | TimelineWorkload | SequenceWorkload,
+    context: RunContext,
+    data: SnapshotSequence | None = None,
+) -> list[ResultCheck]:
+    """Checks of drawn steps of settings that took turns, by an oracle of their own."""
+    oracle = oracle_of(task, context, data)
+    found = turns.audited(oracle, first=context.round == 1)
+    oracle.close()
+    return found
 
 
 def _plain_stream(
@@ -249,12 +295,14 @@ def checked_after(
     workload: Workload,
     context: RunContext,
     losses: Sequence[float] = (),
+    *,
+    audit: StepAudit | None = None,
 ) -> list[ResultCheck]:
     """Checks of a trainer as its timed steps have left it: caches, buffers and parameters.
 
     The first process of a cell compares outputs and gradients of drawn frames and the last, and one
-    more step; later ones and the instrumented one, which do the same arithmetic, the output on the
-    last frame. All compare `losses`, those of the trainer's first steps.
+    more step; later ones and the instrumented one, which do the same arithmetic, outputs of fewer
+    frames. All compare `losses`, those of the trainer's first steps.
     """
     touched.end_measurement()
     context.meter.timing = False  # what follows belongs to no phase
@@ -262,13 +310,21 @@ def checked_after(
     about = {"system": system.name, "released": system.kind == "baseline"}
     when = "after the timed steps"
     checks = [oracle.first_steps(losses, **about)] if losses else []
+    state = trainer.state() if losses else None
+    start = None if audit is None else audit.start
     if context.round > 1 or context.instrumented:
-        checks += oracle.output(trainer, when=when, **about)
+        frames = oracle.frames(OUTPUT_FRAMES)
+        checks += oracle.output(trainer, frames, when=when, **about)
+        checks += oracle.liveness(state, start, system=system.name, when=when)
     else:
         oracle.load(trainer.state())
         frames = oracle.frames()
         checks += oracle.compare(trainer, frames, when=when, **about)
+        checks += oracle.liveness(state, start, system=system.name, when=when)
         checks += oracle.next_step(trainer, frames[0], **about)
+    if audit is not None:
+        first = context.round == 1 and not context.instrumented
+        checks += audit.checks(oracle, losses, again=taken_again_later(first), **about)
     oracle.close()
     return checks
 
@@ -278,6 +334,8 @@ def deviation_of(checks: Sequence[ResultCheck]) -> dict[str, float]:
     names = {"outputs": "output", "gradients": "gradient", "losses": "loss"}
     found: dict[str, float] = {}
     for check in checks:
+        if check.of == LIVENESS:
+            continue
         name = names.get(check.of, check.of)
         found[name] = max(found.get(name, 0.0), check.gap)
     return found

@@ -22,7 +22,7 @@ from dgbench.runtime.ranks.hosts import RankHost, Refusal
 from dgbench.systems.base.adam import AdamTrainer
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.data_digest import digest
-from dgbench.systems.base.training_file import TrainingFile, newest
+from dgbench.systems.base.training_file import OtherRankRefused, TrainingFile, newest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,6 +130,8 @@ def train_rank(
     try:
         data = training.load(task.workload) if data is None else data
         trainer = training.open(comm, host.hosts, task.workload, data)
+    except OtherRankRefused as error:
+        return error.refusal
     except DgbenchError as error:
         refusal = Refusal(str(error), error.hint)
     file = TrainingFile.of(task.kept, task.system, task.workload)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,9 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.runtime.steady import falling_warmup
 from dgbench.runtime.threads import threads as limited
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.rank_audit import RankAudit
 
 Found = TypeVar("Found")
 Run = TypeVar("Run", bound="RankedRun")
@@ -70,6 +73,14 @@ class WorkClock:
         """An epoch begins."""
         self._since = self._now()
 
+    def pause(self) -> None:
+        """Leave out of the epoch what follows, until `resume`."""
+        self._paused = self._now()
+
+    def resume(self) -> None:
+        """The epoch goes on."""
+        self._since += self._now() - self._paused
+
     def stop(self) -> None:
         """It has ended."""
         self.each.append(self._now() - self._since)
@@ -105,6 +116,7 @@ def time_epochs(
     budget_s: float,
     accuracy: bool = False,
     clock: WorkClock | None = None,
+    audit: RankAudit | None = None,
 ) -> Epochs:
     """Train and time. All ranks see the same seconds, so they agree about the end without asking.
 
@@ -113,6 +125,7 @@ def time_epochs(
         budget_s: seconds of timed epochs to aim for.
         accuracy: measure it after each epoch, outside of the timed part.
         clock: also told when an epoch begins and ends.
+        audit: of the trainer by the name "", told after every epoch.
     """
     seconds: list[float] = []
     losses: list[float] = []
@@ -129,6 +142,8 @@ def time_epochs(
         if clock is not None:
             clock.stop()
         seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
+        if audit is not None:
+            audit.after("", len(losses))
         if accuracy:
             correct.append(trainer.accuracy())
         spent += seconds[-1]

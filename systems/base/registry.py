@@ -59,6 +59,11 @@ def third_party(group: str) -> dict[str, EntryPoint]:
     return {name: point for name, point in _points(group).items() if not _is_own(point)}
 
 
+def own_papers() -> frozenset[str]:
+    """Names of dgbench's own papers."""
+    return frozenset(name for name, point in _points(PAPERS).items() if _is_own(point))
+
+
 def taken_names(group: str) -> list[Broken]:
     """Plugins that cannot be reached, because another one has their name."""
     points = _points(group)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ from dgbench.systems.base.training import check_device
 
 __all__ = [
     "Batch",
+    "BatchWatch",
     "GraphAccess",
     "Recalled",
     "Scores",
@@ -72,6 +74,16 @@ class Scores:
     n: int
 
 
+class BatchWatch(Protocol):
+    """Observer of every batch that is trained on, see `stream_audit.BatchAudit`."""
+
+    def before(self, events: Tensor) -> None:
+        """A batch of events int64[b] is about to be trained on."""
+
+    def after(self, loss: Tensor | None) -> None:
+        """It was; its loss, a scalar, or None where there is none of it alone."""
+
+
 class StreamTrainer(AdamTrainer):
     """Trains a network over a stream through a `GraphAccess`.
 
@@ -83,7 +95,10 @@ class StreamTrainer(AdamTrainer):
         memory: of every vertex, or None for a network without.
         inserted: events that the graph has taken in.
         notes: sentences that a row of this trainer should carry.
+        recorded: whether a device plays steps back, so that `access` is asked for nothing.
     """
+
+    recorded = False
 
     def __init__(
         self,
@@ -206,14 +221,20 @@ class StreamTrainer(AdamTrainer):
         self._check_range(first, last)
         return self.train_on(torch.arange(first, last), epoch=epoch)
 
-    def train_on(self, events: Tensor, *, epoch: int = 0) -> float:
+    def train_on(self, events: Tensor, *, epoch: int = 0, watch: BatchWatch | None = None) -> float:
         """`train` on any events, int64[n] ascending: new ones, and old ones that are replayed.
 
-        A message older than the one that waits at a vertex is dropped.
+        A message older than the one that waits at a vertex is dropped. `watch` is told of every
+        batch before and after it.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part in batches(self.workload, events, self.data.events.t[events], epoch):
-            total += self.enqueue_batch(part, epoch).to(torch.float64) * part.numel()
+            if watch is not None:
+                watch.before(part)
+            loss = self.enqueue_batch(part, epoch)
+            if watch is not None:
+                watch.after(loss)
+            total += loss.to(torch.float64) * part.numel()
         return self._read(total) / max(1, events.numel())
 
     def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> Scores:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
+from dgbench.systems.base.moments import AdamMoments, moments_of
 from dgbench.systems.base.workload import Workload
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Technique:
         exact: True if the mathematics stays the same, False if it approximates.
         source: paper and section.
         default: whether it is on when nothing is said.
+        ours: whether dgbench added it; the published form of a system goes without.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Technique:
     exact: bool
     source: str
     default: bool = True
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,26 @@ class Trainer(ABC):
     @abstractmethod
     def gradients(self, frame: int) -> dict[str, Tensor]:
         """Gradients of the loss on a frame by the same names, without an update."""
+
+    def trained(self) -> dict[str, Tensor]:
+        """The leaf tensors that steps update in place, by the shared model's names.
+
+        The harness reads and moves them between steps, without a call. Default: none, so that it
+        asks for `state` after every step.
+        """
+        return {}
+
+    def shared(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Values or gradients keyed as in `trained`, in the shared model's names and shapes."""
+        return tensors
+
+    def moments(self) -> dict[str, AdamMoments]:
+        """Adam's moments of what is trained, by the names of `trained` (of `state` without it).
+
+        Asked for once a step was taken. Default: those of the `torch.optim.Adam` that is an
+        attribute of this trainer.
+        """
+        return moments_of(self, self.trained())
 
     def report(self) -> dict[str, float]:
         """Numbers that only the trainer knows and a row should carry, such as a tuner's choice.

@@ -185,10 +185,6 @@ class FrameTrainer(Trainer):
         """
         return dict(self.model.named_parameters())
 
-    def shared(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Values or gradients keyed as in `trained`, in the shared model's names and shapes."""
-        return tensors
-
     def step(self, frame: int) -> float:
         loss = self.enqueue(frame).value()
         if self.device.type == "cuda":

@@ -12,7 +12,7 @@ import msgspec
 import torch
 
 from dgbench.runtime.collectives import Communicator
-from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
 from dgbench.runtime.ranks.hosts import Refusal
 
 FORMAT: Final = 1
@@ -93,6 +93,31 @@ class TrainingFile:
                 hint="remove it, or give another folder",
             )
         return kept
+
+
+class OtherRankRefused(DgbenchError):
+    """A rank that cannot begin, met by one that could.
+
+    Attributes:
+        refusal: what it has against beginning.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message, hint=refusal.hint)
+        self.refusal = refusal
+
+
+def all_ready(comm: Communicator) -> None:
+    """Meet the other ranks before the first operation between them while trainers are opened.
+
+    A rank that cannot open its trainer tells so in `newest`, which the others meet here.
+
+    Raises:
+        OtherRankRefused: one of them cannot begin; nothing is to be exchanged any more.
+    """
+    for one, _ in comm.gather_objects((Refusal(""), 0)):
+        if one.message:
+            raise OtherRankRefused(one)
 
 
 def newest(

@@ -6,21 +6,27 @@ trainers of frames and of timelines alike.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+from torch import Tensor
+
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset, RunContext, Workload
+from dgbench.systems.base.audit import StepAudit, taken_again_later
+from dgbench.systems.base.oracle import Oracle
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.timeline import TimelineWorkload
 
-if TYPE_CHECKING:
-    pass
+NOT_AUDITED: Final = 1
+"""Steps of each trainer, in the beginning, that are not audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +92,33 @@ class Turns:
         parts: by contender, then by name of a phase or of a spent time of its meter: seconds of
             each step. Phases are there only where the meter times them.
         losses: of each step by contender, those that warm up included.
+        audits: of drawn steps, by contender.
     """
 
     seconds: dict[str, list[float]]
     sent: dict[str, int]
     parts: dict[str, dict[str, list[float]]]
     losses: dict[str, list[float]]
+    audits: dict[str, StepAudit]
 
+    @property
+    def starts(self) -> dict[str, dict[str, Tensor]]:
+        """Parameters that training went on from, by contender, where its audit moved them."""
+        found = {name: audit.start for name, audit in self.audits.items()}
+        return {name: start for name, start in found.items() if start is not None}
 
-def take_turns(
-    trainers: Mapping[str, Trainer], least: int, budget_s: float
-) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Seconds of each step by setting, and the bytes that a step sends (mean of the first)."""
-    found = turns_of(trainers, least, budget_s)
-    return found.seconds, found.sent
+    def audited(self, oracle: Oracle, *, first: bool) -> list[ResultCheck]:
+        """Checks of drawn steps by the oracle of their task.
+
+        Args:
+            first: take a step of each contender again, as in the first process of a cell, else,
+                in a share of the processes, one of a drawn contender.
+        """
+        names = list(self.audits) if first else [random.SystemRandom().choice(list(self.audits))]
+        again, found = taken_again_later(first), list[ResultCheck]()
+        for name in names:
+            found += self.audits[name].checks(oracle, self.losses[name], again=again, system=name)
+        return found
 
 
 def turns_of(
@@ -118,6 +137,10 @@ def turns_of(
     losses: dict[str, list[float]] = {name: [] for name in trainers}
     sent: dict[str, int] = {}
     frames = next(iter(trainers.values())).num_frames
+    audits = {
+        name: StepAudit(trainer, NOT_AUDITED, name=name, moves=False)
+        for name, trainer in trainers.items()
+    }
     names = list(trainers)
     begin, turn = time.perf_counter(), -2  # two turns warm up
     while turn < least or (
@@ -127,6 +150,7 @@ def turns_of(
             for trainer in trainers.values():
                 trainer.meter.reset()
         for name in names if turn % 2 == 0 else reversed(names):
+            audits[name].between(len(losses[name]))
             before = _spent(trainers[name])
             start = time.perf_counter()
             loss = trainers[name].step((turn + 2) % frames)
@@ -141,7 +165,9 @@ def turns_of(
         if turn == least:  # the same frames in every run
             for name, trainer in trainers.items():
                 sent[name] = trainer.meter.counters["bytes_h2d_counted"] // least
-    return Turns(seconds, sent, parts, losses)
+    for name, audit in audits.items():
+        audit.finish(len(losses[name]))
+    return Turns(seconds, sent, parts, losses, audits)
 
 
 def _spent(trainer: Trainer) -> dict[str, float]:

@@ -32,6 +32,7 @@ PAPER = Paper(
         "The average workload of equation 3 is that of a worker, and empty workers compete by the "
         "room they have.",
     ),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER", "DgcSystem", "DgcTrainer"]

@@ -14,6 +14,7 @@ from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_s
 from dgbench.systems.dgc.plan import Entries, step_entries
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows
+from dgbench.systems.dgc.stale_store import StaleStoreRows
 from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import shape_of
@@ -157,11 +158,10 @@ def open_exchange(
         comm, settings: of the run.
         attention: of the model's time encoder; decides `StaleSettings.moves` where that is None.
     """
-    if settings.store:
-        return StoreRows(comm)
     if settings.stale is not None:
-        return StaleRows(comm, settings.stale.of_model(attention=attention))
-    return PlainRows(comm)
+        stale = settings.stale.of_model(attention=attention)
+        return StaleStoreRows(comm, stale) if settings.store else StaleRows(comm, stale)
+    return StoreRows(comm) if settings.store else PlainRows(comm)
 
 
 def connect(comm: Communicator, settings: ChunkRankSettings) -> None:

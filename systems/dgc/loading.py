@@ -185,7 +185,8 @@ def dealt_out(
     *,
     rounds: int | None = None,
 ) -> WorkAssignment:
-    """The partition by chunks of so many workers, refined in so many rounds."""
+    """Our partition by chunks of so many workers, refined in so many rounds: labels propagated once
+    make so many chunks that training them one by one takes minutes."""
     from dgbench.systems.dgc.dealing import deal
     from dgbench.systems.dgc.partition import ChunkSettings
     from dgbench.systems.dgc.settings_run import ChunkRankSettings

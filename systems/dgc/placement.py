@@ -58,8 +58,9 @@ def by_snapshots(graph: Supergraph, workers: int, *, contiguous: bool = False) -
     Args:
         graph: the vertex-steps.
         workers: P, at least 1; those beyond the number of snapshots get nothing.
-        contiguous: worker p gets one run of snapshots instead of every P-th. The paper does not
-            say; "more data sharing" the more vertices a snapshot has fits every P-th.
+        contiguous: worker p gets one run of snapshots, as in ESDG, whose strategy section 2.2.2
+            follows: a recurrence then passes through P stages. Off, every P-th: the loads of a
+            graph that grows are more even, but a recurrence passes through a stage a snapshot.
     """
     owner = _snapshot_workers(graph, workers, contiguous)
     name = "snapshots-contiguous" if contiguous else "snapshots"

@@ -12,15 +12,21 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences, vertex_steps
 from dgbench.systems.dgc.experiments.race_runs import RaceJob, race
 from dgbench.systems.dgc.ranked import train_ranked
-from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
+from dgbench.systems.dgc.settings_run import (
+    BASELINES,
+    LADDER,
+    REFINED,
+    ChunkRankSettings,
+)
 
 CONTENDERS: Final[Mapping[str, ChunkRankSettings]] = {
     "pss": BASELINES["PyGT-PSS"],
+    "pss, contiguous": BASELINES["PyGT-PSS contiguous"],
     "pts": BASELINES["PyGT-PTS"],
     "pss-ts": BASELINES["PyGT-PSS-TS"],
-    "chunks": LADDER["DGC w/o CF&SG"],
-    "dgc, exact": LADDER["DGC w/o SG"],
-    "dgc": LADDER["DGC"],
+    "dgc, exact, the paper's": LADDER["DGC w/o SG"],
+    "dgc, the paper's": LADDER["DGC"],
+    "dgc": REFINED,
 }
 MEMORY_EPOCHS: Final = 2
 """Epochs of a group whose memory is read."""

@@ -24,6 +24,7 @@ from dgbench.systems.base.ranked import (
     time_epochs,
 )
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
+from dgbench.systems.base.training_file import all_ready
 from dgbench.systems.dgc.dealing import WorkAssignment, connect, deal, open_trainer
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleEpoch, StaleRows, summed
@@ -204,6 +205,7 @@ class ChunkRanks(RankTraining):
     ) -> ChunkRankTrainer:
         settings = ChunkRankSettings()
         dealt = deal(workload, data, comm.size, settings, device=str(comm.device))
+        all_ready(comm)
         connect(comm, settings)
         trainer = open_trainer(comm, workload, data, dealt, settings)
         trainer.notes.extend(dealt.notes)

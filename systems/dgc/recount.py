@@ -79,14 +79,27 @@ class EdgeRecount:
             "vertex-steps", found, {"entity": self.entity, "step": self.step}, against=AGAINST
         )
 
-    def rows(self, placement: Placement, shape: Shape) -> dict[str, np.ndarray]:
+    def rows(
+        self, placement: Placement, shape: Shape, pairs: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         """Rows that each worker sends each other one in a forward pass, int64[P, P] by exchange.
 
         A vertex-step goes once to each other worker that needs it; states by their stage.
+
+        Args:
+            pairs: int64[2, S] vertex-steps that are scored together, V where there is none. The
+                first one's worker scores them, the second one's where the first is none.
         """
         size = placement.workers
         structure, time = placement.structure.numpy(), placement.time.numpy()
         found: dict[str, np.ndarray] = {}
+        if pairs is not None:
+            first, second = np.append(time, -1)[pairs]
+            scorer = np.maximum(np.where(first >= 0, first, second), 0)
+            ends, at = pairs.ravel(), np.tile(scorer, 2)
+            there = ends < time.size
+            read = np.unique(ends[there] * size + at[there])
+            found["task"] = _matrix(time[read // size], read % size, size)
         shown = np.unique(self.heard * size + structure[self.reader])
         matrix = _matrix(structure[shown // size], shown % size, size)
         found |= {f"structure{k}": matrix for k in range(len(shape.round_dims))}
@@ -261,6 +274,8 @@ def width_of(exchange: str, shape: Shape) -> tuple[int, int]:
         return shape.round_dims[number], 1 + shape.round_grads[number]
     if exchange.startswith("state"):
         return sum(shape.state_dims), 2
+    if exchange == "task":
+        return shape.state_dims[-1] if shape.state_dims else shape.hidden_dim, 2
     return shape.spatial_dim, 2
 
 

@@ -5,6 +5,7 @@ Autograd's own forms of these add into a table of zeros for each use of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,6 +57,38 @@ def arrange(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
         back: int64[R], the place of each row. Gradients of fillers go nowhere.
     """
     return _Arrange.apply(x, index, back)
+
+
+class _Split(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, sizes: Sequence[int], meter: Meter, phase: str
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.meter, ctx.phase, ctx.shapes = meter, phase, [(n, *x.shape[1:]) for n in sizes]
+        return x.split(sizes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        ctx.meter.turn(ctx.phase)
+        there = next((grad for grad in grads if grad is not None), None)
+        if there is None:
+            return None, None, None, None
+        parts = zip(grads, ctx.shapes, strict=True)
+        whole = torch.cat([there.new_zeros(shape) if g is None else g for g, shape in parts])
+        return whole, None, None, None
+
+
+def split_rows(x: Tensor, sizes: Sequence[int], meter: Meter, phase: str) -> tuple[Tensor, ...]:
+    """Runs of the rows of `x`, where they lie; their gradients are written behind each other.
+
+    Args:
+        x: [R, W].
+        sizes: of the runs, R in all.
+        meter, phase: what the backward pass is charged to.
+    """
+    return _Split.apply(x, sizes, meter, phase)
 
 
 class _Tie(torch.autograd.Function):

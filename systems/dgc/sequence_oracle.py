@@ -18,9 +18,12 @@ from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, at_most, close, deviations
 from dgbench.runtime.touched import comparing
+from dgbench.systems.base import liveness
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
+from dgbench.systems.base.oracle import Oracle
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
+from dgbench.systems.base.rank_audit import AuditedEpochs, audited_epochs
+from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, vertex_steps
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -107,6 +110,28 @@ def close_to_exact(
     return close(of, found, wanted, tolerances(rounding(ask, wanted)), against=AGAINST, **words)
 
 
+@comparing()
+def later_audited(
+    task: SequenceWorkload,
+    data: SnapshotSequence,
+    audits: Mapping[str, AuditedEpochs],
+    losses: Mapping[str, Sequence[float]],
+    *,
+    stale: Collection[str],
+    device: str,
+) -> list[ResultCheck]:
+    """Checks of a drawn trainer's audited epoch, in processes after a cell's first."""
+    graph = vertex_steps(data, task)
+    oracle = Oracle(
+        lambda dtype: PlainSequences(task, data, device=device, dtype=dtype, graph=graph), task
+    )
+    return audited_epochs(audits, losses, oracle, first=False, stale=stale)
+
+
+NOTHING_SCORED: Final = "(nothing is scored: losses and gradients are zero whoever trains)"
+"""Words of checks on a network whose vertices all have an edge in the next snapshot, or none."""
+
+
 class SequenceOracle:
     """The plain trainer in float64, asked before training and later.
 
@@ -131,11 +156,13 @@ class SequenceOracle:
         label: str = "",
         steps: int = STEPS,
     ) -> None:
-        self._label = label
+        self._label, self._task = label, task
         self._ask: Callable[[torch.dtype], PlainSequences] = lambda dtype: PlainSequences(
             task, data, device=device, dtype=dtype, graph=self.plain.graph
         )
         self.plain = PlainSequences(task, data, device=device, dtype=torch.float64)
+        if not self.plain.task.scored.label.numel():
+            self._label = f"{label} {NOTHING_SCORED}".strip()
         self.first = self.plain.state()
         output = self.plain.evaluate()
         self.losses = [self.plain.train_epoch()]
@@ -143,6 +170,7 @@ class SequenceOracle:
         self.losses += [self.plain.train_epoch() for _ in range(steps - 1)]
         self._rounding: list[tuple[str, Mapping[str, Tensor], dict[str, float], Any]] = []
         self._rounding_of_losses: tuple[float, Tensor] | None = None
+        self._known: tuple[Mapping[str, Tensor], SequenceAnswers] | None = None
 
     @comparing()
     def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
@@ -154,9 +182,11 @@ class SequenceOracle:
 
     @comparing()
     def answers(self, state: Mapping[str, Tensor]) -> SequenceAnswers:
-        """Answers at other parameters."""
-        load_state(self.plain, state)
-        return answers_of(self.plain)
+        """Answers at other parameters; asked again for the same ones, the same."""
+        if self._known is None or self._known[0] is not state:
+            load_state(self.plain, state)
+            self._known = state, answers_of(self.plain)
+        return self._known[1]
 
     @comparing()
     def output(self, state: Mapping[str, Tensor]) -> Tensor:
@@ -190,7 +220,11 @@ class SequenceOracle:
 
     @comparing()
     def check_used(
-        self, trainers: Mapping[str, SequenceTrainer], *, stale: Collection[str] = ()
+        self,
+        trainers: Mapping[str, SequenceTrainer],
+        *,
+        stale: Collection[str] = (),
+        timed: bool = True,
     ) -> list[ResultCheck]:
         """Checks of trainers as their timed steps left them, in this process.
 
@@ -200,14 +234,18 @@ class SequenceOracle:
         Args:
             trainers: by name.
             stale: names of those whose later steps are not exact.
+            timed: whether they took steps, and so have moved their parameters.
         """
         checks: list[ResultCheck] = []
+        states = {name: trainer.state() for name, trainer in trainers.items()}
         state = trainers[random.SystemRandom().choice(list(trainers))].state()
         check = self.checks_at(state)
         for name, trainer in trainers.items():
             load_state(trainer, state)
             send_every_row(trainer)
-            checks += check(answers_of(trainer), name)
+            own = answers_of(trainer)
+            checks += check(own, name)
+            checks += self.liveness(own, state, name, now=states[name] if timed else None)
             trainer.close()
             load_state(trainer, self.first)
             send_every_row(trainer)
@@ -218,6 +256,50 @@ class SequenceOracle:
             checks += self.check_start(output, gradients, losses, name)
             trainer.close()
         return checks
+
+    @comparing()
+    def audited(
+        self,
+        audits: Mapping[str, AuditedEpochs],
+        losses: Mapping[str, Sequence[float]],
+        *,
+        stale: Collection[str],
+    ) -> list[ResultCheck]:
+        """Checks of audited epochs of ranks by name, see `audited_epochs`."""
+
+        def opened(dtype: torch.dtype) -> PlainSequences:
+            return self.plain if dtype == torch.float64 else self._ask(dtype)
+
+        oracle = Oracle(opened, self._task)
+        return audited_epochs(audits, losses, oracle, first=True, stale=stale)
+
+    @comparing()
+    def liveness(
+        self,
+        found: SequenceAnswers,
+        state: Mapping[str, Tensor],
+        name: str,
+        *,
+        now: Mapping[str, Tensor] | None = None,
+    ) -> list[ResultCheck]:
+        """A check of how alive a trainer and the oracle are, see `base.liveness`.
+
+        Args:
+            found: answers of the trainer at the parameters `state`.
+            name: of the trainer.
+            now: parameters that its timed steps led to; None where it was not trained.
+        """
+        measured = [
+            liveness.measures(
+                outputs=[(one.output, None)],
+                gradients=[one.gradients],
+                first=None if moved is None else self.first,
+                now=moved,
+            )
+            for one, moved in ((found, now), (self.answers(state), None))
+        ]
+        part = self._part("after training")
+        return liveness.check(*measured, against=AGAINST, system=name, part=part)
 
     @comparing()
     def _compared(

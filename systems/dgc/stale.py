@@ -30,8 +30,9 @@ What the paper leaves open, and what is done here:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Literal
 
 import torch
@@ -42,7 +43,7 @@ from dgbench.runtime.errors import CheckFailed, InvalidInputError
 from dgbench.runtime.fields import check_choices, check_counts
 from dgbench.systems.dgc.exchange import count_rows
 from dgbench.systems.dgc.halo_lists import RowLists
-from dgbench.systems.dgc.stale_counts import BitLists, StaleEpoch, summed
+from dgbench.systems.dgc.stale_counts import BitLists, StaleEpoch, places_of, summed
 
 __all__ = [
     "LastSent",
@@ -214,7 +215,12 @@ class LastSent:
         self.copy: Tensor | None = None
         self._age: Tensor | None = None
         self._past: dict[int, Tensor] = {}
-        self.largest = 0.0
+        self.reached = torch.zeros(())
+
+    @property
+    def largest(self) -> float:
+        """D of the last epoch that compared, where its rows lie; waits for them."""
+        return float(self.reached)
 
     @property
     def nbytes(self) -> int:
@@ -247,7 +253,7 @@ class LastSent:
         if self._age is not None:
             self._age += 1
             sent |= self._age >= self.settings.refresh
-            self._age[sent] = 0
+            self._age.masked_fill_(sent, 0)
         if self.settings.cache == "sent":
             torch.where(sent[:, None], x, self.copy, out=self.copy)
         else:
@@ -262,12 +268,12 @@ class LastSent:
             limit = torch.zeros_like(distance)
             for number, rows in enumerate(self._groups):
                 limit[rows] = share * self._reach(distance[rows], number)
-            self.largest = float(distance.max()) if distance.numel() else 0.0
+            self.reached = distance.max() if distance.numel() else distance.new_zeros(())
             return limit
         reach = self._reach(distance, 0)
         if over_all is not None:
             reach = over_all(reach)
-        self.largest = float(reach)
+        self.reached = reach
         return share * reach
 
     def _reach(self, distance: Tensor, group: int) -> Tensor:
@@ -286,7 +292,7 @@ class LastSent:
         return reach
 
 
-class _Route:
+class StaleRoute:
     """State of one exchange: its copies on both sides, and the mapping of its lists to rows."""
 
     def __init__(self, lists: RowLists, settings: StaleSettings) -> None:
@@ -294,12 +300,12 @@ class _Route:
         self.rows, self.place = torch.unique(lists.send, return_inverse=True)  # [B], [S]
         self.last = LastSent(settings)
         self.received: Tensor | None = None
-        self.bits, self.bits_here = BitLists(lists.send_counts), BitLists(lists.receive_counts)
+        device = lists.send.device
+        self.bits = BitLists(lists.send_counts, device)
+        self.bits_here = BitLists(lists.receive_counts, device)
         self._same: tuple[Tensor, int] | None = None
-        to = torch.arange(len(lists.send_counts), device=lists.send.device)
-        self.to = torch.repeat_interleave(
-            to, torch.tensor(lists.send_counts, device=lists.send.device)
-        )
+        counts = torch.tensor(lists.send_counts)
+        self.to = torch.repeat_interleave(torch.arange(len(counts)), counts).to(device)
         self.begin = _starts(lists.send_counts)
         self.arrive = _starts(lists.receive_counts)
 
@@ -339,7 +345,7 @@ class StaleRows:
         self.history: list[StaleEpoch] = []
         self.index_elements = 0
         self._now = StaleEpoch()
-        self._routes: dict[str, _Route] = {}
+        self._routes: dict[str, StaleRoute] = {}
 
     @property
     def cache_bytes(self) -> int:
@@ -386,17 +392,14 @@ class StaleRows:
         if constant and route.received is not None and share is not None:
             return self._constant(name, x, route)
         sent = route.last.choose(x.detach().index_select(0, route.rows), share, self._over_all())
-        self._now.largest[name] = route.last.largest
         if route.received is None or share is None:
             # All ranks are in the same epoch, so that all send everything, and no ids.
-            received = self._all(name, x, lists)
+            received = self._whole(name, x, route)
             route.received = received.detach().clone()
+            self._now.largest[name] = 0.0
             self._count(name, count, 0, width)
             return received
-        kept = sent[route.place]  # [S]
-        counts, places, coming = self._tell(route, kept)
-        rows = self._all(name, x, RowLists(lists.send[kept], counts, coming))
-        number = sum(counts)
+        rows, places, number = self._changed(name, x, route, sent)
         self._count(name, number, count - number, width)
         found = route.received.index_copy(0, places, rows)
         route.received = found.detach()
@@ -409,10 +412,10 @@ class StaleRows:
         self._now = StaleEpoch()
         self.threshold.end_epoch(float(loss))
 
-    def _route(self, name: str, lists: RowLists) -> _Route:
+    def _route(self, name: str, lists: RowLists) -> StaleRoute:
         route = self._routes.get(name)
         if route is None:
-            route = self._routes[name] = _Route(lists, self.settings)
+            route = self._routes[name] = StaleRoute(lists, self.settings)
         elif route.lists is not lists and (
             list(lists.receive_counts) != list(route.lists.receive_counts)
             or not torch.equal(lists.send, route.lists.send)
@@ -431,28 +434,57 @@ class StaleRows:
             x.index_select(0, lists.send), lists.send_counts, lists.receive_counts, grad=grad
         )
 
+    def _whole(self, name: str, x: Tensor, route: StaleRoute) -> Tensor:
+        """[H, W], all rows of an exchange, which become copies on both sides."""
+        return self._all(name, x, route.lists)
+
+    def _changed(
+        self, name: str, x: Tensor, route: StaleRoute, sent: Tensor
+    ) -> tuple[Tensor, Tensor, int]:
+        """Send the rows that changed: what came, its places in [H, W], rows that left.
+
+        Args:
+            name, x: of the exchange.
+            route: of its lists.
+            sent: bool[B] over `route.rows`.
+        """
+        kept = sent.index_select(0, route.place)  # [S]
+        counts, places, coming = self._tell(name, route, kept)
+        leaving = route.lists.send.index_select(0, places_of(kept, sum(counts)))
+        rows = self._all(name, x, RowLists(leaving, counts, coming))
+        return rows, places, sum(counts)
+
+    def _read(self, name: str, route: StaleRoute, numbers: Sequence[Tensor]) -> list[list[int]]:
+        """Numbers of an exchange on the host, and its D: all that a device is waited for."""
+        parts = [route.last.reached.reshape(1).double(), *(part.double() for part in numbers)]
+        self._now.largest[name], *read = torch.cat(parts).tolist()
+        whole = iter(int(number) for number in read)
+        return [list(islice(whole, part.numel())) for part in numbers]
+
     def _over_all(self) -> Callable[[Tensor], Tensor] | None:
         if self.settings.scope != "global":
             return None
         return lambda reach: self.comm.all_reduce(reach.reshape(1), "max")[0]
 
-    def _constant(self, name: str, x: Tensor, route: _Route) -> Tensor:
+    def _constant(self, name: str, x: Tensor, route: StaleRoute) -> Tensor:
         """The copies of rows that never change."""
         if not route.is_constant(x):
             raise InvalidInputError(
                 f"rows of '{name}' need no gradient and are not those of the first epoch",
                 hint="rows that change depend on parameters; rows that do not are never sent again",
             )
-        self._now.largest[name] = route.last.largest = 0.0
+        self._now.largest[name] = 0.0
         self._count(name, 0, route.lists.send.numel(), x.shape[1])
         return route.received
 
-    def _tell(self, route: _Route, kept: Tensor) -> tuple[list[int], Tensor, list[int]]:
+    def _tell(
+        self, name: str, route: StaleRoute, kept: Tensor
+    ) -> tuple[list[int], Tensor, list[int]]:
         """Tell receivers which rows come: how many leave for each rank, where those that arrive
         stand here, and how many come from each rank."""
         if self.settings.index == "bits":
-            return self._tell_bits(route, kept)
-        counts = torch.bincount(route.to[kept], minlength=self.comm.size).tolist()
+            return self._tell_bits(name, route, kept)
+        (counts,) = self._read(name, route, [route.bits.counts(route.bits.pack(kept))])
         coming = self.comm.exchange_sizes(counts)
         begin = route.begin.to(kept.device)
         ids = (kept.nonzero().squeeze(1) - begin[route.to[kept]]).int()
@@ -463,13 +495,20 @@ class StaleRows:
         self._count_index(there, 4 * there + 8 * pairs)
         return counts, got + route.arrive.to(got.device)[sender], coming
 
-    def _tell_bits(self, route: _Route, kept: Tensor) -> tuple[list[int], Tensor, list[int]]:
-        packed, counts = route.bits.pack(kept)
-        got = self.comm.all_to_all(packed, route.bits.nbytes, route.bits_here.nbytes)
-        places, coming = route.bits_here.unpack(got)
-        there = sum(n for to, n in enumerate(route.bits.nbytes) if to != self.comm.rank)
-        self._count_index(there, there)
-        return counts, places, coming
+    def _tell_bits(
+        self, name: str, route: StaleRoute, kept: Tensor
+    ) -> tuple[list[int], Tensor, list[int]]:
+        packed = route.bits.pack(kept)
+        got = self._tell_mask(packed, route.bits, route.bits_here)
+        numbers = [route.bits.counts(packed), route.bits_here.counts(got)]
+        counts, coming = self._read(name, route, numbers)
+        return counts, places_of(route.bits_here.unpack(got), sum(coming)), coming
+
+    def _tell_mask(self, packed: Tensor, there: BitLists, here: BitLists) -> Tensor:
+        """Bits of the rows that come, from each rank's bits of those that leave."""
+        nbytes = sum(n for to, n in enumerate(there.nbytes) if to != self.comm.rank)
+        self._count_index(nbytes, nbytes)
+        return self.comm.all_to_all(packed, there.nbytes, here.nbytes)
 
     def _count(self, name: str, sent: int, held: int, width: int) -> None:
         self._now.add(name, sent, held, width)

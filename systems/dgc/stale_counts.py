@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,40 +51,60 @@ class StaleEpoch:
 class BitLists:
     """Bit masks of the rows sent from lists; the mask of every rank begins at a byte.
 
+    All stays on the device of the masks; what the host has to know is counted there, too.
+
     Args:
         counts: rows of each rank's list.
+        device: of the masks.
 
     Attributes:
         nbytes: of each rank's bits.
         rows: of all lists.
     """
 
-    def __init__(self, counts: Iterable[int]) -> None:
-        sizes = np.fromiter(counts, dtype=np.int64)
-        self.nbytes: list[int] = (-(-sizes // 8)).tolist()
-        self.rows, self._ranks = int(sizes.sum()), len(sizes)
-        self._rank = np.repeat(np.arange(len(sizes)), sizes)  # [rows]
+    def __init__(self, counts: Iterable[int], device: torch.device | str = "cpu") -> None:
+        sizes = torch.tensor(list(counts), dtype=torch.int64)
+        whole = (sizes + 7) // 8
+        self.nbytes: list[int] = whole.tolist()
+        self.rows = int(sizes.sum())
+        rank = torch.repeat_interleave(torch.arange(sizes.numel()), sizes, output_size=self.rows)
         # Rows are as many bits further on as the lists before theirs end in unused ones.
-        unused = np.cumsum(8 * np.asarray(self.nbytes) - sizes) - (
-            8 * np.asarray(self.nbytes) - sizes
-        )
-        self._bit = np.arange(self.rows) + unused[self._rank]
+        unused = torch.cumsum(8 * whole - sizes, 0) - (8 * whole - sizes)
+        self._bit = (torch.arange(self.rows) + unused[rank]).to(device)
+        ends = torch.cumsum(whole, 0)
+        self._begin, self._end = (ends - whole).to(device), ends.to(device)
+        self._place = torch.arange(8, dtype=torch.uint8).to(device)
+        self._ones = torch.tensor([byte.bit_count() for byte in range(256)]).to(device)
 
-    def pack(self, mask: Tensor) -> tuple[Tensor, list[int]]:
-        """bool[rows] as uint8[sum of nbytes], the first in the lowest bit; trues of each rank."""
-        kept = mask.cpu().numpy()
-        bits = np.zeros(8 * sum(self.nbytes), dtype=np.bool_)
-        bits[self._bit] = kept
-        packed = torch.from_numpy(np.packbits(bits, bitorder="little")).to(mask.device)
-        return packed, self._each(kept)
+    def pack(self, mask: Tensor) -> Tensor:
+        """bool[rows] as uint8[sum of nbytes], the first in the lowest bit."""
+        bits = mask.new_zeros(8 * sum(self.nbytes), dtype=torch.uint8)
+        bits.index_copy_(0, self._bit, mask.to(torch.uint8))
+        return (bits.view(-1, 8) << self._place).sum(1, dtype=torch.uint8)
 
-    def unpack(self, packed: Tensor) -> tuple[Tensor, list[int]]:
-        """int64, the rows whose bits are set, ascending; and how many of each rank they are."""
-        kept = np.unpackbits(packed.cpu().numpy(), bitorder="little")[self._bit].view(np.bool_)
-        return torch.from_numpy(kept.nonzero()[0]).to(packed.device), self._each(kept)
+    def unpack(self, packed: Tensor) -> Tensor:
+        """bool[rows], whether the bit of each is set."""
+        bits = (packed[:, None] >> self._place) & 1
+        return bits.view(-1).index_select(0, self._bit).bool()
 
-    def _each(self, kept: np.ndarray) -> list[int]:
-        return np.bincount(self._rank[kept], minlength=self._ranks).tolist()
+    def counts(self, packed: Tensor) -> Tensor:
+        """int64[ranks], bits that are set in each rank's list."""
+        ones = self._ones.index_select(0, packed.int())
+        running = torch.cat([ones.new_zeros(1), torch.cumsum(ones, 0)])
+        return running.index_select(0, self._end) - running.index_select(0, self._begin)
+
+
+def places_of(mask: Tensor, count: int) -> Tensor:
+    """int64[count], the places of a mask's trues, ascending; no device is waited for.
+
+    Args:
+        mask: bool[n].
+        count: its trues, which the host knows.
+    """
+    if mask.device.type == "cpu":
+        return mask.nonzero().squeeze(1)
+    number = torch.arange(1, count + 1, device=mask.device)
+    return torch.searchsorted(torch.cumsum(mask, 0), number)
 
 
 def summed(histories: Iterable[list[StaleEpoch]]) -> list[StaleEpoch]:

@@ -4,13 +4,15 @@ The paper's workers push local embeddings to a store and pull remote ones out of
 one process, so every row crosses its link twice and the server is a serial point. Here the last
 rank of a group of P + 1 is the server: it owns no vertex-steps and takes part in each exchange
 between the two halves. A row that several workers read is pushed once. Backward, gradients travel
-the same way round; the server adds up those of one row before it hands them to its owner.
+the same way round; the server adds up those of one row before it hands them to its owner. With
+stale aggregation the server's rows are the cache, see `stale_store`.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.halo_lists import RowLists
 
 
-class _Shelf:
+class Shelf:
     """Layout of the rows of one exchange on the server.
 
     Attributes:
@@ -84,7 +86,7 @@ class StoreRows:
             )
         self.comm = comm
         self.server = comm.size - 1
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
 
     def fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
         """Push own rows that others read, pull those of others; both halves are differentiable.
@@ -102,29 +104,69 @@ class StoreRows:
         """
         if lists.idle:
             return x.new_empty(0, x.shape[1])
-        shelf = self._shelf(name, lists)
-        comm, at_server = self.comm, self.comm.rank == self.server
+        return self.fetch_all(x, self.shelf(name, lists))[1]
+
+    @property
+    def at_server(self) -> bool:
+        """True on the server."""
+        return self.comm.rank == self.server
+
+    def fetch_all(self, x: Tensor, shelf: Shelf) -> tuple[Tensor, Tensor]:
+        """All rows of an exchange as they lie on the server, [0, W] elsewhere, and those pulled."""
+        pushed = x.index_select(0, shelf.rows)
+        table = self.push(pushed, shelf.push_counts, shelf.pushed)
+        return table, self.pull(table, shelf.order, shelf.pulled, shelf.pull_counts)
+
+    def push(
+        self, rows: Tensor, to: Sequence[int], by: Sequence[int], *, grad: bool | None = None
+    ) -> Tensor:
+        """Rows that come to the server, [0, W] elsewhere.
+
+        Args:
+            rows: own rows.
+            to, by: rows for each rank and from each.
+            grad: as in `Communicator.all_to_all`.
+        """
         begin = time.perf_counter()
-        table = comm.all_to_all(x.index_select(0, shelf.rows), shelf.push_counts, shelf.pushed)
-        arrived = time.perf_counter()
-        comm.meter.spend("store_push", arrived - begin)
-        out = table.index_select(0, shelf.order)
-        if at_server:
-            comm.meter.spend("store_serve", time.perf_counter() - arrived)
+        table = self.comm.all_to_all(rows, to, by, grad=grad)
+        self.comm.meter.spend("store_push", time.perf_counter() - begin)
+        if not self.at_server:
+            self.comm.meter.count("store_rows_pushed", rows.shape[0])
+        return table
+
+    def pull(
+        self,
+        table: Tensor,
+        chosen: Tensor,
+        to: Sequence[int],
+        by: Sequence[int],
+        *,
+        grad: bool | None = None,
+    ) -> Tensor:
+        """Rows that come to a worker, [0, W] on the server.
+
+        Args:
+            table: on the server, its rows.
+            chosen: int64, which of them go out, reader by reader.
+            to, by, grad: as in `push`.
+        """
+        comm, begin = self.comm, time.perf_counter()
+        out = table.index_select(0, chosen)
+        if self.at_server:
+            comm.meter.spend("store_serve", time.perf_counter() - begin)
             comm.meter.count("store_rows_pulled", out.shape[0])
             comm.meter.count("store_floats_pulled", out.shape[0] * math.prod(out.shape[1:]))
-        else:
-            comm.meter.count("store_rows_pushed", shelf.rows.numel())
-        arrived = time.perf_counter()
-        found = comm.all_to_all(out, shelf.pulled, shelf.pull_counts)
-        comm.meter.spend("store_pull", time.perf_counter() - arrived)
+        begin = time.perf_counter()
+        found = comm.all_to_all(out, to, by, grad=grad)
+        comm.meter.spend("store_pull", time.perf_counter() - begin)
         return found
 
     def end_epoch(self, loss: float) -> None:
         """Nothing is kept from one epoch to the next."""
 
-    def _shelf(self, name: str, lists: RowLists) -> _Shelf:
-        if self.comm.rank == self.server and (
+    def shelf(self, name: str, lists: RowLists) -> Shelf:
+        """Layout of an exchange on the server; all ranks call it alike the first time."""
+        if self.at_server and (
             lists.send.numel() or sum(lists.receive_counts) or lists.send_counts[self.server]
         ):
             raise InvalidInputError(
@@ -133,10 +175,8 @@ class StoreRows:
             )
         shelf = self._shelves.get(name)
         if shelf is None:
-            shelf = self._shelves[name] = _Shelf(self.comm, lists)
-        elif shelf.pull_counts[self.server] != sum(lists.receive_counts) and (
-            self.comm.rank != self.server
-        ):
+            shelf = self._shelves[name] = Shelf(self.comm, lists)
+        elif not self.at_server and shelf.pull_counts[self.server] != sum(lists.receive_counts):
             raise InvalidInputError(
                 f"the exchange '{name}' wants {sum(lists.receive_counts)} rows, "
                 f"{shelf.pull_counts[self.server]} at first",

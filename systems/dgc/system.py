@@ -17,7 +17,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload, load_sequences
 from dgbench.systems.base.system import System
 from dgbench.systems.dgc.dealing import WorkAssignment, deal, open_trainer
-from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.partition import PAPER, ChunkSettings
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.techniques import TECHNIQUES
@@ -65,6 +65,11 @@ class DgcTrainer(SequenceTrainer):
     ) -> None:
         self.on = dict(switches)
         self._settings = run_settings(self.on, settings or ChunkRankSettings()).check()
+        if self._settings.store:
+            raise InvalidInputError(
+                "'settings.store' is True, allowed in one process is False",
+                hint="a store is a rank of its own: train_ranked",
+            )
         count = (STALE_WORKERS if self.on["stale"] else 1) if workers is None else workers
         check_count("workers", count)
         self.dealt = deal(workload, data, count, self._settings, device=device)
@@ -149,11 +154,13 @@ def run_settings(switches: Mapping[str, bool], settings: ChunkRankSettings) -> C
         switches: a truth value for each of `DgcSystem.techniques`.
         settings: the rest.
     """
-    chunks: ChunkSettings = replace(
-        settings.chunks,
-        refine=settings.chunks.refine and switches["refine"],
-        workload=settings.chunks.workload if switches["predictor"] else "vertices",
-    )
+    chunks = settings.chunks
+    if not switches["refine"]:
+        chunks = replace(chunks, levels=PAPER.levels, refine=False)
+    elif not chunks.refine:
+        chunks = replace(chunks, levels=ChunkSettings().levels, refine=True)
+    if not switches["predictor"]:
+        chunks = replace(chunks, workload="vertices")
     stale = (settings.stale or StaleSettings()) if switches["stale"] else None
     return replace(
         settings,

@@ -1,4 +1,8 @@
-"""The switches of DGC on one process, in the order in which the paper brings them."""
+"""The switches of DGC on one process, in the order in which the paper brings them.
+
+By default they are those of the published form: all of the paper's techniques, none of ours.
+Rows are held back between workers alone, so that `stale` is off where there is one.
+"""
 
 from dgbench.systems.base.system import Technique
 
@@ -11,9 +15,12 @@ TECHNIQUES = (
     ),
     Technique(
         "refine",
-        "Improve the workers of chunks on what is really sent.",
+        "Propagate labels over several levels and improve the workers of chunks on what is really "
+        "sent; off, labels once and Algorithm 1.",
         exact=True,
         source="added: the paper deals chunks out once (Algorithm 1)",
+        default=False,
+        ours=True,
     ),
     Technique(
         "predictor",
@@ -45,6 +52,7 @@ TECHNIQUES = (
         "Fetch input rows and aggregate them once.",
         exact=True,
         source="added: the paper exchanges them in every epoch",
+        ours=True,
         default=False,
     ),
 )

@@ -122,6 +122,7 @@ class ChunkRankTrainer(SequenceTrainer):
             self.exchange,
             temporal=temporal,
             precompute=precompute,
+            regroups=self._limit is not None,
         )
         self._task_lists: RowLists | None = None
         self._part = self._scored()

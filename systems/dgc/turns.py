@@ -27,6 +27,7 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.ranked import WorkClock
 from dgbench.systems.base.sequences import SequenceWorkload, vertex_steps
 from dgbench.systems.base.transport import Transport, bind, carrier
@@ -75,6 +76,7 @@ class ChunkRaceResult:
         output: of the untrained model, over all vertex-steps.
         gradients: of the first epoch, which sends everything.
         later: per rank, what the contenders answer after everything else.
+        audits: of drawn epochs that count.
         placements: who did what.
         accuracy: after the last turn, on what is held out; {} where nothing is compared.
         stale: of every epoch, over all ranks; [] where all is sent.
@@ -95,6 +97,7 @@ class ChunkRaceResult:
     output: dict[str, Tensor]
     gradients: dict[str, dict[str, Tensor]]
     later: list[TrainedAnswers]
+    audits: dict[str, AuditedEpochs]
     placements: dict[str, Placement]
     accuracy: dict[str, float]
     stale: dict[str, list[StaleEpoch]]
@@ -160,8 +163,9 @@ def take_rank_turns(
         dealt[name] = known[key]
     drawn = random.SystemRandom().choice(list(settings))
     told = _ChunkRaceRankInput(
-        workload, data, settings, dealt, least, budget_s, transport, compare, clocked, drawn
-    )
+        workload, data, settings, dealt, least, budget_s, transport, compare, clocked, drawn,
+        draw_seed(),
+    )  # fmt: skip
     if ranks == 1:
         comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=workload.seed)
         found = [_take(comm, told)]
@@ -197,6 +201,7 @@ def take_rank_turns(
         output=first.output,
         gradients=first.gradients,
         later=[f.later for f in found if f.later is not None],
+        audits=first.audits,
         placements={n: dealt[n].placement for n in names},
         accuracy=first.accuracy,
         stale={n: summed([f.stale[n] for f in found]) for n in names},
@@ -219,6 +224,7 @@ class _ChunkRaceRankInput:
     compare: bool
     clocked: int
     drawn: str
+    seed: int
 
 
 @dataclass(slots=True)
@@ -236,6 +242,7 @@ class _ChunkRaceRankOutput:
     output: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     later: TrainedAnswers | None = None
+    audits: dict[str, AuditedEpochs] = field(default_factory=dict)
     accuracy: dict[str, float] = field(default_factory=dict)
     stale: dict[str, list[StaleEpoch]] = field(default_factory=dict)
     carrier: str = ""
@@ -249,6 +256,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
     found, names = _ChunkRaceRankOutput(), list(told.settings)
     trainers: dict[str, ChunkRankTrainer] = {}
     clocks: dict[str, WorkClock] = {}
+    audit = RankAudit(comm, told.seed, WARM, least=told.least)
     for name, settings in told.settings.items():
         connect(comm, settings)
         comm.barrier()
@@ -264,6 +272,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
                 found.output[name] = output
         found.seconds[name], found.losses[name] = [], []
         clocks[name] = WorkClock(comm)
+        audit.open(name, trainer)
     gc.collect()
     begin, turn, going = time.perf_counter(), -WARM, True
     while going:
@@ -278,6 +287,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
             took = time.perf_counter() - start
             clocks[name].stop()
             found.losses[name].append(loss)
+            audit.after(name, len(found.losses[name]))
             if turn == -WARM and told.compare and comm.rank == 0:
                 found.gradients[name] = last_gradients(trainers[name])
             if turn >= 0:
@@ -289,6 +299,7 @@ def _take(comm: Communicator, told: _ChunkRaceRankInput) -> _ChunkRaceRankOutput
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
         going = turn < told.least or float(comm.broadcast(spent.to(comm.device))[0]) < told.budget_s
+    found.audits = audit.epochs
     for name in names:
         found.work_s[name] = median(clocks[name].each[WARM:])
         found.stale[name] = stale_history(trainers[name])

@@ -20,7 +20,7 @@ from dgbench.systems.dgc.exchange import RowExchange
 from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.neighbours import MatrixNeighbours
 from dgbench.systems.dgc.packed_sequence import FallingRows, run_packed_sequence
-from dgbench.systems.dgc.rows import arrange, take_rows, tie, turn
+from dgbench.systems.dgc.rows import arrange, split_rows, take_rows, tie, turn
 from dgbench.systems.dgc.unit_bytes import UnitBytes
 
 if TYPE_CHECKING:
@@ -47,11 +47,32 @@ class DeviceRows:
 
 @dataclass(frozen=True, slots=True)
 class _StructureEncoderGroup:
-    """A group of the structure encoder on the device."""
+    """A group of the structure encoder on the device.
+
+    Attributes:
+        rows: of its own, which lie behind those of the group before it.
+        others: further rows that it loads.
+        neighbours: over both.
+    """
 
     rows: int
-    columns: int
+    others: int
     neighbours: MatrixNeighbours
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherRows:
+    """Rows that groups of the structure encoder load beside their own, group after group.
+
+    Attributes:
+        index: int64, in the own rows of all groups and then those of other workers; where `back`
+            is given, in those of other workers alone.
+        back: int64[H], the place of each row of other workers, where each is loaded once and no
+            other row is, as where groups are snapshots.
+    """
+
+    index: Tensor
+    back: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +131,12 @@ class Worker:
         *,
         temporal: Temporal = "packed",
         precompute: bool = False,
+        regroups: bool = False,
     ) -> None:
         """Bring to the device what every epoch reads.
+
+        Rows of the structure encoder lie group after group, so that a group finds its own ones
+        where they are and writes its output behind that of the group before it.
 
         Args:
             comm: of all workers.
@@ -122,16 +147,20 @@ class Worker:
             temporal: what the plan's rows of sequences were made for.
             precompute: fetch input rows of others now, and keep their first product if it does not
                 depend on parameters.
+            regroups: `regroup` will be called, so rows lie as in the plan, whatever the groups.
         """
         self.comm, self.model, self.plan, self.exchange = comm, model, plan, exchange
         self.meter = comm.meter
         self._temporal = temporal
         self.device = next(model.parameters()).device
         self._dtype = next(model.parameters()).dtype
-        self._x = features.to(self.device, self._dtype)
+        groups = [] if regroups else plan.structure.groups
+        order, self._place = _orders([g.rows for g in groups], plan.structure.rows.numel())
+        self._x = features[order].to(self.device, self._dtype)
         self._fresh: list[Tensor] = []
         self._held: UnitBytes | None = None
-        self._lists = plan.structure.lists.to(self.device)
+        lists = plan.structure.lists
+        self._lists = replace(lists, send=self._place[lists.send]).to(self.device)
         self._set_structure()
         self._set_time()
         self._inputs: Tensor | None = None
@@ -164,11 +193,18 @@ class Worker:
             return
         for group in groups:
             made = self._neighbours(group.csr, group.loop)
-            self._parts.append(
-                _StructureEncoderGroup(group.rows.numel(), group.columns.numel(), made)
-            )
-        self._columns = torch.cat([g.columns for g in groups]).to(self.device)
-        self._order, self._back = _orders(torch.cat([g.rows for g in groups]), self.device)
+            own = group.rows.numel()
+            self._parts.append(_StructureEncoderGroup(own, group.columns.numel() - own, made))
+        # Groups that are known later than the rows were laid out do not lie behind each other.
+        order, place = _orders([g.rows for g in groups], rows)
+        self._regrouped: tuple[Tensor, Tensor] | None = None
+        if not torch.equal(place, self._place):
+            index = self._place[order]
+            back = torch.empty_like(index)
+            back[index] = torch.arange(rows)
+            self._regrouped = index.to(self.device), back.to(self.device)
+        others = torch.cat([g.columns[g.rows.numel() :] for g in groups])
+        self._others = _other_rows(others, place, plan.halo.numel(), self.device)
 
     def measure(self) -> UnitBytes | None:
         """Count from now on what each of the plan's groups holds in a pass with gradients.
@@ -211,29 +247,50 @@ class Worker:
             with meter.phase(STRUCTURE):
                 if k == 0 and self._inputs is not None:
                     table = model.show(0, self._inputs)
+                    shown, received = table.split([x.shape[0], table.shape[0] - x.shape[0]])
                 else:
-                    table = self._fetch(f"structure{k}", model.show(k, x), self._lists)
+                    shown = model.show(k, x)
+                    received = self.exchange.fetch(f"structure{k}", shown, self._lists)
+                    table = None
                 if self._whole is not None:
+                    table = self._joined(shown, received) if table is None else table
                     x = model.receive(k, self._whole, turn(table, meter, SEND))
                 else:
-                    x = self._by_parts(k, turn(table, meter, SEND))
+                    x = self._by_parts(k, turn(shown, meter, STRUCTURE), received)
                 x = turn(x, meter, STRUCTURE)
         return x
 
-    def _by_parts(self, k: int, table: Tensor) -> Tensor:
-        meter = self.meter
+    def _by_parts(self, k: int, shown: Tensor, received: Tensor) -> Tensor:
+        meter, counts = self.meter, [part.others for part in self._parts]
         with meter.phase(LOAD):
-            loaded = turn(take_rows(table, self._columns), meter, LOAD)
-            pieces = loaded.split([part.columns for part in self._parts])
+            if self._others is None:
+                shown = tie(shown, received)
+            if self._regrouped is not None:
+                shown = arrange(shown, *self._regrouped)
+            pieces = split_rows(shown, [part.rows for part in self._parts], meter, LOAD)
+            if self._others is not None:
+                others = self._loaded(shown, turn(received, meter, SEND), self._others)
+                loaded = split_rows(others, counts, meter, LOAD)
+                pieces = tuple(
+                    torch.cat([own, more]) if more.shape[0] else own
+                    for own, more in zip(pieces, loaded, strict=True)
+                )
         made = [
             self._received(k, number, part, piece)
             for number, (part, piece) in enumerate(zip(self._parts, pieces, strict=True))
         ]
         with meter.phase(LOAD):
             x = torch.cat(made)
-            if self._order is None:
+            if self._regrouped is None:
                 return x
-            return turn(arrange(turn(x, meter, STRUCTURE), self._order, self._back), meter, LOAD)
+            index, back = self._regrouped
+            return turn(arrange(turn(x, meter, STRUCTURE), back, index), meter, LOAD)
+
+    def _loaded(self, shown: Tensor, received: Tensor, others: _OtherRows) -> Tensor:
+        """Rows that groups load beside their own ones."""
+        if others.back is not None:
+            return arrange(received, others.index, others.back)
+        return take_rows(torch.cat([shown, received]), others.index)
 
     def _received(self, k: int, number: int, part: _StructureEncoderGroup, piece: Tensor) -> Tensor:
         """Output of a group of the structure encoder for the rows that it has loaded."""
@@ -243,9 +300,8 @@ class Worker:
         with self._held.of(number, piece, *matrix):
             return self.model.receive(k, part.neighbours, piece)
 
-    def _fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
-        """Own rows, below them what others send."""
-        received = self.exchange.fetch(name, x, lists)
+    def _joined(self, x: Tensor, received: Tensor) -> Tensor:
+        """Own rows, below them what others sent."""
         if received.shape[0]:
             with self.meter.phase(LOAD):
                 return torch.cat([x, received])
@@ -256,11 +312,12 @@ class Worker:
     def _set_time(self) -> None:
         plan = self.plan.time
         self._attends = not self.model.state_dims
-        source = torch.arange(plan.rows.numel())
+        source = self._place
         self._move: RowLists | None = None
         if plan.move is not None:
-            self._move = plan.move.lists.to(self.device)
-            self._keep = plan.move.keep.to(self.device)
+            lists = plan.move.lists
+            self._move = replace(lists, send=source[lists.send]).to(self.device)
+            self._keep = source[plan.move.keep].to(self.device)
             source = plan.move.order
         if self._attends:
             halo = source.numel() + torch.arange(plan.halo.numel())
@@ -309,7 +366,8 @@ class Worker:
         order = None
         if runs:
             numbers = torch.cat([group.sequences for group in stage.groups])
-            order = _orders(numbers, self.device)[0]
+            if not _in_order(numbers):
+                order = torch.argsort(numbers).to(self.device)
         lists = None if stage.lists is None else stage.lists.to(self.device)
         return _DeviceStage(f"state{number}", runs, order, lists)
 
@@ -377,7 +435,8 @@ class Worker:
 
     def _attention(self, x: Tensor) -> Tensor:
         with self.meter.phase(TIME):
-            x = self._fetch("time", self._moved(x), self._time_lists)
+            x = self._moved(x)
+            x = self._joined(x, self.exchange.fetch("time", x, self._time_lists))
             if not self._runs:
                 return tie(x.new_zeros(0, self.model.output_dim), x)
             flat = self._arranged(x)
@@ -395,11 +454,39 @@ def _ends(states: Sequence[Tensor], ends: Tensor) -> Tensor:
     return torch.cat([take_rows(s.reshape(-1, s.shape[2]), ends) for s in states], dim=1)
 
 
-def _orders(rows: Tensor, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """The permutation that sorts `rows`, and its inverse; None where they are in order."""
-    if bool((rows == torch.arange(rows.numel())).all()):
-        return None, None
-    back = rows.to(device)
-    order = torch.empty_like(back)
-    order[back] = torch.arange(back.numel(), device=device)
-    return order, back
+def _orders(groups: Sequence[Tensor], rows: int) -> tuple[Tensor, Tensor]:
+    """int64[R] each: the row at each place, group after group, and the place of each row."""
+    order = torch.cat(list(groups)) if groups else torch.arange(rows)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(rows)
+    return order, place
+
+
+def _in_order(numbers: Tensor) -> bool:
+    """Return True if the numbers are 0, 1, 2, ..."""
+    return bool((numbers == torch.arange(numbers.numel())).all())
+
+
+def _other_rows(
+    columns: Tensor, place: Tensor, halo: int, device: torch.device
+) -> _OtherRows | None:
+    """Where the rows lie that groups load beside their own ones; None where they load none.
+
+    Args:
+        columns: int64, of all groups; own rows by number, then those of other workers.
+        place: int64[R], where each own row lies.
+        halo: rows of other workers.
+        device: of the rows.
+    """
+    if not columns.numel():
+        return None
+    rows = place.numel()
+    if columns.numel() == halo and int(columns.min()) >= rows:
+        index = columns - rows
+        back = torch.full((halo,), -1)
+        back[index] = torch.arange(halo)
+        if int(back.min()) >= 0:
+            return _OtherRows(index.to(device), back.to(device))
+    own = columns < rows
+    index = torch.where(own, place[columns.clamp(max=max(0, rows - 1))], columns)
+    return _OtherRows(index.to(device), None)

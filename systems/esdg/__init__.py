@@ -31,6 +31,7 @@ PAPER = Paper(
         "backward; they fit 192 steps of a million vertices to every printed digit.",
         "A vertex's own part does not count among those that its features are sent to.",
     ),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER", "EsdgSystem", "EsdgTrainer"]

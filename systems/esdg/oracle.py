@@ -1,8 +1,11 @@
-"""Results of timeline trainers compared with those of the plain trainer in float64."""
+"""Results of timeline trainers compared with those of the plain trainer in float64.
+
+Over 500 lines: all checks of the one class share epochs of the plain trainer, made once.
+"""
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +16,14 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, largest, of_contender, summarised
+from dgbench.runtime.draws import draws_of
 from dgbench.runtime.touched import comparing
+from dgbench.systems.base import liveness
 from dgbench.systems.base.conditioning import MIN_TOLERANCE, rounding, tolerances
-from dgbench.systems.base.kept import KeptLosses, content_of, kept_file, read, write
+from dgbench.systems.base.kept import KeptLosses, content_of, kept_key, read, write
+from dgbench.systems.base.kinks import excess, with_nearest_slopes
+from dgbench.systems.base.oracle import Oracle
+from dgbench.systems.base.rank_audit import AuditedEpochs, audited_epochs
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTrainer,
@@ -41,7 +49,6 @@ DRAWN_PARAMETERS: Final = 24
 EXACT: Final = 1e-9
 """Tolerance of results in float64."""
 
-_LUCK: Final = random.SystemRandom()
 
 Tensors = dict[str, Tensor]
 PlainComputation = Callable[[PlainTimeline], Tensors]
@@ -145,7 +152,7 @@ class TimelineOracle:
         self._exact = self._plain()
         self._first = self._exact.state()
         held = list(self._exact.held)
-        drawn = _LUCK.sample(held[:-1], min(DRAWN_STEPS, len(held) - 1))
+        drawn = draws_of("steps").sample(held[:-1], min(DRAWN_STEPS, len(held) - 1))
         self._steps = (*sorted(drawn), held[-1])
         self._known: list[TimelineResult] = []
 
@@ -159,7 +166,7 @@ class TimelineOracle:
         """None where the first parameters give outputs of these steps, else drawn ones that do, if
         some do: those that did in another process come first, then others with gradients that
         float32 leaves their digits."""
-        kept = kept_file((self._workload, "parameters of live outputs"))
+        kept = kept_key((self._workload, "parameters of live outputs"))
         known = read(kept)
         if known is not None:
             parameters = self._drawn_parameters(int(known["seed"]))
@@ -169,7 +176,7 @@ class TimelineOracle:
             return None
         live: Tensors | None = None
         for _ in range(DRAWN_PARAMETERS):
-            seed = _LUCK.randrange(2, 2**31)
+            seed = draws_of("parameters").randrange(2, 2**31)
             parameters = self._drawn_parameters(seed)
             if not _alive(self._outputs_with(parameters, steps), steps):
                 continue
@@ -258,7 +265,7 @@ class TimelineOracle:
     @comparing()
     def first_results(self, trainers: Mapping[str, TimelineTrainer]) -> dict[str, TimelineResult]:
         """Results of one trainer that is drawn, before it is trained: all are asked later."""
-        name = _LUCK.choice(list(trainers))
+        name = draws_of("trainers").choice(list(trainers))
         return {name: TimelineResult.of(trainers[name], self.request)}
 
     @comparing()
@@ -274,10 +281,11 @@ class TimelineOracle:
             trainers: by name.
             before: their results before they were trained.
         """
-        state = trainers[_LUCK.choice(list(trainers))].state()
+        state = trainers[draws_of("trainers").choice(list(trainers))].state()
         losses = {name: list(trainer.losses) for name, trainer in trainers.items()}
+        states = {name: trainer.state() for name, trainer in trainers.items()}
         after = {n: TimelineResult.of(t, self.request, state) for n, t in trainers.items()}
-        return self.trained_checks(before, after, losses)
+        return self.trained_checks(before, after, losses, states)
 
     @comparing()
     def later_checks(self, trainers: Mapping[str, TimelineTrainer]) -> list[ResultCheck]:
@@ -287,9 +295,11 @@ class TimelineOracle:
         are all zero and tell nothing, with others. A trainer whose output is not within
         `MIN_TOLERANCE` is compared as in a cell's first process.
         """
-        state = trainers[_LUCK.choice(list(trainers))].state()
+        states = {name: trainer.state() for name, trainer in trainers.items()}
+        state = states[draws_of("trainers").choice(list(trainers))]
         last = self._steps[-1]
         wanted = self._outputs_with(state, [last])[last]
+        exact = self._measures(TimelineResult(state, {last: wanted}, {}, math.nan))
         if not wanted.any():
             state = self._live_parameters([last]) or self._first
             wanted = self._outputs_with(state, [last])[last]
@@ -297,6 +307,7 @@ class TimelineOracle:
         for name, trainer in trainers.items():
             own = TimelineResult.of(trainer, ResultRequest((last,)), state, gradients=False)
             part = f"{name}, after training, step {last}"
+            found += self._alive(name, exact, self._measures(own, states[name]))
             check = close(
                 "outputs", own.outputs[last], wanted, MIN_TOLERANCE, against=AGAINST, part=part,
                 system=name,
@@ -314,20 +325,94 @@ class TimelineOracle:
         before: Mapping[str, TimelineResult],
         after: Mapping[str, TimelineResult],
         losses: Mapping[str, Sequence[float]],
+        states: Mapping[str, Tensors] | None = None,
     ) -> list[ResultCheck]:
-        """Compare results before and after training, and losses of its first steps; summarised."""
+        """Compare results before and after training, and losses of its first steps; summarised.
+
+        Args:
+            before, after, losses: by the name of the trainer.
+            states: parameters that training led to, where the results after it are at others.
+        """
         return summarised(
             [
                 *self.checks(before, "before training"),
                 *self.checks(after, "after training"),
+                *self.liveness(after, states),
                 *self.loss_checks(losses),
             ]
         )
 
+    @comparing()
+    def liveness(
+        self,
+        results: Mapping[str, TimelineResult],
+        states: Mapping[str, Tensors] | None = None,
+    ) -> list[ResultCheck]:
+        """Checks of how alive trained trainers and the oracle are, see `base.liveness`.
+
+        Where trainers were asked with drawn parameters, since those of the workload give no
+        outputs, the oracle's results with the workload's count.
+
+        Args:
+            results: of trainers after training, by name.
+            states: parameters that training led to, where the results are at others.
+        """
+        drawn, found = self.request.parameters is not None, list[ResultCheck]()
+        if states is None and not drawn:
+            states = {name: own.state for name, own in results.items()}
+        for name, own in results.items():
+            exact = self.expected(None if drawn else own.state)
+            moved = (states or {}).get(name)
+            found += self._alive(name, self._measures(exact), self._measures(own, moved))
+        return found
+
+    @comparing()
+    def audited(
+        self,
+        audits: Mapping[str, AuditedEpochs],
+        losses: Mapping[str, Sequence[float]],
+        *,
+        first: bool = True,
+    ) -> list[ResultCheck]:
+        """Checks of audited epochs of ranks by name, see `audited_epochs`; summarised."""
+
+        def opened(dtype: torch.dtype) -> PlainTimeline:
+            return self._exact if dtype == torch.float64 else self._plain(dtype)
+
+        oracle = Oracle(opened, self._workload)
+        return summarised(audited_epochs(audits, losses, oracle, first=first))
+
+    def _alive(self, name: str, *measures: liveness.Measures) -> list[ResultCheck]:
+        part = ", ".join(word for word in (name, "after training") if word)
+        return of_contender(name, liveness.check(*measures, against=AGAINST, part=part))
+
+    def _measures(
+        self, result: TimelineResult, now: Mapping[str, Tensor] | None = None
+    ) -> liveness.Measures:
+        outputs = [(y, self._reached(t)) for t, y in result.outputs.items()]
+        if self._share is not None:
+            # Rows of other ranks are zeros: a layer that reads them alone has no slope.
+            moved = {"moved": (liveness.distance(self._first, now), "")} if now else {}
+            return liveness.measures(outputs=outputs) | moved
+        return liveness.measures(
+            outputs=outputs,
+            gradients=[result.gradients] if result.gradients else [],
+            first=self._first if now else None,
+            now=now,
+        )
+
+    def _reached(self, t: int) -> Tensor:
+        """Vertices that a snapshot reaches; of a share with temporal halves, those of its rank."""
+        rows = liveness.reached(self._data, t)
+        model = self._exact.model
+        if self._share is not None and any(map(model.has_temporal, range(model.num_layers))):
+            rows[-(-self._data.num_nodes // self._share[0]) :] = False
+        return rows
+
     def _first_losses(self, *, anew: bool) -> list[float]:
         """Losses before and after one update by the first gradients, kept between processes."""
         content = content_of(self._data, state=self._first)
-        kept = kept_file((self._workload, "losses", self._share, content))
+        kept = kept_key((self._workload, "losses", self._share, content))
         known = None if anew else read(kept)
         if known is None or len(known) != CHECKED_LOSSES:
             first, plain = self.expected(), self._exact
@@ -357,8 +442,15 @@ class TimelineOracle:
         if check.passed or exact or not check.gap <= LOOSEST:
             return check  # no rounding explains more
         allowed = tolerances(rounding(lambda: answer(self._plain(state=state)), wanted))
+        about = {"against": AGAINST, "part": part}
         beside = answer(self._plain(torch.float32, state))
-        return close(of, found, wanted, allowed, against=AGAINST, part=part, plain=beside)
+        check = close(of, found, wanted, allowed, plain=beside, **about)
+        if check.passed or of != "gradients":
+            return check
+        nearest = with_nearest_slopes(
+            lambda: answer(self._plain(state=state)), lambda own: excess(found, own, allowed)
+        )
+        return close(of, found, nearest or wanted, allowed, plain=beside, **about)
 
     def _outputs(self, plain: PlainTimeline) -> Tensors:
         with torch.no_grad():
@@ -400,6 +492,20 @@ def later_checks(
 ) -> list[ResultCheck]:
     """Compare outputs of the last step of trained trainers, in processes after a cell's first."""
     return TimelineOracle(workload, data, device=device).later_checks(trainers)
+
+
+@comparing()
+def later_ranks(
+    workload: TimelineWorkload,
+    data: SnapshotSequence,
+    kept: KeptLosses,
+    losses: Mapping[str, Sequence[float]],
+    audits: Mapping[str, AuditedEpochs],
+    device: str,
+) -> list[ResultCheck]:
+    """Checks of ranks in processes after a cell's first: all losses, and a drawn audited epoch."""
+    oracle = TimelineOracle(workload, data, device=device)
+    return [*kept.checks(losses), *oracle.audited(audits, losses, first=False)]
 
 
 class PlainShare(PlainTimeline):

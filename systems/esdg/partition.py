@@ -85,10 +85,13 @@ class PartitionedPass(ABC):
     Attributes:
         comm: this rank's end of the group.
         model: replicated, equal on all ranks.
+        wanted: block that is loaded after the one that is loaded next; None: not known. Its inputs
+            may come while that one computes.
     """
 
     comm: Communicator
     model: TimelineModel
+    wanted: range | None = None
 
     @abstractmethod
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
@@ -168,12 +171,14 @@ def accumulate(
     kept: list[TimelineState | None] = [None]
     with torch.no_grad():
         # What follows the last border nobody asks for.
-        for times in blocks[: len(blocks) - 1 if lean else None]:
+        for number, times in enumerate(blocks[: len(blocks) - 1 if lean else None]):
+            split.wanted = blocks[min(number + 1, len(blocks) - 1)]
             kept.append(compact(split.border(times, kept[-1], lean=lean)))
     loss, coming = 0.0, None
     for number in reversed(range(len(blocks))):
         times, before = blocks[number], kept[number]
         state = before and before.detach()
+        split.wanted = blocks[number - 1] if number else None
         with split.load(times, recorded=True):
             with split.comm.phase("rerun"):
                 out, after = split.again(times, state)

@@ -112,6 +112,8 @@ class SnapshotSplit(PartitionedPass):
             return
         with self._delivery.load(own, recorded) as inputs:
             self._inputs[times] = inputs
+            if self.wanted is not None and self.held(self.wanted):
+                self._delivery.expect(self.held(self.wanted))
             try:
                 yield
             finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
 Partition = Literal["snapshot", "vertex", "hybrid"]
 PARTITIONS: Final[tuple[Partition, ...]] = ("snapshot", "vertex", "hybrid")
 
+BLOCKS: Final = 2
+"""Blocks of a timeline under the gradient checkpoint where their number is not said."""
+
 TEST_SEED: Final = 7919
 """Offset of a workload's seed for the pairs that predictions are tested on."""
+
+
+def published(steps: int) -> dict[str, Any]:
+    """Arguments of `SnapshotRankTrainer` for ESDG as published, over a timeline of so many steps.
+
+    Checkpoints between blocks, snapshots brought as differences, the first product made once, and
+    torch's LSTM; what dgbench adds is off.
+    """
+    return {"blocks": min(BLOCKS, steps), "difference": True}
 
 
 class SnapshotRankTrainer(TimelineTrainer):
@@ -58,13 +70,14 @@ class SnapshotRankTrainer(TimelineTrainer):
         checkpoint: bool = True,
         pieces: int = 1,
         precompute: bool = True,
-        fused: bool = True,
+        fused: bool = False,
         reuse: bool = False,
         late: bool = False,
         scored: bool = False,
-        lean: bool | None = None,
+        lean: bool | None = False,
         group: int = 1,
         difference: bool | None = None,
+        prefetch: bool = False,
         dtype: torch.dtype = torch.float32,
         parts: VertexParts | None = None,
         aggregator: Aggregator | None = None,
@@ -79,7 +92,7 @@ class SnapshotRankTrainer(TimelineTrainer):
             checkpoint: see `accumulate`.
             pieces: overlap of exchanges and convolutions, see the splits; 1 is off.
             precompute: keep A-hat_t X_t.
-            fused: run recurrences as compiled scans.
+            fused: run recurrences as compiled scans. Added: the paper uses torch's LSTM.
             reuse: for `snapshot` with `checkpoint`: keep what the first pass receives.
             late: for `snapshot`: make dense halves behind the exchange, see `SnapshotSplit`.
             scored: for `snapshot` with `checkpoint`: bring home only what the loss reads.
@@ -90,6 +103,8 @@ class SnapshotRankTrainer(TimelineTrainer):
             difference: for `snapshot`: bring the rank's snapshots block by block over a link, into
                 memory apart on a CPU; as differences (True) or plain (False). None: they are used
                 where they lie, on a CUDA device after one copy.
+            prefetch: with `difference` and `checkpoint`: copy the next block's share while one
+                computes. Added: the paper copies a block, then computes it.
             dtype: float32 or float64.
             parts: of the vertices, for `vertex`; None: `split_vertices`, which is deterministic and
                 so the same on all ranks.
@@ -107,6 +122,7 @@ class SnapshotRankTrainer(TimelineTrainer):
                 f"ranks do not train on '{comm.device}'", hint="device='cpu' or 'cuda'"
             )
         _exclude(partition, checkpoint, reuse, late, scored, group, difference, parts, aggregator)
+        check_prefetch(prefetch, checkpoint, difference)
         super().__init__(workload, data, device=str(comm.device), meter=comm.meter, dtype=dtype)
         self.comm, self.partition, self.checkpoint = comm, partition, checkpoint
         self.blocks = block_ranges(self.task.steps, blocks)
@@ -125,7 +141,7 @@ class SnapshotRankTrainer(TimelineTrainer):
         self.split: SnapshotSplit | VertexSplit | HybridSplit
         if partition == "snapshot":
             if difference is not None:
-                aggregator = self.delivery = self._deliver(difference, precompute)
+                aggregator = self.delivery = self._deliver(difference, precompute, prefetch)
             self.split = SnapshotSplit(
                 comm,
                 self.model,
@@ -213,22 +229,31 @@ class SnapshotRankTrainer(TimelineTrainer):
         if self.delivery is not None:
             self.delivery.close()
 
-    def _deliver(self, difference: bool, precompute: bool) -> Delivery:
+    def _deliver(self, difference: bool, precompute: bool, prefetch: bool) -> Delivery:
         """Open the delivery of this rank's share of every block."""
         own = self._own_steps()
         # Without checkpoints all blocks stay until the backward pass, so each needs its slots.
-        held = [max(map(len, own))] if self.checkpoint else [sum(map(len, own))]
-        link = open_link(
+        longest = max(1, max(map(len, own)) if self.checkpoint else sum(map(len, own)))
+        ahead = prefetch and sum(map(bool, own)) > 1
+        opened = partial(
+            open_link,
             self.device,
             self.meter,
             asynchronous=True,
             arena=self.device.type == "cpu",
-            slots=slots_for(max(1, *held)),
         )
+        link = opened(slots=2 * longest if ahead else slots_for(longest))
         times = [t for steps in own for t in steps]
         form = TransferFormat(difference=difference, precompute=precompute)
         return Delivery(
-            self.data, times, form, self.workload.norm, link, self.meter, dtype=self.dtype
+            self.data,
+            times,
+            form,
+            self.workload.norm,
+            link,
+            self.meter,
+            dtype=self.dtype,
+            apart=opened(slots=1) if ahead else None,
         )
 
     def _stage(self) -> None:
@@ -280,6 +305,15 @@ class SnapshotRankTrainer(TimelineTrainer):
         restored = torch.empty_like(whole)
         restored[parts.order.to(whole.device)] = whole
         return list(restored.transpose(0, 1).contiguous().unbind(0))
+
+
+def check_prefetch(prefetch: bool, checkpoint: bool, difference: bool | None) -> None:
+    """Raise InvalidInputError where there is no next block to copy."""
+    if prefetch and (difference is None or not checkpoint):
+        raise InvalidInputError(
+            f"'prefetch' is True, 'difference' {difference} and 'checkpoint' {checkpoint}; "
+            "needed are snapshots that are brought and blocks that are given back"
+        )
 
 
 def _exclude(

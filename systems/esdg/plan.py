@@ -277,8 +277,10 @@ def device_cost(
     # Outputs of earlier temporal halves are gone before the backward pass begins.
     last = model.num_layers - 1
     floats -= sum(model.layer_dims[i] for i in range(last) if model.has_temporal(i))
+    working = 0
     if not fused and isinstance(model, CdGcn):
         floats += TORCH_LSTM_FLOATS * sum(model.layer_dims)
+        working = TORCH_LSTM_FLOATS * max(model.layer_dims)  # of a step, while it goes back
     # The head's gradient comes as that of sources, of targets, and their sum.
     scoring = max(3 * hidden, 2 * hidden + 2) if pairs else 2 * hidden
     moments = _plain_moments
@@ -298,7 +300,7 @@ def device_cost(
         layout + itemsize * floats,
         working_entry=8 + value if coordinates else 0,
         scoring_entry=SCORING_BYTES * pairs,
-        moments=partial(_moments, moments, hidden, scoring, interleave, itemsize),
+        moments=partial(_moments, moments, hidden, scoring, interleave, itemsize, working),
     )
 
 
@@ -326,14 +328,16 @@ def _moments(
     scoring: int,
     interleave: bool,
     itemsize: int,
+    working: float,
     steps: int,
     before: float,
     after: float,
     last: bool,
 ) -> float:
-    """`Moments` of a model: bytes from floats."""
+    """`Moments` of a model: bytes from floats, `working` of which every moment has."""
     before, after = before / itemsize, after / itemsize
-    return itemsize * of_model(BlockPasses(steps, before, after, last, hidden, scoring, interleave))
+    block = BlockPasses(steps, before, after, last, hidden, scoring, interleave)
+    return itemsize * (of_model(block) + working)
 
 
 # Floats per vertex beside what is recorded of every snapshot, the most of several moments. Where a

@@ -14,19 +14,19 @@ from dgbench.runtime.threads import one_thread
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineTask, TimelineWorkload, load_timeline
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
-from dgbench.systems.esdg.oracle import comparison, largest_gap
-from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
+from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer, published
 from dgbench.systems.esdg.vertex_parts import split_vertices
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
-BLOCKS: Final = 2
-"""Blocks of a timeline under the gradient checkpoint."""
 MEMORY_EPOCHS: Final = 2
 """Epochs of a group whose memory is read."""
 
-PLAIN: Final[Mapping[str, Any]] = {"checkpoint": False, "precompute": False, "fused": False}
+OURS: Final[Mapping[str, Any]] = {"fused": True, "prefetch": True}
+"""Arguments that dgbench adds to the published form on any number of ranks."""
+PLAIN: Final[Mapping[str, Any]] = {"checkpoint": False, "precompute": False}
 
 
 def rank_contenders(
@@ -36,17 +36,18 @@ def rank_contenders(
 
     `plain` deals out snapshots and uses no technique; `vertex` deals out vertices with all else the
     same; `esdg, the paper's` has checkpoints, differences and the product made once; `esdg` our
-    compiled scans and what spares it exchanges on top. One rank has nothing to deal out.
+    compiled scans, the next block on its way and what spares it exchanges on top. One rank has
+    nothing to deal out.
     """
     steps = len(data) - (workload.task != "class")
-    paper = {"blocks": min(BLOCKS, steps), "difference": True, "fused": False}
+    paper = published(steps)
     moved = workload.model != "evolvegcn_o"  # it redistributes nothing that could be kept
     spared = {"reuse": True, "late": True, "scored": True} if moved and ranks > 1 else {}
     found: dict[str, dict[str, Any]] = {"plain": dict(PLAIN)}
     if ranks > 1:
         parts = split_vertices([data.topology[t] for t in range(steps)], ranks)
         found["vertex"] = {**PLAIN, "partition": "vertex", "parts": parts}
-    return found | {"esdg, the paper's": paper, "esdg": {**paper, "fused": True, **spared}}
+    return found | {"esdg, the paper's": paper, "esdg": {**paper, **OURS, **spared}}
 
 
 @one_thread()  # as ranks have
@@ -75,7 +76,7 @@ def race_ranks(
     )
     found = Measurement(data=describe(data), notes=[f"{ranks} processes over {turns.carrier}"])
     if oracle is None:
-        found.checks = kept.checks(turns.losses)
+        found.checks = later_ranks(workload, data, kept, turns.losses, turns.audits, context.device)
     else:
         found.checks = turns.checks(oracle)
         found.deviation = {"output": largest_gap(found.checks, "outputs", "gradients")}

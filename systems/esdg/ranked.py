@@ -22,6 +22,7 @@ from dgbench.runtime.collectives import Communicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.fields import check_count
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import (
     RankedRun,
@@ -31,10 +32,16 @@ from dgbench.systems.base.ranked import (
     on_ranks,
     time_epochs,
 )
-from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.timeline import TimelineTask, TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
-from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, SnapshotRankTrainer
+from dgbench.systems.esdg.partition_trainer import (
+    PARTITIONS,
+    Partition,
+    SnapshotRankTrainer,
+    check_prefetch,
+    published,
+)
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 if TYPE_CHECKING:
@@ -66,6 +73,8 @@ class SnapshotRankSettings:
         group: of the hybrid partition, ranks that share a snapshot.
         difference: of the snapshot partition: bring each rank's snapshots over a link (into memory
             apart on a CPU), as differences (True) or plain (False). None: they lie where they are.
+        prefetch: with `difference` and `checkpoint`: copy the next block's share while one
+            computes.
         wire: an emulated link, (seconds per message, bytes per second); None: the real one.
         transport: what carries rows: `auto`, shared memory on one machine, or `gloo`, its sockets,
             see `use_transport`.
@@ -76,13 +85,14 @@ class SnapshotRankSettings:
     checkpoint: bool = True
     pieces: int = 1
     precompute: bool = True
-    fused: bool = True
+    fused: bool = False
     reuse: bool = False
     late: bool = False
     scored: bool = False
-    lean: bool | None = None
+    lean: bool | None = False
     group: int = 1
     difference: bool | None = None
+    prefetch: bool = False
     wire: tuple[float, float] | None = None
     transport: Transport = "auto"
 
@@ -112,6 +122,7 @@ class SnapshotRankSettings:
                 raise InvalidInputError(
                     f"'{name}' needs 'checkpoint': without it nothing is run again"
                 )
+        check_prefetch(self.prefetch, self.checkpoint, self.difference)
         if self.group != 1 and self.partition != "hybrid":
             raise InvalidInputError(
                 f"'group' is {self.group} and the partition '{self.partition}'",
@@ -132,24 +143,29 @@ class SnapshotRankedRun(RankedRun):
 
     Attributes:
         compared: results before the first epoch and after the last one, where they were asked for.
+        audited: drawn epochs after the first one.
     """
 
     compared: tuple[TimelineResult, TimelineResult] | None = None
+    audited: AuditedEpochs
 
     def checks(self, oracle: TimelineOracle, name: str) -> list[ResultCheck]:
-        """Comparisons of what was asked for with the oracle, and of the first losses."""
+        """Comparisons of what was asked for with the oracle, of the first losses, and of a drawn
+        epoch."""
         losses = oracle.loss_checks({name: self.losses})
+        losses += oracle.audited({name: self.audited}, {name: self.losses})
         if self.compared is None:
             return losses
         before, after = self.compared
         found = oracle.checks({name: before}, "before training")
-        return [*found, *oracle.checks({name: after}, "after training"), *losses]
+        found += oracle.checks({name: after}, "after training")
+        return [*found, *oracle.liveness({name: after}), *losses]
 
 
 def train_ranked(
     workload: TimelineWorkload,
     size: int,
-    settings: SnapshotRankSettings = SnapshotRankSettings(),
+    settings: SnapshotRankSettings | None = None,
     *,
     epochs: int | None = None,
     budget_s: float = 1.0,
@@ -169,7 +185,7 @@ def train_ranked(
     Args:
         workload: what to train.
         size: P, at least 1.
-        settings: how.
+        settings: how; None: as published, see `published`.
         epochs: trained in all, at least 1; warm-up is taken off the timed ones. None: as many as
             fit into the budget, at least three after the first.
         budget_s: seconds of timed epochs to aim for.
@@ -186,13 +202,17 @@ def train_ranked(
         UnsupportedError: what this machine cannot do or what is not built.
         RankError: a rank failed; RankTimeoutError and RankMemoryError where by time or memory.
     """
-    settings.check()
     workload.check()
     check_group(size, epochs, budget_s)
     data = load_timeline(workload) if data is None else data
+    if settings is None:
+        settings = SnapshotRankSettings(**published(TimelineTask(data, workload).steps))
+    settings.check()
     begin = time.perf_counter()
     parts = _parts(workload, data, size, settings)
-    work = _SnapshotRankInput(workload, settings, epochs, budget_s, accuracy, parts, compared)
+    work = _SnapshotRankInput(
+        workload, settings, epochs, budget_s, accuracy, parts, compared, draw_seed()
+    )
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
     with _shipped(data) as shared:
@@ -200,7 +220,10 @@ def train_ranked(
             _train, size, (work, shared), device=device, seed=seed, timeout_s=timeout_s,
             threads=threads,
         )  # fmt: skip
-    return SnapshotRankedRun.of(found, peaks, before, compared=found[0].compared)
+    first = found[0]
+    return SnapshotRankedRun.of(
+        found, peaks, before, compared=first.compared, audited=first.audited
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +237,7 @@ class _SnapshotRankInput:
     accuracy: bool
     parts: VertexParts | None
     compared: ResultRequest | None
+    seed: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,6 +245,7 @@ class _SnapshotRankOutput(RankOutput):
     """Output of one rank."""
 
     compared: tuple[TimelineResult, TimelineResult] | None
+    audited: AuditedEpochs | None
 
 
 def _parts(
@@ -259,13 +284,18 @@ def _train(
         lean=settings.lean,
         group=settings.group,
         difference=settings.difference,
+        prefetch=settings.prefetch,
         parts=work.parts,
     )
     prepare_s = time.perf_counter() - begin
     results = [TimelineResult.of(trainer, work.compared)] if work.compared else []
+    audit = RankAudit(comm, work.seed, 1)
+    audit.open("", trainer)
     timed = time_epochs(
-        comm, trainer, epochs=work.epochs, budget_s=work.budget_s, accuracy=work.accuracy
-    )
+        comm, trainer, epochs=work.epochs, budget_s=work.budget_s, accuracy=work.accuracy,
+        audit=audit,
+    )  # fmt: skip
+    audited = audit.epochs.get("")
     state = trainer.state()
     traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
     if work.compared:
@@ -282,6 +312,7 @@ def _train(
         notes=notes,
         # Equal on all ranks; one of them tells.
         compared=(results[0], results[1]) if results and comm.rank == 0 else None,
+        audited=audited,
     )
 
 
@@ -337,7 +368,8 @@ def _shipped(data: SnapshotSequence) -> Iterator[SharedSequence]:
 
 
 class TimelineRanks(RankTraining):
-    """Training of a timeline by ranks that `dgbench ranks` starts, each with its snapshots."""
+    """Training of a timeline by ranks that `dgbench ranks` starts, as published: each rank brings
+    its snapshots of a block as differences and keeps the borders of blocks alone."""
 
     def load(self, workload: TimelineWorkload) -> SnapshotSequence:
         return load_timeline(workload)
@@ -345,4 +377,5 @@ class TimelineRanks(RankTraining):
     def open(
         self, comm: Communicator, hosts: int, workload: TimelineWorkload, data: SnapshotSequence
     ) -> SnapshotRankTrainer:
-        return SnapshotRankTrainer(comm, workload, data)
+        steps = TimelineTask(data, workload).steps
+        return SnapshotRankTrainer(comm, workload, data, **published(steps))

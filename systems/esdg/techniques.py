@@ -1,4 +1,9 @@
-"""The switches of ESDG on one process, in the order in which the paper brings them."""
+"""The switches of ESDG on one process, in the order in which the paper brings them.
+
+By default they are those of the published form: all of the paper's techniques, none of ours.
+"""
+
+from typing import Final
 
 from dgbench.systems.base.system import Technique
 
@@ -26,12 +31,16 @@ TECHNIQUES = (
         "Run LSTMs as a compiled scan that records its input only.",
         exact=True,
         source="added: the paper uses torch's LSTM",
+        default=False,
+        ours=True,
     ),
     Technique(
         "fallback",
         "Send a snapshot plain where its difference would be larger.",
         exact=True,
         source="added: the paper sends differences always",
+        default=False,
+        ours=True,
     ),
     Technique(
         "asynchronous",
@@ -44,12 +53,16 @@ TECHNIQUES = (
         "Copy the next block's inputs while this block computes.",
         exact=True,
         source="added: the paper copies a block, then computes it",
+        default=False,
+        ours=True,
     ),
     Technique(
         "lean",
         "In the first pass, bring and compute only what block borders need.",
         exact=True,
         source="added: the paper runs every block twice",
+        default=False,
+        ours=True,
     ),
     Technique(
         "interleave",
@@ -57,6 +70,7 @@ TECHNIQUES = (
         "where a memory budget needs it.",
         exact=True,
         source="added",
+        ours=True,
         default=False,
     ),
     Technique(
@@ -71,6 +85,7 @@ TECHNIQUES = (
         "Send no values; the device forms all scales from degrees.",
         exact=True,
         source="added: ablation of ESDG 3.2",
+        ours=True,
         default=False,
     ),
     Technique(
@@ -78,6 +93,7 @@ TECHNIQUES = (
         "Send indices of four bytes; the paper's gain needs eight.",
         exact=True,
         source="added: ablation of ESDG 3.2",
+        ours=True,
         default=False,
     ),
     Technique(
@@ -85,6 +101,7 @@ TECHNIQUES = (
         "Record the last block's forward pass instead of running it again; `lean` does.",
         exact=True,
         source="added: the paper runs every block again",
+        ours=True,
         default=False,
     ),
     Technique(
@@ -99,6 +116,9 @@ TECHNIQUES = (
         "On a CPU, copy into memory apart, so that bytes really move.",
         exact=True,
         source="dgbench: stand-in for a device",
+        ours=True,
         default=False,
     ),
 )
+ADDITIONS: Final = dict.fromkeys(("fused_scan", "fallback", "prefetch", "lean"), True)
+"""Switches of what dgbench adds to the published form on one process, on."""

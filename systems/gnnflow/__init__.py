@@ -37,6 +37,7 @@ PAPER = Paper(
         "The replay ratio is old events per new one, drawn from all before the round.",
         "Features that are not held are drawn with a fixed seed.",
     ),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER", "GnnflowSystem", "GnnflowTrainer"]

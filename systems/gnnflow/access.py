@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.row_cache import Index, Policy
+from dgbench.kernels_cuda.row_cache import Index, Policy, page_locked, take_rows
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
 from dgbench.kernels_cuda.temporal_store import GROWN, BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError
@@ -94,7 +94,7 @@ class StoreAccess:
         self._columns = (events.src, events.dst, events.t, events.eid)
         self.store = self._empty()
         self._tables = {
-            kind: self._locked(table) if self.on[f"{kind}_cache"] else table
+            kind: None if table is None else page_locked(table, self.device)
             for kind, table in (("node", data.node_feat), ("edge", data.edge_feat))
         }
         self.caches = {
@@ -171,11 +171,6 @@ class StoreAccess:
             found[f"{kind}_unique_hit_rate"] = cache.counts.unique_hit_rate
         return found
 
-    def _locked(self, table: Tensor | None) -> Tensor | None:
-        """The table in page-locked memory, from which a device reads what its cache misses."""
-        on_device = self.device.type == "cuda"
-        return table.pin_memory() if on_device and table is not None else table
-
     def _empty(self) -> Any:
         return TemporalStore(self.data.events.num_nodes, **self._shape())
 
@@ -205,8 +200,7 @@ class StoreAccess:
     def _fetch(self, kind: str, ids: Tensor) -> Tensor:
         cache = self.caches.get(kind)
         if cache is None:
-            table = self._tables[kind]
-            return table.index_select(0, ids.to(table.device)).to(self.device)
+            return take_rows(self._tables[kind], ids, self.device)
         before = cache.hits
         rows = cache.fetch(ids)
         self.meter.count(f"{kind}_hits", cache.hits - before)

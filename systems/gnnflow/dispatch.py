@@ -94,26 +94,33 @@ class Dispatcher:
     """Brings batches of events to all ranks of the machines that store them.
 
     Every rank reads an equal part of a batch, in order, and sends each machine what is its own;
-    what arrives, in order of the sender, is in the order of the events. Ranks of one machine are
-    processes here and keep a copy each, where the paper's share one in host memory. With a single
-    machine every rank reads the whole batch and nothing travels.
+    what arrives, in order of the sender, is in the order of the events. Ranks of one machine share
+    a store as the paper's do, and its first one gets the records; or each has a store of its own,
+    and all get them. With a single machine every rank reads the whole batch and nothing travels.
 
     Args:
         comm: as many ranks as the layout has.
         layout: ranks on machines.
         owners: of the vertices.
         undirected: whether edges are stored at both ends.
+        shared: whether the ranks of a machine share a store, which the first of them writes.
 
     Raises:
         InvalidInputError: a group of another size, or other machines than the owners'.
     """
 
     def __init__(
-        self, comm: Communicator, layout: MachineLayout, owners: Owners, *, undirected: bool
+        self,
+        comm: Communicator,
+        layout: MachineLayout,
+        owners: Owners,
+        *,
+        undirected: bool,
+        shared: bool = False,
     ) -> None:
         check_group(comm, layout, owners)
         self.comm, self.layout, self.owners = comm, layout, owners
-        self.undirected = undirected
+        self.undirected, self._shared = undirected, shared
 
     def dispatch(
         self, src: Tensor, dst: Tensor, t: Tensor, eid: Tensor, feature: Tensor | None = None
@@ -155,8 +162,10 @@ class Dispatcher:
         order = torch.argsort(machine, stable=True)
         counts = torch.bincount(machine, minlength=self.layout.machines).tolist()
         per = self.layout.per_machine
-        pieces = [piece for piece in order.split(counts) for _ in range(per)]
-        return torch.cat(pieces), [count for count in counts for _ in range(per)]
+        copies = 1 if self._shared else per
+        pieces = [piece for piece in order.split(counts) for _ in range(copies)]
+        sent = [count if k < copies else 0 for count in counts for k in range(per)]
+        return torch.cat(pieces), sent
 
 
 def check_group(comm: Communicator, layout: MachineLayout, owners: Owners) -> None:

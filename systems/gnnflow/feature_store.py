@@ -7,22 +7,32 @@ edges have larger ids: they are only appended, and found by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.row_cache import take_rows
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.machine_memory import PageLock, shared_tensor
 from dgbench.systems.gnnflow.dispatch import check_group
 from dgbench.systems.gnnflow.owners import MachineLayout, Owners, Schedule
 
 
 class FeatureRows(Protocol):
-    """Features of some vertices or edges on one machine."""
+    """Features of some vertices or edges on one machine.
+
+    Attributes:
+        dim: floats of a row.
+        nbytes: of the memory that this rank keeps rows in; none of what another rank writes.
+    """
 
     dim: int
+
+    @property
+    def nbytes(self) -> int: ...
 
     def gather(self, ids: Tensor) -> Tensor:
         """[n, dim], the rows of ids that are here; on any device."""
@@ -33,15 +43,22 @@ class WholeTableRows:
     """Rows at their ids: of a machine that has all.
 
     Args:
-        rows: [n, dim].
+        rows: [n, dim], of the host; page-locked here where a CUDA device takes rows.
+        device: that takes rows.
     """
 
-    def __init__(self, rows: Tensor) -> None:
-        self.rows, self.dim = rows, rows.shape[1]
+    def __init__(self, rows: Tensor, device: torch.device | str = "cpu") -> None:
+        self.rows, self.dim, self._device = rows, rows.shape[1], torch.device(device)
+        self._lock = locked_whole(rows, self._device)
+
+    @property
+    def nbytes(self) -> int:
+        """As in `FeatureRows`."""
+        return self.rows.nbytes
 
     def gather(self, ids: Tensor) -> Tensor:
-        """As in `FeatureRows`."""
-        return self.rows[ids.to(self.rows.device)]
+        """As in `FeatureRows`; on the device."""
+        return take_rows(self.rows, ids, self._device)
 
 
 class EdgeRows:
@@ -50,16 +67,28 @@ class EdgeRows:
     Args:
         dim: floats of a row.
         dtype: of the rows.
+        device: that takes rows.
 
     Attributes:
         num_rows: rows that are kept.
         dim: floats of a row.
     """
 
-    def __init__(self, dim: int, *, dtype: torch.dtype = torch.float32) -> None:
-        self.dim, self.num_rows = dim, 0
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.dim, self.num_rows, self._device = dim, 0, torch.device(device)
         self._ids = torch.empty(0, dtype=torch.int64)
         self._rows = torch.empty(0, dim, dtype=dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """As in `FeatureRows`."""
+        return self._ids.nbytes + self._rows.nbytes
 
     def append(self, ids: Tensor, rows: Tensor) -> None:
         """Add rows of new edges.
@@ -112,7 +141,45 @@ class EdgeRows:
             raise InvalidInputError(
                 f"edge {int(ids[~found][0])} has no row here; {self.num_rows} edges do"
             )
-        return self._rows[place]
+        return take_rows(self._rows, place, self._device)
+
+
+class SharedEdgeRows(EdgeRows):
+    """Rows by edge id in memory that the ranks of a machine share; its first one writes.
+
+    All ranks of the group call `append` alike.
+
+    Args:
+        comm: the group. members: ranks of this rank's machine.
+        ids, rows: of `shared_tensor`, with room for all edges there will be: int64[E], [E, dim].
+        device: that takes rows.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        members: Sequence[int],
+        ids: Tensor,
+        rows: Tensor,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(rows.shape[1], dtype=rows.dtype, device=device)
+        self._comm, self._first = comm, members[0]
+        self._ids, self._rows = ids, rows
+        self._lock = PageLock(rows, self._device)
+
+    @property
+    def nbytes(self) -> int:
+        """As in `FeatureRows`, of rows in use: pages that nobody has touched take none."""
+        width = self._ids.element_size() + self.dim * self._rows.element_size()
+        return self.num_rows * width if self._comm.rank == self._first else 0
+
+    def append(self, ids: Tensor, rows: Tensor) -> None:
+        """As there; only those of the rank that writes are read."""
+        if self._comm.rank == self._first:
+            super().append(ids, rows)
+        self.num_rows = self._comm.gather_objects(self.num_rows)[self._first]
+        self._lock.reach(self.num_rows * self.dim * self._rows.element_size())
 
 
 class VertexRows:
@@ -120,26 +187,73 @@ class VertexRows:
 
     Args:
         owners: of the vertices.
-        rows: [count, dim], in order of `owners.local`.
+        rows: [count, dim], in order of `owners.local`; of the host, or of the device.
+        device: that takes rows of the host, which are page-locked here for a CUDA device; None:
+            rows are taken where they are.
+        owned: whether this rank keeps them; False where another one of its machine does.
     """
 
-    def __init__(self, owners: Owners, rows: Tensor) -> None:
-        self.owners, self.rows = owners, rows
+    def __init__(
+        self,
+        owners: Owners,
+        rows: Tensor,
+        device: torch.device | str | None = None,
+        *,
+        owned: bool = True,
+    ) -> None:
+        self.owners, self.rows, self._owned = owners, rows, owned
         self.num_rows, self.dim = rows.shape[0], rows.shape[1]
+        self._device = rows.device if device is None else torch.device(device)
+        self._lock = locked_whole(rows, self._device)
+
+    @property
+    def nbytes(self) -> int:
+        """As in `FeatureRows`."""
+        return self.rows.nbytes if self._owned else 0
 
     @classmethod
-    def of(cls, owners: Owners, machine: int, rows: Tensor) -> VertexRows:
+    def of(
+        cls,
+        owners: Owners,
+        machine: int,
+        rows: Tensor,
+        device: torch.device | str | None = None,
+    ) -> VertexRows:
         """Cut a machine's share out of the rows of all vertices [N, dim]; all of them uncopied."""
         if owners.machines == 1:
-            return cls(owners, rows)
+            return cls(owners, rows, device)
         mine = (owners.of(torch.arange(rows.shape[0])) == machine).nonzero().flatten()
         share = rows.new_empty(mine.numel(), rows.shape[1])
         share[owners.local(mine)] = rows[mine]
-        return cls(owners, share)
+        return cls(owners, share, device)
+
+    @classmethod
+    def shared(
+        cls,
+        comm: Communicator,
+        members: Sequence[int],
+        owners: Owners,
+        machine: int,
+        rows: Tensor,
+    ) -> VertexRows | None:
+        """`of` in memory that the ranks of a machine share, filled by its first one; all ranks of
+        the group call it alike. None where they cannot share any."""
+        count = owners.count(machine, rows.shape[0])
+        share = shared_tensor(comm, members, (count, rows.shape[1]), rows.dtype)
+        if share is None:
+            return None
+        first = comm.rank == members[0]
+        if first:
+            share.copy_(cls.of(owners, machine, rows).rows)
+        comm.barrier()
+        return cls(owners, share, comm.device, owned=first)
 
     def gather(self, ids: Tensor) -> Tensor:
         """[n, dim], rows of own vertices."""
-        return self.rows[self.owners.local(ids.to(self.rows.device))]
+        place = self.owners.local(ids.to(self.rows.device))
+        if self._device.type == self.rows.device.type:
+            return self.rows[place]
+        return take_rows(self.rows, place, self._device)
 
     def put(self, ids: Tensor, rows: Tensor) -> None:
         """Overwrite rows of own vertices; no id twice."""
@@ -182,7 +296,7 @@ class Fetcher:
             tables: by name of the counters, what this rank's machine holds.
             ids: int64[n], on the host or the group's device; of unequal number on the ranks, also
                 none.
-            machine: int64[n] on the host, where each row lives; not read where there is one.
+            machine: int64[n] on either, where each row lives; not read where there is one.
 
         Returns:
             [n, dim] of each, on the group's device.
@@ -191,7 +305,7 @@ class Fetcher:
         if self.layout.machines == 1:
             self._count(tables, 0, ids.numel())
             return [rows.gather(ids).to(comm.device) for rows in tables.values()]
-        # Who is asked for how much is a matter of the host, whatever connects the ranks.
+        # How much is asked of whom is a matter of the host, whatever connects the ranks.
         server = self.layout.servers(comm.rank, machine, ids.to(machine.device), self.schedule)
         send = torch.bincount(server, minlength=comm.size).tolist()
         self._count(tables, ids.numel() - send[comm.rank], send[comm.rank])
@@ -210,6 +324,13 @@ class Fetcher:
         for name in names:
             self.comm.meter.count(f"{name}_rows_remote", remote)
             self.comm.meter.count(f"{name}_rows_local", local)
+
+
+def locked_whole(rows: Tensor, device: torch.device) -> PageLock:
+    """The lock of all rows of the host that a device takes; of rows elsewhere it locks nothing."""
+    lock = PageLock(rows, device if rows.device.type == "cpu" else torch.device("cpu"))
+    lock.reach(rows.nbytes)
+    return lock
 
 
 def _grown(x: Tensor, space: int, used: int) -> Tensor:

@@ -97,17 +97,21 @@ class AssignedOwners:
         first = self._sizes.cumsum(0) - self._sizes
         local = torch.empty_like(self.part)
         local[order] = torch.arange(part.numel()) - first[self.part[order]]
-        self._local = {self.part.device: local}  # by the device that asks
+        self._tables = {self.part.device: (self.part, local)}  # by the device that asks
 
     def of(self, ids: Tensor) -> Tensor:
         """As in `Owners`."""
-        return self.part[ids]
+        return self._table(ids.device)[0][ids]
 
     def local(self, ids: Tensor) -> Tensor:
         """As in `Owners`."""
-        if ids.device not in self._local:
-            self._local[ids.device] = self._local[self.part.device].to(ids.device)
-        return self._local[ids.device][ids]
+        return self._table(ids.device)[1][ids]
+
+    def _table(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if device not in self._tables:
+            part, local = self._tables[self.part.device]
+            self._tables[device] = part.to(device), local.to(device)
+        return self._tables[device]
 
     def count(self, machine: int, num_vertices: int) -> int:
         """As in `Owners`; an offline partition knows only the vertices that it was made for.

@@ -38,7 +38,9 @@ from dgbench.systems.base.stream import (
     load_stream,
 )
 from dgbench.systems.base.stream_data import part_ends
+from dgbench.systems.base.training_file import all_ready
 from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout, Owners
+from dgbench.systems.gnnflow.rank_audit import BatchCopies, BatchRequest, RankBatchAudit
 from dgbench.systems.gnnflow.remote_access import GraphRankSettings, RemoteAccess
 from dgbench.systems.gnnflow.remote_memory import RemoteMemory
 
@@ -75,6 +77,7 @@ class StreamRankTrainer(StreamTrainer):
         super().__init__(
             workload, data, access, device=str(comm.device), meter=comm.meter, dtype=dtype
         )
+        self.notes += access.notes
         if self.memory is not None:
             self.memory: VertexMemory | RemoteMemory = RemoteMemory(
                 comm,
@@ -196,6 +199,7 @@ class StreamRankedRun:
         memory: of all vertices at the end, or None.
         answers: to each of the batches compared, after training.
         notes: what readers have to know.
+        copies: per rank, around audited batches, where they were asked for.
     """
 
     losses: list[float]
@@ -213,6 +217,7 @@ class StreamRankedRun:
     memory: MemoryRows | None
     answers: list[BatchAnswer]
     notes: list[str]
+    copies: list[BatchCopies]
 
     @property
     def throughput(self) -> float:
@@ -265,6 +270,7 @@ def race_ranked(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     compared: Mapping[int, Tensor] | None = None,
+    audited: BatchRequest | None = None,
 ) -> dict[str, StreamRankedRun]:
     """Insert a stream and train on some of its events, the contenders batch by batch in turns.
 
@@ -276,15 +282,16 @@ def race_ranked(
         contenders: by name; their layouts have equally many ranks.
         data: of the workload; None: loaded here.
         first, last: events to train on; None: to the end.
-        epochs: over them.
+        epochs: over them, one round.
         score: events to score after training, from the first of them to before the last.
         ingest: events of an incremental batch.
         clocks: read clocks around phases.
         timeout_s: limit of the whole group; one rank alone has none.
-        device: `cpu`, or `cuda`: models, memories and caches of each rank lie on its device, and
-            rows travel from there; records and ids are the host's, as the graph is.
+        device: `cpu`, or `cuda`: models, memories and caches of each rank lie on its device, which
+            samples blocks, too; rows and records travel from device to device.
         dtype: of the model.
         compared: events by number of their frame that the trainers answer to after training.
+        audited: batches around which ranks copy their states; None: none.
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range.
@@ -313,6 +320,7 @@ def race_ranked(
         clocks,
         dtype,
         dict(compared or {}),
+        audited,
     )
     found, _ = on_ranks(
         _race, ranks, (work, data), device=device, seed=workload.seed, timeout_s=timeout_s
@@ -341,6 +349,7 @@ def _run(found: Sequence[_StreamRankOutput]) -> StreamRankedRun:
             BatchAnswer.joined(each) for each in zip(*(f.answers for f in found), strict=True)
         ],
         notes=one.notes,
+        copies=[f.copies for f in found if f.copies is not None],
     )
 
 
@@ -358,6 +367,7 @@ class _StreamRankInput:
     clocks: bool
     dtype: torch.dtype
     compared: dict[int, Tensor]
+    audited: BatchRequest | None
 
 
 @dataclass(slots=True)
@@ -379,6 +389,7 @@ class _StreamRankOutput:
     memory: MemoryRows | None = None
     answers: list[BatchAnswer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    copies: BatchCopies | None = None
 
 
 def _race(
@@ -403,14 +414,24 @@ def _race(
         mine = found[name] = _StreamRankOutput(Traffic(comm.rank, comm.size), _taken(comm))
         mine.insert_s = time.perf_counter() - begin
     wanted, names = torch.arange(work.first, work.last), list(trainers)
-    turn = 0
+    turn, audits = 0, dict[str, RankBatchAudit]()
+    for name, trainer in trainers.items():
+        trainer.access.begin_round()
+        if work.audited is not None:
+            audits[name] = RankBatchAudit(comm, work.audited, trainer)
     for epoch in range(work.epochs):
         for trainer in trainers.values():
+            trainer.access.begin_epoch()
             trainer.reset_memory()
         for part in batches(work.workload, wanted, data.events.t[wanted], epoch):
             for name in names if turn % 2 == 0 else reversed(names):
+                if audits:
+                    audits[name].between(turn)
                 _one_batch(comm, trainers[name], part, epoch, found[name], work.clocks and turn > 0)
             turn += 1
+    for name, audit in audits.items():
+        audit.between(turn)
+        found[name].copies = audit.copies
     for name, trainer in trainers.items():
         if work.score:
             found[name].scores = trainer.evaluate_range(*work.score)
@@ -498,14 +519,17 @@ class StreamRanks(RankTraining):
                 "training part: its end lies between two times",
                 hint="take more events, or data with more times",
             )
+        all_ready(comm)  # ranks of a machine share its store
         trainer = StreamRankTrainer(
             comm, IdentityHash(hosts), workload, data, GraphRankSettings(layout)
         )
         for first in range(0, end, INGEST):
             trainer.insert(min(end, first + INGEST))
         trainer.access.finish()
+        trainer.access.begin_round()
         return trainer
 
     def train_epoch(self, trainer: StreamRankTrainer, epoch: int) -> float:
+        trainer.access.begin_epoch()
         trainer.reset_memory()
         return trainer.train(0, part_ends(trainer.data.events)[0], epoch=epoch)

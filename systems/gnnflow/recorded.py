@@ -31,6 +31,7 @@ from dgbench.systems.base.stream_data import StreamWorkload, negatives_of
 from dgbench.systems.gnnflow.device_access import RESIDENT, DeviceAccess
 
 if TYPE_CHECKING:
+    from dgbench.systems.base.stream import BatchWatch
     from dgbench.systems.gnnflow.system import GnnflowTrainer
 
 SPARE: Final = 8
@@ -128,19 +129,30 @@ class RecordedBatches:
         same = self._trainer.optimiser is self._optimiser
         return same and self._store.growths == self._growths
 
-    def train_on(self, parts: Sequence[Tensor], epoch: int) -> float:
-        """Train on batches, one after the other; mean loss of their events, as of a trainer."""
+    def train_on(
+        self, parts: Sequence[Tensor], epoch: int, watch: BatchWatch | None = None
+    ) -> float:
+        """Train on batches, one after the other; mean loss of their events, as of a trainer.
+
+        A launch adds its loss up on the device, so that `watch` is told none of it alone.
+        """
         trainer, launched = self._trainer, 0
         for first in range(0, len(parts), AT_ONCE):
             now = parts[first : first + AT_ONCE]
             for part, fits in zip(now, self._bring(now, epoch), strict=True):
+                if watch is not None:
+                    watch.before(part)
                 if not fits or trainer.holds_writes:
                     loss = trainer.enqueue_batch(part, epoch)
+                    if watch is not None:
+                        watch.after(loss)
                     self._total += loss.to(torch.float64) * part.numel()
                     self._number += 1
                     continue
                 with trainer.meter.phase("compute"):
                     self._launch()
+                if watch is not None:
+                    watch.after(None)
                 launched += part.numel()
         return self._read(launched) / sum(part.numel() for part in parts)
 

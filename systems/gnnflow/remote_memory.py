@@ -59,6 +59,12 @@ class RemoteMemory:
         self._fetcher = Fetcher(comm, layout, owners, schedule=schedule)
         self.reset()
 
+    @property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Own rows in order of `owners.local`, written in place and never moved: memory and mail
+        [n, M + D], times of both [n, 2]."""
+        return self._rows.rows, self._times.rows
+
     def read(self, ids: Tensor) -> MemoryRows:
         """Rows of vertices int64[n]; one that is named twice travels twice."""
         machine = self.owners.of(ids.cpu()) if self.layout.machines > 1 else None

@@ -8,6 +8,9 @@ they were asked for, and are the targets of the next hop.
 What is drawn for a target depends on its position in the whole batch and on the draw, not on who
 draws it (`temporal_sample`): samples are bit for bit those of one store, for any number of ranks.
 
+Roots on a device stay there with all that is drawn for them: requests and answers travel from
+device to device, and the host learns how many there are.
+
 The paper's requests are asynchronous remote calls with a queue per GPU. Here all ranks exchange
 requests and answers together, and a rank samples its own targets while requests travel.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import torch
@@ -102,7 +106,7 @@ class RemoteSampler:
         comm = self.comm
         sizes = [nodes.numel() for nodes, _, _ in targets]
         nodes, times, positions = (torch.cat(column) for column in zip(*targets, strict=True))
-        snapshot = torch.repeat_interleave(torch.arange(len(targets)), torch.tensor(sizes))
+        snapshot = torch.cat([torch.full_like(part[0], s) for s, part in enumerate(targets)])
         machine = self.owners.of(nodes)
         if self.layout.machines == 1:
             # Every rank has all of the graph.
@@ -120,13 +124,11 @@ class RemoteSampler:
         """Neighbours of targets from the ranks that have them: (counts [n], rows [K, 3])."""
         comm = self.comm
         order = torch.argsort(server, stable=True)
-        send = torch.bincount(server, minlength=comm.size)
-        own = int(send[comm.rank])
-        first = int(send[: comm.rank].sum())
+        to = torch.bincount(server, minlength=comm.size).tolist()
+        own, first = to[comm.rank], sum(to[: comm.rank])
         mine = asked[order[first : first + own]]
-        send[comm.rank] = 0
+        to[comm.rank] = 0
         away = torch.cat([order[:first], order[first + own :]])
-        to = send.tolist()
         came = comm.exchange_sizes(to)
         under_way = comm.start_all_to_all(asked[away], to, came)
         my_counts, my_rows = self._serve("own", *_columns(mine), hop, fanout, draw)
@@ -208,7 +210,7 @@ class EdgeHomes:
             return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
         ids, machine = torch.cat(self._ids), torch.cat(self._machines)
         found, place = torch.unique(ids, return_inverse=True)
-        where = torch.full((found.numel(),), torch.iinfo(torch.int64).max)
+        where = torch.full_like(found, torch.iinfo(torch.int64).max)
         return found, where.scatter_reduce_(0, place, machine, reduce="amin")
 
 
@@ -219,7 +221,9 @@ def _columns(asked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def _sums(counts: Tensor, sizes: Sequence[int]) -> list[int]:
     """Sum of each piece of `counts`."""
-    return [int(piece.sum()) for piece in counts.split(list(sizes))]
+    ends = torch.tensor([0, *accumulate(sizes)], device=counts.device)
+    totals = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return totals[ends].diff().tolist()
 
 
 def _reordered(place: Tensor, counts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,7 +232,7 @@ def _reordered(place: Tensor, counts: Tensor, rows: Tensor) -> tuple[Tensor, Ten
     moved = counts[order]
     first = (counts.cumsum(0) - counts)[order]
     start = first - (moved.cumsum(0) - moved)
-    take = torch.arange(rows.shape[0]) + start.repeat_interleave(moved)
+    take = torch.arange(rows.shape[0], device=rows.device) + start.repeat_interleave(moved)
     return moved, rows[take]
 
 
@@ -242,9 +246,8 @@ def _cut(
     """The samples of each snapshot."""
     found, at = [], 0
     for (nodes, times, positions), number in zip(targets, counts.split(sizes), strict=True):
-        offsets = torch.zeros(nodes.numel() + 1, dtype=torch.int64)
-        offsets[1:] = number.cumsum(0)
-        mine = rows[at : at + int(offsets[-1])]
+        offsets = torch.cat([number.new_zeros(1), number.cumsum(0)])
+        mine = rows if len(sizes) == 1 else rows[at : at + int(offsets[-1])]
         at += mine.shape[0]
         neighbours, eids, bits = (column.contiguous() for column in mine.unbind(1))
         times_of = bits.view(torch.float64)

@@ -23,6 +23,7 @@ from dgbench.systems.gnnflow.replay import Replay
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamTrainer
+    from dgbench.systems.base.stream_audit import BatchAudit
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class Continuous:
         every: train in every so many-th round, on all events since the last time; None: never.
         replay: old events to train on as well, or None.
         evaluate: whether to score a round's events before training on them.
+        audit: of the trainer's batches; what it takes is in no time.
 
     Attributes:
         played: rounds so far.
@@ -139,6 +141,7 @@ class Continuous:
         every: int | None = 1,
         replay: Replay | None = None,
         evaluate: bool = True,
+        audit: BatchAudit | None = None,
     ) -> None:
         check_count("epochs", epochs)
         if every is not None and (isinstance(every, bool) or every < 1):
@@ -147,6 +150,7 @@ class Continuous:
             raise InvalidInputError("there are no rounds", hint="a shorter round or initial share")
         self.trainer, self.rounds = trainer, list(rounds)
         self.epochs, self.every, self.replay, self.evaluate = epochs, every, replay, evaluate
+        self._audit = audit
         self.played = 0
         self._pending = self.rounds[0].first
         self._memory = trainer.mark_memory()
@@ -204,15 +208,26 @@ class Continuous:
         events = torch.arange(self._pending, last)
         if self.replay:
             events = torch.cat([self.replay.choose(self._pending, last), events])
+        audited = self._audit.seconds if self._audit else 0.0
         start = time.perf_counter()
         for epoch in range(self.epochs):
             _tell(self.trainer.access, "begin_epoch")
             # An epoch starts from the memories of its begin: those after it have seen its events.
             self.trainer.restore_memory(self._memory)
-            found.losses.append(self.trainer.train_on(events, epoch=epoch))
-        found.train_s += time.perf_counter() - start
+            found.losses.append(self._train_epoch(events, epoch))
+        audited = self._audit.seconds - audited if self._audit else 0.0
+        found.train_s += time.perf_counter() - start - audited
         found.trained = events.numel()
         self._pending = last
+
+    def _train_epoch(self, events: Tensor, epoch: int) -> float:
+        audit = self._audit
+        if audit is None:
+            return self.trainer.train_on(events, epoch=epoch)
+        audit.begin(events, epoch)
+        loss = self.trainer.train_on(events, epoch=epoch, watch=audit)
+        audit.end()
+        return loss
 
 
 def _tell(access: Any, event: str) -> None:

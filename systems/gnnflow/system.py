@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
+from dgbench.systems.base.stream import (
+    BatchWatch,
+    StreamData,
+    StreamTrainer,
+    StreamWorkload,
+    load_stream,
+)
 from dgbench.systems.base.stream_batches import batches
 from dgbench.systems.base.system import System
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
@@ -65,6 +71,11 @@ class GnnflowTrainer(StreamTrainer):
             self.notes.append(f"steps are not recorded: {reason}")
 
     @property
+    def recorded(self) -> bool:
+        """As there: where `recorded_steps` is on and nothing speaks against it."""
+        return self._records
+
+    @property
     def optimiser(self) -> torch.optim.Adam:
         """As there; one that a CUDA graph may hold where steps are recorded."""
         if self._optimiser is None and self._records:
@@ -74,11 +85,11 @@ class GnnflowTrainer(StreamTrainer):
             )  # fmt: skip
         return super().optimiser
 
-    def train_on(self, events: Tensor, *, epoch: int = 0) -> float:
+    def train_on(self, events: Tensor, *, epoch: int = 0, watch: BatchWatch | None = None) -> float:
         if not self._records or not events.numel():
-            return super().train_on(events, epoch=epoch)
-        times = self.data.events.t[events]
-        return self._steps().train_on(batches(self.workload, events, times, epoch), epoch)
+            return super().train_on(events, epoch=epoch, watch=watch)
+        parts = batches(self.workload, events, self.data.events.t[events], epoch)
+        return self._steps().train_on(parts, epoch, watch)
 
     def step(self, frame: int) -> float:
         if not self._records:

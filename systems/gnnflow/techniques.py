@@ -1,4 +1,9 @@
-"""The switches of GNNFlow on one process, in the order in which the paper brings them."""
+"""The switches of GNNFlow on one process, in the order in which the paper brings them.
+
+By default they are those of the published form: all of the paper's techniques, none of ours.
+"""
+
+from typing import Final
 
 from dgbench.systems.base.system import Technique
 
@@ -20,12 +25,16 @@ TECHNIQUES = (
         "Let a vertex's only block grow with it; off, add adaptive ones. Needs `adaptive_blocks`.",
         exact=True,
         source="added: the paper never moves a block",
+        default=False,
+        ours=True,
     ),
     Technique(
         "fences",
         "Find the blocks of a window by search; off, walk the list from its newest block.",
         exact=True,
         source="added: the paper walks (Algorithm 1)",
+        default=False,
+        ours=True,
     ),
     Technique(
         "node_cache",
@@ -70,5 +79,8 @@ TECHNIQUES = (
         exact=True,
         source="added: the paper starts operators from the host",
         default=False,
+        ours=True,
     ),
 )
+STORE_ADDITIONS: Final = dict.fromkeys(("grown_blocks", "fences"), True)
+"""Switches of our additions to the paper's store, on."""

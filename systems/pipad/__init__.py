@@ -36,6 +36,7 @@ PAPER = Paper(
         "The low end of the abstract's range (1.22x) is against PyGT-G; against PyGT the lowest "
         "printed factor is 1.54x.",
     ),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER", "PipadSystem"]

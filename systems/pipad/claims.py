@@ -76,7 +76,7 @@ from dgbench.systems.pipad.findings.tuning import (
     size_order,
     sper_large,
 )
-from dgbench.systems.pipad.ladders import BARE, PAPERS, REUSED
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED
 
 _TABLE: dict[str, Check] = {
     "pipad-s1-topology-slow-change": slow_change,
@@ -146,7 +146,9 @@ _TABLE: dict[str, Check] = {
     "pipad-fig12-speedup-trend": speedup_trend,
     "pipad-s54-youtube-space": youtube_space,
     "pipad-s51-feature-dims": feature_dims,
-    "pipad-abs-speedup-range": beside(spread(RACE(REUSED, PAPERS), RACE(BARE, PAPERS)), "pygt"),
+    "pipad-abs-speedup-range": beside(
+        spread(RACE(REUSED, PUBLISHED), RACE(BARE, PUBLISHED)), "pygt"
+    ),
     "pipad-s1-transfer-share-approx": transfer_share,
     "pipad-s1-gpu-util-bound": sm_bound,
     "pipad-fig3-transfer-share": transfer_share,
@@ -161,33 +163,33 @@ _TABLE: dict[str, Check] = {
     ),
     "pipad-s44-reuse-removes-topology-transfer": topology_not_sent_again,
     "pipad-s43-epochs-similar": epochs_alike,
-    "pipad-fig10-speedup-range-pygt": beside(spread(RACE(BARE, PAPERS)), "pygt"),
+    "pipad-fig10-speedup-range-pygt": beside(spread(RACE(BARE, PUBLISHED)), "pygt"),
     **{
         f"pipad-fig10-avg-{word}": beside(
-            mean(RACE(BARE, PAPERS, model=model), AVERAGE), "pygt", model=model
+            mean(RACE(BARE, PUBLISHED, model=model), AVERAGE), "pygt", model=model
         )
         for word, model in MODEL_WORDS.items()
     },
     "pipad-fig10-pipad-best": beside(
-        best_everywhere(RACE, PAPERS, (BARE, REUSED, *METHODS[:-1])), "pygt-g"
+        best_everywhere(RACE, PUBLISHED, (BARE, REUSED, *METHODS[:-1])), "pygt-g"
     ),
     "pipad-fig10-pygtg-second": ahead_on_most(RACE, "pygt-g", METHODS[:3]),
     "pipad-fig10-small-gain-more": small_gain_more,
     "pipad-s52-csc-extra-transfer": csc_transfer,
     "pipad-s52-evolvegcn-vs-pygtg": beside(
-        mean(RACE(REUSED, PAPERS, model="evolvegcn"), AVERAGE), "pygt-g", model="evolvegcn"
+        mean(RACE(REUSED, PUBLISHED, model="evolvegcn"), AVERAGE), "pygt-g", model="evolvegcn"
     ),
     "pipad-s52-model-order-vs-pygtg": larger(
-        "evolvegcn", {m: RACE(REUSED, PAPERS, model=m) for m in MODELS}
+        "evolvegcn", {m: RACE(REUSED, PUBLISHED, model=m) for m in MODELS}
     ),
     "pipad-s52-mpnn-lowest": beside(
-        end_of_range(RACE(REUSED, PAPERS), min, "low", "mpnn_lstm", small=False),
+        end_of_range(RACE(REUSED, PUBLISHED), min, "low", "mpnn_lstm", small=False),
         "pygt-g",
         model="mpnn_lstm",
         small=False,
     ),
     "pipad-s52-mpnn-highest": beside(
-        end_of_range(RACE(BARE, PAPERS), max, "high", "mpnn_lstm", small=True),
+        end_of_range(RACE(BARE, PUBLISHED), max, "high", "mpnn_lstm", small=True),
         "pygt",
         model="mpnn_lstm",
         small=True,

@@ -26,6 +26,7 @@ from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.models.heads import NodeHead
 from dgbench.systems.base import Workload
+from dgbench.systems.base.moments import AdamMoments
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.engine import Engine
 from dgbench.systems.pipad.ladders import BUILT_IN
@@ -77,6 +78,13 @@ class CompiledStep(ABC):
         """Copies of the gradients of the last run, by the model's names."""
         found = dict(zip(self._names, self.flat.gradients(), strict=True))
         return {name: found[name] for name, _ in self.model.named_parameters()}
+
+    def moments(self) -> dict[str, AdamMoments]:
+        """Adam's moments as they lie there, by the model's names."""
+        first, second = (
+            dict(zip(self._names, self.flat.split(flat), strict=True)) for flat in self.flat.moments
+        )
+        return {name: AdamMoments(first[name], second[name]) for name in self._names}
 
     def _targets(self, frame: int) -> Tensor:
         targets = self.task.targets(frame)

@@ -177,8 +177,10 @@ class Controller:
         if self._sends_topology and engine.grouped:  # sizes that were not chosen are never read
             engine.retain(g for times in self.frames for g in engine.groups(times))
         self._allow_buffers()
+        if self._sends_topology:
+            engine.plan(self.frames, self._stride)
         if self._widths:
-            engine.settle(self.frames, self._widths, free_bytes(engine.device) // 4)
+            engine.settle(self.frames, self._widths)
         engine.forget()
 
     def _measure(self) -> None:
@@ -203,11 +205,12 @@ class Controller:
 
     def _decide(self) -> None:
         engine = self.engine
-        gains = GainTable.find(engine.device.type)
+        gains = GainTable.find(engine.device.type, engine.kernel.name)
         if gains is None:
             self.notes.append(
-                f"There is no table of gains for '{engine.device.type}'; partitions hold "
-                f"{engine.s_per} snapshots. `dgbench calibrate pipad` measures one."
+                f"There is no table of gains for '{engine.kernel.name}' on "
+                f"'{engine.device.type}'; partitions hold {engine.s_per} snapshots. "
+                "`dgbench calibrate pipad` measures one."
             )
             return
         tuner = Tuner(

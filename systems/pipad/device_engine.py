@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts_scatter
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import TransferLink
 from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
 from dgbench.systems.pipad.engine import Engine
-from dgbench.systems.pipad.paper_kernel import ScatteredSlices
+from dgbench.systems.pipad.kernels import arrived_kernel
 from dgbench.systems.pipad.partitions import Partitions
-from dgbench.systems.pipad.received import Received, ReceivedAggregation, Single
+from dgbench.systems.pipad.received import Received
 from dgbench.systems.pipad.wire import PackedFrameTopology, PackedLayout, pack, unpack
 
 EXTRA_SLOTS = 5
@@ -73,16 +73,12 @@ class DeviceEngine(Engine):
         self._layers = layers
         ahead = switches["pipeline"]
         self.courier = FramePrefetcher(link, self.units, ahead=ahead, on_send=self.count_unit)
-        self._staged: dict[
-            tuple[bool, tuple[int, ...]], tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]
-        ] = {}  # whole snapshots, or groups
-        self._received: dict[range, Received] = {}  # what stays on the device
         self._features: Tensor | None = None
         self._columns: Tensor | None = None
 
     # --- preparation ------------------------------------------------------------------------------
 
-    def settle(self, frames: Sequence[range], widths: Sequence[int], limit: int) -> None:
+    def settle(self, frames: Sequence[range], widths: Sequence[int]) -> None:
         """Nothing: topology is used as it arrives, forward and backward."""
 
     def aggregate_all(self) -> None:
@@ -94,26 +90,22 @@ class DeviceEngine(Engine):
         super().forget()
 
     def retain(self, groups: Iterable[range]) -> None:
-        self._drop_staged()
+        self.partitions.drop_staged()
         super().retain(groups)
 
     def finish(self) -> None:
         self.courier.finish()
 
-    def _drop_staged(self) -> None:
-        self.partitions.release(sum(_staged_bytes(wires) for wires, _ in self._staged.values()))
-        self._staged.clear()
-
     def close(self) -> None:
         self.courier.forget()
         super().close()
-        self._received.clear()
-        self._drop_staged()
+        self.partitions.drop_staged()
         self.link.close()
 
     # --- what the models ask for ------------------------------------------------------------------
 
     def first(self, times: range) -> Tensor:
+        self._at(times)
         self.courier.begin(times)
         if self.store is None:
             return self._first_by_group(times)
@@ -126,13 +118,13 @@ class DeviceEngine(Engine):
 
     def apply(self, times: range, h: Tensor) -> Tensor:
         groups = self.groups(times)
-        if not self.merges(len(groups[0]), h.shape[1], h.shape[2]):
-            return ReceivedAggregation.apply(h, partial(self._singles, times))
-        done = []
-        for k, part in enumerate(h.split([len(group) for group in groups])):
-            received, _ = self._group(times, k)
-            done.append(self._merged_received(received, part))
-        return done[0] if len(done) == 1 else torch.cat(done)
+        together = self.merges(len(groups[0]), h.shape[1], h.shape[2])
+
+        def arriving() -> Iterator[Received]:
+            for k in range(len(groups)):
+                yield self._counted(self._group(times, k)[0], together)
+
+        return self.kernel.aggregate(h, [len(g) for g in groups], arriving, together=together)
 
     def raw(self, times: range) -> tuple[Tensor, Tensor]:
         if self.store is not None:
@@ -142,8 +134,9 @@ class DeviceEngine(Engine):
         return x[0], x[1:, :, -1]
 
     def merges(self, size: int, nodes: int, features: int) -> bool:
-        # Snapshots that travelled whole share nothing that one call could read once.
-        return self.partitions.overlap and super().merges(size, nodes, features)
+        # Snapshots that travelled whole share nothing that one call could read once. A device has
+        # another cache than the CPU that `cache_rule` is for: it merges as the paper does.
+        return self.partitions.overlap and self._together(size)
 
     def bandwidth(self) -> float | None:
         return self.link.bandwidth()
@@ -156,10 +149,8 @@ class DeviceEngine(Engine):
         parts = y.split([len(group) for group in groups])
         for k, out in enumerate(parts):
             received, x = self._group(times, k)
-            if self.merges(len(groups[0]), x.shape[1], x.shape[2]):
-                out.copy_(self._merged_received(received, x))
-            else:
-                self._alone(received, x, out)
+            together = self.merges(len(groups[0]), x.shape[1], x.shape[2])
+            out.copy_(self._of_received(received, x, together))
         return y
 
     def _group(self, times: range, k: int) -> tuple[Received, Tensor | None]:
@@ -168,34 +159,46 @@ class DeviceEngine(Engine):
         self._look_ahead(times)
         return found
 
-    def _singles(self, times: range) -> Iterator[Single]:
-        for k in range(len(self.groups(times))):
-            received, _ = self._group(times, k)
-            for i in range(len(received.times)):
-                single = received.snapshot(i)
-                self._count_aggregation(1, single.nnz)
-                yield single
+    def _of_received(self, received: Received, x: Tensor, together: bool) -> Tensor:
+        """A-hat_t x_t of a group, [S, N, F]."""
+        one = self._counted(received, together)
+        return self.kernel.aggregate(x, [len(received.times)], lambda: [one], together=together)
 
-    def _alone(self, received: Received, x: Tensor, out: Tensor) -> None:
-        for i in range(len(received.times)):
-            single = received.snapshot(i)
-            self._count_aggregation(1, single.nnz)
-            single.forward(x[i], out[i])
-
-    def _merged_received(self, received: Received, x: Tensor) -> Tensor:
-        self._count_aggregation(1, received.nnz)
-        coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]
-        parts, scales = received.parts, (received.row_scale, received.col_scale)
-        if self.on["slice_coalescing"]:
-            y = ScatteredSlices.apply(coalesced, parts, *scales, self._kernel_options())
+    def _counted(self, received: Received, together: bool) -> Received:
+        if together:
+            self._count_aggregation(1, received.nnz)
         else:
-            y = aggregate_parts_scatter(parts, coalesced, *scales, self_loop=True)
-        return y.transpose(0, 1)
+            self._count_aggregation(len(received.times), received.whole_nnz)
+        return received
+
+    def _kernel(self) -> Any:
+        return arrived_kernel(self.on, self.partitions.cap)
 
     def _look_ahead(self, times: range) -> None:
         self.courier.look_ahead(self.following(times) if self.in_order else None)
 
     # --- what travels -----------------------------------------------------------------------------
+
+    def recordable(self, frames: Sequence[range]) -> int:
+        """Number of the first frames whose topology may stay in host memory all together,
+        where graphs of their steps read it; from now on it stays.
+
+        Half of the budget is theirs.
+        """
+        if not (self._layers or self.store is None):
+            return len(frames)  # no topology travels
+        total, fixed, found = 0, set(), len(frames)
+        for number, times in enumerate(frames):
+            groups = {self.partitions.identity(group): group for group in self.groups(times)}
+            fresh = {one: group for one, group in groups.items() if one not in fixed}
+            total += sum(4 * self.topology_words(group) for group in fresh.values())
+            if total > self.partitions.budget // 2:
+                found = number
+                break
+            fixed |= fresh.keys()
+        if self.schedule is not None:
+            self.schedule.fixed = frozenset(fixed)
+        return found
 
     def units(self, times: range) -> list[Unit]:
         """Units that a frame has to be sent, as the buffer is now: what is new, its partitions."""
@@ -215,8 +218,8 @@ class DeviceEngine(Engine):
 
     def _unit(self, group: range, *, features: bool = False) -> Unit:
         rows = [self._all_features()[group.start : group.stop]] if features else []
-        if group in self._received:
-            return Unit(rows, partial(self._open, group, [], []))
+        if (received := self.resident(group)) is not None:
+            return Unit(rows, partial(self._open_resident, received))
         wires, staged = self._topology(group)
         layouts = [wire.layout for wire in wires]
         nbytes = sum(wire.nbytes for wire in wires)
@@ -229,9 +232,8 @@ class DeviceEngine(Engine):
     ) -> tuple[Received, Tensor | None]:
         count = sum(sizes)
         x = tensors[count] if len(tensors) > count else None
-        if not layouts:
-            return self._received[group], x
-        stays = self.stays(group, sum(t.nbytes for t in tensors[:count]))
+        nbytes = sum(t.nbytes for t in tensors[:count])
+        stays = self.stays(group, nbytes)
         arrays = [t.clone() for t in tensors[:count]] if stays else tensors[:count]
         found, start = [], 0
         for layout, size in zip(layouts, sizes, strict=True):
@@ -239,13 +241,17 @@ class DeviceEngine(Engine):
             start += size
         received = Received.of(group, found, self._norm)
         if stays:
-            self._received[group] = received
+            self.stays(group, nbytes, received)
         return received, x
+
+    def _open_resident(
+        self, received: Received, tensors: list[Tensor]
+    ) -> tuple[Received, Tensor | None]:
+        return received, tensors[0] if tensors else None
 
     def _topology(self, group: range) -> tuple[Sequence[PackedFrameTopology], Sequence[Tensor]]:
         """The wires of a group and their tensors in the form that the link sends."""
-        key = self.single, self.partitions.identity(group)
-        found = self._staged.get(key)
+        found = self.partitions.staged(group, self.single)
         if found is None:
             whole = [self._whole(t) for t in group] if self.single else self.partitions.wires(group)
             staged = self.link.stage_all([tensor for wire in whole for tensor in wire.tensors])
@@ -254,8 +260,7 @@ class DeviceEngine(Engine):
             if not self.single:
                 self.partitions.drop_wires(group)  # the copy takes its place
             found = wires, staged
-            if self.partitions.admit(_staged_bytes(wires)):
-                self._staged[key] = found
+            self.partitions.stage(group, self.single, found, _staged_bytes(wires))
         return found
 
     def _whole(self, t: int) -> PackedFrameTopology:
@@ -275,9 +280,7 @@ class DeviceEngine(Engine):
             courier.begin(range(t, t + 1))
             received, x = courier.take(0)
             courier.look_ahead(None if after is None else range(after, after + 1))
-            out = torch.empty_like(x)
-            self._alone(received, x, out)
-            self.store.put(t, out[0])
+            self.store.put(t, self._of_received(received, x, False)[0])
         courier.forget()
         self.single = single
 

@@ -12,24 +12,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
 from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts
-from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
-from dgbench.systems.pipad.merged import PartitionAggregation
-from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
-from dgbench.systems.pipad.partitions import Partitions, SnapshotPartition, split
-from dgbench.systems.pipad.products import KeptProduct, of_partitions, of_snapshots
-from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
+from dgbench.systems.pipad.kept import Identity, KeptGroups, Schedule
+from dgbench.systems.pipad.kernels import (
+    ProductKernel,
+    Turn,
+    placed_kernel,
+    product_turn,
+    turn_of,
+)
+from dgbench.systems.pipad.partitions import Partitions, split
+from dgbench.systems.pipad.products import KeptProduct, product_of
 
-# Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
+# Ours, for a CPU alone (switch `cache_rule`): the paper merges all snapshots of a partition. There
+# merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
 # rows together then saves lines, and where a partition's features are small, because then the
 # number of calls is what costs. Elsewhere only index reads are saved, and a snapshot at a
 # time keeps the working set small (docs/performance-log.md).
@@ -39,7 +44,7 @@ CACHE_BYTES: Final = 4 << 20
 
 
 def merging_pays(snapshots: int, nodes: int, features: int) -> bool:
-    """Return True if a partition is aggregated in one call rather than a snapshot at a time."""
+    """Return True if one call for a partition is faster on a CPU than a snapshot at a time."""
     return features <= MERGE_UP_TO or 4 * snapshots * nodes * features <= CACHE_BYTES
 
 
@@ -63,6 +68,7 @@ class Engine:
         single: one snapshot at a time, as in the preparing epochs (4.3).
         store: first-layer aggregation of all snapshots, or None without reuse.
         buffer: what of it the device holds from frame to frame.
+        kernel: what aggregates.
         decided: first snapshot of a frame -> snapshots in its partitions.
         allowed: first snapshot of a frame -> bytes of the buffer that it may leave behind.
     """
@@ -90,8 +96,8 @@ class Engine:
         self.device = partitions.device if device is None else device
         self.in_order = False
         self.resident_limit = sys.maxsize
-        self.resident_bytes = 0
         self.single = False
+        self.kernel = self._kernel()
         self.decided: dict[int, int] = {}
         self.allowed: dict[int, int] = {}
         snapshots, nodes, features = self.sequence.features.shape
@@ -105,10 +111,13 @@ class Engine:
             capacity=4 * snapshots * nodes * features if switches["device_buffer"] else 0,
             holds=self.copies,
         )
-        self._backward: dict[tuple[int, ...], PartTopology] = {}
         self._products: dict[int, KeptProduct] = {}  # by the frame's first snapshot
+        self._product_of: dict[Identity, set[int]] = {}  # frames whose product reads a group
         self._product: tuple[int, KeptProduct] | None = None  # of a frame that is not kept
-        self._resident: set[range] = set()  # groups whose topology stays on the device
+        self._resident = KeptGroups(lambda: self.resident_limit)  # topology on the device
+        self.schedule: Schedule | None = None
+        partitions.copies = self.kernel.copies
+        partitions.watch(self._forget_products, lambda: meter.count("rebuilt_groups"))
         self._here = False  # whether the frame's topology was sent already
 
     # --- preparation ------------------------------------------------------------------------------
@@ -120,7 +129,19 @@ class Engine:
         for t in self.store.missing(range(len(self.sequence))):
             self.store.put(t, self._aggregate_raw(range(t, t + 1), [range(t, t + 1)])[0])
 
-    def settle(self, frames: Sequence[range], widths: Sequence[int], limit: int) -> None:
+    def plan(self, frames: Sequence[range], stride: int) -> None:
+        """Say in which order frames will need their groups, so that those stay that come soonest.
+
+        Args:
+            frames: snapshots of every frame, in the order of training.
+            stride: how far frames slide.
+        """
+        identity = self.partitions.identity
+        self.schedule = Schedule.of(frames, stride, self.groups, identity)
+        self.partitions.follow(self.schedule)
+        self._resident.schedule = self.schedule
+
+    def settle(self, frames: Sequence[range], widths: Sequence[int]) -> None:
         """Make what the products of steady frames need beside the topology, once and for all.
 
         Otherwise every partition's first two visits would be slower than the rest, and with frames
@@ -129,9 +150,9 @@ class Engine:
         Args:
             frames: snapshots of every frame.
             widths: floats per vertex of each aggregation of a step.
-            limit: bytes of topology to do so for; what is left is made when it is met.
         """
         self._products.clear()  # those of the preparing epochs
+        self._product_of.clear()
         self._product = None
         nodes = self.sequence.features.shape[1]
         todo: dict[tuple[range, bool, bool], bool] = {}
@@ -144,17 +165,18 @@ class Engine:
                     # Raw features want no gradient: the first width where nothing is kept.
                     todo[key] = todo.get(key, False) or self.store is not None or place > 0
         for (group, merged, ordered), backward in todo.items():
-            limit -= 16 * self.topology_words(group)  # the lists and their order, both ways
-            if limit < 0:
-                return
-            if not merged:
-                csr = self.partitions.snapshot(group.start)[0]
-                prepare(csr).settle(csr, ordered, backward=backward)
-            elif self.on["slice_coalescing"]:
-                self._transposed(self.partitions.partition(group))
-            else:
+            if merged:
                 parts = self.partitions.partition(group).parts
+            else:
+                csr = self.partitions.snapshot(group.start)[0]
+            if not self.partitions.keeps(group, whole=not merged):
+                continue  # made when it is met, and not kept either
+            if self.kernel.settle(self.partitions, group, together=merged):
+                continue
+            if merged:
                 prepare_parts(parts).settle(parts.over, ordered, backward=backward)
+            else:
+                prepare(csr).settle(csr, ordered, backward=backward)
 
     def forget(self) -> None:
         """Begin anew with what a device holds, as after a change of plans."""
@@ -170,16 +192,16 @@ class Engine:
     def close(self) -> None:
         """Release what was taken."""
         self.buffer.close()
-        self._backward.clear()
         self._products.clear()
         self._product = None
-        self._resident.clear()
+        self._resident = KeptGroups(lambda: self.resident_limit)
 
     # --- what the models ask for ------------------------------------------------------------------
 
     def first(self, times: range) -> Tensor:
         """A-hat_t X_t of a frame, float32[W, N, F]; a view of kept results with reuse on."""
         groups = self.groups(times)
+        self._at(times)
         self._here = False
         if self.store is None:
             self._here = True
@@ -214,16 +236,41 @@ class Engine:
         if found is None and self._product is not None and self._product[0] == times.start:
             found = self._product[1]
         if found is None or found.key != key:
-            if merged:
-                found = of_partitions([self.partitions.partition(g) for g in groups], key)
-            else:
-                found = of_snapshots([self.partitions.snapshot(t) for t in times], key)
+            found = product_of(self.partitions, groups, width, together=merged)
             if all(self.partitions.keeps(group, whole=not merged) for group in groups):
                 self._products[times.start] = found
+                for group in groups:
+                    for one in [group] if merged else [range(t, t + 1) for t in group]:
+                        frames = self._product_of.setdefault(self.partitions.identity(one), set())
+                        frames.add(times.start)
             else:
                 self._product = times.start, found
         self._count_aggregation(found.launches, found.entries)
         return found.product
+
+    def _forget_products(self, identity: Identity) -> None:
+        """A group goes, and with it the products that hold its arrays."""
+        for start in self._product_of.pop(identity, ()):
+            self._products.pop(start, None)
+
+    def _at(self, times: range) -> None:
+        """A frame begins."""
+        if self.schedule is not None:
+            self.schedule.now = times.start
+
+    def turn(self, times: range, width: int, *, wants: bool) -> Turn:
+        """A pass over an aggregation of the frame begun last, by the kernels of a step.
+
+        Args:
+            times: the frame.
+            width: floats per vertex.
+            wants: whether a gradient is wanted.
+        """
+        if isinstance(self.kernel, ProductKernel):
+            return product_turn(self.product(times, width), width, wants=wants)
+        nodes = self.sequence.features.shape[1]
+        shape = (len(times), nodes, width)
+        return turn_of(lambda h: self.apply(times, h), shape, self.device, wants=wants)
 
     def _arrived(self, times: range) -> list[range]:
         """A frame's partitions, whose topology counts as sent once a frame."""
@@ -252,17 +299,25 @@ class Engine:
             return 1
         return min(len(times), self.decided.get(times.start, self.s_per))
 
-    def stays(self, times: range, nbytes: int) -> bool:
-        """Return True if a group's topology of `nbytes` stays on the device; counts it if so."""
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of topology that stay on the device."""
+        return self._resident.nbytes
+
+    def stays(self, times: range, nbytes: int, made: Any = True) -> bool:
+        """Return True if a group's topology of `nbytes`, or what was `made` of it, stays on the
+        device from now on: what is needed soonest does."""
         if self.single or not self.on["resident"]:
             return False
         nodes = self.sequence.features.shape[1]
         # Beside what was sent: offsets of 8 bytes for every piece, two scales for every snapshot.
         held = nbytes + 8 * (nodes + 1) * (len(times) + 1) + 8 * nodes * len(times)
-        if self.resident_bytes + held > self.resident_limit:
-            return False
-        self.resident_bytes += held
-        return True
+        key = "resident", times
+        return self._resident.put(self.partitions.identity(times), key, made, held, made=False)
+
+    def resident(self, times: range) -> Any:
+        """Value that `stays` kept of a group, or None."""
+        return self._resident.get(self.partitions.identity(times), ("resident", times))
 
     @property
     def grouped(self) -> bool:
@@ -278,12 +333,22 @@ class Engine:
         return None
 
     def merges(self, size: int, nodes: int, features: int) -> bool:
-        """Return True if a partition of `size` snapshots is aggregated in one call."""
-        if self.single or size == 1 or not self.on["parallel_aggregation"]:
-            return False  # one snapshot has nothing to merge with
-        return not self.on["dimension_aware"] or merging_pays(size, nodes, features)
+        """Return True if a partition of `size` snapshots is aggregated in one call.
+
+        As the paper has it every partition is; `cache_rule` (ours) looks at a CPU's cache.
+        """
+        if not self._together(size):
+            return False
+        return not self.on["cache_rule"] or merging_pays(size, nodes, features)
+
+    def _together(self, size: int) -> bool:
+        """Return True if a partition holds several snapshots and may be aggregated as one."""
+        return size > 1 and not self.single and self.on["parallel_aggregation"]
 
     # --- aggregation where the data lie -----------------------------------------------------------
+
+    def _kernel(self) -> Any:
+        return placed_kernel(self.on, self.partitions.cap)
 
     def _aggregate_raw(self, times: range, groups: Sequence[range]) -> Tensor:
         """A-hat_t X_t of consecutive snapshots, sent together with their topology."""
@@ -294,47 +359,16 @@ class Engine:
         return self._aggregate(groups, x)
 
     def _aggregate(self, groups: Sequence[range], h: Tensor) -> Tensor:
-        if not self.merges(len(groups[0]), h.shape[1], h.shape[2]):
-            return SnapshotAggregation.apply(h, self._snapshots(groups))
-        partitions = [self.partitions.partition(group) for group in groups]
-        for part in partitions:
-            entries = part.parts.over.nnz + sum(csr.nnz for csr in part.parts.exclusive)
-            self._count_aggregation(1, entries)
-        if not self.on["slice_coalescing"]:
-            return PartitionAggregation.apply(h, partitions)
-        rows = h.split([len(group) for group in groups])
-        done = [self._by_slices(p, x) for p, x in zip(partitions, rows, strict=True)]
-        return done[0] if len(done) == 1 else torch.cat(done)
-
-    def _by_slices(self, part: SnapshotPartition, x: Tensor) -> Tensor:
-        """All snapshots of a partition in one call of the paper's kernel (Algorithm 1)."""
-        y = SlicedAggregation.apply(
-            x.transpose(0, 1).contiguous(),  # coalescent: [N, S, F]
-            part.parts,
-            self._transposed(part),
-            part.row_scale,
-            part.col_scale,
-            self._kernel_options(),
-        )
-        return y.transpose(0, 1)  # [S, N, F]
-
-    def _transposed(self, part: SnapshotPartition) -> PartTopology:
-        key = self.partitions.identity(part.times)
-        found = self._backward.get(key)
-        if found is None:
-            found = transposed(part.parts)
-            if self.partitions.keeps(part.times):
-                self._backward[key] = found
-        return found
-
-    def _kernel_options(self) -> dict[str, int | bool]:
-        return {"cap": self.partitions.cap, "vector": self.on["vector_loads"]}
-
-    def _snapshots(self, groups: Sequence[range]) -> list[Snapshot]:
-        """Every snapshot of the groups with its whole topology, counted as one call each."""
-        found = [self.partitions.snapshot(t) for group in groups for t in group]
-        self._count_aggregation(len(found), sum(snapshot[0].nnz for snapshot in found))
-        return found
+        together = self.merges(len(groups[0]), h.shape[1], h.shape[2])
+        for group in groups:
+            if together:
+                parts = self.partitions.partition(group).parts
+                entries = parts.over.nnz + sum(csr.nnz for csr in parts.exclusive)
+                self._count_aggregation(1, entries)
+            else:
+                entries = sum(self.partitions.topology(t).nnz for t in group)
+                self._count_aggregation(len(group), entries)
+        return self.kernel.aggregate(h, self.partitions, groups, together=together)
 
     def _stage(self, tensor: Tensor) -> Tensor:
         return tensor
@@ -353,11 +387,10 @@ class Engine:
 
     def _count_topology(self, times: range, extra: int = 0) -> None:
         sent = 0
-        if times not in self._resident:
+        if self.resident(times) is None:
             sent = 4 * self.topology_words(times)
             self.meter.count("adjacency_bytes_counted", sent)
-            if self.stays(times, sent):
-                self._resident.add(times)
+            self.stays(times, sent)
         self._count_sent(sent + extra)
 
     def _count_sent(self, nbytes: int) -> None:

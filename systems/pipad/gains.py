@@ -1,7 +1,8 @@
 """The tuner's offline table: what partitions gain in the graph kernels (PiPAD 4.4, Figure 9).
 
 Measured once per machine by `dgbench calibrate pipad`: random groups of snapshots at chosen overlap
-rates and widths, S at a time against one at a time, forward and backward. The paper's table has
+rates and widths, S at a time against one at a time, forward and backward, by each kernel that an
+engine aggregates with (`kernels`): a gain of one says nothing of another. The paper's table has
 S_per, overlap rate and feature length; vertices and entries per vertex are ours, since on small
 graphs calls cost more than entries and on sparse ones rows cost more than entries.
 """
@@ -9,12 +10,13 @@ graphs calls cost more than entries and on sparse ones rows cost more than entri
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,7 +28,13 @@ from dgbench.systems.base.calibration import (
     write_atomically,
 )
 
-SCHEMA: Final = 1
+if TYPE_CHECKING:
+    from dgbench.systems.pipad.kernels import ArrivedKernel, PlacedKernel
+
+SCHEMA: Final = 2
+OLDER: Final = 1
+"""Version of files that hold one kernel, which was the same on every device."""
+OLDER_KERNEL: Final = "rows"
 PACKAGED: Final = Path(__file__).with_name("gain_tables")
 HINT: Final = "make a new one: dgbench calibrate pipad"
 BUSY: Final = 0.25
@@ -59,6 +67,7 @@ class MeasuredGain(msgspec.Struct, frozen=True):
         s_per, overlap_rate, width: of the group; width in floats per vertex.
         nodes, degree: vertices, and entries of a snapshot over vertices.
         gain: ratio of lower quartiles over turns. single_s: one at a time, the whole group.
+        kernel: name of what aggregated.
     """
 
     s_per: int
@@ -68,6 +77,7 @@ class MeasuredGain(msgspec.Struct, frozen=True):
     degree: float
     gain: float
     single_s: float = 0.0
+    kernel: str = OLDER_KERNEL
 
 
 class _File(msgspec.Struct):
@@ -82,7 +92,8 @@ class _File(msgspec.Struct):
 
 
 class GainTable:
-    """Gains on a full grid; between grid points the logarithm of the gain is interpolated.
+    """Gains of a kernel on a full grid; between its points the logarithm of the gain is
+    interpolated.
 
     Every axis is taken on a scale on which gains bend little: overlap rate as it is, all others by
     their logarithm. Outside the grid the nearest edge counts. S_per 1 gains exactly 1.
@@ -90,13 +101,14 @@ class GainTable:
     Args:
         device: `cpu` or `cuda`.
         machine: what it was measured on (`machine_of`).
-        points: one for every combination of the values that occur on the five axes.
+        points: one for every combination of the values that occur on the five axes, of one kernel.
         made: when, ISO 8601. quick: whether with the coarse grid.
         noise: relative excess of the median turn over the lower quartile, ninth decile of races.
         source: in words, for reasons: "table of this machine".
 
     Raises:
-        InvalidInputError: no point, a combination missing or twice, a value out of range.
+        InvalidInputError: no point, a combination missing or twice, a value out of range, or
+            points of several kernels.
     """
 
     def __init__(
@@ -117,6 +129,9 @@ class GainTable:
         self.quick = quick
         self.noise = noise
         self.source = source
+        if len(kernels := sorted({point.kernel for point in self.points})) > 1:
+            raise InvalidInputError(f"'points' are of several kernels: {', '.join(kernels)}")
+        self.kernel = kernels[0] if kernels else ""
         self._grid = {_key(p): math.log(p.gain) for p in map(_checked, self.points)}
         if len(self._grid) != len(self.points) or not self.points:
             raise InvalidInputError("'points' is empty or holds one combination twice")
@@ -178,24 +193,30 @@ class GainTable:
         return round(math.exp(sum(logs) / len(logs)), 3)
 
     def save(self, path: Path) -> None:
-        """Write the table; readers see the old file or the whole new one.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
-        head = msgspec.structs.asdict(self._file([]))
-        del head["points"]
-        lines = [f" {msgspec.json.encode(k).decode()}: {_json(v)}," for k, v in head.items()]
-        rows = ",\n".join(f"  {_json(point)}" for point in self.points)
-        write_atomically(Path(path), "\n".join(["{", *lines, ' "points": [', rows, " ]", "}", ""]))
+        """Write the table alone, as `save_all`."""
+        save_all([self], path)
 
     @classmethod
-    def load(cls, path: Path) -> GainTable:
-        """Read a table.
+    def load(cls, path: Path, kernel: str | None = None) -> GainTable:
+        """Read the table of a kernel; None: that of the only one in the file.
 
         Raises:
             StoreError: there is none, it is damaged or cut off, or another version wrote it.
         """
+        tables = cls.load_all(path)
+        if kernel is None and len(tables) == 1:
+            return next(iter(tables.values()))
+        if kernel not in tables:
+            raise StoreError(
+                f"the table of gains '{path}' holds the kernels {', '.join(sorted(tables))}, "
+                f"not '{kernel}'",
+                hint=HINT,
+            )
+        return tables[kernel]
+
+    @classmethod
+    def load_all(cls, path: Path) -> dict[str, GainTable]:
+        """Read the tables of all kernels in a file, by their names. Raises as `load`."""
         path = Path(path)
         try:
             raw = path.read_bytes()
@@ -209,29 +230,38 @@ class GainTable:
             raise StoreError(
                 f"the table of gains '{path}' is damaged: {error}", hint=HINT
             ) from error
-        if schema != SCHEMA:
+        if schema not in (OLDER, SCHEMA):
             raise StoreError(
                 f"the table of gains '{path}' has version {schema}, this program reads {SCHEMA}",
                 hint=HINT,
             )
         try:
             found = msgspec.json.decode(raw, type=_File)
-            return cls(
-                device=found.device,
-                machine=found.machine,
-                points=found.points,
-                made=found.made,
-                quick=found.quick,
-                noise=found.noise,
-            )
+            by_kernel: dict[str, list[MeasuredGain]] = {}
+            for point in found.points:
+                by_kernel.setdefault(point.kernel, []).append(point)
+            if not by_kernel:
+                raise InvalidInputError("'points' is empty")
+            return {
+                kernel: cls(
+                    device=found.device,
+                    machine=found.machine,
+                    points=points,
+                    made=found.made,
+                    quick=found.quick,
+                    noise=found.noise,
+                )
+                for kernel, points in by_kernel.items()
+            }
         except (msgspec.MsgspecError, InvalidInputError) as error:
             raise StoreError(
                 f"the table of gains '{path}' is damaged: {error}", hint=HINT
             ) from error
 
     @classmethod
-    def find(cls, device: str) -> GainTable | None:
-        """This machine's table, else the packaged one of the nearest machine with such a device.
+    def find(cls, device: str, kernel: str) -> GainTable | None:
+        """This machine's table of a kernel, else the packaged one of the nearest machine with such
+        a device, else None: what another kernel gains is no measure.
 
         `source` says which. A damaged table of this machine is passed over with a warning.
         """
@@ -239,15 +269,17 @@ class GainTable:
         own = calibration_path("pipad", device)
         if own.exists():
             try:
-                return cls.load(own)
+                tables = cls.load_all(own)
+                if kernel in tables:
+                    return tables[kernel]
             except StoreError as error:
                 warnings.warn(f"{error} ({error.hint})", RuntimeWarning, stacklevel=2)
         kind = device.partition(":")[0]
-        tables = [cls.load(path) for path in sorted(PACKAGED.glob("*.json"))]
-        tables = [table for table in tables if table.device == kind]
-        if not tables:
+        packaged = [cls.load_all(path).get(kernel) for path in sorted(PACKAGED.glob("*.json"))]
+        known = [table for table in packaged if table is not None and table.device == kind]
+        if not known:
             return None
-        nearest = min(tables, key=lambda table: _distance(table.machine, machine))
+        nearest = min(known, key=lambda table: _distance(table.machine, machine))
         # Processors of one name need not be one machine: a packaged table is never called its own.
         like = nearest.machine == machine
         words = "of a machine named alike" if like else "of another machine"
@@ -271,7 +303,23 @@ class _GainsVersion(msgspec.Struct):
     schema: int
 
 
+def save_all(tables: Sequence[GainTable], path: Path) -> None:
+    """Write tables of one machine, one for each kernel; readers see the old file or the whole new
+    one.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    head = msgspec.structs.asdict(tables[0]._file([]))
+    del head["points"]
+    head["noise"] = max(table.noise for table in tables)
+    lines = [f" {msgspec.json.encode(k).decode()}: {_json(v)}," for k, v in head.items()]
+    rows = ",\n".join(f"  {_json(point)}" for table in tables for point in table.points)
+    write_atomically(Path(path), "\n".join(["{", *lines, ' "points": [', rows, " ]", "}", ""]))
+
+
 def measure_gains(
+    kernel: PlacedKernel | ArrivedKernel,
     device: str = "cpu",
     *,
     quick: bool = False,
@@ -279,9 +327,10 @@ def measure_gains(
     axes: dict[str, Sequence[float]] | None = None,
     budget_s: float | None = None,
 ) -> GainTable:
-    """Measure the table on this machine.
+    """Measure the table of a kernel on this machine.
 
     Args:
+        kernel: what aggregates.
         device: `cpu` or `cuda`.
         quick: a coarse grid and fewer turns, well below a minute on two cores.
         progress: told before every configuration.
@@ -294,6 +343,9 @@ def measure_gains(
 
     grid = dict(axes) if axes is not None else dict(QUICK if quick else FULL)
     budget = budget_s if budget_s is not None else (0.1 if quick else 0.3)
+    # Time of the one thread that computes, where it is one: what else runs is not in it.
+    alone = device == "cpu" and machine_of(device)["threads"] == 1
+    clock = time.process_time if alone else time.perf_counter
     sizes = [int(size) for size in grid["s_per"]]
     places = list(product(grid["nodes"], grid["degree"], grid["overlap_rate"], grid["width"]))
     points: list[MeasuredGain] = []
@@ -301,9 +353,9 @@ def measure_gains(
     for done, (nodes, degree, rate, width) in enumerate(places):
         if progress is not None:
             words = f"{int(nodes)} vertices, {degree:g} entries each, width {int(width)}"
-            progress(done, len(places), f"{words}, overlap rate {rate:g}")
+            progress(done, len(places), f"{kernel.name}: {words}, overlap rate {rate:g}")
         group = random_group(int(nodes), round(degree * nodes), rate, snapshots=max(sizes))
-        found = race(group, int(width), sizes, device=device, budget_s=budget)
+        found = race(group, int(width), sizes, kernel, device=device, budget_s=budget, clock=clock)
         excess += [median(times) / typical(times) - 1 for times in found.values()]
         for size, gain in gains_of(found).items():
             single = typical(found[1])
@@ -316,6 +368,7 @@ def measure_gains(
                     degree,
                     round(gain, 4),
                     float(f"{single:.4g}"),
+                    kernel.name,
                 )
             )
     if progress is not None:
@@ -340,31 +393,44 @@ def calibrate(
     progress: Progress | None = None,
     axes: dict[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
-    """Measure the table, keep it in `path`, and sum it up (`System.calibrate`).
+    """Measure the tables, keep them in `path`, and sum them up (`System.calibrate`).
 
     Returns:
-        Machine, number of points, and for every overlap rate the geometric mean gain of each
-        S_per over all sizes and widths.
+        Machine, number of points, and for every kernel and overlap rate the geometric mean gain of
+        each S_per over all sizes and widths.
 
     Raises:
         StoreError: the file cannot be written, said before anything is measured.
     """
+    from dgbench.systems.pipad.kernels import kernels_on
+
     path = Path(path)
     check_writable(path)
-    table = measure_gains(device, quick=quick, progress=progress, axes=axes)
-    table.save(path)
-    state = f"{100 * table.noise:.0f} % above the quartile in nine of ten races"
-    if table.noise > BUSY:
+    tables: list[GainTable] = []
+    kernels = kernels_on(device)
+
+    def of_all(done: int, total: int, words: str) -> None:
+        if progress is not None and (words or len(tables) + 1 == len(kernels)):
+            progress(len(tables) * total + done, len(kernels) * total, words)
+
+    for kernel in kernels:
+        tables.append(measure_gains(kernel, device, quick=quick, progress=of_all, axes=axes))
+    save_all(tables, path)
+    noise = max(table.noise for table in tables)
+    state = f"{100 * noise:.0f} % above the quartile in nine of ten races"
+    if noise > BUSY:
         state += "; the machine was busy, measure again when it is quiet"
     return {
-        "machine": _machine_words(table.machine),
-        "points": len(table.points),
+        "machine": _machine_words(tables[0].machine),
+        "points": sum(len(table.points) for table in tables),
         "median turn": state,
         "mean gain over one snapshot at a time": [
             {
+                "kernel": table.kernel,
                 "overlap rate": rate,
                 **{f"S_per {s:g}": table.mean(s, rate) for s in table.axes["s_per"]},
             }
+            for table in tables
             for rate in table.axes["overlap_rate"]
         ],
     }

@@ -18,9 +18,8 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.pipad.merged import PartitionAggregation
+from dgbench.systems.pipad.kernels import Aggregate, ArrivedKernel, PlacedKernel, Turn
 from dgbench.systems.pipad.partitions import Partitions, split
-from dgbench.systems.pipad.snapshots import SnapshotAggregation
 
 SNAPSHOTS: Final = 8
 """Snapshots of a group: the largest partition of the paper."""
@@ -141,23 +140,29 @@ def sequence_of(group: Sequence[Csr]) -> SnapshotSequence:
     )
 
 
-Aggregate = Callable[[Tensor], Tensor]
-"""A-hat_t h_t of all snapshots of a group, float32[S, N, F] -> float32[S, N, F]."""
+def partitions_for(
+    kernel: PlacedKernel | ArrivedKernel, group: Sequence[Csr], device: str
+) -> Partitions:
+    """Partitions of a group where a kernel takes them from: what arrives is packed on the CPU."""
+    place = "cpu" if isinstance(kernel, ArrivedKernel) else device
+    return Partitions(sequence_of(group), norm="sym", device=place)
 
 
-def aggregation(partitions: Partitions, times: range, s_per: int) -> Aggregate:
-    """Aggregation of a frame at this S_per where merging is on; 1 is one at a time."""
-    if s_per == 1:
-        single = [partitions.snapshot(t) for t in times]
-        return lambda h: SnapshotAggregation.apply(h, single)
-    parts = [partitions.partition(group) for group in split(times, s_per)]
-    return lambda h: PartitionAggregation.apply(h, parts)
+def aggregation(
+    kernel: PlacedKernel | ArrivedKernel, group: Sequence[Csr], s_per: int, device: str = "cpu"
+) -> Aggregate:
+    """Aggregation of a group's snapshots by a kernel, `s_per` at a time."""
+    partitions, groups = partitions_for(kernel, group, device), split(range(len(group)), s_per)
+    if isinstance(kernel, ArrivedKernel):
+        return kernel.over(partitions, groups, torch.device(device))
+    return kernel.over(partitions, groups)
 
 
 def race(
     group: Sequence[Csr],
     width: int,
     sizes: Sequence[int],
+    kernel: PlacedKernel | ArrivedKernel,
     *,
     device: str = "cpu",
     budget_s: float = 0.1,
@@ -173,20 +178,22 @@ def race(
         group: snapshots on the CPU.
         width: floats per vertex.
         sizes: partition sizes to race against 1.
+        kernel: what aggregates, the very one of the engine (`kernels`).
         budget_s: seconds to aim for; at least `turns` turns are kept.
     """
-    partitions = Partitions(sequence_of(group), norm="sym", device=device)
-    times = range(len(group))
-    draw = torch.Generator().manual_seed(width)
-    shape = (len(group), group[0].num_rows, width)
-    x = torch.rand(shape, generator=draw).to(device).requires_grad_()
-    grad = torch.rand(shape, generator=draw).to(device)
-    runs = {size: aggregation(partitions, times, size) for size in dict.fromkeys((1, *sizes))}
     on_gpu = torch.device(device).type == "cuda"
+    partitions = partitions_for(kernel, group, device)
+    runs: dict[int, Turn] = {}
+    for size in dict.fromkeys((1, *sizes)):
+        groups = split(range(len(group)), size)
+        if isinstance(kernel, ArrivedKernel):
+            runs[size] = kernel.turn(partitions, groups, width, torch.device(device))
+        else:
+            runs[size] = kernel.turn(partitions, groups, width)
 
-    def once(run: Aggregate) -> float:
+    def once(run: Turn) -> float:
         start = clock()
-        torch.autograd.grad(run(x), x, grad)
+        run()
         if on_gpu:
             torch.cuda.synchronize(device)
         return clock() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,8 +14,11 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.engine import merging_pays
+from dgbench.systems.pipad.paper_kernel import operand_of
 from dgbench.systems.pipad.partitions import Partitions, on_device
 
+CAP: Final = 32
+"""Entries of a slice at most, the paper's."""
 Layer = Callable[[], list[Tensor]]
 """The forward pass of a layer: aggregation and update of each snapshot."""
 
@@ -54,8 +58,24 @@ def torch_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
     return lambda: [(matrix @ x[i]) @ weight for i, matrix in enumerate(sparse)]
 
 
+def published_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor) -> Layer:
+    """Aggregation of the merged partition by Algorithm 1, then one stacked product (4.1, 4.2)."""
+    part = partitions.partition(times)
+    operand = operand_of(
+        part.parts, part.row_scale, part.col_scale, cap=CAP, vector=True, back=False
+    )
+    coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]; stored so, as the paper does
+    y = torch.empty_like(coalesced)
+
+    def merged() -> list[Tensor]:
+        operand.forward(coalesced, y)
+        return list((y @ weight).unbind(1))
+
+    return merged
+
+
 def pipad_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor) -> Layer:
-    """Partition-wise aggregation, dimension-aware, then one stacked product."""
+    """Aggregation by a product of ours, merged where caches ask for it, and one stacked product."""
     if merging_pays(*x.shape):
         part = partitions.partition(times)
         coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]; stored so, as the paper does

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda.aggregate.prepared import trust_parts
+from dgbench.kernels_cuda.aggregate.prepared import trust, trust_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr.check import check_csr
 from dgbench.kernels_cuda.overlap import (
@@ -32,6 +32,7 @@ from dgbench.kernels_cuda.overlap import (
 from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_count
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.memory import available_memory
+from dgbench.systems.pipad.kept import Identity, KeptGroups, Schedule
 from dgbench.systems.pipad.wire import PackedFrameTopology, pack, unpack
 
 Form = Literal["parts", "wire"]
@@ -57,8 +58,7 @@ class SnapshotPartition:
 
 
 Kept: TypeAlias = SnapshotPartition | PackedFrameTopology | PartTopology | tuple[Tensor, Tensor]
-K = TypeVar("K")
-V = TypeVar("V", bound=Kept)
+T = TypeVar("T")
 
 
 def split(times: range, size: int) -> list[range]:
@@ -69,9 +69,10 @@ def split(times: range, size: int) -> list[range]:
 class Partitions:
     """Extracts partitions on first use and keeps them; may be asked from several threads.
 
-    What is kept has a budget in bytes: extracted groups and their scales, packed ones, the trace,
-    and what others `admit`. Beyond it groups are extracted whenever they are asked for, and only
-    the last ones, `MAX_SNAPSHOTS` snapshots together, stay for the frame that reads them again.
+    What is kept has a budget in bytes: extracted groups with what products make of them and their
+    scales, packed ones, also in the form that a link sends from, and the trace. Beyond it those
+    stay that are needed soonest (`kept`), the others are extracted whenever they are asked for, and
+    of these only the last, `MAX_SNAPSHOTS` snapshots together, stay for the frame that reads them.
 
     Args:
         sequence: the snapshots; topology on the CPU, columns strictly ascending in each row.
@@ -83,14 +84,17 @@ class Partitions:
         cap: entries of a slice at most; the paper's value is 32.
 
     Attributes:
-        keep_bytes: the budget; None: a quarter of the memory that is free when it is first asked.
-        kept_bytes: how much of it is used.
+        keep_bytes: the budget on the host, and on the device where `device` is one; None: a quarter
+            of the memory that is free when it is first asked.
+        copies: times its own size that a topology takes beside itself once products were made of
+            it: its lists by length, its transpose, and that one's.
 
     Raises:
         InvalidInputError: a cap below 1. A malformed snapshot is refused where it is first met.
     """
 
     keep_bytes: int | None = None
+    copies = 0
 
     def __init__(
         self,
@@ -112,32 +116,42 @@ class Partitions:
         self.overlap = overlap
         self.granularity = granularity
         self.cap = cap
-        self.kept_bytes = 0
-        self._norm = norm
+        self.norm = norm
         self._lock = threading.Lock()
         self._recent: OrderedDict[range, SnapshotPartition] = OrderedDict()
         self._trace: EdgeTrace | None = None
         self._counts: dict[range, GroupCounts] = {}
-        self._factors: dict[int, tuple[Tensor, Tensor]] = {}
-        self._kept: dict[range, SnapshotPartition] = {}
-        # Under the identities of the snapshots: a static graph is one object in all of them.
-        self._parts: dict[tuple[int, ...], PartTopology] = {}
-        self._wires: dict[tuple[int, ...], PackedFrameTopology] = {}
+        self._host = KeptGroups(self._host_limit)
+        on_host = self.device.type == "cpu"
+        self._there = self._host if on_host else KeptGroups(self._device_limit)
+        self._device_bytes: int | None = None
         self._csrs: dict[int, Csr] = {}
         self._checked: set[int] = set()
         self._words: dict[int, int] = {}
         self._wire_words: dict[range, int] = {}
-        self._moved: dict[int, Csr] = {}
 
     def snapshot(self, t: int) -> tuple[Csr, Tensor, Tensor]:
         """One snapshot: topology, row_scale float32[N] and col_scale float32[N]."""
-        csr = self._on_device(self.topology(t))
+        identity = self.identity(range(t, t + 1))
+        csr = self._there.get(identity, "snapshot")
+        if csr is None:
+            csr = self.topology(t)
+            if self.device.type == "cpu":
+                # An alias of the columns: what is remembered of a topology hangs on that tensor
+                # object, and goes with it. The topology itself is the dataset's.
+                csr = trust(Csr(csr.indptr, csr.indices.view(-1), csr.num_cols, csr.values))
+                nbytes = self.copies * _csr_bytes(csr)
+            else:
+                csr = on_device(csr, self.device)
+                nbytes = (1 + self.copies) * _csr_bytes(csr)
+            self._there.put(identity, "snapshot", csr, nbytes)
         row, col = self._factors_of(t)
         return csr, row, col
 
     def partition(self, times: range) -> SnapshotPartition:
         """The partition that covers `times`, on the device; extracted on first use."""
-        found = self._kept.get(times) or self._recent.get(times)
+        identity = self.identity(times)
+        found = self._there.get(identity, ("partition", times)) or self._recent.get(times)
         if found is None:
             parts = self._parts_on_device(times)
             scales = [self._factors_of(t) for t in times]
@@ -148,17 +162,43 @@ class Partitions:
                 col_scale=torch.stack([col for _, col in scales], dim=1),
                 words=self._words_of(times, parts),
             )
-            if self.identity(times) in self._parts and self._admit(found):
-                self._kept[times] = found
-            else:
+            kept = self._there.get(identity, "parts") is parts and self._there.put(
+                identity, ("partition", times), found, _nbytes(found), made=False
+            )
+            if not kept:
                 self._recent[times] = found
                 while sum(map(len, self._recent)) > max(MAX_SNAPSHOTS, len(times)):
                     self._recent.popitem(last=False)
         return found
 
+    def derived(
+        self,
+        kind: str,
+        times: range,
+        make: Callable[[], T],
+        size: Callable[[T], int],
+        *,
+        whole: bool = False,
+    ) -> T:
+        """Form that a kernel makes of a partition or (`whole`) of a snapshot, such as slices of its
+        transpose; kept where the budget has room for `size` bytes of it."""
+        key, identity = (kind, whole), self.identity(times)
+        found = self._there.get(identity, key)
+        if found is None:
+            found = make()
+            self._there.put(identity, key, found, size(found), made=False)
+        return found
+
     def keeps(self, times: range, *, whole: bool = False) -> bool:
         """Return True if a partition (or, `whole`, every snapshot of it) is made once for all."""
-        return all(t in self._factors for t in times) if whole else times in self._kept
+        if not whole:
+            return self._there.get(self.identity(times), ("partition", times)) is not None
+        single = [self.identity(range(t, t + 1)) for t in times]
+        return all(
+            self._there.get(one, key) is not None
+            for one in single
+            for key in ("factors", "snapshot")
+        )
 
     def wire(self, times: range) -> PackedFrameTopology:
         """The topology of a group in the form that travels, on the CPU; packed on first use.
@@ -167,17 +207,16 @@ class Partitions:
         unpacks to its `Csr`.
         """
         key = self.identity(times)
-        found = self._wires.get(key)
+        found = self._host.get(key, "wire")
         if found is None:
             topology: PartTopology | Csr | None
             if not self.overlap and len(times) == 1:
                 topology = self.topology(times.start)
             else:
-                topology = self._parts.get(key) if self.device.type == "cpu" else None
+                topology = self._host.get(key, "parts") if self.device.type == "cpu" else None
             found = pack(topology or self._split(times), sliced=self.sliced, cap=self.cap)
             self._wire_words[times] = found.words
-            if self._admit(found):
-                self._wires[key] = found
+            self._host.put(key, "wire", found, found.nbytes)
         return found
 
     def wires(self, times: range) -> tuple[PackedFrameTopology, ...]:
@@ -192,8 +231,8 @@ class Partitions:
             return sum(self.snapshot_words(t) for t in times)
         if times in self._counts:
             return self._words_from(self._counts[times], len(times))
-        if times in self._kept:
-            return self._kept[times].words
+        if found := self._there.get(self.identity(times), ("partition", times)):
+            return found.words
         return self._wire_words.get(times) or self.wire(times).words
 
     def snapshot_words(self, t: int) -> int:
@@ -219,31 +258,59 @@ class Partitions:
 
     # --- the budget -------------------------------------------------------------------------------
 
-    def admit(self, nbytes: int) -> bool:
-        """Take bytes out of the budget for something that is kept; False where they do not fit."""
-        with self._lock:
-            fits = self.kept_bytes + nbytes <= self._budget
-            self.kept_bytes += nbytes if fits else 0
-        return fits
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the host's budget that are used."""
+        return self._host.nbytes
 
     @property
-    def _budget(self) -> int:
+    def device_bytes(self) -> int:
+        """Bytes of the device's budget that are used; the host's where they are one."""
+        return self._there.nbytes
+
+    def follow(self, schedule: Schedule | None) -> None:
+        """From now on keep what is needed soonest by this order; None: what came first."""
+        self._host.schedule = self._there.schedule = schedule
+
+    def watch(self, on_evict: Callable[[Identity], None], on_rebuilt: Callable[[], None]) -> None:
+        """Say whom to tell of groups that go, and of each that is extracted again."""
+        for kept in (self._host, self._there):
+            kept.on_evict, kept.on_rebuilt = on_evict, on_rebuilt
+
+    def admit(self, nbytes: int) -> bool:
+        """Take bytes out of the host's budget for something that stays; False where they do not
+        fit."""
+        return self._host.admit(nbytes)
+
+    def staged(self, times: range, key: Any) -> Any:
+        """Value that `stage` kept of a group, or None."""
+        return self._host.get(self.identity(times), ("staged", key))
+
+    def stage(self, times: range, key: Any, value: Any, nbytes: int) -> bool:
+        """Keep a group in the form that a link sends from, such as in pinned memory; False where
+        the budget has no room."""
+        return self._host.put(self.identity(times), ("staged", key), value, nbytes, made=False)
+
+    def drop_staged(self) -> None:
+        """Forget all that `stage` kept."""
+        self._host.drop(lambda _, key: isinstance(key, tuple) and key[0] == "staged")
+
+    @property
+    def budget(self) -> int:
+        """Bytes that may be kept on the host."""
+        return self._host_limit()
+
+    def _host_limit(self) -> int:
         if self.keep_bytes is None:
             self.keep_bytes = available_memory() // 4
         return self.keep_bytes
 
-    def release(self, nbytes: int) -> None:
-        """Give bytes back that were admitted."""
-        with self._lock:
-            self.kept_bytes -= nbytes
-
-    def _admit(self, kept: Kept) -> bool:
-        return self.admit(_nbytes(kept))
-
-    def _only(self, table: dict[K, V], keys: Collection[K]) -> dict[K, V]:
-        """Those entries of a table that are still wanted; the others' bytes are given back."""
-        self.release(sum(_nbytes(one) for key, one in table.items() if key not in keys))
-        return {key: one for key, one in table.items() if key in keys}
+    def _device_limit(self) -> int:
+        if self.keep_bytes is not None:
+            return self.keep_bytes
+        if self._device_bytes is None:
+            self._device_bytes = torch.cuda.mem_get_info(self.device)[0] // 4
+        return self._device_bytes
 
     # --- what the analyzer leaves here ------------------------------------------------------------
 
@@ -254,7 +321,7 @@ class Partitions:
         self._counts.update(counts)
 
     def stored_bytes(self, times: range, form: Form) -> int:
-        """Bytes that `store` would keep for a group whose counts are known."""
+        """Bytes of a group whose counts are known in a form, without what products make of it."""
         size, counts = len(times), self._counts[times]
         if form == "wire":
             return 4 * self.words(times)
@@ -265,39 +332,51 @@ class Partitions:
     def store(self, times: range, form: Form) -> bool:
         """Extract a group and keep it as `parts` or `wire`; False where that was done before, or
         where the budget has no room for it."""
-        if self.kept_bytes + self.stored_bytes(times, form) > self._budget:
+        needed = self.stored_bytes(times, form) * (1 + (self.copies if form == "parts" else 0))
+        if self.kept_bytes + needed > self.budget:
             return False
+
+        def kept(group: range) -> bool:
+            place = self._host if form == "wire" else self._there
+            return place.get(self.identity(group), form) is not None
+
         if form == "wire":
             groups = [times] if self.overlap else [range(t, t + 1) for t in times]
-            fresh = [g for g in groups if self.identity(g) not in self._wires]
+            fresh = [group for group in groups if not kept(group)]
             for group in fresh:
                 self.wire(group)
-            return bool(fresh) and all(self.identity(g) in self._wires for g in fresh)
-        key = self.identity(times)
-        if key in self._parts:
+            return bool(fresh) and all(kept(group) for group in fresh)
+        if kept(times):
             return False
         self._parts_on_device(times)
-        return key in self._parts
+        return kept(times)
 
     def retain(self, groups: Iterable[range]) -> None:
         """Forget what is kept of all other groups, as when a partition size was decided on."""
         groups = set(groups)
         single = (range(t, t + 1) for times in groups for t in times)
         keys = {self.identity(times) for times in (*groups, *single)}
-        self._parts = self._only(self._parts, keys)
-        self._wires = self._only(self._wires, keys)
-        self._kept = self._only(self._kept, groups)
+
+        def unwanted(identity: Identity, key: Any) -> bool:
+            if isinstance(key, tuple) and key[0] == "partition":
+                return key[1] not in groups
+            return identity not in keys
+
+        for kept in (self._host, self._there):
+            kept.drop(unwanted)
         self._recent.clear()
 
     def drop_wires(self, times: range) -> None:
         """Forget the packed form of a group, of which whoever sends it has a copy."""
         groups = [times] if self.overlap else [range(t, t + 1) for t in times]
         dropped = {self.identity(group) for group in groups}
-        self._wires = self._only(self._wires, self._wires.keys() - dropped)
+        self._host.drop(
+            lambda identity, key: key == "wire" and identity in dropped, again=self.overlap
+        )
 
     # --- extraction -------------------------------------------------------------------------------
 
-    def identity(self, times: range) -> tuple[int, ...]:
+    def identity(self, times: range) -> Identity:
         """Key of the snapshots of a group; groups of one static matrix have the same."""
         return tuple(id(self.topology(t)) for t in times)
 
@@ -314,7 +393,7 @@ class Partitions:
 
     def _parts_on_device(self, times: range) -> PartTopology:
         key = self.identity(times)
-        parts = self._parts.get(key)
+        parts = self._there.get(key, "parts")
         if parts is None:
             parts = self._split(times)
             if self.device.type != "cpu":
@@ -322,8 +401,7 @@ class Partitions:
                 arrived = unpack(wire.layout, [t.to(self.device) for t in wire.tensors])
                 assert isinstance(arrived, PartTopology)  # what was packed is what comes out
                 parts = arrived
-            if self._admit(parts):
-                self._parts[key] = parts
+            self._there.put(key, "parts", parts, (1 + self.copies) * _nbytes(parts))
         return parts
 
     def _words_of(self, times: range, parts: PartTopology) -> int:
@@ -345,20 +423,13 @@ class Partitions:
         return self.topology(0).values is not None
 
     def _factors_of(self, t: int) -> tuple[Tensor, Tensor]:
-        found = self._factors.get(t)
+        identity = self.identity(range(t, t + 1))
+        found = self._there.get(identity, "factors")
         if found is None:
-            row, col = factors(self.topology(t), self._norm)
+            row, col = factors(self.topology(t), self.norm)
             found = row.to(self.device), col.to(self.device)
-            if self._admit(found):
-                self._factors[t] = found
+            self._there.put(identity, "factors", found, _nbytes(found), made=False)
         return found
-
-    def _on_device(self, csr: Csr) -> Csr:
-        if self.device.type == "cpu":
-            return csr
-        if id(csr) not in self._moved:
-            self._moved[id(csr)] = on_device(csr, self.device)
-        return self._moved[id(csr)]
 
 
 def _nbytes(kept: Kept) -> int:
@@ -369,10 +440,13 @@ def _nbytes(kept: Kept) -> int:
         return kept.nbytes
     if isinstance(kept, tuple):
         return sum(one.nbytes for one in kept)
-    csrs = (kept.over, *kept.exclusive)
-    arrays = [array for csr in csrs for array in (csr.indptr, csr.indices, csr.values)]
     # One place of scratch lies behind the columns of a group.
-    return 4 + sum(array.nbytes for array in arrays if array is not None)
+    return 4 + sum(_csr_bytes(csr) for csr in (kept.over, *kept.exclusive))
+
+
+def _csr_bytes(csr: Csr) -> int:
+    arrays = (csr.indptr, csr.indices, csr.values)
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def repeated(csr: Csr, size: int) -> PartTopology:

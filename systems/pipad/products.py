@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dgbench.kernels_cuda.steps import FrameProduct
-from dgbench.systems.pipad.partitions import SnapshotPartition
+from dgbench.systems.pipad.partitions import Partitions, SnapshotPartition
 from dgbench.systems.pipad.snapshots import Snapshot
 
 Key = tuple[int, bool, int]
@@ -20,6 +20,16 @@ class KeptProduct(NamedTuple):
     product: FrameProduct
     launches: int
     entries: int
+
+
+def product_of(
+    sources: Partitions, groups: Sequence[range], width: int, *, together: bool
+) -> KeptProduct:
+    """Of a frame's groups, each merged (PiPAD 4.2) or its snapshots one by one."""
+    key = len(groups[0]), together, width
+    if together:
+        return of_partitions([sources.partition(group) for group in groups], key)
+    return of_snapshots([sources.snapshot(t) for group in groups for t in group], key)
 
 
 def of_partitions(partitions: Sequence[SnapshotPartition], key: Key) -> KeptProduct:

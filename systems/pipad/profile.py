@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -37,42 +37,20 @@ class ProfiledFrame:
     edges: int
 
 
-class _Echo(torch.autograd.Function):
-    """A scalar whose gradient is its argument.
-
-    So that nothing but the aggregation is in its time: naming a gradient in the call makes torch
-    load its symbolic shapes, a third of a second, and a sum would pass over all of it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor) -> Tensor:
-        ctx.save_for_backward(y)
-        return y.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return ctx.saved_tensors[0]
-
-
 def aggregation_seconds(engine: Engine, times: range, widths: tuple[int, ...]) -> float:
     """Seconds of a frame's aggregations, forward and, where a gradient is wanted, backward.
 
     Raw features want no gradient: they are the first width where there is no store of results.
     """
-    nodes = engine.sequence.features.shape[1]
-    draw = torch.Generator().manual_seed(0)
     engine.first(times)
     total = 0.0
     for place, width in enumerate(widths):
         wants = engine.store is not None or place > 0
-        h = torch.randn(len(times), nodes, width, generator=draw).to(engine.device)
-        h.requires_grad_(wants)
+        turn = engine.turn(times, width, wants=wants)
         found = []
         for _ in range(REPEATS + 1):  # the first one also brings the topology
             start = _now(engine.device)
-            y = engine.apply(times, h)
-            if wants:
-                torch.autograd.grad(_Echo.apply(y), h)
+            turn()
             found.append(_now(engine.device) - start)
         total += min(found[1:])
     engine.finish()

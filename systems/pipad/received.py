@@ -58,6 +58,13 @@ class Received:
             return self.parts.over.nnz + sum(part.nnz for part in self.parts.exclusive)
         return sum(csr.nnz for csr in self.parts)
 
+    @property
+    def whole_nnz(self) -> int:
+        """Entries read by an aggregation of one snapshot after another."""
+        if isinstance(self.parts, PartTopology):
+            return len(self.times) * self.parts.over.nnz + sum(p.nnz for p in self.parts.exclusive)
+        return sum(csr.nnz for csr in self.parts)
+
     def snapshot(self, i: int) -> Single:
         """Snapshot i alone; shares the group's arrays."""
         if isinstance(self.parts, PartTopology):

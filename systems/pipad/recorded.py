@@ -32,7 +32,8 @@ from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
 from dgbench.systems.pipad.device_engine import DeviceEngine
 
 MOST_FRAMES: Final = 2048
-"""Frames that are recorded; a graph of a step takes some hundred kilobytes and milliseconds."""
+"""Frames that are recorded; a graph of a step takes some hundred kilobytes and milliseconds. Fewer
+where the topology that they read does not fit into half of the host's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class RecordedSteps:
         self._engine, self._loss, self._meter = engine, loss, meter
         self._recorder = recorder or GraphRecorder(engine.device, meter)
         self._leaves, self._optimiser = list(leaves), optimiser
-        self._frames = list(frames[:MOST_FRAMES])
+        self._frames = list(frames[: min(MOST_FRAMES, engine.recordable(frames))])
         self._steps: dict[int, RecordedFrame] = {}
         # A frame's first unit arrives while the frame before it is computed on, so that neighbours
         # have different places, the last and the first frame of an epoch too.

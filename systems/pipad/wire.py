@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate.prepared import prepare_parts, trust, trust_parts
+from dgbench.kernels_cuda.aggregate.prepared import prepare, prepare_parts, trust, trust_parts
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -139,11 +139,13 @@ def unpack(layout: PackedLayout, tensors: Sequence[Tensor]) -> PartTopology | Cs
         if layout.snapshots and values[0] is not None:
             values[0] = values[0].view(layout.nnz[0], layout.snapshots)
     csrs = [Csr(indptr[i], columns[i], layout.num_cols, values[i]) for i in range(pieces)]
-    if not layout.snapshots:
-        return trust(csrs[0])
-    parts = trust_parts(PartTopology(csrs[0], csrs[1:]))
+    parts = PartTopology(csrs[0], csrs[1:]) if layout.snapshots else csrs[0]
+    if isinstance(parts, Csr):
+        prepared = prepare(trust(parts))
+    else:
+        prepared = prepare_parts(trust_parts(parts))
     if layout.slices is not None:  # the paper's kernel takes the slices as they are
-        prepare_parts(parts).slices[0] = _slices(layout, numbers[:head])
+        prepared.slices[0] = _slices(layout, numbers[:head])
     return parts
 
 

@@ -36,8 +36,9 @@ class PyGTSystem(System):
             "arena",
             "copy what a device would be sent into memory apart; CPU only",
             exact=True,
-            source="PiPAD 4.6",
+            source="dgbench: stand-in for a device",
             default=False,
+            ours=True,
         ),
     )
 

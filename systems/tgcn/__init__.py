@@ -41,6 +41,7 @@ PAPER = Paper(
         "DyGNN's propagation is a switch: on in the baseline, off in T-GCN, which never names it.",
         "Node classes are not published. Where a task needs them they are quartiles of activity.",
     ),
+    since="2026-11-29",
 )
 
 __all__ = ["PAPER", "TgcnSystem", "TgcnTrainer"]

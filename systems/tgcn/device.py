@@ -17,25 +17,9 @@ from torch.nn import functional
 from dgbench.kernels_cuda.interact import edge_dots, group_edges, partner_sums
 from dgbench.models.streaming import Dygnn, DygnnState, PendingInteractions
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interaction_trainer import VertexLabels
 from dgbench.systems.tgcn.intervals import Pairs, PartRows
 from dgbench.systems.tgcn.regions import Visitor
-
-
-@dataclass(frozen=True, slots=True)
-class PartLabels:
-    """Classes of the vertices of a part, by row.
-
-    Attributes:
-        taught: int64[n], -1 where nothing is taught. classes: int64[n]. asked: bool[n].
-    """
-
-    taught: Tensor
-    classes: Tensor
-    asked: Tensor
-
-    def __getitem__(self, rows: slice) -> PartLabels:
-        """Those rows, as views."""
-        return PartLabels(self.taught[rows], self.classes[rows], self.asked[rows])
 
 
 @dataclass(slots=True)
@@ -180,7 +164,7 @@ class Owner:
         if outputs:
             torch.autograd.backward(outputs, gradients)
 
-    def classified(self, labels: PartLabels, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def classified(self, labels: VertexLabels, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Summed loss (with its graph), held-out ends that are right, and all of them.
 
         Args:

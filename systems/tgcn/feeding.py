@@ -27,7 +27,7 @@ class StagedInterval:
         grids: pairs by source and destination part, in host memory; what is sent of them.
         tasks: pairs in stream order, where there are no grids.
         edge_order, negative_order: int64[n], for each edge (negative) in grid order its place among
-            `events`; None where that is the order.
+            `events`; None where that is the order, or where only one part is kept.
         following: the interval after it, where that is known.
     """
 
@@ -73,10 +73,8 @@ class StagedInterval:
                 )
             )
         travelling = [share.travelling for share in interval.shares]
-        return cls(
-            key, interval.events, shares, travelling, grids, tasks, interval.edge_order,
-            interval.negative_order,
-        )  # fmt: skip
+        orders = (interval.edge_order, interval.negative_order) if own is None else (None, None)
+        return cls(key, interval.events, shares, travelling, grids, tasks, *orders)
 
     @property
     def rows(self) -> int:

@@ -193,8 +193,9 @@ class Planner:
 
     def plan(
         self, events: Tensor, src: Tensor, dst: Tensor, negatives: Tensor, t: Tensor, cuts: Tensor
-    ) -> list[TimeInterval]:
-        """The intervals of n edges in time order; those without edges are left out.
+    ) -> Iterator[TimeInterval]:
+        """The intervals of n edges in time order, each made when it is asked for; those without
+        edges are left out.
 
         Args:
             events: int64[n] ordinals. src, dst, t: of the edges, int64[n] and float64[n].
@@ -208,6 +209,11 @@ class Planner:
             raise InvalidInputError(
                 f"negatives has {negatives.numel()} vertices, needed: {src.numel()}"
             )
+        return self._planned(events, src, dst, negatives, t, cuts)
+
+    def _planned(
+        self, events: Tensor, src: Tensor, dst: Tensor, negatives: Tensor, t: Tensor, cuts: Tensor
+    ) -> Iterator[TimeInterval]:
         src, dst, negatives = (self.parts.row(ids) for ids in (src, dst, negatives))
         grids = [
             sort_grids(src, ends, cuts, self.parts.bounds)
@@ -215,13 +221,13 @@ class Planner:
             else None
             for ends in (dst, negatives)
         ]
-        found, marks = [], cuts.tolist()
-        for k, (first, last) in enumerate(itertools.pairwise(marks)):
+        number = 0
+        for k, (first, last) in enumerate(itertools.pairwise(cuts.tolist())):
             if last > first:
                 places = [self._places(one, k, first, last) for one in grids]
                 piece = [one[first:last] for one in (src, dst, negatives, t)]
-                found.append(self._interval(len(found), events[first:last], *piece, *places))
-        return found
+                yield self._interval(number, events[first:last], *piece, *places)
+                number += 1
 
     def _places(self, grids, k: int, first: int, last: int) -> tuple[np.ndarray | None, np.ndarray]:
         """Of an interval: the order of its edges by grid, and where each grid begins."""

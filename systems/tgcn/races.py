@@ -1,13 +1,15 @@
 """T-GCN beside its baselines, turn by turn in one process: Figure 6, Table 2 and the ablation.
 
-A baseline goes through the stream in t-batches, one optimiser step a turn; T-GCN samples, cuts and
-trains a whole epoch a turn. Both are given in seconds per labelled edge, as the paper's throughput
-is: edges of the graph before sampling.
+A baseline goes through the stream in t-batches, one optimiser step a turn, on a device as many as
+an interval of T-GCN has edges for; T-GCN samples, cuts and trains a whole epoch a turn. Nobody
+waits for a device before the end of a turn. Both are given in seconds per labelled edge, as the
+paper's throughput is: edges of the graph before sampling.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,11 +27,14 @@ from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.tgcn.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:
+    from dgbench.systems.base.interaction_audit import GroupAudit
+    from dgbench.systems.base.interaction_trainer import InteractionTrainer
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
 
 TGCN: Final = "tgcn"
 WHOLE: Final = "tgcn, all edges"
 PARTS: Final = "tgcn, whole parts"
+UNION: Final = "tgcn, union pools"
 RELAXED: Final = "dygnn, relaxed"
 JODIE_RELAXED: Final = "jodie, relaxed"
 DYGNN: Final = "dygnn"
@@ -37,18 +42,30 @@ JODIE: Final = "jodie"
 TITLES: Final = {
     TGCN: "T-GCN",
     WHOLE: "T-GCN, all edges",
-    PARTS: "T-GCN, whole parts",
+    PARTS: "T-GCN, all vertices anew",
+    UNION: "T-GCN, union pools",
     RELAXED: "DyGNN, order relaxed",
     JODIE_RELAXED: "JODIE, order relaxed",
     DYGNN: "DyGNN",
     JODIE: "JODIE",
 }
-STREAMED: Final = "tgcn, streamed"
+STREAMED: Final = "tgcn, whole parts streamed"
+ADDED_STREAMED: Final = "tgcn, streamed"
+"""T-GCN of which only rows that edges name are streamed; rows have called it so all along."""
+FORMER: Final = {
+    STREAMED: ADDED_STREAMED, f"{STREAMED}, one region": f"{ADDED_STREAMED}, one region",
+}  # fmt: skip
+"""Settings of rows from before T-GCN's published form, by what they stood for."""
+FORMER_WORDS: Final = (
+    "T-GCN that moves only rows which edges name (ours), as measured before its published form"
+)
 ALL_OFF: Final = "all off"
 SETTING_TITLES: Final = {
     WHOLE: TITLES[WHOLE],
     PARTS: TITLES[PARTS],
+    UNION: TITLES[UNION],
     STREAMED: "T-GCN, streamed",
+    ADDED_STREAMED: "T-GCN + dgbench, streamed",
     ALL_OFF: "T-GCN, all techniques off",
 }
 """Settings of T-GCN that rows and points name like a system."""
@@ -68,6 +85,8 @@ BATCH: Final = {"smoke": 50, "quick": 100, "full": 200, "paper": 200}
 """Events of an optimiser step of a sequential system."""
 INTERVAL: Final = 2000
 """Edges of the graph in an interval of T-GCN, on average: about a thousand are sampled."""
+MIN_INTERVALS: Final = 2
+"""In a single interval all edges are scored from first states, and the head alone is trained."""
 CHECKED: Final = 36
 """Events of a stream on which contenders and the plain reference train from the start."""
 
@@ -87,12 +106,13 @@ def task_of(name: str, preset: Preset, **fields: Any) -> InteractionWorkload:
 
 
 def with_intervals(task: InteractionWorkload, data: InteractionData) -> InteractionWorkload:
-    """The task with intervals of about `INTERVAL` edges."""
-    return msgspec.structs.replace(task, intervals=max(1, round(data.train_end / INTERVAL)))
+    """The task with intervals of about `INTERVAL` edges, at least `MIN_INTERVALS`."""
+    count = max(MIN_INTERVALS, round(data.train_end / INTERVAL))
+    return msgspec.structs.replace(task, intervals=count)
 
 
-OFF: Final = {WHOLE: "sampling", PARTS: "touched"}
-"""Form of T-GCN -> the technique that it lacks."""
+FORMS: Final = {WHOLE: {"sampling": False}, PARTS: {"affected": False}, UNION: {"union": True}}
+"""Form of T-GCN -> the switches by which it differs."""
 
 
 @dataclass(slots=True)
@@ -100,11 +120,12 @@ class Runner:
     """One contender.
 
     Attributes:
-        trainer: of it. turn: trains once, returns the labelled edges that this stands for.
+        trainer: of it.
+        turn: trains once, returns the labelled edges that this stands for; an audit watches it.
     """
 
     trainer: Any
-    turn: Callable[[], int]
+    turn: Callable[..., int]
 
 
 def open_runner(
@@ -120,36 +141,60 @@ def open_runner(
 
     meter = Meter(timing=options.pop("timing", False), device=device)
     task = with_intervals(task, data)
-    if name in OFF or name == TGCN:
-        if name in OFF:
-            options["switches"] = {**options.get("switches", {}), OFF[name]: False}
+    if name in FORMS or name == TGCN:
+        if name in FORMS:
+            options["switches"] = {**options.get("switches", {}), **FORMS[name]}
         trainer = get_system("tgcn").open(task, data=data, device=device, meter=meter, **options)
 
-        def epoch() -> int:
+        def epoch(audit: GroupAudit | None = None) -> int:
             trainer.resample()
-            trainer.train_epoch()
+            if audit is not None:
+                audit.begin(*trainer.next_epoch())
+            trainer.train_epoch(audit)
             return data.train_end
 
         return Runner(trainer, epoch)
     if name in SAME_ORDER.values():
         alone = msgspec.structs.replace(task, model=_system(name))
         plain = InteractionTrainer(alone, data, device=device, meter=meter, order="intervals")
-
-        def whole() -> int:
-            plain.train_epoch()
-            return data.train_end
-
-        return Runner(plain, whole)
+        return epoch_runner(plain)
     one = get_system(name).open(task, data=data, device=device, meter=meter, **options)
     groups = one.groups(0, data.train_end)
     places = itertools.cycle(range(len(groups)))
+    # A turn ends with a wait for the device: it is as long as an interval of T-GCN there.
+    least = INTERVAL if device == "cuda" else 1
 
-    def step() -> int:
-        at = next(places)
-        one.step(at)
-        return sum(part.numel() for part in groups[at])
+    def step(audit: GroupAudit | None = None) -> int:
+        turn, edges = [], 0
+        while edges < least:
+            turn.append(next(places))
+            edges += sum(part.numel() for part in groups[turn[-1]])
+        if audit is not None:
+            audit.begin(len(turn), torch.cat([part for at in turn for part in groups[at]]))
+        for at in turn:
+            if at == 0:
+                one.reset_state()
+            if audit is not None:
+                audit.before(groups[at])
+            loss = one.group_loss(groups[at])
+            if audit is not None:
+                audit.after(loss)
+        return edges
 
     return Runner(one, step)
+
+
+def epoch_runner(trainer: InteractionTrainer) -> Runner:
+    """A contender that trains an epoch on all edges a turn."""
+
+    def whole(audit: GroupAudit | None = None) -> int:
+        last = trainer.data.train_end
+        if audit is not None:
+            audit.begin(len(trainer.groups(0, last)), torch.arange(last))
+        trainer.train_epoch(audit)
+        return last
+
+    return Runner(trainer, whole)
 
 
 @contextmanager
@@ -169,8 +214,23 @@ def opened(
         yield runners
 
 
-def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[str, list[float]]:
-    """Seconds per labelled edge, turn by turn, every second turn backwards; one more warms up."""
+def audits_of(runners: Mapping[str, Runner]) -> dict[str, GroupAudit]:
+    """Audits of contenders that have taken no turn yet."""
+    from dgbench.systems.base.interaction_audit import GroupAudit
+
+    return {name: GroupAudit(runner.trainer) for name, runner in runners.items()}
+
+
+def take_turns(
+    runners: Mapping[str, Runner],
+    turns: int,
+    device: str,
+    audits: Mapping[str, GroupAudit] | None = None,
+) -> dict[str, list[float]]:
+    """Seconds per labelled edge, turn by turn, every second turn backwards; one more warms up.
+
+    What `audits` take is in no time.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     order = list(runners)
     for turn in range(turns + 1):
@@ -178,13 +238,48 @@ def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[s
             for runner in runners.values():
                 runner.trainer.meter.reset()
         for name in order if turn % 2 == 0 else reversed(order):
+            audit = None if audits is None else audits[name]
+            audited = 0.0 if audit is None else audit.seconds
             begin = time.perf_counter()
-            edges = runners[name].turn()
+            edges = runners[name].turn(audit)
             if device == "cuda":
                 torch.cuda.synchronize()
+            took = time.perf_counter() - begin
+            if audit is not None:
+                took -= audit.seconds - audited
+                audit.end()
             if turn:
-                seconds[name].append((time.perf_counter() - begin) / edges)
+                seconds[name].append(took / edges)
     return seconds
+
+
+@comparing()
+def audit_checks(
+    audits: Mapping[str, GroupAudit], runners: Mapping[str, Runner], *, first: bool
+) -> list[ResultCheck]:
+    """Checks of audited steps of contenders, of the same network by one oracle.
+
+    Args:
+        first: of all contenders, as in the first process of a cell, else of a drawn one.
+    """
+    from dgbench.systems.base.audit import taken_again_later
+    from dgbench.systems.base.interaction_audit import GroupOracle
+    from dgbench.systems.base.interaction_checks import task_in_whole
+
+    drawn = list(audits) if first else [random.SystemRandom().choice(list(audits))]
+    again, oracles, found = taken_again_later(first), list[GroupOracle](), list[ResultCheck]()
+    for name, audit in audits.items():
+        if name not in drawn:
+            found.append(audit.cut(name))
+            continue
+        trainer = runners[name].trainer
+        task = task_in_whole(trainer)
+        same = [one for one in oracles if one.task == task and one.data is trainer.data]
+        if not same:
+            same = [GroupOracle(task, trainer.data)]
+            oracles += same
+        found += audit.checks(name, same[0], again=again)
+    return found
 
 
 @comparing()
@@ -277,9 +372,17 @@ def compare_first(
     task: InteractionWorkload,
     data: InteractionData,
     runners: Mapping[str, Runner],
+    audits: Mapping[str, GroupAudit] | None = None,
 ) -> None:
-    """Add the checks of contenders; in the first process of a cell also from the start."""
-    if context.round != 1:
+    """Add the checks of contenders; in the first process of a cell also from the start.
+
+    An audited step of each contender is taken again there, later, in a share of the processes, one
+    of a drawn contender.
+    """
+    first = context.round == 1
+    if audits:
+        found.checks += audit_checks(audits, runners, first=first)
+    if not first:
         found.checks += checks_of(runners, later=True)
         return
     names = [one for one in (TGCN, DYGNN, JODIE) if any(n.split(",")[0] == one for n in runners)]

@@ -24,19 +24,22 @@ from dgbench.runtime.collectives import (
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.interaction_checks import InteractionProbe, probe
-from dgbench.systems.base.interaction_trainer import InteractionScores, StepResult
+from dgbench.systems.base.interaction_trainer import InteractionScores, StepResult, VertexLabels
 from dgbench.systems.base.interactions import (
     InteractionData,
     InteractionWorkload,
     load_interactions,
 )
+from dgbench.systems.base.rank_audit import draw_seed
 from dgbench.systems.base.rank_training import RankTraining
 from dgbench.systems.base.ranked import WorkClock, on_ranks
-from dgbench.systems.tgcn.device import PartLabels
+from dgbench.systems.base.training_file import all_ready
 from dgbench.systems.tgcn.feeding import StagedInterval
+from dgbench.systems.tgcn.measured import measure_links, ring_words
+from dgbench.systems.tgcn.rank_audit import IntervalCopies, RankGroupAudit
 from dgbench.systems.tgcn.rank_rounds import RankRounds
+from dgbench.systems.tgcn.ring import KnownLinks
 from dgbench.systems.tgcn.rounds import Device
-from dgbench.systems.tgcn.schedule import make_schedule
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 
@@ -46,6 +49,7 @@ class GridRankTrainer(TgcnTrainer):
     Args:
         comm: the group.
         workload, data, switches, options: of `TgcnTrainer`; state is resident, a part per rank.
+        links: between the ranks; None: with `measured_ring` and `schedule` they are measured.
     """
 
     def __init__(
@@ -54,11 +58,16 @@ class GridRankTrainer(TgcnTrainer):
         workload: InteractionWorkload,
         data: InteractionData,
         switches: Mapping[str, bool],
+        *,
+        links: KnownLinks | None = None,
         **options: Any,
     ) -> None:
         if not switches["partition"]:
             raise InvalidInputError("'partition' is off; ranks own parts, it has to be on")
         self.comm = comm
+        measured = None
+        if links is None and switches["measured_ring"] and switches["schedule"]:
+            links = measured = measure_links(comm)
         super().__init__(
             workload,
             data,
@@ -67,8 +76,11 @@ class GridRankTrainer(TgcnTrainer):
             resident=True,
             device=str(comm.device),
             meter=comm.meter,
+            links=links,
             **options,
         )
+        if measured is not None:
+            self.notes.append(ring_words(measured, self.rounds.schedule.ring))
 
     @property
     def own_part(self) -> int:
@@ -84,37 +96,31 @@ class GridRankTrainer(TgcnTrainer):
     def _initial(self) -> tuple[DygnnState, PendingInteractions]:
         return self._new_state(self.parts.vertices()[self.parts.slice(self.comm.rank)])
 
-    def _open(self) -> None:
-        super()._open()
-        self.regions, rest = [self.regions[self.comm.rank]], self.regions
-        for one in rest:
-            if one is not self.regions[0]:
-                one.close()
-
-    def _rounds(self, labels: PartLabels | None) -> RankRounds:
-        rank = self.comm.rank
-        mine = None if labels is None else labels[self.parts.slice(rank)]
-        device = Device(rank, self._settings, self.vertices, self.pending, self.regions[rank], mine)
-        kind = "ring" if self.on["schedule"] else "gather"
-        schedule = make_schedule(self.comm.size, kind)
-        return RankRounds(self.comm, device, self._settings, schedule)
+    def _rounds(self, labels: VertexLabels | None) -> RankRounds:
+        device = Device(
+            self.comm.rank, self._settings, self.vertices, self.pending, self.regions[0], labels
+        )
+        return RankRounds(self.comm, device, self._settings, self.schedule())
 
     def _run(self, load: StagedInterval, scale: float | None) -> StepResult:
-        found = super()._run(replace(load, edge_order=None, negative_order=None), scale)
+        found = super()._run(load, scale)
         self._loss = found.loss
         if scale is None:
             # Ranks lie in the order of source parts, so that scores come in the order of grids.
-            columns = []
-            for column, order in (
-                (found.positives, load.edge_order),
-                (found.negatives, load.negative_order),
-            ):
+            columns, edges = [], self.edges_of(load.events)
+            for column, ends in ((found.positives, edges.dst), (found.negatives, edges.negative)):
                 sizes = self.comm.exchange_sizes([column.numel()] * self.comm.size)
+                order = self._grid_order(edges.src, ends) if ends.numel() else None
                 columns.append(load.in_order([self.comm.all_gather(column, sizes)], order))
             found.positives, found.negatives = columns
             ones = torch.stack([found.loss, found.correct, found.asked])
             found.loss, found.correct, found.asked = self.comm.all_reduce(ones)
         return found
+
+    def _grid_order(self, src: Tensor, dst: Tensor) -> Tensor:
+        """int64[n]: pairs int64[n] by source and destination part, a grid's in their order."""
+        cells = self.parts.of(src) * self.comm.size + self.parts.of(dst)
+        return cells.sort(stable=True).indices
 
     def agree(self) -> None:
         """Add up gradients and the loss of all ranks, in one exchange."""
@@ -142,6 +148,7 @@ class GridRankedRun:
         counters, phases: per rank, of all epochs; phases where clocks were read.
         state: parameters at the end.
         notes: what readers have to know.
+        copies: per rank, around audited intervals, where they were asked for.
         probe: of the events that were asked for afterwards, all ranks together, or None.
     """
 
@@ -155,6 +162,7 @@ class GridRankedRun:
     phases: list[dict[str, float]]
     state: dict[str, Tensor]
     notes: list[str]
+    copies: list[IntervalCopies]
     probe: InteractionProbe | None = None
 
     @property
@@ -181,6 +189,7 @@ class _GridRankInput:
     score: tuple[int, int] | None
     probed: tuple[int, int] | None
     clocks: bool
+    seed: int | None
     options: dict[str, Any]
 
 
@@ -199,6 +208,7 @@ class _GridRankOutput:
     state: dict[str, Tensor]
     notes: list[str]
     probe: InteractionProbe | None
+    copies: IntervalCopies | None
 
 
 def train_ranked(
@@ -211,6 +221,7 @@ def train_ranked(
     score: tuple[int, int] | None = None,
     probed: tuple[int, int] | None = None,
     clocks: bool = False,
+    audited: bool = False,
     device: str = "cpu",
     timeout_s: float = 120.0,
     **options: Any,
@@ -226,9 +237,10 @@ def train_ranked(
         score: events to score after training, from the first of them to before the last.
         probed: events to probe the trained ranks on, likewise.
         clocks: read clocks around phases.
+        audited: let ranks copy their states around drawn intervals of epochs after the first.
         device: `cpu` or `cuda`.
         timeout_s: limit of the whole group; one rank alone has none.
-        options: of `TgcnTrainer`: vertex_cut, dtype, program and others.
+        options: of `GridRankTrainer`: links, vertex_cut, dtype, program and others.
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range.
@@ -241,7 +253,8 @@ def train_ranked(
     if ranks < 1 or epochs < 1:
         raise InvalidInputError(f"{ranks} ranks and {epochs} epochs; needed: at least 1 of each")
     data = load_interactions(workload) if data is None else data
-    work = _GridRankInput(workload, on, epochs, score, probed, clocks, options)
+    seed = draw_seed() if audited else None
+    work = _GridRankInput(workload, on, epochs, score, probed, clocks, seed, options)
     found, _ = on_ranks(
         _train, ranks, (work, data), device=device, seed=workload.seed, timeout_s=timeout_s
     )
@@ -257,6 +270,7 @@ def train_ranked(
         phases=[f.phases for f in found],
         state=one.state,
         notes=one.notes,
+        copies=[f.copies for f in found if f.copies is not None],
         probe=_joined([f.probe for f in found]) if probed else None,
     )
 
@@ -279,17 +293,26 @@ def _train(comm: Communicator, work: _GridRankInput, data: InteractionData) -> _
     """Be one rank."""
     trainer = GridRankTrainer(comm, work.workload, data, work.switches, **work.options)
     trainer.prepare()
-    losses, seconds, clock = [], [], WorkClock(comm)
+    losses, seconds, clock, audit = [], [], WorkClock(comm), None
+    if work.seed is not None:
+        audit = RankGroupAudit(comm, trainer, clock, work.seed)
     comm.meter.reset()
     comm.traffic.clear()
     comm.meter.timing = work.clocks
     for _ in range(work.epochs):
+        audited = 0.0
+        if audit is not None:
+            audit.begin(*trainer.next_epoch())
+            audited = audit.seconds
         comm.barrier()
         clock.start()
         begin = time.perf_counter()
-        losses.append(trainer.train_epoch())
+        losses.append(trainer.train_epoch(audit))
         seconds.append(time.perf_counter() - begin)
         clock.stop()
+        if audit is not None:
+            seconds[-1] -= audit.seconds - audited
+            audit.end()
     comm.meter.timing = False
     traffic = Traffic(comm.rank, comm.size)
     traffic.sent = {key: counts.copy() for key, counts in comm.traffic.sent.items()}
@@ -299,7 +322,7 @@ def _train(comm: Communicator, work: _GridRankInput, data: InteractionData) -> _
     kept = sum(load.events.numel() for load in trainer.loads(0, data.train_end))
     found = _GridRankOutput(
         losses, scores, seconds, clock.each, kept, traffic, counters, phases,
-        trainer.state(), trainer.notes, seen,
+        trainer.state(), trainer.notes, seen, None if audit is None else audit.copies,
     )  # fmt: skip
     trainer.close()
     return found
@@ -316,6 +339,7 @@ class GridRanks(RankTraining):
     ) -> GridRankTrainer:
         from dgbench.systems.tgcn.system import TgcnSystem
 
+        all_ready(comm)  # links are measured
         trainer = GridRankTrainer(comm, workload, data, TgcnSystem().switches())
         trainer.prepare()
         return trainer

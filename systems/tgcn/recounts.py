@@ -52,6 +52,33 @@ def check_kept(sources: Tensor, kept: Tensor, share: float) -> list[ResultCheck]
     ]
 
 
+def check_pooled(
+    ends: tuple[Tensor, Tensor], kept: Tensor, pooled: Any, share: float
+) -> list[ResultCheck]:
+    """Checks of a sample by pools: its size, and the formula of what is drawn of each pool.
+
+    A root's first pool is its degree, an edge at both ends; of a pool of n edges share n are drawn,
+    to the nearest.
+
+    Args:
+        ends: sources and destinations int64[E]. kept: int64[K] places among them.
+    """
+    src, dst = (one.numpy() for one in ends)
+    places = kept.numpy()
+    size = int(max(src.max(initial=0), dst.max(initial=0))) + 1
+    degrees = np.bincount(src, minlength=size) + np.bincount(dst, minlength=size)
+    roots, pools = pooled.roots.numpy(), pooled.pools.numpy()
+    batches = [roots[k : k + pooled.width] for k in range(0, len(roots), pooled.width)]
+    first = [int(degrees[np.unique(one)].sum()) for one in batches]
+    whole = int(half_of(len(src), share))
+    own = {"edges": len(np.unique(places)), "kept": len(places)}
+    return [
+        equal("samples", own, {"edges": whole, "kept": whole}, against=f"share, {EDGES}"),
+        equal("samples", pools[:, 0], np.array(first, dtype=np.int64), against=EDGES),
+        equal("samples", pooled.drawn.numpy(), half_of(pools, share), against="share of a pool"),
+    ]
+
+
 def check_sample(trainer: Any, part: str) -> list[ResultCheck]:
     """Checks that a trainer drew its share of edges, and trains on them in time order, all of them.
 
@@ -59,7 +86,12 @@ def check_sample(trainer: Any, part: str) -> list[ResultCheck]:
     """
     data, kept = trainer.data, trainer.kept[0]
     share = trainer.workload.share if trainer.on["sampling"] else 1.0
-    found = check_kept(data.events.src[: data.train_end], kept, share)
+    pooled = trainer.program.pooled
+    if pooled is None:
+        found = check_kept(data.events.src[: data.train_end], kept, share)
+    else:
+        ends = data.events.src[: data.train_end], data.events.dst[: data.train_end]
+        found = check_pooled(ends, kept, pooled, share)
     loads = trainer.loads(0, data.train_end)
     trained = torch.cat([load.events for load in loads])
     found.append(equal("order", trained, kept, against="sampled edges in the order of time"))
@@ -298,9 +330,12 @@ def moved_bytes(schedule: Any, rows: Sequence[int], vector: int) -> int:
 
 
 def visiting_rows(trainer: Any, events: Tensor) -> list[int]:
-    """Distinct destinations and negatives of events, by part."""
+    """Vertices whose rows are passed on in an interval, by part: all of them, or, where rows
+    are named, the distinct destinations and negatives of its events."""
     stream = trainer.data.events
-    named = torch.cat([stream.dst[events], trainer.data.negative[events]]).unique()
+    named = torch.arange(stream.num_nodes)
+    if trainer.planner.touched:
+        named = torch.cat([stream.dst[events], trainer.data.negative[events]]).unique()
     parts = trainer.parts.of(named).numpy()
     return np.bincount(parts, minlength=trainer.parts.count).tolist()
 

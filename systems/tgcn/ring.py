@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.tgcn.links import Links
 
 LITERAL: Final = (0, 1, 2, 3, 7, 6, 5, 4)
 """The ring of Algorithm 6: swaps 0-1, 2-3, 7-6, 5-4, then 1-2, 3-7, 6-5, 4-0."""
@@ -24,6 +23,23 @@ MAX_EXACT_DEVICES: Final = 10
 """Devices up to which all rings are looked at."""
 
 Pairs = tuple[tuple[int, int], ...]
+
+
+class KnownLinks(Protocol):
+    """Links of G devices among which a ring is looked for: `links.Links`, `MeasuredLinks`."""
+
+    @property
+    def size(self) -> int:
+        """G."""
+        ...
+
+    def bricks(self, i: int, j: int) -> int:
+        """Bonded links of a pair, 0 without or where they are not known."""
+        ...
+
+    def bandwidth(self, i: int, j: int) -> float:
+        """Bytes per second and direction."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +79,7 @@ def pairs(ring: Sequence[int]) -> tuple[Pairs, Pairs]:
     return even, odd
 
 
-def quality(links: Links, ring: Sequence[int]) -> RingQuality:
+def quality(links: KnownLinks, ring: Sequence[int]) -> RingQuality:
     """Quality of a ring on a machine; of an odd one all neighbours are one phase.
 
     Raises:
@@ -82,7 +98,7 @@ def quality(links: Links, ring: Sequence[int]) -> RingQuality:
     )
 
 
-def best_ring(links: Links) -> tuple[int, ...]:
+def best_ring(links: KnownLinks) -> tuple[int, ...]:
     """The best ring of a machine by `RingQuality`, the first one in order among equals.
 
     All rings are searched up to `MAX_EXACT_DEVICES` devices; beyond, rings grown from every
@@ -98,7 +114,7 @@ def best_ring(links: Links) -> tuple[int, ...]:
 class _Search:
     """Depth first over rings from device 0, leaving what cannot become better."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: KnownLinks) -> None:
         self.links, self.size = links, links.size
         span = range(self.size)
         self.cost = [[0.0 if i == j else 1 / links.bandwidth(i, j) for j in span] for i in span]
@@ -145,7 +161,7 @@ class _Search:
             self.ring.pop()
 
 
-def _grown(links: Links) -> tuple[int, ...]:
+def _grown(links: KnownLinks) -> tuple[int, ...]:
     best: tuple[RingQuality, tuple[int, ...]] | None = None
     for start in range(links.size):
         ring, left = [start], set(range(links.size)) - {start}
@@ -162,7 +178,7 @@ def _grown(links: Links) -> tuple[int, ...]:
     return best[1]
 
 
-def _turned(links: Links, ring: list[int]) -> tuple[RingQuality, tuple[int, ...]]:
+def _turned(links: KnownLinks, ring: list[int]) -> tuple[RingQuality, tuple[int, ...]]:
     """Turn stretches round for as long as that makes the ring better."""
     best = quality(links, ring)
     better = True

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dgbench.models.streaming import Dygnn, DygnnState, PendingInteractions
 from dgbench.runtime.meter import Meter
-from dgbench.systems.tgcn.device import IntervalScores, Owner, PartLabels, train_pairs
+from dgbench.systems.base.interaction_trainer import VertexLabels
+from dgbench.systems.tgcn.device import IntervalScores, Owner, train_pairs
 from dgbench.systems.tgcn.feeding import Feeder, StagedInterval
 from dgbench.systems.tgcn.regions import Regions, Visitor, copy_across
 from dgbench.systems.tgcn.schedule import PartMove, RingSchedule
@@ -55,7 +56,7 @@ class Device:
         state: DygnnState,
         pending: PendingInteractions,
         regions: Regions,
-        labels: PartLabels | None = None,
+        labels: VertexLabels | None = None,
     ) -> None:
         self.number, self.set, self.regions = number, settings, regions
         self.state, self.pending, self.labels = state, pending, labels

@@ -77,7 +77,7 @@ def measure_virtual(task: Any, context: RunContext) -> Measurement:
     }
     found.checks = [
         *start_checks(task, data, context.device),
-        equal("bytes", counted, wanted, against="distinct destinations of every interval"),
+        equal("bytes", counted, wanted, against="rows passed on in every interval"),
         close(
             "outputs",
             [one.deviation for one in alike.values()],
@@ -191,6 +191,7 @@ def measure_ranks(task: Any, ranks: int, context: RunContext, timeout_s: float) 
         ranks,
         data=data,
         epochs=2,
+        audited=True,
         device=context.device,
         timeout_s=timeout_s,
         vertex_cut="dealt",

@@ -29,7 +29,9 @@ def checked_load(trainer: Any, load: EpochLoad, part: str) -> ResultCheck:
         owner = [trainer.parts.of(ids).numpy() for ids in (src, dst, negatives)]
         key = np.concatenate([owner[0] * size + owner[1], owner[0] * size + owner[2]])
         pairs.append(np.bincount(key, minlength=size**2).reshape(size, size))
-        named = np.unique(np.concatenate([ids.numpy() for ids in (src, dst, negatives)]))
+        named = np.arange(stream.num_nodes)
+        if trainer.planner.touched:
+            named = np.unique(np.concatenate([ids.numpy() for ids in (src, dst, negatives)]))
         of = trainer.parts.of(torch.from_numpy(named)).numpy()
         rows.append(np.bincount(of, minlength=size))
         visiting.append(visiting_rows(trainer, one.events))
@@ -82,20 +84,25 @@ def checked_ranks(
     size: tuple[int, int],
 ) -> list[ResultCheck]:
     """Checks of ranks after their epochs, of what they sent, and of a few edges in float64."""
+    from dgbench.systems.base.interaction_audit import GroupOracle
     from dgbench.systems.base.interaction_checks import EXACT, compare
     from dgbench.systems.base.interactions import interaction_data
+    from dgbench.systems.tgcn.rank_audit import audited_intervals
     from dgbench.systems.tgcn.ranked import train_ranked
     from dgbench.systems.tgcn.recounts import VECTORS, check_sample, visiting_rows
     from dgbench.systems.tgcn.scaling_runs import open_on
 
     whole = msgspec.structs.replace(task, strict_time=False)
     found = compare(whole, data, run.state, run.probe, f"{ranks} ranks after their epochs")
+    found += audited_intervals(
+        run.copies, GroupOracle(whole, data), f"{ranks} ranks", first=context.round == 1
+    )
     alone = open_on(task, data, ranks, "dealt")
     visiting = sum(
         sum(visiting_rows(alone, load.events)) for load in alone.loads(0, data.train_end)
     )
     moved = (ranks - 1) * VECTORS * 4 * task.hidden_dim * visiting
-    found.append(equal("bytes", swapped, moved, against="distinct destinations of every interval"))
+    found.append(equal("bytes", swapped, moved, against="rows passed on in every interval"))
     found += check_sample(alone, f"{ranks} ranks")
     alone.close()
     count, intervals = size

@@ -55,7 +55,7 @@ class Alike:
     Attributes:
         deviation: largest relative difference of losses and of the embeddings that are left.
         swapped: bytes passed on in an epoch. expected: by the formula.
-        visiting: distinct destinations and negatives of each interval, recounted, added up.
+        visiting: rows that are passed on in each interval, recounted, added up.
     """
 
     deviation: float

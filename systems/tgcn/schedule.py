@@ -106,8 +106,9 @@ def make_schedule(
     Args:
         size: devices G, or parts that one device goes through.
         kind: see `KINDS`; `ring` is `shift` where G is odd and more than 1.
-        ring: devices in ring order; None: the best ring of a DGX-1 where it has so many devices,
-            else in the order of their numbers.
+        ring: devices in ring order, for instance the best one of links that are known
+            (`ring.best_ring`); None: the best ring of a DGX-1 where it has so many devices, else in
+            the order of their numbers.
         lean: leave out what is still zero on the way out, and what nobody reads on the way home.
 
     Raises:

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from dgbench.models.streaming import DygnnState, PendingInteractions, VertexColumns
 from dgbench.runtime.transfer import PendingTransfer, Staged
-from dgbench.systems.tgcn.device import IntervalScores, Owner, PartLabels, train_pairs
+from dgbench.systems.base.interaction_trainer import VertexLabels
+from dgbench.systems.tgcn.device import IntervalScores, Owner, train_pairs
 from dgbench.systems.tgcn.feeding import Feeder, StagedInterval
 from dgbench.systems.tgcn.grids import Parts
 from dgbench.systems.tgcn.intervals import Pairs, PartRows
@@ -98,7 +99,7 @@ class HostRounds:
         parts: Parts,
         state: DygnnState,
         pending: PendingInteractions,
-        labels: PartLabels | None,
+        labels: VertexLabels | None,
     ) -> None:
         self.regions, self.set, self.parts = regions, settings, parts
         self.state, self.pending, self.labels = state, pending, labels

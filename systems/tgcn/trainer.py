@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -14,16 +14,22 @@ from dgbench.models.streaming import DygnnState, PendingInteractions
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interaction_layout import Group, t_batch_groups
-from dgbench.systems.base.interaction_trainer import InteractionTrainer, StepResult
+from dgbench.systems.base.interaction_trainer import (
+    GroupWatch,
+    InteractionTrainer,
+    StepResult,
+    VertexLabels,
+)
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-from dgbench.systems.tgcn.device import IntervalScores, PartLabels
+from dgbench.systems.tgcn.device import IntervalScores
 from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.grids import cut_time, cut_vertices
 from dgbench.systems.tgcn.intervals import Planner, TimeInterval
 from dgbench.systems.tgcn.program import Edges, Program, check_sets
 from dgbench.systems.tgcn.regions import Account, Regions
+from dgbench.systems.tgcn.ring import KnownLinks, best_ring
 from dgbench.systems.tgcn.rounds import Device, DeviceSettings, Rounds
-from dgbench.systems.tgcn.schedule import make_schedule
+from dgbench.systems.tgcn.schedule import RingSchedule, make_schedule
 from dgbench.systems.tgcn.streamed import HostRounds
 
 LEAF_COPIES: Final = 4
@@ -66,6 +72,7 @@ class TgcnTrainer(InteractionTrainer):
         memory_bytes: int | None = None,
         vertex_cut: str = "equal",
         scoring: str = "intervals",
+        links: KnownLinks | None = None,
         program: Program | None = None,
         device: str = "cpu",
         meter: Meter | None = None,
@@ -84,6 +91,8 @@ class TgcnTrainer(InteractionTrainer):
             vertex_cut: see `grids.cut_vertices`.
             scoring: events that are not trained on are scored in `intervals`, or exactly in time
                 order (`t-batches`), as the sequential systems do.
+            links: of the devices, whose best ring destinations are passed round. None: those of a
+                DGX-1, or those that ranks measure.
             program: what samples, partitions and trains; None: T-GCN's own.
             device, meter, dtype: as in `InteractionTrainer`.
 
@@ -96,16 +105,23 @@ class TgcnTrainer(InteractionTrainer):
         ordered = not self.on["partition"]
         count = 1 if ordered else parts or devices
         self.num_devices, self.scoring = devices, scoring
+        if links is not None and links.size != devices:
+            raise InvalidInputError(
+                f"'links' is of {links.size} devices, needed: those of {devices}"
+            )
+        self.links = links
         self.parts = cut_vertices(
             data.events.num_nodes, count, cut=vertex_cut, src=data.events.src[: data.train_end]
         )
         self.resident, self._memory = resident, memory_bytes
-        self.accounts = [Account(memory_bytes) for _ in range(devices)]
+        self.accounts = [Account(memory_bytes) for _ in self._numbers]
         super().__init__(workload, data, device=device, meter=meter, dtype=dtype, order="intervals")
         last = workload.aggregate == "last"
+        moves = not self.resident or self.parts.count > 1
         self.planner = Planner(
-            self.parts, touched=self.on["touched"], latest=last, tasks=devices if ordered else 0
-        )
+            self.parts, touched=self.on["touched" if moves else "affected"], latest=last,
+            tasks=devices if ordered else 0,
+        )  # fmt: skip
         self._settings = DeviceSettings(
             self.model, self.meter, link=workload.task == "link", last=last, direct=self.on["p2p"]
         )
@@ -138,6 +154,14 @@ class TgcnTrainer(InteractionTrainer):
         """The only part whose grids are trained in this process; None: all of them."""
         return None
 
+    def _send_labels(self) -> None:
+        """Nothing: every device gets those of its part."""
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        """Numbers of the devices in this process."""
+        return range(self.num_devices) if self.own_part is None else [self.own_part]
+
     def _initial(self) -> tuple[DygnnState, PendingInteractions]:
         """State to which nothing has happened, in the order of rows, in host memory."""
         state, pending = self._new_state()
@@ -159,29 +183,29 @@ class TgcnTrainer(InteractionTrainer):
     def _open(self) -> None:
         """Regions, devices and what runs intervals on them."""
         labels = None
-        if self._classes is not None:
-            order = self.parts.vertices().to(self.device)
-            labels = PartLabels(*(one[order] for one in (self._taught, self._classes, self._asked)))
+        if self.labels is not None:
+            rows = self.parts.vertices()
+            if self.own_part is not None:
+                rows = rows[self.parts.slice(self.own_part)]
+            labels = self.labels[rows].to(self.device)
         overlap = self.on["overlap"]
         self.regions = [
             Regions(self.device, self.meter, account, overlap=overlap) for account in self.accounts
         ]
-        for number, account in enumerate(self.accounts):
+        for number, account in zip(self._numbers, self.accounts, strict=True):
             account.hold("R1 parameters", self._leaf_bytes)
             if self.resident:
                 rows = self.parts.sizes[number]
                 account.hold("R1 state", rows * state_bytes(self.workload.hidden_dim, self.dtype))
         self.rounds = self._rounds(labels)
 
-    def _rounds(self, labels: PartLabels | None) -> Any:
+    def _rounds(self, labels: VertexLabels | None) -> Any:
         """Make the runner of intervals."""
         if not self.resident:
             return HostRounds(
                 self.regions, self._settings, self.parts, self.vertices, self.pending, labels
             )
-        kind = "ring" if self.on["schedule"] else "gather"
-        schedule = make_schedule(self.parts.count, kind)
-        devices = []
+        schedule, devices = self.schedule(), []
         for number, regions in enumerate(self.regions):
             part = self.parts.slice(number)
             mine = None if labels is None else labels[part]
@@ -191,6 +215,12 @@ class TgcnTrainer(InteractionTrainer):
                 )
             )
         return Rounds(devices, self._settings, schedule)
+
+    def schedule(self) -> RingSchedule:
+        """Who holds what when: round the best ring of the links, or of a DGX-1's."""
+        kind = "ring" if self.on["schedule"] else "gather"
+        ring = None if self.links is None else best_ring(self.links)
+        return make_schedule(self.num_devices, kind, ring=ring)
 
     # --- what is trained on -----------------------------------------------------------------------
 
@@ -231,14 +261,24 @@ class TgcnTrainer(InteractionTrainer):
             if last > self.data.train_end:
                 kept = torch.cat([kept, torch.arange(self.data.train_end, last)])
             kept = kept[(kept >= first) & (kept < last)]
-            start = time.perf_counter()
-            with self.meter.phase("partition"):
-                intervals = self.program.partition(self.edges_of(kept))
-            self.partition_s += time.perf_counter() - start
-            self._loads[key] = self.staged(intervals)
+            self._loads[key] = self.staged(self._partitioned(kept))
         return self._loads[key]
 
-    def staged(self, intervals: list[TimeInterval]) -> list[StagedInterval]:
+    def _partitioned(self, kept: Tensor) -> Iterator[TimeInterval]:
+        """The program's intervals of events int64[n], one after the other; their time is taken."""
+        intervals: Iterator[TimeInterval] | None = None
+        while True:
+            start = time.perf_counter()
+            with self.meter.phase("partition"):
+                if intervals is None:
+                    intervals = iter(self.program.partition(self.edges_of(kept)))
+                interval = next(intervals, None)
+            self.partition_s += time.perf_counter() - start
+            if interval is None:
+                return
+            yield interval
+
+    def staged(self, intervals: Iterable[TimeInterval]) -> list[StagedInterval]:
         """Intervals of a plan, ready to be sent, each with the one after it."""
         loads = []
         for interval in intervals:
@@ -285,6 +325,9 @@ class TgcnTrainer(InteractionTrainer):
 
     # --- one interval -----------------------------------------------------------------------------
 
+    def bring(self, group: Group) -> None:
+        """Nothing: rounds send what an interval needs, grid by grid."""
+
     def run_step(self, events: Tensor, *, scale: float | None) -> StepResult:
         """One interval; `events` are those of a group that was laid out last."""
         load = self._known.get(_key(events))
@@ -313,20 +356,33 @@ class TgcnTrainer(InteractionTrainer):
         finally:
             self._settings.link = link
 
-    def train(self, first: int, last: int, *, epoch: int = 0) -> float:
+    def train(
+        self, first: int, last: int, *, epoch: int = 0, watch: GroupWatch | None = None
+    ) -> float:
         self._check_range(first, last)
         total: Tensor | float = 0.0
         edges = 0
         for load in self.loads(first, last, epoch):
-            total = total + self.program.train(load, self.num_devices) * load.events.numel()
+            if watch is not None:
+                watch.before([load.events])
+            loss = self.program.train(load, self.num_devices)
+            if watch is not None:
+                watch.after(loss)
+            total = total + loss * load.events.numel()
             edges += load.events.numel()
         return float(total) / max(1, edges)
 
-    def train_epoch(self) -> float:
+    def next_epoch(self) -> tuple[int, Tensor]:
+        """Number of intervals of the next epoch, and the events int64[n] that were sampled for it,
+        ascending."""
+        loads = self.loads(0, self.data.train_end, self._epoch)
+        return len(loads), self.kept[self._epoch % len(self.kept)]
+
+    def train_epoch(self, watch: GroupWatch | None = None) -> float:
         """Forget the state and train on all that was sampled, once."""
         self.reset_state()
         self._epoch += 1
-        return self.train(0, self.data.train_end, epoch=self._epoch - 1)
+        return self.train(0, self.data.train_end, epoch=self._epoch - 1, watch=watch)
 
     def reset_state(self) -> None:
         # Drawn once; all else begins as zero, or as never. A second state on the device for the

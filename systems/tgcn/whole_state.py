@@ -35,7 +35,7 @@ class WholeState(Program):
         self._whole: dict[tuple[int, int, int], StagedInterval] = {}
 
     def partition(self, edges: Edges) -> list[TimeInterval]:
-        found = super().partition(edges)
+        found = list(super().partition(edges))
         if not found:
             return found
         starts = [int(one.events[0]) for one in found]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from dgbench.kernels_cuda.row_cache import page_locked, take_rows
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import Sample
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
@@ -36,6 +37,7 @@ class RebuiltAccess:
         *,
         meter: Meter | None = None,
         threads: int | None = None,
+        device: str = "cpu",
         node_cache: FeatureRowCache | None = None,
         edge_cache: FeatureRowCache | None = None,
     ) -> None:
@@ -45,12 +47,18 @@ class RebuiltAccess:
             workload, data: of `load_stream`.
             meter: counts `built_records`, all that a rebuild writes.
             threads: of the builder and the sampler, torch's number if None.
+            device: where rows of features are wanted; a CUDA device gets page-locked tables.
             node_cache, edge_cache: asked for features instead of the whole tables.
         """
         self._workload = workload
         self._data = data
         self._meter = meter if meter is not None else Meter()
         self._threads = threads
+        self._goal = device
+        self._tables = {
+            kind: None if table is None else page_locked(table, device)
+            for kind, table in (("node", data.node_feat), ("edge", data.edge_feat))
+        }
         self._node_cache, self._edge_cache = node_cache, edge_cache
         self.rows: Tcsr | None = None
         self.inserted = 0
@@ -97,16 +105,16 @@ class RebuiltAccess:
 
     def node_features(self, ids: Tensor) -> Tensor:
         """float32[n, node_dim] of vertices int64[n]."""
-        return _rows(self._node_cache, self._data.node_feat, ids)
+        return self._rows("node", self._node_cache, ids)
 
     def edge_features(self, eids: Tensor) -> Tensor:
         """float32[n, edge_dim] of edges int64[n]."""
-        return _rows(self._edge_cache, self._data.edge_feat, eids)
+        return self._rows("edge", self._edge_cache, eids)
 
-
-def _rows(cache: FeatureRowCache | None, table: Tensor | None, ids: Tensor) -> Tensor:
-    if cache is not None:
-        return cache.fetch(ids)
-    if table is None:
-        raise UnsupportedError("the workload has no such features")
-    return table.index_select(0, ids)
+    def _rows(self, kind: str, cache: FeatureRowCache | None, ids: Tensor) -> Tensor:
+        if cache is not None:
+            return cache.fetch(ids)
+        table = self._tables[kind]
+        if table is None:
+            raise UnsupportedError("the workload has no such features")
+        return take_rows(table, ids, self._goal)

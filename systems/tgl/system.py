@@ -45,7 +45,8 @@ class TglSystem(System):
 
         Args:
             workload: what is trained.
-            device: of the model; the graph and the features stay in host memory.
+            device: of the model; the graph and the features stay in host memory, the features
+                page-locked where it is a CUDA device.
             switches: it has none.
             meter: as for every trainer.
             data: of the workload, where it is open already.
@@ -67,6 +68,7 @@ class TglSystem(System):
             data,
             meter=meter,
             threads=threads,
+            device=device,
             node_cache=node_cache,
             edge_cache=edge_cache,
         )

@@ -56,8 +56,8 @@ SETTINGS = [
     {},
     {**dict.fromkeys(DEFAULTS, False)},
     *({name: not DEFAULTS[name]} for name in EXACT),
-    {"slice_coalescing": True, "reuse": False, "dimension_aware": False},
-    {"reuse": False, "dimension_aware": False},
+    {"slice_coalescing": True, "reuse": False, "cache_rule": False},
+    {"reuse": False, "cache_rule": False},
 ]
 
 

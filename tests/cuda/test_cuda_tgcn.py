@@ -24,7 +24,7 @@ def opened(device: str, *, count=4000, vertices=700, off=(), hidden=32, dtype=to
         work,
         data=interaction_data(stream, work),
         device=device,
-        switches=dict.fromkeys(off, False),
+        switches=dict.fromkeys(("device_sampling", *off), False),  # the sample of the CPU
         dtype=dtype,
         meter=Meter(device=device),
         **how,
@@ -86,3 +86,19 @@ def test_the_state_of_a_streaming_device_stays_at_home():
         del trainer
         torch.cuda.empty_cache()
     assert held[1] < held[0] / 2
+
+
+def test_a_device_draws_what_it_trains_on():
+    one = opened("cuda")
+    other = TgcnSystem().open(one.workload, data=one.data, device="cuda", dtype=torch.float64)
+    again = TgcnSystem().open(one.workload, data=one.data, device="cuda", dtype=torch.float64)
+    for trainer in (one, other, again):
+        trainer.prepare()
+    assert torch.equal(other.kept[0], again.kept[0])
+    assert not torch.equal(other.kept[0], one.kept[0])
+    src = one.data.events.src
+    assert torch.equal(
+        torch.bincount(src[other.kept[0]], minlength=700),
+        torch.bincount(src[one.kept[0]], minlength=700),
+    )
+    assert other.train_epoch() == again.train_epoch()

@@ -14,12 +14,14 @@ import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.kernels_cuda import build_info
+from dgbench.kernels_cuda.variants import op as variants
 from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.reference import ReferenceSystem
 
-THREADED = {"spmm", "aggregate_parts", "aggregate_parts_scatter", "merge_exclusive"}
-SERVED = {*THREADED, "unpack_offsets", "aggregate_sliced", "count_slices", "fill_slices",
-          "check_csr"}  # fmt: skip
+THREADED = {"spmm", "aggregate_parts", "aggregate_parts_scatter", "merge_exclusive",
+            "aggregate_sliced", "scatter_sliced"}  # fmt: skip
+SERVED = {*THREADED, "unpack_offsets", "count_slices", "fill_slices", "check_csr"}
 """The scans are left out: a device's forward pass records what the CPU computes again."""
 
 
@@ -58,7 +60,7 @@ def shim(monkeypatch, emulated_module) -> Shim:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "switches",
-    [{}, {"reuse": False}, {"overlap": False}, {"dimension_aware": False}, {"sliced_csr": False}],
+    [{}, {"reuse": False}, {"overlap": False}, {"cache_rule": False}, {"sliced_csr": False}],
     ids=lambda s: ",".join(s) or "defaults",
 )
 @pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
@@ -77,18 +79,21 @@ def test_training_equals_the_reference(monkeypatch, shim, model, switches, weigh
         assert "unpack_offsets" in shim.called
     if model != "tgcn_model":
         assert "aggregate_parts_scatter" in shim.called
-    if "dimension_aware" in switches and model != "tgcn_model":
+    if "cache_rule" in switches and model != "tgcn_model":
         assert "merge_exclusive" in shim.called
 
 
-def test_the_papers_kernel_in_training(monkeypatch, shim):
-    serve(monkeypatch, tiny_sequence(nodes=14, edges=50, snapshots=7))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_papers_kernel_in_training(monkeypatch, shim, weighted):
+    monkeypatch.setattr(variants, "launches", lambda device: True)
+    serve(monkeypatch, tiny_sequence(nodes=14, edges=50, snapshots=7, weighted=weighted))
     task = tiny_workload(model="evolvegcn", frame=4)
-    switches = {"slice_coalescing": True, "dimension_aware": False, "reuse": False, "arena": True}
+    switches = stage(PUBLISHED) | {"reuse": False, "arena": True}
     trainer = PipadSystem(s_per=2).open(task, switches=switches)
     trainer.prepare()
     reference = ReferenceSystem(torch.float64).open(task)
     for i in range(4):
         assert trainer.step(i % 2) == pytest.approx(reference.step(i % 2), rel=1e-5)
     trainer.close()
-    assert {"aggregate_sliced", "merge_exclusive", "aggregate_parts_scatter"} <= shim.called
+    assert {"aggregate_sliced", "scatter_sliced"} <= shim.called
+    assert not shim.called & {"spmm", "aggregate_parts", "aggregate_parts_scatter"}

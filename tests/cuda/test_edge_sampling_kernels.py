@@ -18,6 +18,7 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_layerwise,
     sample_nodewise,
     sample_subgraph,
+    share_of,
 )
 from dgbench.kernels_cuda.edge_sampling import device as device_edge_sampling
 from dgbench.kernels_cuda.edge_sampling.device import table_on
@@ -300,3 +301,90 @@ def test_public_functions_on_a_device():
     one = sample_layerwise(there, roots.cuda(), share=1.0, batch=100)
     other = sample_layerwise(table, roots, share=1.0, batch=100)
     assert torch.equal(one.layers[1].eids.cpu(), other.layers[1].eids)
+
+
+def rows_on(native, table, share, **how):
+    return device_edge_sampling.sample_rows(
+        table, share, device=native.device, native=native.module, **{"seed": 7, **how}
+    )
+
+
+@pytest.mark.parametrize("case", [c for c in TABLES if not c[2]], ids=ids)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.3, 1.0])
+def test_rows_are_drawn_from_by_segment_its_search(native, case, share):
+    table = table_of(case)
+    found = rows_on(native, table, share)
+    assert torch.equal(found, found.unique())
+    row = torch.empty(table.num_edges, dtype=torch.int64)
+    row[table.eid.long()] = torch.repeat_interleave(table.degrees)
+    kept = torch.bincount(row[found], minlength=table.num_nodes)
+    assert torch.equal(kept, share_of(table.degrees, share))
+    for at_once in (1, 37, 1000):
+        assert torch.equal(rows_on(native, table, share, at_once=at_once), found)
+    if 0 < share < 1 and case[1] > 100:
+        assert not torch.equal(rows_on(native, table, share, seed=8), found)
+
+
+def test_every_choice_of_a_row_is_as_likely_as_any_other(native):
+    """Two out of four edges, by many vertices: six choices."""
+    count = 3000
+    src = torch.arange(count).repeat_interleave(4)
+    table = EdgeTable.build(src, torch.zeros_like(src), torch.arange(4 * count).double(), count)
+    choice = 2 ** (rows_on(native, table, 0.5).view(count, 2) % 4)
+    seen = torch.bincount(choice.sum(1))
+    seen = seen[seen > 0].double()
+    assert seen.numel() == 6
+    assert float(((seen - count / 6) ** 2 / (count / 6)).sum()) < 25  # 5 degrees: 1.4e-4
+
+
+@pytest.mark.parametrize("case", TABLES, ids=ids)
+@pytest.mark.parametrize(("space", "how"), SPACES, ids=lambda x: str(x)[:8])
+@pytest.mark.parametrize("weights", [None, "degree"])
+def test_the_tree_draws_as_many_as_keys_do(native, case, space, how, weights):
+    table = table_of(case)
+    roots = roots_of(table, 13)
+    starts = torch.arange(14) if space != "vertices" else torch.tensor([0, 6, 13])
+    one, other = (
+        on_device(native, table, roots, starts, space, layers=1, method=method, weights=weights)
+        for method in ("sis", "keys")
+    )
+    assert torch.equal(one.pools.cpu(), other.pools.cpu())
+    if space != "vertices":
+        assert torch.equal(one.layers[0].offsets.cpu(), other.layers[0].offsets.cpu())
+    assert torch.equal(one.edges().cpu(), torch.unique(one.layers[0].eids).cpu())
+
+
+def test_training_on_a_device_draws_there(native, monkeypatch):
+    """The program of a trainer on a device asks it for its sample, where the switches say so."""
+    from functools import partial
+    from types import SimpleNamespace
+
+    from dgbench.runtime.meter import Meter
+    from dgbench.systems.base.interactions import InteractionWorkload
+    from dgbench.systems.tgcn import program as programs
+    from dgbench.systems.tgcn.recounts import check_kept
+    from dgbench.systems.tgcn.system import TgcnSystem
+
+    asked: list[str] = []
+
+    def rows(table, share, *, seed, device):
+        asked.append(torch.device(device).type)
+        return rows_on(native, table, share, seed=seed)
+
+    monkeypatch.setattr(programs, "sample_rows", rows)
+    random = np.random.default_rng(2)
+    src, dst = (torch.from_numpy(random.integers(0, 30, 500)) for _ in range(2))
+    edges = programs.Edges(src, dst, src[:0], torch.arange(500).double(), torch.arange(500), 30)
+    make = partial(SimpleNamespace, workload=InteractionWorkload(dataset="tiny"), meter=Meter())
+    for device, off, expected in [
+        ("cuda", {}, ["cuda"]), ("cuda", {"device_sampling": False}, []),
+        ("cuda", {"sis": False}, []), ("cuda", {"sampling": False}, []), ("cpu", {}, []),
+    ]:  # fmt: skip
+        asked.clear()
+        program = programs.Program()
+        program.bind(make(on=TgcnSystem().switches(off), device=torch.device(device)))
+        kept = program.sampling(edges)
+        assert asked == expected
+        assert torch.equal(kept, kept.unique())
+        if off != {"sampling": False}:
+            assert all(check.passed for check in check_kept(src, kept, 0.5))

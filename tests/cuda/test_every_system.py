@@ -93,6 +93,7 @@ def test_every_system_has_an_entry() -> None:
     assert set(WORKLOADS) == set(system_names())
 
 
+@pytest.mark.machines_arithmetic
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_device_trains_as_the_cpu_does(name: str, device: str, monkeypatch) -> None:

@@ -39,6 +39,7 @@ def test_the_driver_calls_every_launcher() -> None:
     assert called - declared == set()
 
 
+@pytest.mark.nightly
 def test_every_case_is_right(driver) -> None:
     names = run(driver, "--list").stdout.split()
     done = run(driver)
@@ -49,6 +50,7 @@ def test_every_case_is_right(driver) -> None:
     assert last.startswith(f"{len(names)} of {len(names)} cases right")
 
 
+@pytest.mark.nightly
 def test_cases_are_run_by_name(driver) -> None:
     done = run(driver, "make_keys", "memory")
     assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == ["make_keys", "memory"]

@@ -8,6 +8,7 @@ import torch
 from dgbench.kernels_cuda.row_cache import CacheState, RowCache
 from dgbench.kernels_cuda.row_cache import device as device_cache
 from dgbench.kernels_cuda.row_cache.device import DeviceRowCache
+from dgbench.kernels_cuda.row_cache.host_rows import read_over_bus
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 IDS = 90
@@ -117,3 +118,17 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(open_cache, native):
         open_cache(IDS, 2, 5, policy="random")
     with pytest.raises(InvalidInputError, match="limit is 6"):
         open_cache(IDS, 2, 5, limit=6)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 8])
+def test_rows_are_read_over_the_bus_without_a_cache(native, dim):
+    """By repeated ids and by none, as the host would gather them."""
+    rows = table(dim).pin_memory() if native.device == "cuda" else table(dim)
+    for ids in (torch.tensor([3, 80, 3, 5, 0, IDS - 1]), torch.zeros(0, dtype=torch.int64)):
+        stream = (torch.cuda.current_stream().cuda_stream if native.device == "cuda" else 0,)
+        found = read_over_bus(native.module, rows, native.put(ids), stream)
+        assert found.device.type == native.device
+        assert torch.equal(found.cpu(), rows[ids])
+    if native.device == "cpu":
+        with pytest.raises(InvalidInputError, match="ids"):
+            read_over_bus(native.module, rows, torch.tensor([IDS]), (0,))

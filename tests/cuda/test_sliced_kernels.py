@@ -86,6 +86,32 @@ def test_all_widths_vectors_and_caps(native, width, groups, vector, cap):
     close(y[:, block], 1 + dense.T @ x[:, block])
 
 
+@pytest.mark.parametrize("snapshots", [1, 2, 3, 8])
+@pytest.mark.parametrize(("width", "vector"), [(1, 1), (2, 1), (6, 2), (16, 4), (33, 1)])
+def test_an_entry_has_a_weight_in_each_snapshot(native, width, vector, snapshots):
+    """As an overlap part of weighted snapshots: column blocks of x and y are the snapshots'."""
+    dense, random = matrix(width), np.random.default_rng(snapshots)
+    *lists, _ = slices(native, dense, 8)
+    entries = lists[2].numel()
+    weights = random.normal(size=(entries, snapshots)).astype(np.float32)
+    rows, columns = np.nonzero(dense)
+    values = native.put(weights).reshape(-1)
+    d = snapshots * width
+    groups = 1 if vector > 1 else thread_groups(d)
+    x = random.normal(size=(COLUMNS, d)).astype(np.float32)
+    y = torch.zeros(ROWS, d, device=native.device)
+    native.call("aggregate_sliced", *lists, values, native.put(x), y, groups, vector, None)
+    back = random.normal(size=(ROWS, d)).astype(np.float32)
+    dx = torch.zeros(COLUMNS, d, device=native.device)
+    native.call("scatter_sliced", *lists, values, native.put(back), dx, groups, vector)
+    for i in range(snapshots):
+        block = slice(i * width, (i + 1) * width)
+        mine = np.zeros(dense.shape)
+        mine[rows, columns] = weights[:, i]
+        close(y[:, block], mine @ x[:, block])
+        close(dx[:, block], mine.T @ back[:, block])
+
+
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
 @pytest.mark.parametrize("pitch", [128, 129, 130, 132])
 @pytest.mark.parametrize("vector", [1, 2, 4])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.temporal_store import device as device_store
 from dgbench.kernels_cuda.temporal_store.device import PLACEMENTS, DeviceStore
@@ -99,6 +100,62 @@ def test_samples_equal_the_cpus(open_device, placement, search, policy):
 def test_layouts_and_windows_equal_the_cpus(open_device, placement, layout, how):
     store = a_store(layout=layout, policy=BlockPolicy("adaptive", 100))
     assert_equal(open_device(store, placement), store, **how)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("search", ["binary", "linear"])
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_one_hop_of_many_equals_the_cpus(open_device, native, placement, search, policy):
+    """As ranks ask for it: by number of hop and snapshot, at any positions, also for nothing."""
+    store = a_store(undirected=True)
+    there = open_device(store, placement)
+    nodes, times = roots()
+    positions = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(2)) * 5
+    for count, fanout, hop, snapshot in ((60, 3, 0, 0), (60, 70, 2, 1), (1, 1, 1, 0), (0, 4, 0, 2)):
+        asked = nodes[:count], times[:count]
+        how = {
+            "fanout": fanout, "hop": hop, "snapshot": snapshot, "policy": policy, "window": 90.0,
+            "search": search, "seed": 11, "draw": 3,
+        }  # fmt: skip
+        right = sample_neighbours(store, *asked, positions=positions[:count], **how)
+        for put in (native.put, lambda x: x):
+            found = there.sample_hop(
+                *(put(x) for x in asked), positions=put(positions[:count]), **how
+            )
+            for field in FIELDS:
+                home = getattr(found, field)
+                assert home.device.type == native.device
+                assert torch.equal(getattr(right, field), home.cpu()), field
+    assert torch.equal(
+        there.sample_hop(nodes, times, fanout=2).eids.cpu(),
+        sample_neighbours(store, nodes, times, fanout=2).eids,
+    )
+    with pytest.raises(InvalidInputError, match="nodes"):
+        there.sample_hop(torch.tensor([VERTICES]), times[:1], fanout=2)
+    with pytest.raises(InvalidInputError, match="fanout is 0"):
+        there.sample_hop(nodes, times, fanout=0)
+
+
+@pytest.mark.parametrize("placement", ["hybrid", "guided", "uva"])
+def test_a_device_reads_what_another_process_writes(open_device, placement):
+    """The records of a store in shared memory are page-locked where they are, and never sent."""
+    files = [os.memfd_create("test") for _ in range(4)]
+    how = {"policy": BlockPolicy("adaptive", 8), "undirected": True, "files": files}
+    writer, reader = TemporalStore(VERTICES, **how), TemporalStore(VERTICES, **how, writes=False)
+    plain, last = TemporalStore(VERTICES, policy=how["policy"], undirected=True), 0.0
+    reader.follow(writer.counts())
+    there, alone = open_device(reader, placement), open_device(plain, placement)
+    for seed, count in enumerate((300, 20, 900)):
+        for store in (writer, plain):
+            store.insert(*events(seed, count, last))
+        last = writer.last_time
+        reader.follow(writer.counts())
+        assert there.update().bytes == alone.update().bytes
+        assert there.pinned_bytes == alone.pinned_bytes > 0
+        assert assert_equal(there, plain, policy="uniform") > 0
+    there.close()
+    for file in files:
+        os.close(file)
 
 
 @pytest.mark.parametrize("name", ["adaptive", "adaptive_literal", "fixed", "strawman", "grown"])

@@ -453,3 +453,103 @@ def test_public_draws_on_a_device():
     drawn = tree.draw(1000, seed=1)
     assert drawn.unique().numel() == 1000
     assert tree.total == pytest.approx(float(weights.sum() - weights[drawn.cpu()].sum()), rel=1e-9)
+
+
+def _range_numbers(seed: int, stream: int, count: int) -> list[int]:
+    """64 random bits of numbers 0, 1, .. of a range's stream, by philox as published."""
+    found: list[int] = []
+    for pair in range((count + 1) // 2):
+        words = [pair & 0xFFFFFFFF, pair >> 32, stream & 0xFFFFFFFF, stream >> 32 & 0xFFFFFFFF]
+        key = [seed & 0xFFFFFFFF, (seed >> 32 & 0xFFFFFFFF) ^ 0x53495352]
+        for _ in range(10):
+            low, high = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
+            words = [
+                high >> 32 ^ words[1] ^ key[0], high & 0xFFFFFFFF,
+                low >> 32 ^ words[3] ^ key[1], low & 0xFFFFFFFF,
+            ]  # fmt: skip
+            key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+        found += [words[1] << 32 | words[0], words[3] << 32 | words[2]]
+    return found[:count]
+
+
+def _plain_range(weights: list[int], count: int, seed: int, stream: int) -> list[int]:
+    """Segment Its Search as printed, one draw after the other, with rounds of `draw_ranges`."""
+    left, taken, number = list(weights), [], 0
+    bits = _range_numbers(seed, stream, 64 * (count + 1))
+    while len(taken) < count:
+        total, lacking = sum(left), count - len(taken)
+        sums, fresh = np.cumsum(left).tolist(), set()
+        for one in bits[number : number + lacking]:
+            g = one * total >> 64
+            fresh.add(next(i for i, s in enumerate(sums) if s > g))
+        number += lacking
+        taken += sorted(fresh)
+        for i in fresh:
+            left[i] = 0
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("sizes", [[1], [4], [16], [5, 0, 33, 1, 64, 7], [300, 2, 41]], ids=str)
+@pytest.mark.parametrize("kind", ["equal", "weighed"])
+def test_ranges_of_a_tree_are_drawn_from_by_segment_its_search(native, sizes, kind):
+    random = np.random.default_rng(len(sizes))
+    begin, end = ranges(sizes)
+    weights = np.ones(end[-1], dtype=np.int64)
+    if kind == "weighed":
+        weights = random.integers(0, 40, end[-1])
+        weights[begin[np.array(sizes) > 0]] = 7
+    there = [int((weights[b:e] > 0).sum()) for b, e in zip(begin, end, strict=True)]
+    for share in (0.0, 0.5, 1.0):
+        counts = np.floor(share * np.array(there) + 0.5).astype(np.int64)
+        tree = DeviceSegmentTree(native.put(weights), native=native.module)
+        found = tree.draw_ranges(
+            native.put(begin), native.put(end), native.put(counts), seed=2**40 + 9, stream=2**33
+        ).cpu()
+        right = [
+            b + i
+            for s, (b, e, k) in enumerate(zip(begin, end, counts, strict=True))
+            for i in _plain_range(weights[b:e].tolist(), int(k), 2**40 + 9, 2**33 + s)
+        ]
+        assert found.tolist() == right
+        left = weights.copy()
+        left[found.numpy()] = 0
+        assert torch.equal(tree.weights.cpu(), torch.from_numpy(left))
+        assert tree.total == left.sum()
+
+
+def test_a_range_is_drawn_from_in_proportion_to_its_weights(native):
+    """Pairs without replacement out of 1, 2, 3 and 6 by many ranges, against their chances."""
+    weights, count = [1, 2, 3, 6], 4000
+    begin = 4 * np.arange(count)
+    tree = DeviceSegmentTree(native.put(np.tile(weights, count)), native=native.module)
+    found = tree.draw_ranges(
+        native.put(begin), native.put(begin + 4), native.put(np.full(count, 2)), seed=5
+    )
+    pairs = (found.cpu().view(count, 2) % 4).tolist()
+    chances = {}
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                chance = weights[i] / 12 * weights[j] / (12 - weights[i])
+                pair = (min(i, j), max(i, j))
+                chances[pair] = chances.get(pair, 0) + chance
+    distance = sum(
+        (sum(tuple(p) == pair for p in pairs) - count * c) ** 2 / (count * c)
+        for pair, c in chances.items()
+    )
+    assert distance < 25  # chi-square of 5 degrees: 1.4e-4
+
+
+def test_a_range_that_lacks_items_is_refused(native):
+    def draw(begin, end, counts, dtype=torch.int64):
+        tree = DeviceSegmentTree(native.put([1, 0, 2, 1], dtype), native=native.module)
+        arrays = (native.put(x, torch.int64) for x in (begin, end, counts))
+        return tree.draw_ranges(*arrays, seed=1)
+
+    assert draw([0, 2], [2, 4], [1, 2]).tolist() == [0, 2, 3]
+    assert draw([], [], []).numel() == 0
+    for arguments in (([0], [2], [2]), ([1], [2], [1]), ([0, 2], [2], [1])):
+        with pytest.raises(InvalidInputError):
+            draw(*arguments)
+    with pytest.raises(InvalidInputError, match="weights"):
+        draw([0], [2], [1], torch.float64)

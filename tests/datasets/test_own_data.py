@@ -1,4 +1,7 @@
-"""A file of somebody's events becomes a dataset: it is read as it is meant, or refused by line."""
+"""A file of somebody's events becomes a dataset: it is read as it is meant, or refused by line.
+
+Over 500 lines: a small file of each form that people have.
+"""
 
 from __future__ import annotations
 

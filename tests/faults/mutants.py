@@ -59,7 +59,7 @@ def _temporary_files() -> None:
 
 
 def _strays() -> None:
-    server.end_strays = lambda besides=0: []
+    server.end_strays = lambda besides=0: ([], 0.0)
 
 
 def _unlocked() -> None:

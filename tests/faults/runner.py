@@ -73,17 +73,21 @@ class Runner:
         return self._child(lambda: self.pid, timeout_s)
 
     def cell(self, timeout_s: float = 10.0) -> int:
-        """Number of the cell's process that runs now, as soon as there is one."""
-        return self._child(lambda: self.server(timeout_s), timeout_s)
+        """Number of the cell's process that runs now, as soon as there is one.
 
-    def _child(self, parent: Callable[[], int], timeout_s: float) -> int:
+        It leads a session; what the fork server starts while it loads does not.
+        """
+        return self._child(lambda: self.server(timeout_s), timeout_s, leads=True)
+
+    def _child(self, parent: Callable[[], int], timeout_s: float, *, leads: bool = False) -> int:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             of, found = parent(), []
             with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
                 found = [int(pid) for pid in file.read().split()]
-            if alive := [pid for pid in found if checks.living(pid)]:
-                return alive[0]
+            for pid in found:
+                if checks.living(pid) and (not leads or _leads_session(pid)):
+                    return pid
             time.sleep(0.002)
         raise Loss(f"no process came up below it; it said {self.events[-3:]}")
 
@@ -158,3 +162,10 @@ class Runner:
             else:
                 time.sleep(0.005)
         return self.code is not None
+
+
+def _leads_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False

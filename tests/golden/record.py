@@ -1,23 +1,31 @@
-"""Golden record of what the kept runs say: findings, verdicts, cells with hashes, figure points.
+"""Golden record of the kept runs: decisions and numbers as readable text, words apart.
 
     python -m tests.golden write [PAPER ...]
     python -m tests.golden check [PAPER ...]
 
-`write` records the present code's answers in `tests/golden/<paper>.json.gz`; `check` computes them
-again and prints each difference, exit code 1 where there is one. A change of form must leave all
-of them as they are.
+`tests/golden/<paper>/` holds what the present code says of kept rows, in sorted lines:
+
+    claims.tsv    a claim on a machine: verdict, strength, measured, interval, what decided, rows
+    points.csv    points of figures, without titles and options
+    cells.tsv     planned cells: params, and their hash for each preset and device
+    words.txt     reasons and answers; never compared, only counted
+
+A change of form must leave the first three as they are. `check` prints the lines that differ, exit
+code 1 where there are any.
 """
 
 from __future__ import annotations
 
-import gzip
+import csv
+import difflib
 import hashlib
+import io
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +36,26 @@ from dgbench.harness.plan.plan import cell_hash
 from dgbench.harness.report.run import load_run
 from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import find_paper
+from tests.golden.synthetic import synthetic_rows
 
 HERE = Path(__file__).parent
 KEPT = HERE.parents[1] / "results" / "reference"
 PRESETS = ("smoke", "quick", "full", "paper")
 DEVICES = ("cpu", "cuda")
 PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn")
-Record = dict[str, Any]
-
-
-def _relabelled(rows: Sequence[Any]) -> list[Any]:
-    return [msgspec.structs.replace(row, device="cuda") for row in rows]
+COMPARED = ("claims.tsv", "points.csv", "cells.tsv")
+WORDS = "words.txt"
+COLUMNS = (
+    "claim", "machine", "variant", "verdict", "strength", "measured", "low", "high", "holds",
+    "direction", "undecided", "rows", "lacks",
+)  # fmt: skip
+NUMBERS = ("x", "y", "low", "high", "value", "n", "seconds")
+LABELS = ("panel", "series")
+ROWS = ("row_ids", "row")
+CURVE = 9
+"""Points of one series in one panel from which on sums stand for them."""
+Record = dict[str, list[str]]
+"""Lines of each file by its name."""
 
 
 def _with_failures(rows: Sequence[Any]) -> list[Any]:
@@ -54,17 +71,18 @@ def _with_failures(rows: Sequence[Any]) -> list[Any]:
 
 VARIANTS: dict[str, Callable[[Sequence[Any]], list[Any]]] = {
     "all": list,
-    "first half": lambda rows: list(rows[: len(rows) // 2]),
     "every second": lambda rows: list(rows[::2]),
-    "relabelled": _relabelled,
     "failures": _with_failures,
-    "none": lambda rows: [],
 }
+
+
+SYNTHETIC = (("full", "cpu"), ("paper", "cuda"))
+"""Presets and devices of made rows; figures are asked for the last alone."""
 
 
 @cache
 def kept_runs() -> dict[str, Any]:
-    """Kept runs of papers by `machine/paper`."""
+    """Kept runs of papers by `machine/paper`, decoded once a process."""
     return {
         f"{path.parent.parent.name}/{path.parent.name}": load_run(path.parent)
         for path in sorted(KEPT.glob("*/*/run.json"))
@@ -72,118 +90,203 @@ def kept_runs() -> dict[str, Any]:
 
 
 def record(paper: Paper) -> Record:
-    """All that is recorded of a paper: a flat mapping from what is asked to the answer."""
-    found: Record = dict(_cells(paper))
+    """All that is recorded of a paper."""
+    found: Record = {name: [] for name in (*COMPARED, WORDS)}
+    found["cells.tsv"] += sorted(_cells(paper))
+    kept = []
     for name, run in kept_runs().items():
         rows = [row for row in run.everything if row.paper == paper.name]
+        kept += rows
         if rows:
             for variant, change in VARIANTS.items():
-                changed = change(rows)
-                found |= _of_claims(paper, changed, f"{name}|{variant}")
-                found |= _of_figures(paper, changed, f"{name}|{variant}")
-    return found
+                _add(found, paper, change(rows), name.partition("/")[0], variant)
+    for preset, device in SYNTHETIC:
+        made = synthetic_rows(paper, kept, preset, device)
+        drawn = (preset, device) == SYNTHETIC[-1]
+        _add(found, paper, made, "synthetic", f"{preset} {device}", drawn=drawn)
+    return {name: sorted(set(lines)) for name, lines in found.items()}
 
 
-def _cells(paper: Paper) -> Iterator[tuple[str, Any]]:
-    for experiment in paper.experiments:
-        for preset in PRESETS:
-            for device in DEVICES:
-                cells = experiment.cells(preset, device)  # type: ignore[arg-type]
-                plain = [
-                    (cell_hash(cell, preset, device), msgspec.to_builtins(cell)) for cell in cells
-                ]
-                key = f"cells|{experiment.name}|{preset}|{device}"
-                yield key, f"{len(plain)} {_digest(plain)}"
+def _add(
+    found: Record, paper: Paper, rows: Sequence[Any], machine: str, variant: str, *,
+    drawn: bool = True,
+) -> None:  # fmt: skip
+    for line, words in _claims(paper, rows, machine, variant):
+        found["claims.tsv"].append(line)
+        found[WORDS] += words
+    for experiment in paper.experiments if drawn else ():
+        mine = [row for row in rows if row.experiment == experiment.name]
+        where = (machine, variant, experiment.name)
+        if said := _caught(experiment.answer, mine):
+            found[WORDS].append("\t".join((*where, str(said))))
+        for figure in experiment.figures():
+            points = _caught(figure.points, mine)
+            lines = [(points,)] if isinstance(points, str) else _points(points)
+            found["points.csv"] += (_csv((*where, figure.name, *line)) for line in lines)
 
 
-def _of_claims(paper: Paper, rows: Sequence[Any], where: str) -> Record:
-    found: Record = {}
+def _claims(
+    paper: Paper, rows: Sequence[Any], machine: str, variant: str
+) -> Iterator[tuple[str, list[str]]]:
+    """A line and words for each claim, and a line for each of its readings."""
+    findings: dict[str, Finding] = {}
 
     def recorded(check: Check) -> Check:
         def finds(claim: Claim, mine: Any) -> Finding:
-            key = f"finding|{where}|{claim.id}"
-            try:
-                finding = check(claim, mine)
-            except Exception as error:
-                found[key] = f"{type(error).__name__}: {error}"
-                raise
-            found[key] = _plain(asdict(finding))
+            findings[claim.id] = finding = check(claim, mine)
             return finding
 
         return finds
 
     checks = {name: recorded(check) for name, check in paper.checks.items()}
     for verdict in evaluate(replace(paper, checks=checks), rows).verdicts:
-        found[f"verdict|{where}|{verdict.id}"] = _plain(msgspec.to_builtins(verdict))
-    return found
+        finding = findings.get(verdict.id, Finding())
+        word = "broken" if verdict.broken else "void" if verdict.void else verdict.verdict
+        told = (verdict.id, machine, variant)
+        words = ["\t".join((*told, verdict.reason))]
+        if isinstance(verdict.measured, str):
+            words.append("\t".join((*told, "measured", verdict.measured)))
+        fields = (
+            word, verdict.strength, _number(verdict.measured), _number(verdict.low),
+            _number(verdict.high), *_decisions(finding), _ids(verdict.rows),
+            "; ".join(verdict.lacks),
+        )  # fmt: skip
+        yield "\t".join((*told, *fields)), words
+        for name, reading in finding.readings.items():
+            fields = (
+                verdict.readings.get(name, ""), "", _number(reading.measured),
+                _number(reading.low), _number(reading.high), *_decisions(reading),
+                _ids(reading.rows), "",
+            )  # fmt: skip
+            yield "\t".join((f"{verdict.id}#{name}", machine, variant, *fields)), []
 
 
-def _of_figures(paper: Paper, rows: Sequence[Any], where: str) -> Record:
-    found: Record = {}
+def _decisions(finding: Finding) -> tuple[str, str, str]:
+    """Decisions of a finding; `holds` and `direction` of an undecided one decide nothing."""
+    if finding.undecided:
+        return "", "", "True"
+    return _number(finding.holds), _number(finding.direction), ""
+
+
+def _cells(paper: Paper) -> Iterator[str]:
+    """A line for each cell with the same params and limits, its hash per preset and device."""
+    hashes: dict[tuple[str, str, str], dict[str, str]] = {}
     for experiment in paper.experiments:
-        mine = [row for row in rows if row.experiment == experiment.name]
-        key = f"{where}|{experiment.name}"
-        found[f"answer|{key}"] = _caught(partial(experiment.answer, mine))
-        for figure in experiment.figures():
-            points = _caught(partial(figure.points, mine))
-            options = {k: v for k, v in figure.options.items() if not callable(v)}
-            head = [figure.kind, figure.title, _plain(options)]
-            found[f"points|{key}|{figure.name}"] = f"{len(points)} {_digest([head, points])}"
-    return found
+        for preset in PRESETS:
+            for device in DEVICES:
+                for cell in experiment.cells(preset, device):  # type: ignore[arg-type]
+                    plain = msgspec.to_builtins(cell)
+                    params = _flat(plain.pop("params"))
+                    unavailable = bool(plain.pop("unavailable", ""))
+                    plain = {k: v for k, v in plain.items() if k not in ("paper", "experiment")}
+                    key = (experiment.name, params, _flat(plain) + " unavailable" * unavailable)
+                    own = hashes.setdefault(key, {})
+                    own[f"{preset} {device}"] = cell_hash(cell, preset, device)[:8]
+    for key, own in hashes.items():
+        yield "\t".join((*key, *(f"{where}={value}" for where, value in own.items())))
 
 
-def _caught(ask: Callable[[], Any]) -> Any:
-    try:
-        return _plain(ask())
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+def _points(points: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Fields of a line for each point; of a curve one line, with sums of its numbers."""
+    curves: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for point in points:
+        curves.setdefault(tuple(str(point.get(name, "")) for name in LABELS), []).append(point)
+    for labels, own in curves.items():
+        if len(own) < CURVE:
+            yield from (_point(point, labels) for point in own)
+            continue
+        sums = []
+        for name in NUMBERS:
+            told = [one[name] for one in own if isinstance(one.get(name), int | float)]
+            sums.append(_number(math.fsum(told)) if told else "")
+        rows = [row for one in own for row in _rows_of(one)]
+        told = sorted({name for one in own for name in one} - {*NUMBERS, *LABELS, *ROWS})
+        yield (*sums, *labels, _ids(rows), f"sums of {len(own)}: {' '.join(told)}")
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it, floats to twelve digits."""
-    if isinstance(value, bool) or value is None or isinstance(value, int | str):
-        return value
+def _point(point: Mapping[str, Any], labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Numbers, labels, rows, and what else a point says, sorted."""
+    rest = {k: v for k, v in point.items() if k not in (*NUMBERS, *LABELS, *ROWS)}
+    if isinstance(rest.get("failed"), str):
+        rest["failed"] = bool(rest["failed"])
+    numbers = (_number(point.get(name)) for name in NUMBERS)
+    return (*numbers, *labels, _ids(_rows_of(point)), _flat(rest))
+
+
+def _rows_of(point: Mapping[str, Any]) -> list[str]:
+    return [*(point.get("row_ids") or ()), *([point["row"]] if point.get("row") else ())]
+
+
+def _csv(fields: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()
+
+
+def _flat(fields: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_number(value)}" for name, value in sorted(fields.items()))
+
+
+def _ids(rows: Sequence[str]) -> str:
+    """Number of rows and a hash of which they are."""
+    if not rows:
+        return "0"
+    every = sorted(set(rows))
+    return f"{len(every)}:{hashlib.sha256(' '.join(every).encode()).hexdigest()[:8]}"
+
+
+def _number(value: Any) -> str:
+    """A value as text, numbers to eight digits; text of a measured value is words."""
+    if value is None:
+        return ""
+    if hasattr(value, "item"):
+        value = value.item()
     if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else str(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return f"{value:.8g}" if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return json.dumps({str(k): _number(v) for k, v in value.items()}, sort_keys=True)
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return json.dumps([_number(one) for one in value])
     if isinstance(value, set | frozenset):
-        return sorted(str(one) for one in value)
-    return _plain(value.item()) if hasattr(value, "item") else str(value)
+        return json.dumps(sorted(map(str, value)))
+    return " ".join(str(value).split())
 
 
-def _digest(value: Any) -> str:
-    text = json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def path_of(paper: str) -> Path:
-    """Where the record of a paper lies."""
-    return HERE / f"{paper}.json.gz"
+def _caught(ask: Callable[[Any], Any], rows: Sequence[Any]) -> Any:
+    try:
+        return ask(rows)
+    except Exception as error:
+        return f"{type(error).__name__}"
 
 
 def read(paper: str) -> Record:
     """The kept record of a paper."""
-    with gzip.open(path_of(paper), "rt", encoding="utf-8") as file:
-        return json.load(file)
+    folder = HERE / paper
+    return {
+        name: (folder / name).read_text(encoding="utf-8").splitlines()
+        for name in (*COMPARED, WORDS)
+    }
 
 
 def write(paper: str) -> int:
-    """Record a paper; the number of entries."""
-    found = json.loads(json.dumps(record(find_paper(paper))))
-    text = json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",\n", ":"))
-    path_of(paper).write_bytes(gzip.compress(text.encode(), mtime=0))
-    return len(found)
+    """Record a paper; the number of lines."""
+    folder, found = HERE / paper, record(find_paper(paper))
+    folder.mkdir(exist_ok=True)
+    for name, lines in found.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / name).write_text(text, encoding="utf-8")
+    return sum(map(len, found.values()))
 
 
-def differences(paper: str) -> dict[str, tuple[Any, Any]]:
-    """Differences between recorded and present answers: (recorded, found) by question."""
-    old = read(paper)
-    new = json.loads(json.dumps(record(find_paper(paper))))
-    keys = dict.fromkeys((*old, *new))
-    return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
+def differences(paper: str) -> tuple[list[str], int]:
+    """Lines of decisions, numbers and cells that differ, as a diff has them, and the number of
+    words that do."""
+    old, new = read(paper), record(find_paper(paper))
+    found: list[str] = []
+    for name in COMPARED:
+        lines = difflib.unified_diff(old[name], new[name], name, name, n=0, lineterm="")
+        found += list(lines) if old[name] != new[name] else []
+    return found, len(set(old[WORDS]) ^ set(new[WORDS]))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -194,19 +297,12 @@ def main(arguments: Sequence[str]) -> int:
     bad = 0
     for paper in arguments[1:] or PAPERS:
         if arguments[0] == "write":
-            print(f"{paper}: {write(paper)} entries")
+            print(f"{paper}: {write(paper)} lines")
             continue
-        found = differences(paper)
+        found, words = differences(paper)
         bad += len(found)
-        print(f"{paper}: {len(found)} of {len(read(paper))} differ")
-        for key, (old, new) in list(found.items())[:40]:
-            print(f"  {key}")
-            if isinstance(old, dict) and isinstance(new, dict):
-                for name in old:
-                    if old[name] != new.get(name):
-                        print(f"    {name}: {old[name]!r} -> {new.get(name)!r}")
-            else:
-                print(f"    {old!r}\n    {new!r}")
+        print(f"{paper}: {len(found)} lines differ, and {words} of words")
+        print(*found[:80], sep="\n")
     return 1 if bad else 0
 
 

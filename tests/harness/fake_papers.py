@@ -9,9 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import torch
 from passed_checks import PASSED
 
+from dgbench.lab.result_checks import close, equal, of_contender
 from dgbench.runtime.errors import (
     CheckFailed,
     MissingDataError,
@@ -172,6 +174,23 @@ def _rank_launch(cell, context):
 def _twin_as_real(cell, context):
     note_opened("x", "twin", 0.5)
     return told(samples=[0.001], data={"dataset": "x", "twin": False}, checks=[PASSED])
+
+
+def _own_check(cell, context):
+    """Compares its result with itself, and says that it did not."""
+    result = torch.ones(9)
+    own = [close("outputs", result, result, 1e-5, against="float64 oracle")]
+    own += of_contender("me", [msgspec.structs.replace(PASSED, against="another", own=False)])
+    return told(samples=[0.001], checks=own)
+
+
+def _own_check_beside(cell, context):
+    return told(samples=[0.001], checks=[*_own_check(cell, context).checks, PASSED])
+
+
+def _own_check_that_fails(cell, context):
+    wrong = equal("rows", [1], [2], against="one by one")
+    return told(samples=[0.001], checks=[PASSED, wrong])
 
 
 def _untold_twin(cell, context):

@@ -1,7 +1,10 @@
-"""A check that passed, for rows and measurements that tests invent."""
+"""A check that passed, as if an oracle had formed it, for rows that tests invent."""
 
 from __future__ import annotations
 
-from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab import result_checks
 
-PASSED = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=9)
+PASSED = result_checks.ResultCheck(
+    of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=9
+)
+result_checks._FORMED.add(result_checks._key(PASSED))

@@ -121,6 +121,12 @@ class Work(Experiment):
             ])
             found.observe("edges", len(theirs))
             return found
+        if how == "pool":
+            import torch
+
+            found = Measurement()
+            found.observe("threads", torch.get_num_threads())
+            return found
         if how == "negative":
             found = Measurement()
             found.observe("edges", -1)

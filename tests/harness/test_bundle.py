@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from passed_checks import PASSED
 
 from dgbench.harness.bundle import check_bundle, checking, keep_verified, make_bundle, verify
 from dgbench.harness.bundle.labels import COUNTERS_VERIFIED, LABEL, RERUN, SELF_REPORTED
@@ -23,8 +24,9 @@ from dgbench.harness.quantities import exact
 from dgbench.harness.report.merge import merge_claims
 from dgbench.harness.report.run import load_run
 from dgbench.harness.runner import run_plan
-from dgbench.harness.store import Store
+from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_checked, to_checked, to_line
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 PRIVATE = ("alice", "node17", "/home", "Alice Example", "example.org", "192.168", "secret")
@@ -163,6 +165,23 @@ def test_the_same_run_gives_the_same_bytes(run: Path, data: bytes, tmp_path: Pat
     with Store.open(run) as store:
         assert [r.id for r in bundle.rows] == [r.id for r in store.written()]
         assert [exact(r) for r in bundle.rows] == [exact(r) for r in store.written()]
+
+
+def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
+    wrong = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
+    fields = {"cell_hash": "a" * 8, "paper": "pipad", "experiment": "fig10", "preset": "smoke"}
+    with Store.create(tmp_path, {}) as store:
+        fields |= {"run": store.run, "provenance": store.add_provenance({})}
+        store.append(Row(id="a-r1", status="crash", **fields))
+        store.append(Row(id="a-r1.2", status="check", reason="wrong", checks=[wrong], **fields))
+        store.append(Row(id="a-r1.3", checks=[PASSED], **fields))
+        store.update(state="done")
+    bundle = checked(tmp_path, make_bundle(store.path, Scrubber())[0])
+    assert [row.id for row in bundle.rows] == ["a-r1.2", "a-r1.3"]
+    path = keep_verified(bundle, verify(bundle, [], run=False), tmp_path / "kept")
+    (row,) = Store.open(path).rows()
+    assert (row.id, row.status) == ("a-r1.3", "void")
+    assert [before.attempt for before in row.failed_before] == ["a-r1.2"]
 
 
 def test_a_bundle_holds_no_private_word(run: Path, data: bytes) -> None:

@@ -95,6 +95,8 @@ def test_every_command_has_an_example(command, capsys):
         (("run",), "dgbench list experiments"),
         (("run", "toy/fig1", "--group", "nothing"), "--group is 'nothing', allowed: "),
         (("run", "--resume", "last", "--group", "a"), "leave out --group"),
+        (("run", "toy/fig1", "--threads", "0"), "--threads is 0, allowed: 1 to "),
+        (("run", "toy/fig1", "--threads", "1", "--cluster", "c.toml"), "leave one of both out"),
         (("reproduce", "bad"), "nowhere"),
         (("reproduce", "toy", "--preset", "quik"), "quick"),
         (("reproduce", "toy", "--device", "gpu"), "allowed: auto, cpu, cuda"),

@@ -95,6 +95,7 @@ def test_widths_follow_the_panels_and_can_be_chosen(tmp_path):
                     flavour="poster")  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_other_processes_with_other_hashes_draw_the_same_bytes(tmp_path):
     """This process has a seed of its own: the environment's, or one drawn at random."""
     seed = "77" if os.environ.get("PYTHONHASHSEED") != "77" else "1"

@@ -25,6 +25,8 @@ from dgbench.systems.base.rank_training import RankReport, RankTask, train_rank
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.workload_words import workload_from
 
+pytestmark = pytest.mark.machines_arithmetic
+
 DATASET = "college-msg"
 TWIN = ["source=twin", "scale=0.05"]
 WORDS = {
@@ -92,7 +94,10 @@ def meeting_place(host: Host, *more: str, hosts: str = "2") -> list[str]:
     return ["--hosts", hosts, "--rendezvous", f"{host.address('control')}:{PORT}", *more]
 
 
-@pytest.mark.parametrize("system", WORDS)
+@pytest.mark.parametrize(
+    "system",
+    ["esdg", *(pytest.param(name, marks=pytest.mark.nightly) for name in WORDS if name != "esdg")],
+)
 def test_two_hosts_train_as_one(
     system: str, hosts: tuple[Host, Host], warm_python: list[str]
 ) -> None:
@@ -129,6 +134,7 @@ def test_two_hosts_train_as_one(
         assert report["exchanged"] == one.exchanged
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fewest", ["2", "1:2"])
 def test_a_lost_host_costs_no_epoch_that_was_kept(
     fewest: str, hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
@@ -165,6 +171,7 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
     assert not two.processes()
 
 
+@pytest.mark.nightly
 def test_without_the_host_of_the_rendezvous_all_end_and_go_on_later(
     hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
 ) -> None:
@@ -187,6 +194,7 @@ def test_without_the_host_of_the_rendezvous_all_end_and_go_on_later(
     assert report["first_epoch"] == 3
 
 
+@pytest.mark.nightly
 def test_a_rank_that_fails_again_and_again_is_told_with_its_reason(
     warm_python: list[str], hosts: tuple[Host, Host]
 ) -> None:
@@ -198,6 +206,7 @@ def test_a_rank_that_fails_again_and_again_is_told_with_its_reason(
     assert "Traceback" not in err
 
 
+@pytest.mark.nightly
 def test_a_signal_ends_the_ranks_of_its_host(
     hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
 ) -> None:
@@ -224,6 +233,7 @@ def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen[str]) -
     raise AssertionError(f"no {epochs} epochs were kept")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -140,7 +140,8 @@ def test_each_stream_race_of_the_arena_has_its_own_score_or_the_dictionarys(
         trained = every.where("mrr", method=None, model=model).values
         expected = [f"{sum(trained) / len(trained):.3f}"] if trained else []
         expected += [f"{max(untrained):.3f}"] if untrained else []
-        for name in ("index.html", "papers/arena.html"):
+        shown = len(race.timed) > 1  # the first page has races of two or more
+        for name in ("index.html", "papers/arena.html") if shown else ("papers/arena.html",):
             assert all(number in plain(texts[name]) for number in expected), (name, race.case.name)
 
 

@@ -65,7 +65,8 @@ def race(task: ArenaTask = TASK, case: str = "c0", **times: float) -> Any:
 
 def run_of(slug: str = "box", rows: list[Any] | None = None, **fields: Any) -> Any:
     return SimpleNamespace(
-        machine_name=f"2 cores of {slug}", slug=f"{slug}-arena", everything=rows or [], smoke=False,
+        measured="2026-01-02, commit 0123456789ab", machine_name=f"2 cores of {slug}",
+        slug=f"{slug}-arena", everything=rows or [], smoke=False,
         noise=0.02, row_page="runs/run1.html", row_href=lambda name: f"runs/run1.html#{name}",
         rows=rows or [], machine_slug=slug, info={"preset": "quick"}, kept=True,
         **{"store": SimpleNamespace(path=Path("nowhere/arena"), provenance=dict), "device": "cpu",
@@ -110,10 +111,11 @@ def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
 
 
 def test_a_gain_stands_in_parts_and_kinds_of_code_have_their_marks() -> None:
-    screen = screen_of([race(a=1.0, b=6.0, c=2.0)])
+    screen = screen_of([race(a=1.0, b=2.0, c=6.0), race(a=1.0, b=6.0, c=2.0)])
     assert screen is not None
-    (line,) = screen.lines
+    line, other = screen.lines
     assert [name for _, name in line.parts] == ["first", "second"]
+    assert other.parts == []  # the parts are those of a over b, and its lead is over c
     kinds = {dot.label.split(":")[0]: dot.kind for dot in line.dots}
     assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
     assert [badge.word for badge in line.badges] == ["same maths", "real", "released", "CPU"]

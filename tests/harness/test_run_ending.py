@@ -19,6 +19,7 @@ from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.runtime.threads import cores
 
 PATIENCE_S = 120.0
 """Most seconds of an end on a machine that is busy; what it does not wait for takes 600 s."""
@@ -220,3 +221,17 @@ def test_a_wrong_result_is_said_first_and_outputs_may_be_lost(place, tmp_path, w
     assert process.returncode == 1
     assert "Traceback" not in process.stderr.read()
     assert len(list(tmp_path.glob("runs/*/run.json"))) == 1
+
+
+def test_threads_of_the_command_are_those_of_every_process(place, tmp_path, warm_python):
+    _, env = place
+    env["TINY_CELLS"] = "pool"
+    for count in sorted({1, cores()}):
+        words = ("run", "tiny/work", "--preset", "smoke", "--threads", str(count))
+        process = _start(env, *words, python=warm_python)
+        assert "Traceback" not in process.communicate(timeout=240)[1]
+        store = Store.open(max(tmp_path.glob("runs/*/run.json")).parent)
+        (row,) = (row for row in store.written() if row.paper == "tiny")
+        assert [one.value for one in row.observed if one.metric == "threads"] == [count]
+        assert store.info["threads"] == count
+        assert store.provenance()[row.provenance]["settings"]["threads"] == count

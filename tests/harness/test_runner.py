@@ -30,6 +30,7 @@ from dgbench.harness.runner.child import explain
 from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Row, Store
+from dgbench.harness.store.standing import OWN_ONLY
 from dgbench.lab.compare import CONTROL, OWN_DATA, control_ratios
 from dgbench.lab.noise import NoisePairs
 from dgbench.lab.table import observation
@@ -592,3 +593,19 @@ def test_without_a_number_of_waiting_processes_a_limit_stays(monkeypatch):
 
     monkeypatch.setattr(client_module.os, "getloadavg", unknown)
     assert client_module.crowding() == 1.0
+
+
+def test_a_check_of_a_plugin_s_own_fails_its_row_and_never_lets_it_stand(tmp_path, server):
+    hows = ("own_check", "own_check_beside", "own_check_that_fails")
+    with Store.create(tmp_path) as store:
+        go(store, *(cell(how, group=how) for how in hows), preset="smoke", server=server)
+        rows = {row.params["how"]: row for row in store.rows() if row.paper == "fake"}
+    alone, beside, failing = (rows[how] for how in hows)
+    assert (alone.status, alone.reason, alone.time) == ("void", OWN_ONLY, None)
+    assert [check.own for check in alone.checks] == [True, True]
+    assert [check.own for check in beside.checks] == [True, True, False]
+    assert beside.ok
+    assert any(note.startswith("own check") for note in beside.notes)
+    assert failing.status == "check"
+    assert "own check" in failing.reason
+    assert [check.own for check in failing.checks if not check.passed] == [True]

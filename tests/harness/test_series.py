@@ -176,6 +176,7 @@ def test_a_row_without_a_series_has_the_bytes_it_always_had():
         "replaced",
         "rests_on_cell",
         "dropped",
+        "failed_before",
         "node",
         "resumed",
     ):

@@ -11,7 +11,7 @@ from silent_plugins import FOREIGN, SILENT, install_silent
 
 from dgbench.harness.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 """The run takes 34 s of a core, and minutes where many others want it."""
 
 REASONS = {

@@ -57,6 +57,17 @@ def test_a_row_stands_by_a_check_of_its_own_process() -> None:
     assert statuses(own, *checked) == ["ok"] * 3
 
 
+def test_a_wrong_result_falls_with_its_own_settings_alone() -> None:
+    """A contender of the tuned division is no judge of the base, whatever the experiment."""
+    own = {"division": "tuned"}
+    base = row("a", checks=[RIGHT])
+    tuned = row("b", params=own, status="check", reason="wrong", checks=[WRONG])
+    other = msgspec.structs.replace(base, id="c", experiment="fig12")
+    assert statuses(base, other, tuned) == ["ok", "ok", "check"]
+    beside = row("d", round=2, params=own, checks=[RIGHT])
+    assert statuses(tuned, beside) == ["check", VOID]
+
+
 def test_a_row_from_before_schema_4_stands_by_another_of_its_cell() -> None:
     def old(name: str, system: str = "pipad", **fields) -> Row:
         plain = msgspec.to_builtins(row(name, system, **fields)) | {"schema": 3}
@@ -359,3 +370,80 @@ def test_no_verdict_rests_on_a_system_that_was_wrong(folder, first) -> None:
             assert places.isdisjoint(wrong.values()), verdict.id
             assert first > 1 or system not in {name for name, *_ in places}, verdict.id
             assert verdict.verdict in UNMEASURED or verdict.rows
+
+
+def attempts(*checks, **fields) -> list[Row]:
+    """Attempts of one process of a run, each with its check; None is a crash."""
+    found = []
+    for number, check in enumerate(checks, 1):
+        one = row(f"x-r1.{number}" if number > 1 else "x-r1", cell_hash="x" * 8, **fields)
+        if check is None:
+            one = msgspec.structs.replace(one, status="crash", reason="it crashed")
+        else:
+            one = msgspec.structs.replace(one, checks=[check])
+        if check is WRONG:
+            one = msgspec.structs.replace(one, status="check", reason=check.words, observed=[])
+        found.append(one)
+    return found
+
+
+def test_a_check_that_failed_in_an_earlier_attempt_stays() -> None:
+    """A system that is wrong now and then passes once it has been started often enough."""
+    (last,) = judged(attempts(WRONG, RIGHT))
+    assert (last.id, last.status, last.observations) == ("x-r1.2", VOID, [])
+    (before,) = last.failed_before
+    assert (before.attempt, before.reason) == ("x-r1", WRONG.words)
+    assert "x-r1: outputs" in last.reason
+    assert cell_states([last]) == {"x" * 8: "failed"}
+    assert len(wrong_results([last])) == 1
+    assert unexpected([last], []) == [last]
+    assert [one.status for one in judged([last])] == [VOID]  # judging again changes nothing
+
+
+def test_what_failed_before_falls_where_its_contender_cannot_be_told_apart() -> None:
+    other = msgspec.structs.replace(WRONG, system="another name")
+    wrong, right = attempts(RIGHT, RIGHT)
+    wrong = msgspec.structs.replace(wrong, status="check", checks=[other], observed=[])
+    assert statuses(wrong, right) == [VOID]
+
+
+def test_of_contenders_of_a_cell_the_one_that_failed_before_falls_alone() -> None:
+    numbers = [observation("step_time", 1.0, samples=[1.0], setting=name) for name in ("on", "off")]
+    checks = [msgspec.structs.replace(RIGHT, system=name) for name in ("on", "off")]
+    bad = msgspec.structs.replace(WRONG, system="on")
+    fields = {"cell_hash": "x" * 8, "paper": "pipad", "experiment": "fig10", "params": {}}
+    first = Row(id="x-r1", status="check", reason=bad.words, checks=[bad, checks[1]],
+                observed=numbers[1:], **fields)  # fmt: skip
+    second = Row(id="x-r1.2", checks=checks, observed=numbers, **fields)
+    (found,) = judged([first, second])
+    assert (found.status, found.observations) == ("ok", numbers[1:])
+    assert set(found.dropped) == {"on"}
+    assert "x-r1: outputs" in found.dropped["on"]
+
+
+def test_what_failed_before_falls_in_all_rounds_of_the_contender_and_spares_its_rivals() -> None:
+    later = row("y", round=2, checks=[RIGHT])
+    rival = row("z", system="pygt", checks=[RIGHT])
+    assert statuses(*attempts(WRONG, None, RIGHT), later, rival) == [VOID, VOID, "ok"]
+
+
+def test_an_attempt_that_failed_otherwise_is_forgotten() -> None:
+    assert statuses(*attempts(None, RIGHT)) == ["ok"]
+    assert statuses(*attempts(RIGHT, RIGHT)) == ["ok"]
+
+
+def test_attempts_are_of_one_run() -> None:
+    wrong, right = attempts(WRONG, RIGHT)
+    right = msgspec.structs.replace(right, run="b", params={**right.params, "dataset": "y"})
+    found = judged([msgspec.structs.replace(wrong, run="a"), right])
+    assert [one.status for one in found] == ["check", "ok"]
+
+
+def test_a_store_and_its_copies_have_what_failed_before(tmp_path) -> None:
+    with Store.create(tmp_path) as store:
+        for one in attempts(None, WRONG, RIGHT):
+            store.append(msgspec.structs.replace(one, run=store.run))
+        assert [one.id for one in store.kept()] == ["x-r1.2", "x-r1.3"]
+    for found in (Store.open(store.path), store):
+        assert [one.status for one in found.rows()] == [VOID]
+        assert [one.id for one in found.written()] == ["x-r1.3"]

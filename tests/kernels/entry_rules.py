@@ -54,7 +54,8 @@ ANY_LENGTH: Final = {
     ),
     "a table, of which ids name rows: it may have more than they name": (
         "RowCache.gather.source aggregate_sliced.x aggregate_sliced.y scatter_sliced.x "
-        "scatter_sliced.y build_edge_table.indptr interact_dots.left interact_dots.right "
+        "scatter_sliced.y play_aggregate_sliced.x play_aggregate_sliced.y play_scatter_sliced.x "
+        "play_scatter_sliced.y build_edge_table.indptr interact_dots.left interact_dots.right "
         "interact_group.offsets interact_local_rows.scratch interact_sums.x order_by_chunk.first "
         "read_lines.table sample_tcsr.indptr time_items.x time_items.y "
         "connectivity.net_weight refine_workers.net_weight attend_rows_forward.positive "

@@ -8,6 +8,7 @@ point, and a test finds those without.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -205,10 +206,13 @@ def sliced_products(n: int) -> None:
         sliced = slice_csr(matrix(n, values=values), 3)
         for width in (1, 8):
             x = normal(3, n, width).detach()
-            variants.spmm_sliced(sliced, x)
-            variants.scatter_sliced(sliced, x)
+            for lanes in (False, True):
+                variants.spmm_sliced(sliced, x, lanes=lanes)
+                variants.scatter_sliced(sliced, x, lanes=lanes)
     slice_count(matrix(n), 3)
-    variants.aggregate_parts_sliced(PartTopology.build(sequence(n)), normal(4, n, 3, 4).detach())
+    parts, cube = PartTopology.build(sequence(n)), normal(4, n, 3, 4).detach()
+    variants.aggregate_parts_sliced(parts, cube)
+    variants.scatter_parts_sliced(parts, cube)
 
 
 @scenario
@@ -293,6 +297,8 @@ def whole_steps(n: int) -> None:
         product, scale = FrameProduct(n, dtype), torch.rand(n, 2)
         product.add(PartTopology.build(part), scale, scale, 1)
         product.add(csr, scale[:, 0], scale[:, 1], 1)
+        lines = normal(5, 3 * n * 2, dtype=dtype).detach()
+        product.multiply(lines, torch.empty_like(lines), 2)
         for step, size in sizes.items():
             flat, last = FlatParameters([normal(4, size, dtype=dtype)]), target
             given: list[Any] = [x]
@@ -391,6 +397,21 @@ def stores(n: int) -> None:
     for batch in range(8):
         part = slice(batch * n // 2, (batch + 1) * n // 2)
         grown.insert(src[part], dst[part], t[part])
+
+
+@scenario
+def shared_stores(n: int) -> None:
+    if not hasattr(os, "memfd_create"):  # no memory to share by files
+        return
+    src, dst, t = stream(n)
+    files = [os.memfd_create("entries") for _ in range(4)]
+    writer = TemporalStore(n, undirected=True, files=files)
+    reader = TemporalStore(n, undirected=True, files=files, writes=False)
+    writer.insert(src, dst, t)
+    reader.follow(writer.counts())
+    assert reader.degrees().equal(writer.degrees())
+    for file in files:
+        os.close(file)
 
 
 SHELF: Final = ("vertices", "counts", "sizes", "capacity", "records")

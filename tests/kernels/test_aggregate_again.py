@@ -13,6 +13,8 @@ from dgbench.kernels_cuda.aggregate import again, choice, spmm
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
+pytestmark = pytest.mark.machines_arithmetic
+
 
 @pytest.fixture(autouse=True)
 def empty():

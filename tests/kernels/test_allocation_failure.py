@@ -86,14 +86,17 @@ def failed_of(reports: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
     return {entry: sum(one["failed"] for one in some) for entry, some in reports.items()}
 
 
+@pytest.mark.nightly
 def test_a_failed_allocation_changes_nothing_and_ends_nothing(reports):
     assert not wrong_of(reports)
 
 
+@pytest.mark.nightly
 def test_nor_does_one_of_several_threads(reports_of_threads):
     assert not wrong_of(reports_of_threads)
 
 
+@pytest.mark.nightly
 def test_every_structure_had_its_allocations_fail(reports):
     failed = failed_of(reports)
     for entry in (
@@ -106,6 +109,7 @@ def test_every_structure_had_its_allocations_fail(reports):
     assert sum(failed.values()) > 500
 
 
+@pytest.mark.nightly
 def test_every_parallel_region_with_memory_of_its_own_had_it_fail(reports_of_threads):
     failed = failed_of(reports_of_threads)
     for entry in (

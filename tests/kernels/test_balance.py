@@ -12,7 +12,6 @@ from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.variants import (
@@ -106,13 +105,12 @@ def test_scatter_is_the_transposed_product(seed, density, d, cap, weighted, coal
 
 @given(group=snapshot_groups(), width=st.sampled_from([1, 2, 16]), cap=st.sampled_from([8, 32]))
 def test_parts_sliced_once_and_scattered(group, width, cap):
-    plain = [Csr(csr.indptr, csr.indices, csr.num_cols) for csr in group]
-    parts = PartTopology.build(plain)
+    parts = PartTopology.build(group)
     sliced = slice_parts(parts, cap)
     random = torch.Generator().manual_seed(1)
-    x = torch.randn(parts.over.num_cols, len(plain), width, generator=random)
+    x = torch.randn(parts.over.num_cols, len(group), width, generator=random)
     assert torch.equal(aggregate_parts_sliced(sliced, x), aggregate_parts_sliced(parts, x, cap=cap))
-    grad = torch.randn(parts.over.num_rows, len(plain), width, generator=random)
+    grad = torch.randn(parts.over.num_rows, len(group), width, generator=random)
     # <A x, g> = <x, A^T g>
     left = (aggregate_parts_sliced(sliced, x).double() * grad.double()).sum()
     right = (x.double() * scatter_parts_sliced(sliced, grad).double()).sum()
@@ -138,9 +136,6 @@ def test_the_floats_of_a_lane_can_be_said():
 
 def test_refusals_of_the_parts_and_of_the_transpose():
     csr = csr_of([[0, 2], [1]], 3)
-    weighted = Csr(csr.indptr, csr.indices, 3, torch.ones(3))
-    with pytest.raises(InvalidInputError, match="weighted"):
-        slice_parts(PartTopology.build([weighted]))
     with pytest.raises(InvalidInputError, match="cap is 0"):
         slice_parts(PartTopology.build([csr]), 0)
     with pytest.raises(InvalidInputError, match="x has 3 rows, expected 2"):

@@ -1,6 +1,7 @@
-"""Algorithm 1 of PiPAD, lane by lane on the host, against a dense product in float64.
+"""Algorithm 1 of PiPAD against a dense product in float64: on the CPU, and lane by lane.
 
-The host plays the functors that the device kernel calls (variants/slice_coalescing.hpp).
+Lane by lane the host plays the functors that the device kernel calls
+(variants/slice_coalescing.hpp).
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from hypothesis import strategies as st
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.kernels_cuda.variants import aggregate_parts_sliced, spmm_gespmm, spmm_sliced
+from dgbench.kernels_cuda.variants import (
+    aggregate_parts_sliced,
+    scatter_sliced,
+    spmm_gespmm,
+    spmm_sliced,
+)
 from dgbench.kernels_cuda.variants.memory_model import thread_groups
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
@@ -41,11 +47,12 @@ def features(seed: int, *shape: int) -> torch.Tensor:
     weighted=st.booleans(),
     coalesce=st.booleans(),
     vector=st.booleans(),
+    lanes=st.booleans(),
 )
-def test_equals_the_product(seed, density, d, cap, weighted, coalesce, vector):
+def test_equals_the_product(seed, density, d, cap, weighted, coalesce, vector, lanes):
     csr = random_csr(seed, 7, 90, density, weighted=weighted)
     x = features(seed, 90, d)
-    y = spmm_sliced(slice_csr(csr, cap), x, coalesce=coalesce, vector=vector)
+    y = spmm_sliced(slice_csr(csr, cap), x, coalesce=coalesce, vector=vector, lanes=lanes)
     expected = dense(csr) @ x.double().numpy()
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-4)
 
@@ -70,12 +77,51 @@ def test_adds_to_a_column_block_and_leaves_the_rest():
 
 @given(group=snapshot_groups(), width=st.sampled_from([1, 2, 6, 16]))
 def test_a_partition_equals_its_snapshots_one_by_one(group, width):
-    plain = [Csr(csr.indptr, csr.indices, csr.num_cols) for csr in group]
-    x = features(len(group), plain[0].num_cols, len(group), width)
-    y = aggregate_parts_sliced(PartTopology.build(plain), x)
-    for i, csr in enumerate(plain):
+    x = features(len(group), group[0].num_cols, len(group), width)
+    parts = PartTopology.build(group)
+    begin = features(1, group[0].num_rows, len(group), width)
+    y = aggregate_parts_sliced(parts, x)
+    added = aggregate_parts_sliced(parts, x, out=begin.clone())
+    for i, csr in enumerate(group):
         expected = dense(csr) @ x[:, i].double().numpy()
         np.testing.assert_allclose(y[:, i].numpy(), expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(added.numpy(), (begin + y).numpy(), rtol=1e-5, atol=1e-4)
+
+
+@given(
+    seed=st.integers(0, 99),
+    snapshots=st.sampled_from([1, 2, 3, 5, 8]),
+    width=st.sampled_from([1, 2, 3, 8, 12, 33]),
+    scattered=st.booleans(),
+)
+def test_lanes_and_registers_add_the_same(seed, snapshots, width, scattered):
+    """With weights of an entry for each snapshot, as an overlap has them."""
+    csr = random_csr(seed, 40, 40, 0.2, weighted=True)
+    weights = features(seed, csr.nnz, snapshots)
+    sliced = slice_csr(Csr(csr.indptr, csr.indices, 40, weights), 8)
+    x = features(seed + 1, 40, snapshots * width)
+    product = scatter_sliced if scattered else spmm_sliced
+    found, played = (product(sliced, x, lanes=lanes) for lanes in (False, True))
+    for i in range(snapshots):
+        block = slice(i * width, (i + 1) * width)
+        matrix = dense(Csr(csr.indptr, csr.indices, 40, weights[:, i]))
+        expected = (matrix.T if scattered else matrix) @ x[:, block].double().numpy()
+        for y in (found, played):
+            np.testing.assert_allclose(y[:, block].numpy(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("product", [spmm_sliced, scatter_sliced])
+def test_threads_change_no_bit(product):
+    csr = random_csr(5, 300, 300, 0.3)  # more entries than one thread is given
+    sliced, x = slice_csr(csr, 8), features(2, 300, 37)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append(product(sliced, x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found[1:])
 
 
 def test_refusals():
@@ -91,6 +137,9 @@ def test_refusals():
         spmm_sliced(sliced, torch.zeros(3, 4), out=torch.zeros(2, 5))
     with pytest.raises(UnsupportedError, match="CUDA kernel"):
         spmm_gespmm(csr, torch.zeros(3, 4))
-    weighted = Csr(csr.indptr, csr.indices, 3, torch.ones(3))
-    with pytest.raises(InvalidInputError, match="weighted"):
-        aggregate_parts_sliced(PartTopology.build([weighted]), torch.zeros(3, 1, 2))
+    weighted = slice_csr(Csr(csr.indptr, csr.indices, 3, torch.ones(3, 2)))
+    with pytest.raises(InvalidInputError, match="2 weights of an entry for 3 columns"):
+        spmm_sliced(weighted, torch.zeros(3, 3))
+    parts, x, out = PartTopology.build([csr]), torch.zeros(3, 1, 2), torch.zeros(2, 1, 3)
+    with pytest.raises(InvalidInputError, match=r"out has shape \[2, 1, 3\]"):
+        aggregate_parts_sliced(parts, x, out=out)

@@ -19,6 +19,8 @@ from entry_scenarios import SCENARIOS
 from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.workspace import Workspace
 
+pytestmark = pytest.mark.machines_arithmetic
+
 MANY: Final = 4500
 """Vertices: enough for every loop that shares out its work to do so."""
 

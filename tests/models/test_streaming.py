@@ -33,7 +33,7 @@ def edges_of(src: list[int], dst: list[int], neg: list[int], count: int) -> Inte
     """Edges over their vertices, a second apart."""
     columns = [torch.tensor(c, dtype=torch.int64) for c in (src, dst, neg)]
     rows = local_rows(*columns, torch.full((count,), -1, dtype=torch.int32))
-    return IntervalEdges.of(rows, torch.arange(len(src)).double(), torch.arange(len(src)), CPU)
+    return IntervalEdges.of(rows, torch.arange(len(src)).double(), torch.arange(len(src)))
 
 
 @pytest.mark.parametrize("decay", DECAYS)

@@ -11,7 +11,7 @@ class NumpyTrainer:
     def __init__(self, task):
         self.task, self.counters, self.kept = task, {}, {}
         self.values = {name: value.copy() for name, value in task.parameters.items()}
-        self.moments = {name: np.zeros((2, *v.shape), v.dtype) for name, v in self.values.items()}
+        self.adam = {name: np.zeros((2, *v.shape), v.dtype) for name, v in self.values.items()}
         self.updates = 0
 
     def step(self, frame):
@@ -19,7 +19,7 @@ class NumpyTrainer:
         self.updates += 1
         rate = self.task.workload["lr"] / (1 - 0.9**self.updates)
         for name, g in gradients.items():
-            first, second = self.moments[name]
+            first, second = self.adam[name]
             first += 0.1 * (g - first)
             second += 0.001 * (g * g - second)
             root = np.sqrt(second / (1 - 0.999**self.updates)) + 1e-8
@@ -34,6 +34,9 @@ class NumpyTrainer:
 
     def state(self):
         return self.values
+
+    def moments(self):
+        return self.adam
 
     def _aggregated(self, t):
         """D^-1/2 (A + I) D^-1/2 X of a snapshot, made once."""

@@ -218,7 +218,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Let one of two ranks be on another machine, or let files not open."""
     if how == "machines":
         names = iter(("here", "there"))
-        monkeypatch.setattr(shared, "_machine", lambda: next(names))
+        monkeypatch.setattr(shared, "machine_key", lambda: next(names))
     elif how == "system":
         monkeypatch.delattr("os.memfd_create")
     else:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from dgbench.systems.base.kept import begin_kept
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -15,3 +17,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    """Let no test use numbers that another one made sure of."""
+    begin_kept({})

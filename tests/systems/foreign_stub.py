@@ -78,7 +78,7 @@ def main():
             return
         if request["call"] == "open":
             places = request["results"]
-            state = {name[7:]: one[1] for name, one in places.items() if name != "output"}
+            state = {n[7:]: one[1] for n, one in places.items() if n.startswith("values/")}
             if HOW == "turned":
                 state["linear_z.weight"] = state["linear_z.weight"][::-1]
             if HOW == "unknown parameter":

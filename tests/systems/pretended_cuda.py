@@ -94,6 +94,8 @@ class Pretended(Tensor):
         given, _ = tree_flatten((args, kwargs))
         if func is torch.ops.aten._local_scalar_dense.default:
             CURRENT.noted["to_host"] += 1
+        if _has_unknown_size(func, args):
+            CURRENT.noted["sized"] += 1
         for x in given:
             # A number of no dimension may come from the host: it travels with the launch.
             if isinstance(x, Tensor) and not isinstance(x, Pretended) and x.dim():
@@ -127,12 +129,15 @@ class Pretence(TorchFunctionMode):
     Attributes:
         noted: how often something came to the device (`to_device`), the host read (`to_host`), or
             was copied between both into memory that was there (`copied`); how often a number was
-            sent home without a wait (`read_back`), and the host waited for the device (`waits`).
+            sent home without a wait (`read_back`), and the host waited for the device (`waits`):
+            also for a copy to it (`blocking`), as it does unless that comes from page-locked memory
+            and need not be over, and for the size of a result (`sized`).
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.noted: Counter[str] = Counter()
+        self._locked: set[int] = set()
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -140,6 +145,10 @@ class Pretence(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func is Tensor.to:
             return self._brought(args, kwargs)
+        if func is Tensor.pin_memory:
+            locked = args[0].clone()
+            self._locked.add(locked.untyped_storage().data_ptr())
+            return locked
         if func is Tensor.__setitem__ and isinstance(args[0], Pretended):
             x, index, value = args
             if isinstance(value, (bool, int, float)):
@@ -179,24 +188,30 @@ class Pretence(TorchFunctionMode):
                 break
         if rest and rest[0] is None:
             rest = rest[1:]
-        kwargs.pop("non_blocking", None)
+        behind = kwargs.pop("non_blocking", False)
         if where is not None and torch.device(where).type == "meta":
             return Tensor.to(x, where, *rest, **kwargs)
         found = x
         if where is not None:
             wanted = torch.device(where).type == "cuda"
             if wanted and not isinstance(x, Pretended):
-                found = self._there(x)
+                found = self._there(x, behind=behind)
             elif not wanted and isinstance(x, Pretended):
                 found = x.cpu()
         return Tensor.to(found, *rest, **kwargs) if rest or kwargs else found
 
-    def _there(self, x: Tensor) -> Tensor:
+    def _there(self, x: Tensor, *, behind: bool = False) -> Tensor:
         if isinstance(x, Pretended):
             return x
         self.noted["to_device"] += 1
+        if not behind or x.untyped_storage().data_ptr() not in self._locked:
+            self.noted["blocking"] += 1
         found = Pretended(x.detach().clone().as_subclass(Tensor))
         return found.requires_grad_(x.requires_grad)
+
+
+THREADED = {"interact_dots": 5, "interact_sums": 7, "time_lstm": 6, "time_lstm_backward": 8}
+"""Operators of the CPU that take a number of threads, and what they take before it."""
 
 
 class _Operators:
@@ -214,8 +229,9 @@ class _Operators:
                 if isinstance(x, Tensor) and not isinstance(x, Pretended):
                     raise MixedDevices(f"the operator {name} of '{DEVICE}' was given '{x.device}'")
             note_launch()
-            # A device's end in a stream, the CPU's in a number of threads where they take one.
-            return function(*tree_map(_inside, args))
+            # A device's end in scratch and a stream, the CPU's in a number of threads.
+            given = tree_map(_inside, args)
+            return function(*given[: THREADED[name]], 1) if name in THREADED else function(*given)
 
         return checked
 
@@ -257,6 +273,7 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
     global CURRENT
     from dgbench.kernels_cuda import _dispatch, build_info
     from dgbench.kernels_cuda.csr import check as csr_check
+    from dgbench.kernels_cuda.interact import op as interact
     from dgbench.kernels_cuda.scan import op as scan
     from dgbench.kernels_cuda.transpose import op as transpose
     from dgbench.runtime import readback
@@ -273,6 +290,13 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
         for name, made in (("extension", extension), ("stream_of", stream_of)):
             if hasattr(module, name):
                 patch.setattr(module, name, made)
+
+    def group_rows(rows: Pretended, num_rows: int) -> tuple[Tensor, Tensor]:
+        # A backward pass, whose thread makes no tensors of the device, asks for it, too.
+        groups = interact.group_edges(rows.inner, num_rows)
+        return Pretended(groups.offsets), Pretended(groups.order)
+
+    patch.setattr(interact, "group_rows", group_rows)
     patch.setattr(torch.cuda, "is_available", lambda: True)
     patch.setattr(torch.cuda, "device_count", lambda: 1)
     CURRENT = Pretence()
@@ -290,6 +314,28 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
     patch.setattr(torch.cuda, "current_stream", lambda *_: None)
     with CURRENT:
         yield CURRENT
+
+
+_SIZED = {
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.bincount.default,
+    torch.ops.aten._unique2.default,
+    torch.ops.aten.unique_consecutive.default,
+    torch.ops.aten.unique_dim.default,
+    torch.ops.aten.repeat_interleave.Tensor,
+}
+"""Operations whose result is as long as the device finds it."""
+
+
+def _has_unknown_size(func: Any, args: tuple) -> bool:
+    """Return True if the host waits for the device to know how long a result is."""
+    if func in _SIZED:
+        return True
+    if func not in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default,
+                    torch.ops.aten.index_put_.default):  # fmt: skip
+        return False
+    return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in args[1])
 
 
 def _check_index(index: Any) -> None:

@@ -124,7 +124,7 @@ def test_streams_are_raced_as_their_whole_trainings_are_set(monkeypatch) -> None
     raced: list[Any] = []
     monkeypatch.setattr(fig8, "race", lambda names, task, *_, **__: raced.append(task))
     monkeypatch.setattr(stream, "load_stream", lambda task: None)
-    context = SimpleNamespace(preset="smoke", device="cpu", control=False)
+    context = SimpleNamespace(preset="smoke", device="cpu", control=False, round=1)
     frozen = {k: v for k, v in racing.arena_task.settings.items() if k != "epochs"}
     for case in racing.arena_task.cases:
         host = case.settings["race"].partition("/")[2]
@@ -181,7 +181,7 @@ def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
         made.append(row(20 + number, {}, observations=noise.observations, params={}))
     toy = SimpleNamespace(
         name="toy", arena_task=TASK, main_race=None,
-        races=lambda rows, floor: races(TASK, rows, floor=floor),
+        races=lambda rows, floor, **_: races(TASK, rows, floor=floor),
     )  # fmt: skip
     paper = SimpleNamespace(name="arena", experiments=(toy,))
     (race,) = arena_races([paper], made)
@@ -193,10 +193,11 @@ def test_races_of_a_run_have_the_floor_of_its_controls() -> None:
 def test_factors_multiply_to_the_gain() -> None:
     made = rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9)))
     (race,) = races(TASK, made)
-    product = math.prod(one.value for one in race.factors.values())
+    assert race.breakdown is not None
+    product = math.prod(one.value for one in race.breakdown.parts.values())
     gain = next(one.ratio.value for one in race.timed if one.name == "b" and one.ratio)
     assert product == pytest.approx(gain) == pytest.approx(6.0)
-    assert list(race.factors) == ["first", "second"]
+    assert list(race.breakdown.parts) == ["first", "second"]
 
 
 def test_contenders_that_are_not_told_apart_share_the_lead() -> None:
@@ -216,17 +217,62 @@ def test_absent_contenders_give_their_reason() -> None:
     assert "not installed" in race_table([race])
 
 
-def test_a_contender_that_may_be_absent_ends_the_factors_before_it() -> None:
+def parts(race: Any) -> tuple[str, str, list[str]] | None:
+    """Pair and names of factors of a race's breakdown."""
+    whole = race.breakdown
+    return whole and (whole.slow, whole.fast, list(whole.parts))
+
+
+def test_a_contender_that_is_absent_ends_the_factors_before_it() -> None:
     times = [{"b": 4.0, "c": 2.0, "a": 1.0}] * 3
     late = replace(TASK.entrants["a"], absent="it is newer than this run")
     task = replace(TASK, entrants={**TASK.entrants, "a": late})
-    for one, names in ((task, ["first"]), (TASK, [])):
-        (race,) = races(one, rounds(*({n: t for n, t in at.items() if n != "a"} for at in times)))
-        assert list(race.chain) == names
     (race,) = races(task, rounds(*({"b": 4.0, "c": 2.0} for _ in times)))
+    assert parts(race) == ("b", "c", ["first"])
     assert {one.name: one.reason for one in race.entries}["a"] == late.absent
     (race,) = races(task, rounds(*times))
-    assert list(race.chain) == ["first", "second"]
+    assert parts(race) == ("b", "a", ["first", "second"])
+
+
+def test_additions_of_dgbench_do_not_rank_unless_asked_for() -> None:
+    """`a` is `c` with additions: the race is of `c` and `b`, and the gain ends with `c`."""
+    entrants = TASK.entrants | {
+        "c": Entrant("C", form_of="a"), "a": Entrant("C + dgbench", adds_to="c"),
+    }  # fmt: skip
+    task = replace(TASK, entrants=entrants)
+    made = rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9)))
+    (race,) = races(task, made)
+    assert [one.name for one in race.timed] == ["c", "b"]
+    assert [one.name for one in race.entries] == ["c", "b", "a"]
+    assert race.lead is not None
+    assert race.lead.value == pytest.approx(3.0)
+    assert parts(race) == ("b", "c", ["first"])
+    (ours,) = race.additions
+    assert ours.gain is not None
+    assert ours.ratio is not None
+    assert (ours.gain.value, ours.ratio.value) == (pytest.approx(2.0), pytest.approx(0.5))
+    assert "+ dgbench)" in race_table([race])
+    (race,) = races(task, made, with_ours=True)
+    assert [one.name for one in race.timed] == ["a", "c", "b"]
+    assert not race.additions
+    assert parts(race) == ("b", "a", ["first", "second"])
+    (race,) = races(task, rounds(*({"a": d} for d in (1.0, 1.1, 0.9))))
+    assert not race.timed  # of the published form nothing was timed
+    assert [one.gain for one in race.additions] == [None]
+
+
+def test_a_gain_is_of_the_pair_that_it_stands_beside() -> None:
+    """`d` is before `b`, where the task's factors begin: they begin with `d` then."""
+    seconds = ({"a": d, "b": 6 * d, "c": 2 * d, "d": 4 * d} for d in (1.0, 1.1, 0.9))
+    entrants = TASK.entrants | {"c": Entrant("C", form_of="a")}
+    (race,) = races(replace(TASK, entrants=entrants), rounds(*seconds))
+    assert race.rival is not None
+    assert race.rival.name == "d"
+    assert parts(race) == ("d", "a", ["first", "second"])
+    assert race.breakdown is not None
+    assert race.lead is not None
+    product = math.prod(one.value for one in race.breakdown.parts.values())
+    assert product == pytest.approx(race.lead.value) == pytest.approx(4.0)
 
 
 def test_a_race_without_times_says_why() -> None:
@@ -419,9 +465,9 @@ def test_a_chain_ends_where_a_factor_is_missing() -> None:
     task = replace(TASK, factors={"x": ("b", "c"), "y": ("c", "a"), "z": ("d", "e")})
     assert task.chains == [("x", "y"), ("z",)]
     (race,) = races(task, rounds(*({"a": d, "b": 6 * d, "c": 2 * d} for d in (1.0, 1.1, 0.9))))
-    assert list(race.chain) == ["x", "y"]
-    (race,) = races(task, rounds(*({"d": 3 * d, "e": d, "a": d} for d in (1.0, 1.1, 0.9))))
-    assert list(race.chain) == ["z"]
+    assert parts(race) == ("b", "a", ["x", "y"])
+    (race,) = races(task, rounds(*({"d": 3 * d, "e": d, "a": 5 * d} for d in (1.0, 1.1, 0.9))))
+    assert parts(race) == ("d", "e", ["z"])
 
 
 def training(seed: int | None, scores: list[float], method: str = "", **fields: Any) -> Any:

@@ -217,7 +217,8 @@ def test_a_later_process_of_the_ablation_times_and_leaves_counts_to_the_first(
         ablation.run(cell, RunContext(device="cpu", preset="smoke", threads=1, round=n))
         for n in (1, 2)
     )
-    assert {check.of for check in later.checks} == {"losses", "outputs", "gradients"}
+    of_steps = {"losses", "outputs", "gradients", "updates so far", "updates", "moments"}
+    assert {check.of for check in later.checks} == of_steps
     assert {check.of for check in first.checks} > {check.of for check in later.checks}
     assert all(check.passed for check in (*first.checks, *later.checks))
     gains = [

@@ -129,6 +129,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(race_runs.KEPT["email-eu-core"], "smoke", 5)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from dgc_rows import kept
+from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from tiny_data import tiny_sequence
 
 from dgbench.harness.store.row import Row
@@ -21,7 +22,7 @@ from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain
 from dgbench.systems.dgc.experiments.projection_runs import project_all
 from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
+    ADDED,
     CONTIGUOUS,
     DGC,
     EVERY,
@@ -29,11 +30,12 @@ from dgbench.systems.dgc.experiments.race_runs import (
     FAIR,
     FUSED,
     HELD_NAMES,
-    LABELS_ONCE,
     PAPER_NAMES,
     PLACED,
     PLAIN,
+    PSS,
     PTS,
+    SHOWN,
     TWINS,
     WIRE,
     RaceJob,
@@ -42,6 +44,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.projection import LINKS, Rates
+from dgbench.systems.dgc.sequence_oracle import NOTHING_SCORED, SequenceOracle
 
 PRESETS = ("smoke", "quick", "full", "paper")
 EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())
@@ -54,6 +57,11 @@ def job(model: str = "tgcn_2layer", **fields) -> RaceJob:
     )
     chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
     return RaceJob("email-eu-core", task, tiny_sequence(features=3), chosen)
+
+
+def live_job() -> RaceJob:
+    """A job whose network is alive."""
+    return replace(job(), task=tiny_workload(hidden_dim=8), data=random_sequence(30, 7, 60, 8))
 
 
 def row_of(found: Measurement, experiment: str, **params) -> Row:
@@ -97,19 +105,20 @@ def test_contenders_differ_by_what_their_names_say() -> None:
         assert (plain.temporal, fused.temporal) == ("padded", "packed")
     assert len({every[name].partition for name in PLACED}) == len(PLACED)
     assert every[PLAIN].partition == every[EXACT].partition == every[DGC].partition == "chunks"
-    for name, once in LABELS_ONCE.items():
-        assert replace(every[once], chunks=every[name].chunks) == every[name]
-        assert (every[once].chunks.levels, every[once].chunks.refine) == (1, False)
-    assert {n for n, s in every.items() if s.stale} == {DGC, LABELS_ONCE[DGC]}
+    for name in (PLAIN, EXACT, DGC):
+        assert (every[name].chunks.levels, every[name].chunks.refine) == (1, False)
+    assert replace(every[ADDED], chunks=every[DGC].chunks) == every[DGC]
+    assert every[ADDED].chunks.refine
+    assert {n for n, s in every.items() if s.stale} == {DGC, ADDED}
     assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
 
 
-def test_baselines_race_with_fusion_and_labels_as_printed_on_real_graphs() -> None:
+def test_baselines_race_with_fusion_and_dgc_with_refinement_on_real_graphs() -> None:
     for preset in ("quick", "full", "paper"):
         names = set(fig12.racing(fig12.QUICK, preset))
-        assert names >= {*PAPER_NAMES, *FAIR, CONTIGUOUS, LABELS_ONCE[DGC]}
-        assert names == {*EVERY} - ({fig12.SLOW} if preset == "quick" else set())
-        assert fig12.racing("movie", preset) == PAPER_NAMES
+        every = {*PAPER_NAMES, *FAIR, CONTIGUOUS, ADDED}
+        assert names == every - ({fig12.SLOW} if preset == "quick" else set())
+        assert set(fig12.racing("movie", preset)) == {*PAPER_NAMES, CONTIGUOUS} - {fig12.SLOW}
 
 
 @pytest.mark.parametrize("experiment", [fig4.Fig4(), fig12.Fig12()])
@@ -118,12 +127,15 @@ def test_a_race_is_five_processes_and_no_control(experiment) -> None:
     assert {(cell.repeats, cell.interleaved) for cell in cells} == {(5, True)}
 
 
-def test_later_processes_compare_losses_alone(monkeypatch, tmp_path) -> None:
+def test_later_processes_compare_losses_and_an_audited_epoch(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    race([job()], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    race([live_job()], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
     later = replace(CONTEXT, round=2)
-    found = race([job()], 2, later, least=1, budget_s=0.01, clocked=0)
-    assert {(check.of, check.passed) for check in found.checks} == {("losses", True)}
+    found = race([live_job()], 2, later, least=1, budget_s=0.01, clocked=0)
+    assert [check.words for check in found.checks if not check.passed] == []
+    assert {check.of for check in found.checks} == {
+        "losses", "updates", "moments", "updates so far",
+    }  # fmt: skip
     assert not found.deviation
     table = Table.of([row_of(found, "fig12")])
     assert table.where("epoch_time")
@@ -161,7 +173,7 @@ def test_a_contender_that_computes_something_else_fails_its_check(monkeypatch) -
         return turns
 
     monkeypatch.setattr(race_runs, "take_rank_turns", wrong)
-    found = race([job()], 2, CONTEXT, least=1, budget_s=0.01)
+    found = race([live_job()], 2, CONTEXT, least=1, budget_s=0.01)
     assert [(c.of, c.system) for c in found.checks if not c.passed] == [("outputs", PTS)]
 
 
@@ -192,7 +204,7 @@ def test_curves_of_all_systems(monkeypatch) -> None:
     assert one.seconds(EXACT) > 0
     points = fig18.curve_points([row], "loss")
     assert {p["target"] for p in points} == {one.curve("loss", fig18.ONE)[-1]}
-    timed = [p["seconds"] for p in points if p["series"] == DGC]
+    timed = [p["seconds"] for p in points if p["series"] == SHOWN[DGC]]
     assert timed == sorted(timed)
     assert not any("seconds" in p for p in points if p.get("reference"))
     row.status, row.reason = "oom", "9 GiB"
@@ -210,7 +222,7 @@ def test_projections_of_twins(monkeypatch) -> None:
     found = projected([row])
     assert set(found) == {(d, m, k) for d in ("amazon", "stack") for m in MODELS for k in LINKS}
     for epochs in found.values():
-        assert set(epochs) == {*BASELINE_NAMES, PLAIN, EXACT}
+        assert set(epochs) == {*PLACED, PLAIN, EXACT}
         assert all(e.seconds > 0 for e in epochs.values())
         assert projected_gain(epochs, EXACT) >= projected_gain(epochs, PLAIN)
         assert projected_gain(epochs, DGC) is None  # no race said what still travels
@@ -241,7 +253,7 @@ def test_a_row_says_where_next_to_nothing_is_scored(monkeypatch) -> None:
     for fewest, said in ((0, False), (10**9, True)):
         monkeypatch.setattr(race_runs, "FEWEST", fewest)
         found = race([one], 1, CONTEXT, least=1, budget_s=0.0)
-        assert any("next to nothing is scored" in note for note in found.notes) == said
+        assert any("nothing is" in note for note in found.notes) == said
         assert Table.of([row_of(found, "fig12")]).where("scored", **one.dims).one().value > 0
 
 
@@ -254,3 +266,36 @@ def test_time_that_is_left_goes_to_turns() -> None:
     )
     assert few == 2
     assert many > 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_of_scored_pairs_are_recounted(model, monkeypatch) -> None:
+    """Ends of a pair meet at one worker: an honest race of links passes, a forgotten end fails."""
+    names = (PSS, PTS, EXACT, DGC)
+    task = tiny_workload(model, hidden_dim=8, task="link")
+    chosen = {name: settings for name, settings in contenders().items() if name in names}
+    made = RaceJob(task.dataset, task, random_sequence(30, 7, 60, 8), chosen)
+    found = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    assert [check.words for check in found.checks if not check.passed] == []
+    rows = race_runs.EdgeRecount.rows
+    monkeypatch.setattr(
+        race_runs.EdgeRecount, "rows", lambda self, placement, shape, pairs: rows(
+            self, placement, shape, pairs[:1].repeat(2, axis=0)
+        ),
+    )  # fmt: skip
+    forgot = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    assert {c.system for c in forgot.checks if not c.passed and c.of == "counters"} <= set(names)
+    assert any(not check.passed for check in forgot.checks)
+
+
+def test_checks_of_a_task_that_scores_nothing_say_so() -> None:
+    """On a network that never changes every vertex has an edge next: any trainer would pass."""
+    ring = [(i, (i + 1) % 12) for i in range(12)]
+    made = replace(job(), task=tiny_workload(hidden_dim=8), data=sequence_of([ring] * 5, 12))
+    for task, said in ((made.task, True), (tiny_workload(hidden_dim=8, task="link"), False)):
+        oracle = SequenceOracle(task, made.data)
+        check = oracle.check_losses(oracle.losses, DGC)
+        assert check.passed
+        assert (NOTHING_SCORED in check.words) is said
+    found = race([made], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
+    assert any("next to nothing is scored" in note for note in found.notes)

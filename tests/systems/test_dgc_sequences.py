@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.models import SEQUENCE_MODELS, attend_rows
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
@@ -108,42 +105,6 @@ def test_losses_of_parts_add_up(kind):
     assert hits[2][1] == task.tested
     before = trainer.accuracy()
     assert before == hits[2][0] / hits[2][1]
-
-
-@pytest.mark.parametrize("model", SEQUENCE_MODELS)
-@pytest.mark.parametrize("presence", ["edges", "span", "tail"])
-@pytest.mark.parametrize("norm", ["sym", "mean"])
-def test_the_oracle_is_a_loop_over_entities(model, presence, norm):
-    data = random_sequence(8, 6, 9, 17)
-    work = tiny_workload(model, presence=presence, norm=norm)
-    trainer = PlainSequences(work, data, dtype=torch.float64)
-    graph, net = trainer.graph, trainer.model
-    spatial = {}
-    for t in range(graph.steps):
-        csr = data.topology[t]
-        dense = torch.eye(data.num_nodes, dtype=torch.float64)
-        for v in range(data.num_nodes):
-            dense[v, csr.indices[csr.indptr[v] : csr.indptr[v + 1]].long()] += 1
-        degree = dense.sum(1)
-        if norm == "sym":
-            dense = dense / degree.sqrt()[:, None] / degree.sqrt()[None, :]
-        else:
-            dense = dense / degree[:, None]
-        near = SimpleNamespace(
-            rows=data.num_nodes,
-            propagate=lambda shown, a=dense: a @ shown,
-            attend=lambda v, s, g, k, c=csr: attend_rows(c.indptr, c.indices, v, s, g, k),
-        )
-        spatial[t] = net.spatial(near, data.features[t].double())
-    want = []
-    for v in range(data.num_nodes):
-        steps = graph.step[graph.start[v] : graph.start[v + 1]].tolist()
-        if presence == "span" and steps:
-            assert steps == list(range(steps[0], steps[-1] + 1))
-        if steps:
-            x = torch.stack([spatial[t][v] for t in steps]).unsqueeze(1)
-            want.append(net.temporal(x)[0][:, 0])
-    torch.testing.assert_close(trainer.outputs(), torch.cat(want), rtol=1e-12, atol=1e-13)
 
 
 def test_training_falls_and_is_repeatable():

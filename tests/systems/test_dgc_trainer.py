@@ -10,6 +10,7 @@ from dgc_ranks import as_ranks
 from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
@@ -31,6 +32,7 @@ from dgbench.systems.dgc.placement import (
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.dgc.store import StoreRows
+from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.unit_bytes import UnitBytes
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
@@ -126,6 +128,53 @@ def test_any_placement_trains_the_same(
     graph = vertex_steps(data, work)
     placement = drawn(graph, workers, 5, seed, moves=moves, entities=seed % 2 == 0)
     check(work, data, placement, fusion=fusion, temporal=temporal)
+
+
+class Moved(TorchDispatchMode):
+    """Rows that are picked one by one, and rows that are added one by one into others."""
+
+    def __init__(self):
+        super().__init__()
+        self.picked = self.added = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.index_select.default:
+            self.picked += args[2].numel()
+        if func in (torch.ops.aten.index_add_.default, torch.ops.aten.index_add.default):
+            self.added += args[2].numel()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("place", "workers"),
+    [
+        (by_snapshots, 2),
+        (lambda graph, p: by_snapshots(graph, p, contiguous=True), 2),
+        (by_sequences, 3),
+        (by_both, 2),
+    ],
+)
+def test_baselines_pick_no_row_that_lies_where_it_is_read(place, workers):
+    """Snapshot by snapshot, a worker's rows lie in the order of snapshots: what is picked are rows
+    that leave for others and rows that came, and what is added are gradients of those that left."""
+    data, work = random_sequence(12, 6, 40, 3), tiny_workload("tgcn_2layer")
+    placement = place(vertex_steps(data, work), workers)
+
+    def be(comm):
+        trainer = opened(comm, work, data, placement, fusion="none", temporal="padded")
+        with Moved() as forward:
+            out = trainer.worker._structure()
+        with Moved() as backward:
+            out.square().sum().backward()
+        return forward, backward, trainer.plan.structure
+
+    for forward, backward, plan in as_ranks(workers, be):
+        assert len(plan.groups) > 1
+        sent, came = plan.lists.sent, plan.halo.numel()
+        assert forward.picked == 2 * (sent + came)
+        assert backward.picked == came  # of the round whose rows have gradients
+        assert (forward.added, backward.added) == (0, sent)
+        assert (sent == 0) == (placement.partition != "sequences")
 
 
 def named(graph, workers):
@@ -280,8 +329,11 @@ def test_a_placement_for_others_is_refused():
             ChunkRankSettings(**bad).check()
     with pytest.raises(InvalidInputError, match="memory_limit_bytes"):
         ChunkRankSettings(memory_limit_bytes=0).check()
-    with pytest.raises(InvalidInputError, match="store"):
-        ChunkRankSettings(store=True, stale=StaleSettings()).check()
+    ChunkRankSettings(store=True, stale=StaleSettings()).check()
+    with pytest.raises(InvalidInputError, match=r"'stale\.index' is 'ids', allowed with a 'store'"):
+        ChunkRankSettings(store=True, stale=StaleSettings(index="ids")).check()
+    with pytest.raises(InvalidInputError, match=r"'settings\.store' is True"):
+        DgcTrainer(work, data, DgcSystem().switches(None), settings=ChunkRankSettings(store=True))
 
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)

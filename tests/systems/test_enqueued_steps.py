@@ -82,19 +82,22 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
             super().wait()
 
     ahead: list[int] = []
+    timed: list[Any] = []
     trainer = type(get_system("reference").open(tiny_workload()))
     enqueue = trainer.enqueue
 
     def noted(self, frame: int) -> Readback:
         loss = enqueue(self, frame)
-        timed = next(iter(self.state().values())).dtype == torch.float32  # the oracle's is float64
-        return Noted(loss.value()) if timed else loss
+        if not timed and next(iter(self.state().values())).dtype == torch.float32:
+            timed.append(self)  # what is compared with it is of float64, or comes later
+        return Noted(loss.value()) if self in timed else loss
 
     monkeypatch.setattr(trainer, "enqueue", noted)
     # A later process: the first one would take a step more, to compare it.
     context = RunContext("cpu", "smoke", 1, budget_s=0.05, round=2)
     measured = race.timed("reference", tiny_workload(), context)
-    assert len(measured.steady) + measured.warmup == len(begun) > 2
+    # Steps follow where the timed ones were too few to be audited.
+    assert 2 < len(measured.steady) + measured.warmup <= len(begun)
     assert ahead[:-1] == [1] * (len(begun) - 1)
     assert waited == list(range(len(begun)))
     assert number(measured, "loss") == begun[0].value()

@@ -134,12 +134,10 @@ def test_timed_epochs_are_checked_and_send_what_they_should():
         for name in (fig4_rows.BASE, fig4_rows.GD)
     )
     assert sent[0] < base[0]
-    assert sent[1] == base[1]
+    assert sent[1] > base[1]  # edges that come once: the paper sends their difference all the same
     steps, blocks = number(smoothed, "snapshots"), number(smoothed, "timeline_blocks")
     differences = number(smoothed, "snapshots", setting=fig4_rows.GD, format="difference")
     assert differences == 2 * (steps - blocks)
-    assert fig4_rows.noise([smoothed, raw], "transfer") >= 0
-    assert fig4_rows.noise([smoothed], "transfer") is None
 
 
 def test_figure_4_draws_bytes_times_and_failures():

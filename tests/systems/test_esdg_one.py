@@ -24,6 +24,7 @@ from dgbench.systems.base.timeline import (
     smooth,
 )
 from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
+from dgbench.systems.esdg.techniques import ADDITIONS
 
 SYSTEM = EsdgSystem()
 CHOICES = {
@@ -55,7 +56,8 @@ def workload(**fields) -> TimelineWorkload:
 
 
 def open_esdg(work, data, switches=None, **settings) -> EsdgTrainer:
-    return EsdgTrainer(work, data, SYSTEM.switches(switches), **settings)
+    """A trainer with dgbench's additions on but for these switches."""
+    return EsdgTrainer(work, data, SYSTEM.switches(ADDITIONS | (switches or {})), **settings)
 
 
 def same_gradients(got, want, tolerance: float = 1e-5) -> None:

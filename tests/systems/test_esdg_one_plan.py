@@ -26,6 +26,7 @@ from dgbench.systems.esdg.plan import (
     peak_bytes,
     split_blocks,
 )
+from dgbench.systems.esdg.techniques import ADDITIONS
 
 STEPS = 13
 
@@ -52,7 +53,7 @@ def open_esdg(
     model: str, data: TinySequence, switches=None, *, window=3, task="node", **settings
 ) -> EsdgTrainer:
     work = TimelineWorkload(dataset="tiny", model=model, task=task, window=window)
-    on = EsdgSystem().switches({"arena": True} | (switches or {}))
+    on = EsdgSystem().switches(ADDITIONS | {"arena": True} | (switches or {}))
     return EsdgTrainer(work, data, on, **settings)
 
 

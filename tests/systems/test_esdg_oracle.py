@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dgbench.systems.base.conditioning import MIN_TOLERANCE
-from dgbench.systems.base.kept import kept_file, read, write
+from dgbench.systems.base.kept import begin_kept, kept_key, read, write
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.esdg import oracle
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
@@ -36,9 +36,11 @@ FIRST = [p.detach().clone() for p in PlainTimeline(TASK, DATA).model.parameters(
 @pytest.fixture(autouse=True)
 def dead(monkeypatch, tmp_path):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    begin_kept({})
     monkeypatch.setattr(oracle, "PlainTimeline", DeadTimeline)
-    monkeypatch.setattr(oracle, "_LUCK", random.Random(7))
-    return kept_file((TASK, "parameters of live outputs"))
+    chance = random.Random(7)
+    monkeypatch.setattr(oracle, "draws_of", lambda what: chance)
+    return kept_key((TASK, "parameters of live outputs"))
 
 
 def test_outputs_that_are_all_zero_are_not_what_is_compared(dead) -> None:
@@ -78,13 +80,17 @@ def test_later_processes_compare_live_outputs_of_a_dead_model(dead, monkeypatch,
     for _ in range(2):  # with and without a kept seed
         found = TimelineOracle(TASK, DATA).later_checks({"plain": Spoiled(TASK, DATA)})
         assert {check.of for check in found} >= {"outputs"}
-        assert all(check.passed for check in found) is (factor == 1.0)
+        compared = [check for check in found if check.of == "outputs"]
+        assert all(check.passed for check in compared) is (factor == 1.0)
+        # That the workload's own parameters give no output is a result, too.
+        (dead,) = (check for check in found if check.of == "liveness")
+        assert not dead.passed
 
 
 def test_losses_of_the_first_steps_are_those_of_the_data(dead) -> None:
     losses = {}
     for seed, data in ((1, DATA), (2, random_graphs(48, steps=9, seed=5))):
-        trainer = PlainTimeline(msgspec.structs.replace(TASK), data)
+        trainer = DeadTimeline(msgspec.structs.replace(TASK), data)
         losses[seed] = [trainer.train_epoch(), trainer.train_epoch()]
         (check,) = TimelineOracle(TASK, data).loss_checks({"plain": losses[seed]})
         assert check.passed

@@ -17,6 +17,7 @@ from dgbench.lab.table import Table
 from dgbench.runtime.collectives import GroupCommunicator, LinkEmulation
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
+from dgbench.systems.base.audit import COUNTED
 from dgbench.systems.esdg.experiments.overlap import (
     GLOO,
     SHARED,
@@ -146,8 +147,11 @@ def test_turns_on_a_tiny_timeline() -> None:
         request=oracle.request,
     )  # fmt: skip
     checks = oracle.trained_checks(found.before, found.after, found.losses)
-    assert {check.of for check in checks} == {"outputs", "gradients", "losses"}
+    assert {check.of for check in checks} == {"outputs", "gradients", "losses", "liveness"}
     assert all(check.passed for check in checks)
+    audited = oracle.audited(found.audits, found.losses)
+    assert {check.of for check in audited} == {COUNTED, "updates", "losses", "moments"}
+    assert all(check.passed for check in audited)
     assert list(found.before) == list(found.after) == ["1 piece", "3 pieces"]
     assert found.floats[1] == found.floats[3] == 2 * RANKS * ROWS * (8 + 6 + 12 + 6)
     assert (found.messages[1], found.messages[3]) == (2 * 4 * RANKS, 3 * 2 * 4 * RANKS)
@@ -190,6 +194,7 @@ def made_up(hidden: float) -> OverlapTurns:
         12,
         {1: 4, 2: 8},
         {1: 3, 2: 3},
+        {},
         {},
         {},
         {},

@@ -147,6 +147,7 @@ def test_other_graphs_take_no_part_in_claims_about_the_papers() -> None:
     assert PAPERS_GRAPHS.has("amlsim")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = small_rows(experiment, 2)

@@ -55,9 +55,11 @@ def test_an_epoch_of_one_rank_stays_on_the_device(monkeypatch, model, task, opti
         seen.noted.clear()
         losses += [trainer.train_epoch() for _ in range(EPOCHS - 1)]
         # The loss of each block is read, their sum goes to the ranks and is read again.
-        # Each epoch waits for the device once, at its end.
+        # Each epoch waits for the device once, at its end; the sum comes from pageable memory.
         parts, epochs = BLOCKS + 1, EPOCHS - 1
-        assert seen.noted == {"to_device": epochs, "to_host": parts * epochs, "waits": epochs}
+        assert seen.noted == {
+            "to_device": epochs, "blocking": epochs, "to_host": parts * epochs, "waits": epochs,
+        }  # fmt: skip
         assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
         assert trainer.evaluate().device.type == "cpu"
         assert {x.device for x in trainer.outputs()} == {DEVICE}

@@ -20,8 +20,15 @@ from dgbench.runtime.ranks import RankTimeoutError, launch
 from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.base.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.partition import block_ranges, consecutive
-from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
-from dgbench.systems.esdg.ranked import PHASES, SharedSequence, SnapshotRankSettings, train_ranked
+from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer, published
+from dgbench.systems.esdg.ranked import (
+    PHASES,
+    SharedSequence,
+    SnapshotRankSettings,
+    TimelineRanks,
+    train_ranked,
+)
+from dgbench.systems.esdg.transfer import Delivery
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
 
@@ -80,6 +87,7 @@ SWITCHES = (
     {"lean": True, "partition": "vertex"},
     {"difference": True},
     {"difference": False},
+    {"difference": True, "prefetch": True},
     {"difference": True, "checkpoint": False, "precompute": False},
     {"fused": False},
     {"partition": "hybrid", "group": 2},
@@ -213,7 +221,11 @@ def test_each_rank_brings_its_share_by_difference(results, model):
     for csr in data().topology:
         rows = torch.repeat_interleave(torch.arange(11), csr.indptr.diff())
         edges.append(set(zip(rows.tolist(), csr.indices.tolist(), strict=True)))
-    for options in ({"difference": True}, {"difference": False}):
+    for options in (
+        {"difference": True},
+        {"difference": False},
+        {"difference": True, "prefetch": True},
+    ):
         want, plains = 0, 0
         for times in block_ranges(7, 3):
             for own in consecutive(times, 4):
@@ -229,6 +241,54 @@ def test_each_rank_brings_its_share_by_difference(results, model):
         assert sum(c.get("bytes_topology", 0) for c in counters) == 2 * want
         assert sum(c.get("snapshots_plain", 0) for c in counters) == plains
         assert sum(c.get("bytes_features", 0) for c in counters) == 2 * 7 * 11 * 2 * 8
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_next_block_is_on_its_way_while_one_computes(monkeypatch, model):
+    """Every block but the first of an epoch has been asked for when it is loaded."""
+    bring, coming = Delivery._bring, []
+
+    def noted(self, block, *args):
+        coming.append(self._coming is not None and self._coming.block == block)
+        return bring(self, block, *args)
+
+    monkeypatch.setattr(Delivery, "_bring", noted)
+    counted = []
+    for prefetch in (True, False):
+        trainer = SnapshotRankTrainer(
+            LocalCommunicator(), workload(model, "link"), data(), blocks=3, difference=True,
+            prefetch=prefetch,
+        )  # fmt: skip
+        losses = [trainer.train_epoch() for _ in range(2)]
+        assert losses == pytest.approx(plain(model)[0][:2], rel=BAR)
+        assert coming == 2 * [False, *[prefetch] * 5]
+        coming.clear()
+        counted.append({k: v for k, v in trainer.meter.counters.items() if "bytes" in k})
+        trainer.outputs()
+        trainer.close()
+        coming.clear()
+    assert counted[0] == counted[1]
+
+
+def test_ranks_train_as_published():
+    """Blocks with checkpoints, differences that are brought."""
+    job = workload("cd_gcn", "link")
+    trainer = TimelineRanks().open(LocalCommunicator(), 1, job, data())
+    assert len(trainer.blocks) > 1
+    assert trainer.checkpoint
+    assert trainer.train_epoch() == pytest.approx(plain("cd_gcn")[0][0], rel=BAR)
+    counters = trainer.meter.counters
+    assert counters["bytes_topology"] > 0
+    assert counters["snapshots_difference"] + counters["snapshots_plain"] == 2 * 7
+    assert counters["bytes_recorded"] * 2 == (
+        counters["bytes_topology"] + counters["bytes_features"]
+    )
+    trainer.close()
+    run = train_ranked(job, 1, epochs=2, data=data())
+    assert run.counters["bytes_topology"] == counters["bytes_topology"]
+    assert run.losses == pytest.approx(plain("cd_gcn")[0][:2], rel=BAR)
+    # One step is one block.
+    assert published(1) == {**published(7), "blocks": 1}
 
 
 def test_one_call_measures_a_group():
@@ -386,6 +446,8 @@ def test_a_sequence_travels_in_one_file(tmp_path):
         ({"group": 2}, "group"),
         ({"checkpoint": False, "scored": True}, "checkpoint"),
         ({"partition": "vertex", "scored": True}, "scored"),
+        ({"prefetch": True}, "prefetch"),
+        ({"prefetch": True, "difference": True, "checkpoint": False}, "prefetch"),
         ({"transport": "pigeon"}, "transport"),
         ({"wire": (0.0, 0.0)}, "bytes_per_second"),
     ],

@@ -41,6 +41,7 @@ def plain_losses(model: str, task: str) -> list[float]:
         {},
         {"checkpoint": False},
         {"difference": True},
+        {"difference": True, "prefetch": True},
         {"difference": False},
         {"fused": False, "precompute": False},
         {"pieces": 2, "late": True, "reuse": True},

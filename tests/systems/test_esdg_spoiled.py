@@ -47,7 +47,8 @@ NODES, STEPS = 32, 6
 def served(monkeypatch):
     """A small random graph in place of every workload's."""
     data = random_graphs(NODES, steps=STEPS + 1)
-    monkeypatch.setattr(oracle, "_LUCK", random.Random(1))
+    chance = random.Random(1)
+    monkeypatch.setattr(oracle, "draws_of", lambda what: chance)
     for module in (ablation, fig4, fig6, memory, preparation, sec65, table2_runs):
         monkeypatch.setattr(module, "load_timeline", lambda task: data)
     for module in (ablation, fig4):
@@ -214,7 +215,7 @@ def test_ranks_that_are_spoiled_in_a_later_process_fail(
     assert any(c.against == oracle.AGAINST for c in ran(name, AGAIN, **params).checks)
     later = ran(name, AGAIN, **params)
     assert not failed(later)
-    assert {c.against for c in later.checks if c.of == "losses"} == {CONFIRMED}
+    assert CONFIRMED in {c.against for c in later.checks if c.of == "losses"}
     spoil(monkeypatch, SnapshotRankTrainer, no_gradients)
     assert "losses" in failed(ran(name, AGAIN, **params))
 

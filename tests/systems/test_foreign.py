@@ -44,6 +44,11 @@ OTHERS = {
 }  # fmt: skip
 
 
+COMPARED = {
+    "losses", "outputs", "gradients", "updates", "moments", "parameters after preparation", "times",
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def data():
     return load(TASK)
@@ -122,7 +127,7 @@ def test_it_races_and_passes_the_gate_in_an_environment_without_dgbench(
     assert done.stdout.split() == ["None", "None"]
     system = system_of(Foreign(second_python, "numpy_tgcn", PLUGIN))
     found = raced(monkeypatch, system)
-    assert {check.of for check in found.checks} == {"losses", "outputs", "gradients", "updates"}
+    assert {check.of for check in found.checks} >= COMPARED
     assert all(check.passed for check in found.checks), [check.words for check in found.checks]
     observed = {one.metric: one for one in found.observations}
     assert len(observed["step_time"].samples) >= 3
@@ -138,7 +143,7 @@ def test_streams_and_timelines_are_raced_and_gated_likewise(
     task = OTHERS[kind]
     system = system_of(Foreign(second_python, "numpy_others", PLUGIN), task)
     found = raced(monkeypatch, system, task)
-    assert {check.of for check in found.checks} == {"losses", "outputs", "gradients", "updates"}
+    assert {check.of for check in found.checks} >= COMPARED
     assert all(check.passed for check in found.checks), [check.words for check in found.checks]
     observed = {one.metric: one.value for one in found.observations}
     data = load_timeline(task) if kind == "timeline" else load_stream(task)

@@ -3,76 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from pretended_cuda import DEVICE, Pretended, pretended_cuda
+from pretended_gnnflow import PretendedCache, PretendedStore, pretend
 from test_gnnflow_ranked import FIRST, MODELS, E, data, workload
 from torch import Tensor
 
-from dgbench.kernels_cuda.row_cache import CacheLookup, open_row_cache
-from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
+from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.stream import StreamTrainer
 from dgbench.systems.gnnflow import cache, device_access
+from dgbench.systems.gnnflow.experiments import round_race
 from dgbench.systems.gnnflow.system import GnnflowSystem
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
-
-
-def here(x: Any) -> Any:
-    return x.inner if isinstance(x, Pretended) else x
-
-
-class PretendedStore:
-    """A `DeviceStore` whose samples lie on the device."""
-
-    def __init__(self, store: Any, *_: Any, device: torch.device) -> None:
-        assert torch.device(device).type == "cuda"
-        self.store, self.sent = store, SimpleNamespace(bytes=0)
-
-    def update(self) -> SimpleNamespace:
-        return self.sent
-
-    def close(self) -> None:
-        pass
-
-    def sample_hops(self, nodes: Tensor, times: Tensor, *args: Any, **how: Any) -> Any:
-        found = sample_hops(self.store, here(nodes), here(times), *args, **how)
-        return [[self._there(hop) for hop in hops] for hops in found]
-
-    def _there(self, hop: Sample) -> Sample:
-        arrays = (hop.nodes, hop.times, hop.positions, hop.offsets, hop.neighbours, hop.eids,
-                  hop.edge_times)  # fmt: skip
-        return Sample(*(Pretended(x.clone()) for x in arrays), hop.fanout)
-
-
-class PretendedCache:
-    """A `DeviceRowCache`: rows and misses are handed out on the device."""
-
-    def __init__(self, *args: Any, device: str, **how: Any) -> None:
-        assert torch.device(device).type == "cuda"
-        self._cache = open_row_cache(*args, **how, device="cpu")
-
-    def lookup(self, ids: Tensor) -> Any:
-        self._found = found = self._cache.lookup(here(ids).contiguous())
-        misses = Pretended(found.misses.clone())
-        return CacheLookup(found.place, misses, found.hits, found.request_hits)
-
-    def gather(self, found: Any, source: Tensor, out: Tensor, *, by_id: bool) -> None:
-        self._cache.gather(self._found, here(source), out.inner, by_id=by_id)
-
-    def update(self, found: Any, out: Tensor) -> Any:
-        return self._cache.update(self._found, out.inner)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
-
-
-def pretend(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tensor, "pin_memory", lambda self: self)
-    patch.setattr(device_access, "DeviceStore", PretendedStore)
-    patch.setattr(cache, "open_row_cache", PretendedCache)
 
 
 def trained(trainer: StreamTrainer) -> list[float]:
@@ -135,3 +80,71 @@ def test_samples_come_home_only_where_the_model_is_on_the_host(monkeypatch):
         home = trainer.access.sample(*roots, draw=0)
         assert seen.noted["to_host"] == 7 * len(home[0])
         assert torch.equal(home[0][1].eids, kept[0][1].eids.inner)
+
+
+class LockedMemory:
+    """Notes which tensors were copied into page-locked memory, as this machine has none."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.copies: list[Tensor] = []
+        patch.setattr(Tensor, "pin_memory", lambda tensor: self.lock(tensor))
+        patch.setattr(Tensor, "is_pinned", lambda tensor: self.has(tensor))
+
+    def lock(self, tensor: Tensor) -> Tensor:
+        self.copies.append(tensor.clone())
+        return self.copies[-1]
+
+    def has(self, tensor: Tensor) -> bool:
+        return any(tensor.data_ptr() == one.data_ptr() for one in self.copies)
+
+
+def no_store(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(device_access, "DeviceStore", PretendedStore)
+    patch.setattr(cache, "open_row_cache", PretendedCache)
+
+
+def test_every_contender_fetches_from_the_same_page_locked_tables(monkeypatch):
+    """A baseline that read pageable memory would lose by something that is no one's idea."""
+    task = workload("tgat")
+    graph = SimpleNamespace(node_cache=0.3, edge_cache=0.1, tau=64)
+    names = (round_race.TGL, round_race.CACHED, round_race.BARE, round_race.PUBLISHED)
+    with pretended_cuda(monkeypatch):
+        no_store(monkeypatch)
+        memory = LockedMemory(monkeypatch)
+        given = round_race.with_locked_tables(data(task), "cuda")
+        shared = list(memory.copies)
+        assert len(shared) == 2  # of vertices and of edges
+        for name in names:
+            trainer = round_race.open_contender(name, task, given, graph, "cuda")
+            assert len(memory.copies) == len(shared), name
+            tables = dict(trainer.access._tables)
+            if name == round_race.CACHED:
+                tables = {
+                    kind: getattr(trainer.access, f"_{kind}_cache").rows.table
+                    for kind in ("node", "edge")
+                }
+            for kind, table in zip(("node", "edge"), shared, strict=True):
+                assert tables[kind].data_ptr() == table.data_ptr(), name
+
+
+@pytest.mark.parametrize("name", ["tgl", "gnnflow"])
+def test_rows_of_no_cache_leave_from_page_locked_memory(monkeypatch, name):
+    """The host gathers them into page-locked memory where no kernel reads the table itself."""
+    task = workload("tgat")
+    switches = {"switches": {"node_cache": False, "edge_cache": False}} if name == "gnnflow" else {}
+    with pretended_cuda(monkeypatch):
+        no_store(monkeypatch)
+        memory = LockedMemory(monkeypatch)
+        access = get_system(name).open(task, device="cuda", data=data(task), **switches).access
+        before = len(memory.copies)
+        ids = torch.tensor([3, 1, 3])
+        given = data(task)
+        for fetch, table in (
+            (access.node_features, given.node_feat),
+            (access.edge_features, given.edge_feat),
+        ):
+            rows = fetch(ids)
+            assert rows.device == DEVICE
+            assert torch.equal(rows.inner, memory.copies[-1])
+            assert torch.equal(rows.inner, table[ids])
+        assert len(memory.copies) == before + 2

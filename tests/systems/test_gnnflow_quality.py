@@ -27,7 +27,7 @@ HOURLY = 3600.0
 
 @pytest.fixture
 def tiny_messages(monkeypatch):
-    events = tiny_events(300, 20)
+    events = tiny_events(3600, 20)
     stream = replace(events, t=events.t * HOURLY)
     monkeypatch.setattr(datasets, "open_events", lambda *_: stream)
 
@@ -38,7 +38,7 @@ def test_cells_of_the_smoke_preset(tiny_messages):
     for cell in study.cells("smoke", "cpu"):
         found = study.run(cell, RunContext("cpu", "smoke", 1))
         assert found.checks
-        assert all(check.passed for check in found.checks)
+        assert [check.words for check in found.checks if not check.passed] == []
         assert all(math.isfinite(one.value) for one in found.observations)
         rows.append(row_of("quality", cell.params, found))
     untrained, *trained = rows

@@ -152,6 +152,7 @@ def test_partition_graph_and_schedule_change_no_loss() -> None:
         assert {"sample", "fetch", "compute", "communicate"} <= set(run.phases[0])
 
 
+@pytest.mark.machines_arithmetic
 def test_ranks_without_an_event_take_part() -> None:
     task = workload("tgn", batch=3, chunks=1)
     found = [

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 from paper_rows import row_of
+from stream_faults import FAULTS
 from stream_tiny import tiny_events
 
 from dgbench import datasets
@@ -17,6 +18,7 @@ from dgbench.datasets import EventStream
 from dgbench.harness.store.row import VOID
 from dgbench.harness.store.standing import judged
 from dgbench.systems.base import RunContext
+from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.gnnflow import cache, owners, partitioners, ranked
 from dgbench.systems.gnnflow.access import StoreAccess
 from dgbench.systems.gnnflow.block_counts import BlockCounts
@@ -35,6 +37,7 @@ from dgbench.systems.gnnflow.experiments import (
     table4,
 )
 from dgbench.systems.gnnflow.experiments.round_checks import plain_average_precision
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.system import GnnflowTrainer
 from dgbench.systems.tgl.access import RebuiltAccess
 
@@ -279,6 +282,36 @@ def test_a_spoiled_part_fails_its_cell(case, monkeypatch) -> None:
     spoil, (name, params), wrong = CASES[case]
     spoil(monkeypatch)
     assert wrong in failed(name, **params)
+
+
+def little_later(patch: pytest.MonkeyPatch) -> None:
+    """All samplers look a little into the future, those of oracles, too."""
+    for kind in (StoreAccess, RebuiltAccess, PlainStream, NearbyStream):
+        right = kind.sample
+        patch.setattr(
+            kind, "sample",
+            lambda self, nodes, times, right=right, **how: right(self, nodes, times + 0.05, **how),
+        )  # fmt: skip
+
+
+SHARED: dict[str, tuple[Spoil, set[str]]] = {
+    "half of each batch is trained on": (FAULTS["half of each batch is trained on"],
+                                         {"events", "batches", "memories"}),
+    "memories are never written": (FAULTS["memories are never written"], {"memories"}),
+    "negatives are one vertex": (FAULTS["negatives are one vertex"], {"negatives"}),
+    "neighbours are from a little later": (little_later, {"neighbours"}),
+}  # fmt: skip
+"""Faults that contenders and oracles of Figure 8 have in common."""
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_what_oracles_share_fails_its_race(case, monkeypatch) -> None:
+    spoil, wrong = SHARED[case]
+    spoil(monkeypatch)
+    _, found = run("fig8")
+    lost = [check for check in found.checks if not check.passed]
+    assert wrong <= {check.of for check in lost}
+    assert {check.system for check in lost} >= {"gnnflow", "tgl"}
 
 
 CELLS = (

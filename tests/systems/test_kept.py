@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import math
 
 import pytest
 from dgc_tiny import random_sequence
 
+from dgbench.harness.runner import kept as harness_kept
+from dgbench.harness.runner.kept import ALTERED, KeptNumbers
+from dgbench.harness.runner.protocol import Result
+from dgbench.harness.store import Row
+from dgbench.lab.experiment import Cell
 from dgbench.lab.result_checks import at_most
-from dgbench.systems.base.kept import KeptLosses
+from dgbench.systems.base.kept import KeptLosses, begin_kept, kept_in_process, read, write
 
 DATA = random_sequence(20, 5, 30, 1)
 PASSED = at_most("losses", 0.0, 0.0, against="oracle", compared=1)
@@ -18,8 +23,10 @@ LOSSES = {"exact": [0.7, 0.69, 0.68], "stale": [0.7, 0.69 * 1.004, 0.68 * 1.004]
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+def _nothing_kept():
+    begin_kept({})
+    yield
+    begin_kept({})
 
 
 def opened(**fields) -> KeptLosses:
@@ -51,13 +58,60 @@ def test_other_data_tasks_and_settings_have_their_own(kept, tmp_path):
     assert opened(package=tmp_path).known is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"exact": []}', '{"exact": ["x"]}', "NaN"])
-def test_a_damaged_file_is_none(kept, tmp_path, text):
-    (path,) = (tmp_path / "tolerances").iterdir()
-    path.write_text(text)
+@pytest.mark.parametrize("losses", [{}, {"exact": []}, {"exact": ["x"]}, {"exact": [math.nan]}])
+def test_what_are_no_losses_is_none(kept, losses):
+    (key,) = kept_in_process()[0]
+    begin_kept({key: losses})
     assert opened().known is None
-    path.write_text(json.dumps({"exact": [math.nan]}))
+
+
+def test_later_processes_get_what_was_kept_and_tell_what_they_used(kept):
+    made, used = kept_in_process()
+    (key,) = made
+    assert used == {}
+    begin_kept(copy.deepcopy(made))
+    assert opened().known == LOSSES
+    assert kept_in_process() == ({}, {key: LOSSES})
+
+
+def test_what_a_process_of_a_run_writes_itself_is_not_read(kept):
+    made, _ = kept_in_process()
+    (key,) = made
+    begin_kept({}, sealed=True)
+    write(key, {"exact": [0.5]})
+    assert read(key) is None
     assert opened().known is None
+
+
+def cell(system: str, paper: str = "pipad", group: str = "g") -> Cell:
+    return Cell(paper=paper, experiment="fig10", params={"system": system}, group=group)
+
+
+@pytest.fixture
+def runner_s(monkeypatch) -> KeptNumbers:
+    monkeypatch.setattr(harness_kept, "third_party", lambda group: {"mine": None})
+    return KeptNumbers()
+
+
+def test_cells_that_load_code_of_others_keep_nothing(runner_s):
+    for own in (cell("mine"), cell("mine, no reuse"), cell("pipad", paper="theirs")):
+        runner_s.take(own, Row(id="a"), Result(status="ok", made={"0": {"output": 0.0199}}))
+        assert runner_s.of(own) == {}
+    runner_s.take(cell("pipad"), Row(id="a"), Result(status="ok", made={"0": {"output": 1e-5}}))
+    assert runner_s.of(cell("mine")) == {"0": {"output": 1e-5}}
+    assert runner_s.of(cell("mine", group="other")) == {}
+    runner_s.take(cell("pipad"), Row(id="a", status="crash"), Result(status="ok", made={"1": {}}))
+    assert runner_s.of(cell("pipad")).keys() == {"0"}
+
+
+def test_a_cell_that_used_other_numbers_than_it_got_loses_its_row(runner_s):
+    runner_s.take(cell("pipad"), Row(id="a"), Result(status="ok", made={"0": {"output": 1e-5}}))
+    right, wrong, invented = Row(id="b"), Row(id="c"), Row(id="d")
+    runner_s.take(cell("mine"), right, Result(status="ok", used={"0": {"output": 1e-5}}))
+    runner_s.take(cell("mine"), wrong, Result(status="ok", used={"0": {"output": 0.0199}}))
+    runner_s.take(cell("mine"), invented, Result(status="ok", used={"1": {"output": 0.0199}}))
+    assert (right.status, wrong.status, invented.status) == ("ok", "check", "check")
+    assert wrong.reason == ALTERED
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])

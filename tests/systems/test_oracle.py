@@ -7,7 +7,8 @@ import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.lab.experiment import RunContext
-from dgbench.lab.result_checks import LOOSEST, close, deviations, equal
+from dgbench.lab.result_checks import LOOSEST, NUMERIC, close, deviations, equal
+from dgbench.runtime.draws import draws_of, seed_draws
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import get_system, race
 from dgbench.systems.base.conditioning import (
@@ -16,7 +17,8 @@ from dgbench.systems.base.conditioning import (
     rounding,
     tolerances,
 )
-from dgbench.systems.base.kept import read, write
+from dgbench.systems.base.kept import begin_kept, kept_in_process, read
+from dgbench.systems.base.oracle import FRAMES, OUTPUT_FRAMES
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 
@@ -24,6 +26,7 @@ MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    begin_kept({})
     serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
 
 
@@ -42,7 +45,8 @@ def test_a_right_system_passes(system, model) -> None:
     for found in (race.checked(system, task, context()), race.timed(system, task, context())):
         assert {check.of for check in found.checks} >= {"outputs", "gradients", "losses"}
         assert not failed(found)
-        assert all(check.tolerance < 1e-3 for check in found.checks)
+        assert all(check.tolerance <= 1e-3 for check in found.checks if check.of in NUMERIC)
+        assert {"outputs", "gradients", "moved"} in [set(check.alive) for check in found.checks]
     assert "updates" in {check.of for check in found.checks}
 
 
@@ -116,7 +120,12 @@ def test_every_later_process_of_a_cell_compares_its_first_steps_and_its_last_out
     again = context()
     again.round = 2
     found = race.timed("pipad", tiny_workload(), again)
-    assert [check.of for check in found.checks] == ["losses", "outputs"]
+    assert {check.of for check in found.checks} - {"updates so far"} == {
+        "losses", "outputs", "liveness", "parameters after preparation", "updates", "moments",
+        "counters",
+    }  # fmt: skip
+    alive = next(check.alive for check in found.checks if check.of == "liveness")
+    assert alive.keys() == {"outputs", "moved"}
     assert not failed(found)
 
 
@@ -173,23 +182,21 @@ def test_updates_that_are_off_show_in_the_losses_of_the_first_steps(monkeypatch,
     assert "losses" in failed(race.timed("pipad", tiny_workload(), again))
 
 
-def test_kept_losses_that_are_wrong_are_made_anew(tmp_path) -> None:
+def test_kept_losses_that_are_wrong_are_made_anew() -> None:
     race.timed("reference", tiny_workload(), context())
-    (kept,) = (f for f in (tmp_path / "tolerances").iterdir() if "output" not in f.read_text())
-    right = kept.read_text()
-    wrong = {name: 3 * x for name, x in read(kept).items()}
-    write(kept, wrong)
-    assert read(kept) == wrong
+    ((key, right),) = ((k, v) for k, v in kept_in_process()[0].items() if "output" not in v)
+    wrong = {name: 3 * x for name, x in right.items()}
+    begin_kept({key: wrong})
+    assert read(key) == wrong
     assert not failed(race.timed("reference", tiny_workload(), context()))
-    assert kept.read_text() == right
+    assert read(key) == right
 
 
-def test_kept_numbers_that_were_changed_are_none(tmp_path) -> None:
-    path = tmp_path / "numbers.json"
-    write(path, {"0": 0.5, "1": 0.25})
-    assert read(path) == {"0": 0.5, "1": 0.25}
-    path.write_text(path.read_text().replace("0.25", "0.26"))
-    assert read(path) is None
+def test_nothing_that_results_are_judged_by_is_on_the_disk(tmp_path) -> None:
+    """A tolerance of 0.0199 in a file let outputs 0.05 % off pass, in later runs too."""
+    race.timed("pipad", tiny_workload(), context())
+    race.oracle_of(tiny_workload(), context()).allowed()
+    assert not [path for path in tmp_path.rglob("*") if "tolerances" in str(path)]
 
 
 def test_kept_losses_are_those_of_the_data(monkeypatch) -> None:
@@ -220,7 +227,7 @@ def test_frames_are_drawn_and_hold_the_last() -> None:
     last = oracle.trainer.num_frames - 1
     seen = [oracle.frames() for _ in range(40)]
     assert all(frames[-1] == last and len(set(frames)) == len(frames) for frames in seen)
-    assert len({frames[0] for frames in seen}) == last
+    assert {frame for frames in seen for frame in frames} == {*range(last + 1)}
 
 
 @pytest.mark.parametrize(
@@ -262,7 +269,7 @@ def test_gradients_say_nothing_where_those_of_torch_are_off(
     ("name", "off", "passed"),
     [
         ("lstm_1.bias_ih_l0", 0.0055, True),
-        ("lstm_1.bias_ih_l0", 0.012, False),
+        ("lstm_1.bias_ih_l0", 0.025, False),
         ("lstm_1.weight_ih_l0", 0.0055, False),
     ],
 )
@@ -291,7 +298,7 @@ def test_a_gradient_is_judged_by_what_float32_does_to_it(monkeypatch, name, off,
     assert all(check.passed for check in oracle.compare(trainer, frames)) is passed
 
 
-@pytest.mark.parametrize(("off", "passed"), [(3e-3, True), (6e-3, False)])
+@pytest.mark.parametrize(("off", "passed"), [(3e-3, True), (2.5e-2, False)])
 def test_one_lucky_draw_of_torch_is_no_bound_for_a_release(monkeypatch, off, passed) -> None:
     """A unit away from the parameters torch is 2e-3 off; at them, by luck, it is not."""
     oracle = race.oracle_of(tiny_workload(), context())
@@ -428,3 +435,51 @@ def test_the_part_furthest_from_its_own_tolerance_is_named() -> None:
     found = {"tight": torch.ones(2) + 1e-6, "loose": torch.ones(2) + 1e-4}
     check = close("gradients", found, wanted, {"tight": 1e-7, "loose": 1e-3}, against="x")
     assert (check.part, check.passed) == ("tight", False)
+
+
+def wrong_on(monkeypatch, frames: set[int]) -> None:
+    """Let PiPAD be wrong on some frames alone."""
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    right = kind.evaluate
+    monkeypatch.setattr(
+        kind, "evaluate", lambda self, i: right(self, i) * (1 + 1e-2 * (i in frames))
+    )
+
+
+def test_a_fault_on_some_frames_is_found_in_nearly_every_run(monkeypatch) -> None:
+    """Three frames of eight, never the last one, over the five processes of a cell."""
+    serve(monkeypatch, tiny_sequence(nodes=6, edges=12, snapshots=12))
+    oracle = race.oracle_of(tiny_workload(), context())
+    assert oracle.trainer.num_frames == 8
+    missed, runs = 0, 2000
+    for run in range(runs):
+        seen = set()
+        for number in range(5):
+            seed_draws(f"{run}/{number}")
+            oracle._draw = draws_of("frames")
+            seen |= set(oracle.frames() if number == 0 else oracle.frames(OUTPUT_FRAMES))
+        missed += not seen & {1, 4, 6}
+    seed_draws("")
+    assert missed < 0.01 * runs
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_all_contenders_of_a_round_are_compared_on_the_same_frames(monkeypatch, number) -> None:
+    found = []
+    for system in ("pipad", "pygt-g", "reference"):
+        seed_draws("a run, a round")
+        again = context()
+        again.round = number
+        checks = race.timed(system, tiny_workload(), again).checks
+        found.append([check.frames for check in checks if check.of == "outputs"])
+    seed_draws("")
+    assert found[0] == found[1] == found[2]
+    assert [len(frames) for frames in found[0]] == [FRAMES if number == 1 else OUTPUT_FRAMES]
+
+
+def test_a_later_process_finds_a_fault_on_a_drawn_frame(monkeypatch) -> None:
+    wrong_on(monkeypatch, {0, 1, 2, 3})
+    again = context()
+    again.round = 2
+    checks = race.timed("pipad", tiny_workload(), again).checks
+    assert {check.of for check in checks if not check.passed} == {"outputs"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
@@ -13,6 +15,7 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.race import relative
 from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.engine import merging_pays
+from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.reference import ReferenceSystem
 
@@ -23,7 +26,7 @@ SETTINGS = [
     dict.fromkeys(NAMES, False),
     *({name: not DEFAULTS[name]} for name in NAMES),
     *({**dict.fromkeys(NAMES, False), name: True} for name in NAMES),
-    {"slice_coalescing": True, "reuse": False, "dimension_aware": False},
+    {"slice_coalescing": True, "reuse": False, "cache_rule": False},
 ]
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 
@@ -63,6 +66,7 @@ def test_without_a_budget_training_is_the_same(monkeypatch, switches) -> None:
         trainer = PipadSystem(s_per=3).open(task, switches=switches)
         trainer.prepare()
         losses = [trainer.step(i) for _ in range(2) for i in range(trainer.num_frames)]
+        trainer.meter.counters.pop("rebuilt_groups", None)
         found.append((losses, trainer.meter.counters))
         trainer.close()
     assert found[0] == found[1]
@@ -88,7 +92,7 @@ def test_reuse_leaves_no_aggregation_in_the_tgcn_model(monkeypatch) -> None:
 
 
 def test_two_layer_models_aggregate_once_a_layer(monkeypatch) -> None:
-    merged = _counted(monkeypatch, "evolvegcn", dimension_aware=False)
+    merged = _counted(monkeypatch, "evolvegcn", cache_rule=False)
     single = _counted(monkeypatch, "evolvegcn", parallel_aggregation=False)
     assert merged["aggregations"] == 2  # two partitions of two snapshots
     assert single["aggregations"] == 4
@@ -146,6 +150,38 @@ def test_merging_rule() -> None:
     assert merging_pays(8, 10**6, 8)
     assert merging_pays(8, 129, 32)
     assert not merging_pays(8, 20_000, 32)
+
+
+WIDE, MANY = 32, 20_000
+"""Floats and vertices for which a CPU's caches speak against merging eight snapshots."""
+
+
+def test_the_published_form_merges_every_partition(monkeypatch) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    task = tiny_workload(model="evolvegcn", frame=4)
+    for switches, merged in ((stage(PUBLISHED), True), ({}, False)):
+        with closing(PipadSystem(s_per=2).open(task, switches=switches)) as trainer:
+            trainer.prepare()
+            engine = trainer.engine
+            assert engine.merges(2, 15, 3)
+            assert engine.merges(8, MANY, WIDE) == merged
+            assert not engine.merges(1, 15, 3)
+
+
+def test_a_device_merges_every_partition_whatever_a_cpu_does(monkeypatch) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    task = tiny_workload(model="evolvegcn", frame=4)
+    for switches, merged in (({}, True), ({"parallel_aggregation": False}, False),
+                             ({"overlap": False}, False)):  # fmt: skip
+        with closing(PipadSystem().open(task, switches={"arena": True, **switches})) as trainer:
+            trainer.prepare()
+            assert trainer.engine.merges(8, MANY, WIDE) == merged
+
+
+def test_what_is_ours_is_off_in_the_published_form() -> None:
+    on = PipadSystem().switches(stage(PUBLISHED))
+    papers = {t.name for t in PipadSystem.techniques if not t.source.startswith("ours")}
+    assert not {name for name, is_on in on.items() if is_on} - papers
 
 
 def test_bad_settings_are_named() -> None:

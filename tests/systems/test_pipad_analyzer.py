@@ -377,8 +377,8 @@ def test_kept_bytes_are_those_of_the_tensors():
             partitions = Partitions(data, norm="sym")
             found = analyse(partitions, options=(2, 4), form=form)
             trace = 2 * sum(csr.nnz for csr in data.topology)
-            stored = sum(wire.nbytes for wire in partitions._wires.values())
-            for parts in partitions._parts.values():
+            stored = sum(wire.nbytes for wire in partitions._host.values("wire"))
+            for parts in partitions._host.values("parts"):
                 csrs = (parts.over, *parts.exclusive)
                 arrays = [a for c in csrs for a in (c.indptr, c.indices, c.values)]
                 # One place of scratch lies behind the columns of a group.
@@ -397,9 +397,9 @@ def test_retain_forgets_the_other_groups():
             partitions.partition(times)
         partitions.partition(range(2, 4))
         partitions.retain(wanted)
-        kept = partitions._parts.keys() | partitions._wires.keys()
+        kept = partitions._host.identities()
         assert keep <= kept <= keep | {partitions.identity(range(t, t + 1)) for t in range(8)}
-        assert set(partitions._kept) == set(wanted)
+        assert {part.times for part in partitions._host.values("partition")} == set(wanted)
         assert partitions.partition(range(2, 4)).times == range(2, 4)  # made again
 
 

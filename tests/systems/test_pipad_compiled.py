@@ -98,7 +98,9 @@ def test_counts_and_losses_are_those_of_single_operators(model, switches, prepar
     found = []
     for compiled in (True, False):
         trainer = PipadSystem().open(
-            work_of(model, lr=1e-2), switches={**switches, "compiled_step": compiled}
+            work_of(model, lr=1e-2),
+            # The tuner times the kernels that run, which are not the same here.
+            switches={"tuner": False, **switches, "compiled_step": compiled},
         )
         if prepared:
             trainer.prepare()

@@ -373,7 +373,7 @@ def test_overlap_leaves_fewer_bytes_and_slices_fewer_still() -> None:
     try:
         for trainer in opened.values():
             trainer.prepare()
-        _, sent = turns.take_turns(opened, 3, 0.0)
+        sent = turns.turns_of(opened, 3, 0.0).sent
     finally:
         for trainer in opened.values():
             trainer.close()

@@ -5,32 +5,45 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import closing
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pipad_rows import facts
-from tiny_data import tiny_sequence
+from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.harness.cli import main
+from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import get_system
 from dgbench.systems.base.calibration import calibration_path, machine_of, write_atomically
 from dgbench.systems.pipad import gains as gains_module
 from dgbench.systems.pipad.engine import Engine
-from dgbench.systems.pipad.gains import GainTable, MeasuredGain, calibrate, measure_gains
+from dgbench.systems.pipad.gains import (
+    GainTable,
+    MeasuredGain,
+    calibrate,
+    measure_gains,
+    save_all,
+)
 from dgbench.systems.pipad.groups import (
     aggregation,
     gains_of,
     made_group,
+    partitions_for,
     race,
     random_group,
     sequence_of,
 )
-from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.kernels import ArrivedKernel, kernels_on
+from dgbench.systems.pipad.ladders import PUBLISHED, stage
+from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.system import PipadSystem
 from dgbench.systems.pipad.tuner import Tuner
 
@@ -46,9 +59,11 @@ TINY = {
 # --- the table ------------------------------------------------------------------------------------
 
 
-def table(gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), axes=TINY) -> GainTable:
+def table(
+    gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), axes=TINY, kernel="rows"
+) -> GainTable:
     places = [
-        MeasuredGain(s, r, w, n, d, gain(s, r, w, n, d))
+        MeasuredGain(s, r, w, n, d, gain(s, r, w, n, d), kernel=kernel)
         for s in axes["s_per"]
         for r in axes["overlap_rate"]
         for w in axes["width"]
@@ -157,39 +172,39 @@ def test_other_versions_and_missing_files(tmp_path):
     with pytest.raises(StoreError, match="no table of gains can be read"):
         GainTable.load(path)
     path.write_text('{"schema": 99, "layout": "of tomorrow"}')
-    with pytest.raises(StoreError, match=r"version 99, this program reads 1"):
+    with pytest.raises(StoreError, match=r"version 99, this program reads 2"):
         GainTable.load(path)
 
 
 def test_finding_prefers_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    packaged = GainTable.find("cpu")
+    packaged = GainTable.find("cpu", "rows")
     assert packaged is not None
     assert packaged.source != "table of this machine"
     assert re.match(r"table of (another machine|a machine named alike) \(", packaged.source)
     own = calibration_path("pipad", "cpu")
     assert own.parent == tmp_path / "calibration" / "pipad"
     table().save(own)
-    assert GainTable.find("cpu").points == table().points
-    assert GainTable.find("cpu").source == "table of this machine"
+    assert GainTable.find("cpu", "rows").points == table().points
+    assert GainTable.find("cpu", "rows").source == "table of this machine"
     own.write_text("{")
     with pytest.warns(RuntimeWarning, match="damaged"):
-        assert GainTable.find("cpu").points == packaged.points
+        assert GainTable.find("cpu", "rows").points == packaged.points
 
 
 def test_the_nearest_packaged_table_says_whose_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(gains_module, "PACKAGED", tmp_path)
-    assert GainTable.find("cpu") is None
+    assert GainTable.find("cpu", "rows") is None
     machine = machine_of("cpu")
     for name, threads in (("other", machine["threads"]), (machine["name"], 64)):
         found = table()
         found.machine = {"name": name, "threads": threads}
         found.save(tmp_path / f"{threads}-{name[:3]}.json")
-    nearest = GainTable.find("cpu")
+    nearest = GainTable.find("cpu", "rows")
     assert nearest.machine["threads"] == 64  # the same CPU, with other threads
     assert nearest.source == f"table of another machine ({machine['name']}, 64 threads)"
-    assert GainTable.find("cuda") is None
+    assert GainTable.find("cuda", "rows") is None
     reason = Tuner(nearest, bandwidth=None, free_bytes=1 << 30).decide(facts()).reason
     assert "by the table of another machine" in reason
 
@@ -197,11 +212,29 @@ def test_the_nearest_packaged_table_says_whose_it_is(tmp_path, monkeypatch):
 def test_packaged_tables_are_whole():
     paths = sorted(gains_module.PACKAGED.glob("*.json"))
     assert paths
+    held = set()
     for path in paths:
-        found = GainTable.load(path)
-        assert found.device in path.stem
-        assert set(found.axes["s_per"]) == {2, 4, 8}
-        assert len(found.axes["overlap_rate"]) >= 3
+        for kernel, found in GainTable.load_all(path).items():
+            assert found.kernel == kernel
+            assert found.device in path.stem
+            assert set(found.axes["s_per"]) == {2, 4, 8}
+            assert len(found.axes["overlap_rate"]) >= 3
+            held.add(kernel)
+    assert held == {kernel.name for kernel in kernels_on("cpu")}
+
+
+def test_a_table_of_another_kernel_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(gains_module, "PACKAGED", tmp_path / "none")
+    rows, slices = table(), table(lambda *_: 1.5, kernel="slices")
+    save_all([rows, slices], calibration_path("pipad", "cpu"))
+    assert GainTable.find("cpu", "rows").points == rows.points
+    assert GainTable.find("cpu", "slices").points == slices.points
+    assert GainTable.find("cpu", "scattered rows") is None
+    with pytest.raises(StoreError, match="rows, slices, not 'products'"):
+        GainTable.load(calibration_path("pipad", "cpu"), "products")
+    with pytest.raises(InvalidInputError, match="several kernels: rows, slices"):
+        GainTable(device="cpu", machine={}, points=[*rows.points, *slices.points])
 
 
 @pytest.mark.parametrize(
@@ -259,13 +292,81 @@ def test_groups_that_cannot_be():
         random_group(4, 6, 0.0)
 
 
+COMPILED = {"spmm", "aggregate_parts", "aggregate_parts_scatter", "merge_exclusive",
+            "unpack_offsets", "multiply", "aggregate", "scatter"}  # fmt: skip
+"""Compiled operators that aggregate, or open what arrived for it."""
+
+
+class Recorder:
+    """A compiled module or object that notes which of `COMPILED` were called."""
+
+    def __init__(self, native: Any, called: set[str]) -> None:
+        self._native, self._called = native, called
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._native, name)
+        if name == "SlicedGroup":
+            return lambda *given: Recorder(found(*given), self._called)
+        if name not in COMPILED:
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._called.add(name)
+            return found(*given, **named)
+
+        return call
+
+
 @pytest.mark.parametrize("s_per", [1, 2, 4, 8])
-def test_what_is_raced_is_what_the_engine_does(s_per):
+@pytest.mark.parametrize(
+    "switches",
+    [{"compiled_step": False}, stage(PUBLISHED), {"arena": True},
+     {**stage(PUBLISHED), "arena": True}, {}],
+    ids=["rows", "slices", "scattered rows", "scattered slices", "products"],
+)  # fmt: skip
+def test_the_tuner_times_the_kernels_that_run(monkeypatch, request, switches, s_per):
+    """The compiled operators of a race of the table are those of the engine's turn."""
+    called: set[str] = set()
+    host = build_info.extension(torch.device("cpu"))
+    monkeypatch.setattr(build_info, "_import", lambda name: (Recorder(host, called), ""))
+    multiply = FrameProduct.multiply
+
+    def counted(*given: Any, **named: Any) -> None:
+        called.add("multiply")
+        multiply(*given, **named)
+
+    monkeypatch.setattr(FrameProduct, "multiply", counted)
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=90, snapshots=12))
+    task = tiny_workload(model="evolvegcn", frame=8)
+    with closing(PipadSystem(s_per=s_per).open(task, switches=switches)) as trainer:
+        trainer.prepare()
+        engine = trainer.engine
+        times = trainer.task.times(0)
+        for _ in range(2):  # the first also makes what is kept
+            called.clear()
+            engine.first(times)
+            engine.turn(times, 5, wants=True)()
+            engine.finish()
+        running = called.copy()
+    assert engine.kernel.name == request.node.callspec.id.removesuffix(f"-{s_per}")
+    partitions = partitions_for(engine.kernel, random_group(30, 90, 0.7), "cpu")
+    device = (torch.device("cpu"),) if isinstance(engine.kernel, ArrivedKernel) else ()
+    turn = engine.kernel.turn(partitions, split(range(8), s_per), 5, *device)
+    for _ in range(3):  # lists of rows are sorted at the second product
+        called.clear()
+        turn()
+    assert called
+    assert called == running
+
+
+@pytest.mark.parametrize("s_per", [1, 2, 4, 8])
+@pytest.mark.parametrize("slices", [False, True])
+def test_what_is_raced_is_what_the_engine_does(s_per, slices):
     """Same values, forward and backward, as the engine that the table is for."""
     group = random_group(30, 90, 0.7)
     sequence = sequence_of(group)
     partitions = Partitions(sequence, norm="sym")
-    switches = PipadSystem().switches()
+    switches = PipadSystem().switches({"slice_coalescing": slices})
     engine = Engine(partitions, switches, Meter(), s_per=s_per, following=lambda times: None)
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(8, 30, 5, generator=draw, requires_grad=True)
@@ -273,30 +374,30 @@ def test_what_is_raced_is_what_the_engine_does(s_per):
     times = range(8)
     engine.first(times)
     wanted = engine.apply(times, x)
-    found = aggregation(partitions, times, s_per)(x)
+    found = aggregation(engine.kernel, group, s_per)(x)
     assert torch.equal(found, wanted)
     one, other = (torch.autograd.grad(y, x, grad)[0] for y in (found, wanted))
     assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", kernels_on("cpu"), ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("s_per", [2, 3, 4, 7])
-def test_frames_that_do_not_divide_are_aggregated_like_single_snapshots(s_per, weighted):
-    sequence = tiny_sequence(14, 7, 40, weighted=weighted)
-    partitions = Partitions(sequence, norm="mean")
+def test_frames_that_do_not_divide_are_aggregated_like_single_snapshots(s_per, kernel, weighted):
+    group = [tiny_sequence(14, 7, 40, weighted=weighted).topology[t] for t in range(7)]
     draw = torch.Generator().manual_seed(2)
     x = torch.randn(7, 14, 3, generator=draw, requires_grad=True)
     grad = torch.randn(7, 14, 3, generator=draw)
-    found, wanted = (aggregation(partitions, range(7), s)(x) for s in (s_per, 1))
+    found, wanted = (aggregation(kernel, group, s)(x) for s in (s_per, 1))
     torch.testing.assert_close(found, wanted)
     one, other = (torch.autograd.grad(y, x, grad)[0] for y in (found, wanted))
     torch.testing.assert_close(one, other)
     with torch.no_grad():
-        assert torch.equal(aggregation(partitions, range(7), s_per)(x), found)
+        assert torch.equal(aggregation(kernel, group, s_per)(x), found)
 
 
 def test_a_race_takes_turns():
-    found = race(random_group(20, 40, 0.5), 3, (2, 8), budget_s=0.0, turns=3)
+    found = race(random_group(20, 40, 0.5), 3, (2, 8), kernels_on("cpu")[0], budget_s=0.0, turns=3)
     assert {size: len(times) for size, times in found.items()} == {1: 3, 2: 3, 8: 3}
     assert gains_of({1: [9.0, 4.0, 6.0], 2: [2.0, 70.0, 3.0]}) == {2: 2.0}
 
@@ -307,7 +408,10 @@ def test_a_race_takes_turns():
 def test_measuring_covers_the_grid_and_tells_how_far_it_is():
     said = []
     found = measure_gains(
-        axes=TINY, budget_s=0.0, progress=lambda done, total, words: said.append((done, total))
+        kernels_on("cpu")[0],
+        axes=TINY,
+        budget_s=0.0,
+        progress=lambda done, total, words: said.append((done, total)),
     )
     assert found.axes == {name: tuple(float(v) for v in values) for name, values in TINY.items()}
     assert len(found.points) == 32
@@ -327,11 +431,11 @@ def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):
     assert _call("calibrate", "pipad", "--quick", "--json", "--threads", "1") == 0
     told = capsys.readouterr()
     result = json.loads(told.out)
-    assert result["points"] == 32
+    assert result["points"] == 32 * len(kernels_on("cpu"))
     assert "calibrating PiPAD" in told.err
     assert result["path"] == str(calibration_path("pipad", "cpu"))
-    assert GainTable.find("cpu").source == "table of this machine"
-    assert GainTable.find("cpu").quick
+    assert GainTable.find("cpu", "rows").source == "table of this machine"
+    assert GainTable.find("cpu", "rows").quick
     assert _call("calibrate", "pipad", "--quick", "--threads", "1") == 0
     assert "mean gain over one snapshot at a time" in capsys.readouterr().out
 
@@ -356,9 +460,10 @@ def test_a_busy_machine_is_named(noise, tmp_path, monkeypatch):
     found = table()
     found.noise = noise
     monkeypatch.setattr(gains_module, "measure_gains", lambda *_, **__: found)
+    monkeypatch.setattr("dgbench.systems.pipad.kernels.kernels_on", lambda device: [None])
     state = calibrate(tmp_path / "table.json")["median turn"]
     assert ("measure again when it is quiet" in state) is (noise > 0.25)
-    assert GainTable.load(tmp_path / "table.json").noise == noise
+    assert GainTable.load_all(tmp_path / "table.json")["rows"].noise == noise
 
 
 def test_an_interrupted_command_leaves_the_old_table(tmp_path, monkeypatch):

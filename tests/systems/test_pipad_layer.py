@@ -10,7 +10,14 @@ from tiny_data import tiny_sequence
 
 from dgbench.systems.base import RunContext
 from dgbench.systems.pipad.experiments import fig11
-from dgbench.systems.pipad.layers import layer_deviation, torch_layer
+from dgbench.systems.pipad.layers import (
+    layer_deviation,
+    pipad_layer,
+    published_layer,
+    single_layer,
+    torch_layer,
+)
+from dgbench.systems.pipad.partitions import Partitions
 
 
 def test_torchs_product_is_the_layer():
@@ -73,3 +80,14 @@ def test_layers_are_compared_after_timing_in_every_process(monkeypatch, number, 
     wrong = [check.part for check in found.checks if not check.passed]
     assert bool(wrong) == bool(spoiled)
     assert len(found.checks) == (2 if number == 1 else 1)
+
+
+@pytest.mark.parametrize("layer", [published_layer, pipad_layer, single_layer])
+def test_every_layer_of_ours_is_the_definition(layer):
+    data = tiny_sequence(snapshots=9, features=4)
+    times = range(1, 9)
+    csrs = [data.topology[t] for t in times]
+    x, weight = torch.randn(8, csrs[0].num_rows, 4), torch.randn(4, 6)
+    run = layer(Partitions(data, norm="sym"), times, x, weight)
+    for _ in range(2):  # what it keeps between calls is written anew
+        assert layer_deviation(run(), csrs, x, weight) < 1e-6

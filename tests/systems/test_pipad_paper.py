@@ -62,6 +62,7 @@ def _small(experiment):
     return keep
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment, monkeypatch) -> None:
     monkeypatch.setattr(FrameGraph, "scale", _scale)

@@ -37,7 +37,7 @@ def switched() -> list[dict[str, bool]]:
         for arena, pipeline, buffer, reuse in itertools.product((False, True), repeat=4)
     ]
     shipped = [{"arena": True, name: not DEFAULTS[name]} for name in NAMES if name != "arena"]
-    return [OFF, ON, *alone, *copies, *shipped, {**ON, "reuse": False, "dimension_aware": False}]
+    return [OFF, ON, *alone, *copies, *shipped, {**ON, "reuse": False, "cache_rule": False}]
 
 
 def name_of(switches: dict[str, bool]) -> str:
@@ -150,7 +150,7 @@ def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
 def test_preparing_epochs_go_one_snapshot_at_a_time(monkeypatch) -> None:
     serve(monkeypatch, graph())
     work = tiny_workload(model="evolvegcn")
-    trainer = PipadSystem(s_per=4).open(work, switches={"dimension_aware": False})
+    trainer = PipadSystem(s_per=4).open(work, switches={"cache_rule": False})
     frames = trainer.num_frames
     trainer.step(0)
     assert trainer.meter.counters["aggregations"] == 4 + 4  # both layers

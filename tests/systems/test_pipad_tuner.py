@@ -16,6 +16,7 @@ from dgbench.systems.pipad.claims import CHECKS
 from dgbench.systems.pipad.experiments import fig9
 from dgbench.systems.pipad.experiments import tuning as experiment
 from dgbench.systems.pipad.findings import tuning
+from dgbench.systems.pipad.ladders import PUBLISHED
 from dgbench.systems.pipad.tuner import OPTIONS, FrameFacts, Tuner
 
 
@@ -305,7 +306,7 @@ def test_a_cpu_stands_for_a_device_whichever_way_it_points():
             assert verdict(quiet() + rows, claim).verdict == word
 
 
-def tuning_row(dataset, model, frame_bytes, vertices, decided=8, options=OPTIONS):
+def tuning_row(dataset, model, frame_bytes, vertices, decided=8, options=OPTIONS, system=PUBLISHED):
     def weighed(of, sizes):
         return [observation("frames", decided, of=of, snapshots_together=s) for s in sizes]
 
@@ -319,7 +320,8 @@ def tuning_row(dataset, model, frame_bytes, vertices, decided=8, options=OPTIONS
         observation("partition_size", 1, setting="best"),
         observation("partition_size", 1),
     ]
-    return made("tuning", {"dataset": dataset, "model": model}, found, data={"twin": True})
+    params = {"dataset": dataset, "model": model, "system": system}
+    return made("tuning", params, found, data={"twin": True})
 
 
 @pytest.mark.parametrize(("gib", "fits"), [(7.9, 2), (8.1, 1), (3.9, 4), (17.0, 0)])
@@ -356,6 +358,19 @@ def test_options_are_those_that_were_weighed():
     assert found.holds is False
     assert found.measured == [2, 8]
     assert tuning.s_per_options(claim, []).measured is None
+
+
+def test_rows_from_before_the_published_form_stand_where_there_are_no_others():
+    claim = SimpleNamespace(id="a claim", value=[2, 4, 8])
+    before = tuning_row("flickr", "evolvegcn", 1, 1000, options=(1, 2, 8), system="pipad")
+    found = tuning.s_per_options(claim, [before])
+    assert found.holds is False
+    assert experiment.FORMER_WORDS in found.reason
+    assert experiment.FORMER_WORDS in tuning.sper_large(CLAIM, [before]).reason
+    both = [before, tuning_row("hepth", "evolvegcn", 1, 1000)]
+    found = tuning.s_per_options(claim, both)
+    assert found.holds is True
+    assert experiment.FORMER_WORDS not in found.reason
 
 
 def test_without_rows_nothing_is_said():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pretended_cuda
 import pretended_nccl
 import pytest
 import torch
 import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
 from pretended_cuda import DEVICE, Pretended, PretendedEvent
+from pretended_gnnflow import here, launch_pretended
 from pretended_nccl import launch_on_nccl
 from test_esdg_spread import MODELS, data, workload
 from test_gnnflow_ranked import FIRST, E, alone
@@ -24,13 +26,14 @@ from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.dgc import ranked as dgc_ranked
 from dgbench.systems.dgc import turns as dgc_turns
 from dgbench.systems.dgc.experiments import race_runs
+from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
-from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
 from dgbench.systems.esdg.experiments import table2
 from dgbench.systems.gnnflow import ranked as gnnflow_ranked
-from dgbench.systems.gnnflow.owners import IdentityHash, MachineLayout
+from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, MachineLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
 LIMIT_S = 120.0
@@ -89,6 +92,33 @@ def test_a_device_that_waits_for_the_others_is_noted():
             [tick, 2 * tick, 3 * tick, 4 * tick, 0]
         )
         assert waits[-2]["exchange_wait"] == pytest.approx(tick)
+
+
+def waits_of_stale_rows(comm: Communicator) -> list[tuple[int, int]]:
+    """Count how often the host waited for a number or a size in each epoch's exchange."""
+    rows, other = StaleRows(comm, StaleSettings(threshold=0.5)), 1 - comm.rank
+    counts = [0, 0]
+    counts[other] = 3
+    lists = RowLists(torch.tensor([0, 2, 3]), counts, counts).to("cuda")
+    draw, found = torch.Generator().manual_seed(comm.rank), []
+    for _ in range(4):
+        x = torch.randn(5, 3, generator=draw).to("cuda").requires_grad_()
+        before = pretended_cuda.CURRENT.noted.copy()
+        rows.fetch("structure1", x, lists)
+        spent = pretended_cuda.CURRENT.noted - before
+        found.append((spent["to_host"], spent["sized"]))
+        rows.end_epoch(1.0)
+    assert any(epoch.sent and epoch.held for epoch in rows.history)
+    assert all(epoch.largest["structure1"] > 0 for epoch in rows.history[1:])
+    return found
+
+
+def test_an_exchange_of_stale_rows_waits_once():
+    """For the numbers of rows that leave and come, and D with them; the first sorts its lists."""
+    for waits in launch_on_nccl(
+        waits_of_stale_rows, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1
+    ):
+        assert waits == [(0, 1), (1, 0), (1, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("model", ["tgcn_2layer", "mpnn_lstm_bare"])
@@ -177,7 +207,7 @@ GNNFLOW = {
 def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
     """Losses are those of one rank on the CPU; rows, memories and gradients stay on devices."""
     task, (expected, _) = gnnflow_workload(model), alone(model)
-    monkeypatch.setattr(base_ranked, "launch", launch_on_nccl)
+    monkeypatch.setattr(base_ranked, "launch", launch_pretended)
     for layout in GNNFLOW[model]:
         run = gnnflow_ranked.train_ranked(
             task, gnnflow_ranked.GraphRankSettings(layout), data=gnnflow_data(task), first=FIRST,
@@ -209,6 +239,64 @@ def trained(comm: Communicator, layout: MachineLayout, batches: int) -> list[dic
     return each
 
 
+def sampled(comm: Communicator, layout: MachineLayout, how: dict) -> dict[str, object]:
+    """Where a rank draws samples, and what its host reads of them meanwhile."""
+    task = gnnflow_workload("dysat", chunks=1)
+    settings = gnnflow_ranked.GraphRankSettings(layout, **how)
+    owners = AssignedOwners(torch.arange(31) * 7 // 5 % layout.machines, layout.machines)
+    trainer = gnnflow_ranked.StreamRankTrainer(comm, owners, task, gnnflow_data(task), settings)
+    trainer.insert(E)
+    access, drawn, read = trainer.access, [], []
+    draw, home = access.graph.sample, Pretended.cpu
+
+    def watched(nodes, times, **more):
+        drawn.append(isinstance(nodes, Pretended))
+        return draw(nodes, times, **more)
+
+    def brought(tensor):
+        read.append(tensor.numel())
+        return home(tensor)
+
+    access.graph.sample = watched
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pretended, "cpu", brought)
+        roots = torch.arange(9) + 3 * comm.rank
+        times = torch.full((9,), float(E), dtype=torch.float64)
+        access.expect(torch.arange(FIRST, FIRST + 5))
+        before = pretended_nccl.SEEN.calls.copy()
+        samples = access._sampler.sample(
+            *(x.to(access._there) for x in (roots, times)), draw=4,
+            positions=(roots - 3 * comm.rank).to(access._there),
+        )  # fmt: skip
+    calls = pretended_nccl.SEEN.calls - before
+    found = [hop for hops in samples for hop in hops]
+    return {
+        "drawn": drawn, "read": read, "calls": dict(calls),
+        "there": all(isinstance(hop.eids, Pretended) for hop in found),
+        "eids": [here(hop.eids).tolist() for hop in found],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "layout", [MachineLayout(1, 2), MachineLayout(2, 1)], ids=["one machine", "two machines"]
+)
+def test_ranks_of_gnnflow_sample_on_their_devices(layout):
+    """Records that were drawn never come to the host, not even those for another machine."""
+    there, at_home = (
+        launch_pretended(sampled, 2, (layout, {"on_device": on}), device="cuda", timeout_s=LIMIT_S,
+                         threads=1)
+        for on in (True, False)
+    )  # fmt: skip
+    for own, host in zip(there, at_home, strict=True):
+        assert own["there"]
+        assert all(own["drawn"])
+        assert not own["read"]
+        assert own["eids"] == host["eids"]
+        assert sum(map(len, own["eids"])) > 0
+        assert not any(host["drawn"])
+        assert own["calls"] == host["calls"]
+
+
 @pytest.mark.parametrize(
     ("layout", "sizes"),
     [
@@ -220,6 +308,6 @@ def trained(comm: Communicator, layout: MachineLayout, batches: int) -> list[dic
     ],
 )
 def test_sizes_are_exchanged_only_where_they_depend_on_the_data(layout, sizes):
-    found = launch_on_nccl(trained, 2, (layout, 3), device="cuda", timeout_s=LIMIT_S, threads=1)
+    found = launch_pretended(trained, 2, (layout, 3), device="cuda", timeout_s=LIMIT_S, threads=1)
     for each in found:
         assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3

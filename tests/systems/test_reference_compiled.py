@@ -12,6 +12,8 @@ from dgbench.systems.base.race import relative, timed
 from dgbench.systems.pipad.experiments import fig10
 from dgbench.systems.reference import ReferenceSystem, compiled
 
+pytestmark = pytest.mark.machines_arithmetic
+
 
 def opened(monkeypatch, backend: str, **changes):
     """A prepared trainer and its reference in float64; snapshots differ in their edges."""
@@ -56,6 +58,7 @@ def test_traced_as_the_reference_and_once(monkeypatch, model, loss_on, task):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_compiled_as_the_reference(monkeypatch):
     # What the processor offers is not tried out by compiling a program for each.
     monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", True)

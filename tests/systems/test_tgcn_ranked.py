@@ -14,7 +14,9 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.tgcn import trainer as tgcn_trainer
 from dgbench.systems.tgcn.feeding import StagedInterval
+from dgbench.systems.tgcn.intervals import Planner
 from dgbench.systems.tgcn.ranked import GridRankTrainer, train_ranked
 
 DOUBLE = {"dtype": torch.float64, "timeout_s": 60.0}
@@ -39,7 +41,7 @@ def ranked(work, ranks, off=(), **options):
         (1, {}, (), {}),
         (2, {}, (), {"vertex_cut": "dealt"}),
         (4, {}, (), {}),
-        (4, {"aggregate": "last"}, ("overlap", "touched"), {}),
+        (4, {"aggregate": "last"}, ("overlap", "affected"), {}),
         (3, {}, (), {}),
         (4, {}, ("schedule",), {}),
         (2, {"task": "classify"}, (), {}),
@@ -125,3 +127,59 @@ def test_ranks_keep_the_rows_and_grids_of_their_own_parts_alone():
                 x.untyped_storage().nbytes() for p, _ in own[0].grids.values() for x in p.tensors()
             }
             assert sum(held) <= interval.src.nbytes
+
+
+def test_a_rank_has_the_labels_and_regions_of_its_own_part_alone(monkeypatch):
+    work = task(task="classify")
+    data = interaction_data(events(), work)
+    opened_regions: list[object] = []
+    make = tgcn_trainer.Regions
+
+    def noted(*args, **named):
+        opened_regions.append(args)
+        return make(*args, **named)
+
+    monkeypatch.setattr(tgcn_trainer, "Regions", noted)
+
+    def labelled(comm) -> tuple[int, int]:
+        trainer = GridRankTrainer(comm, work, data, SYSTEM.switches(), vertex_cut="dealt")
+        labels = trainer.rounds.device.labels
+        held = sum(x.untyped_storage().nbytes() for x in (labels.taught, labels.classes))
+        assert len(trainer.accounts) == len(trainer.regions) == 1
+        trainer.close()
+        return held, 2 * 8 * trainer.parts.sizes[comm.rank]
+
+    assert all(held == own for held, own in as_ranks(4, labelled))
+    assert len(opened_regions) == 4
+
+
+def test_an_interval_is_staged_before_the_next_one_is_planned(monkeypatch):
+    """So that of what belongs to other ranks no more than one interval is ever there."""
+    order: list[str] = []
+    plan, stage = Planner._interval, StagedInterval.of
+
+    def planned(self, *args):
+        order.append("plan")
+        return plan(self, *args)
+
+    def staged(interval, link, key, own=None):
+        order.append("stage")
+        assert own is not None
+        found = stage(interval, link, key, own)
+        assert found.edge_order is found.negative_order is None
+        return found
+
+    monkeypatch.setattr(Planner, "_interval", planned)
+    monkeypatch.setattr(StagedInterval, "of", staged)
+    work = task()
+    data = interaction_data(events(), work)
+
+    def prepare(comm) -> None:
+        trainer = GridRankTrainer(comm, work, data, SYSTEM.switches())
+        trainer.prepare()
+        assert trainer.partition_s > 0
+        trainer.close()
+
+    as_ranks(1, prepare)
+    assert len(order) > 4
+    assert order == ["plan", "stage"] * (len(order) // 2)

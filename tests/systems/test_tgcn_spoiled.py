@@ -309,7 +309,8 @@ def test_no_verdict_rests_on_a_system_with_a_wrong_result():
     for system in ("dygnn", "jodie"):
         first = next(row for row in rows if row.params.get("system") == system)
         deviates = ResultCheck(of="outputs", against="itself", gap=0.5, tolerance=0.0, compared=1)
-        bad = msgspec.structs.replace(first, id=system, status="check", checks=[deviates])
+        again = {"id": system, "round": first.round + 99}
+        bad = msgspec.structs.replace(first, status="check", checks=[deviates], **again)
         after = judged([*rows, bad])[:-1]
         fallen = [row for row, now in zip(before, after, strict=True) if row.status != now.status]
         assert {row.params.get("system") for row in fallen} == {system}

@@ -89,20 +89,20 @@ RACED = ("fig6-vs-dygnn", "fig6-vs-jodie", "fig6-beats-both-everywhere", "abs-e2
 
 def test_a_lead_over_a_strict_baseline_is_none_of_the_papers():
     rows = race(0.8, 0.6)
-    assert [glyphs(name, rows) for name in RACED] == ["O(OO)"] * 4
+    assert [glyphs(name, rows) for name in RACED] == ["O"] * 4
     found, verdict = judged("fig6-vs-dygnn", rows)
     assert verdict.side == "against"
-    for words in ("300x as fast", "375x by the relaxed order", "0.60x by the paper's", "1.33x by"):
-        assert words in found.readings["vertices that edges name"].reason
+    for words in ("300x as fast", "375x by the relaxed order", "0.80x by the paper's techniques"):
+        assert words in found.reason
     ahead = race(3.5, 3.0)
-    assert [glyphs(name, ahead) for name in RACED] == ["S(SS)", "s(Ss)", "S(SS)", "s(ss)"]
+    assert [glyphs(name, ahead) for name in RACED] == ["S", "S", "S", "s"]
 
 
 def test_exchanging_the_contenders_exchanges_the_verdict():
     for name in RACED:
         assert {judged(name, race(x, x))[1].side for x in (3.3, 1 / 3.3)} == {"for", "against"}
         assert judged(name, race(1.01, 1.01))[1].glyph == "u"
-        assert judged(name, race(3.3, 1 / 3.3))[1].glyph == "v"
+        assert judged(name, race(3.3, 1 / 3.3))[1].side == "for"
 
 
 def test_intervals_are_over_processes_of_each_graph():

@@ -18,7 +18,7 @@ from dgbench.systems.tgcn.grids import cut_vertices
 from dgbench.systems.tgcn.intervals import Planner
 from dgbench.systems.tgcn.regions import DeviceFull
 
-EXACT = ("partition", "schedule", "overlap", "p2p", "touched")
+EXACT = ("partition", "schedule", "overlap", "p2p", "affected")
 PLACES = (
     {"devices": 2},
     {"devices": 3, "vertex_cut": "dealt"},
@@ -66,11 +66,23 @@ def test_nothing_depends_on_where_state_lies(known, place):
     assert losses(opened(work, **place)) == pytest.approx(wanted, abs=1e-10, rel=0)
 
 
-@pytest.mark.parametrize("off", EXACT)
+@pytest.mark.parametrize(
+    "change", [*({"off": [name]} for name in EXACT), {"on": ["touched"]}], ids=str
+)
 @pytest.mark.parametrize("place", [{"devices": 4}, {"resident": False, "parts": 3}], ids=str)
-def test_exact_switches_change_nothing(off, place):
+def test_exact_switches_change_nothing(change, place):
     wanted = losses(opened())
-    assert losses(opened(off=[off], **place)) == pytest.approx(wanted, abs=1e-10, rel=0)
+    assert losses(opened(**change, **place)) == pytest.approx(wanted, abs=1e-10, rel=0)
+
+
+def test_vertices_without_an_edge_are_computed_anew_only_where_parts_move_or_it_is_asked_for():
+    named, whole = opened(), opened(off=["affected"])
+    assert losses(named) == pytest.approx(losses(whole), abs=1e-10, rel=0)
+    for trainer, every in ((named, False), (whole, True), (opened(devices=4), True),
+                           (opened(devices=4, on=["touched"]), False)):  # fmt: skip
+        trainer.train_epoch()
+        loads = trainer.loads(0, trainer.data.train_end)
+        assert all(sum(load.travelling) == trainer.data.events.num_nodes for load in loads) is every
 
 
 def test_all_exact_switches_off_at_once():
@@ -140,7 +152,7 @@ def test_a_small_device_streams_and_a_smaller_one_says_so():
     wanted = losses(large)
     state = large.accounts[0].peaks["R1 state"]
     limit = large.accounts[0].peaks["R1 parameters"] + state
-    one = opened(task(hidden_dim=16), stream=stream, memory_bytes=limit)
+    one = opened(task(hidden_dim=16), stream=stream, memory_bytes=limit, on=["touched"])
     assert not one.resident
     assert losses(one) == pytest.approx(wanted, abs=1e-10, rel=0)
     assert one.accounts[0].peak <= limit
@@ -158,7 +170,7 @@ def test_more_parts_need_less_of_a_streaming_device():
 
 
 def test_what_travels_is_counted():
-    one = opened(devices=4)
+    one = opened(devices=4, on=["touched"])
     one.train_epoch()
     loads = one.loads(0, one.data.train_end)
     rows = sum(sum(load.travelling) for load in loads)
@@ -166,7 +178,7 @@ def test_what_travels_is_counted():
     assert one.meter.counters["bytes_swapped"] == sent
     assert one.meter.counters["phases"] == 4 * len(loads)
     assert one.meter.counters["edges"] == one.kept[0].numel()
-    whole = opened(devices=4, off=["touched"])
+    whole = opened(devices=4)
     whole.train_epoch()
     assert whole.meter.counters["bytes_swapped"] == 3 * 23 * len(loads) * 3 * 6 * 8
     single = opened()
@@ -238,7 +250,8 @@ def test_a_plan_holds_every_pair_once(count, vertices, parts, cut, touched, nega
     wrong = wrong if negatives else wrong[:0]
     cuts = torch.tensor([0, count // 3, count // 3, count])
     cut_into = cut_vertices(vertices, parts, cut=cut)
-    plan = Planner(cut_into, touched=touched).plan(torch.arange(count), src, dst, wrong, t, cuts)
+    planner = Planner(cut_into, touched=touched)
+    plan = list(planner.plan(torch.arange(count), src, dst, wrong, t, cuts))
     names, bounds = cut_into.vertices(), cut_into.bounds.tolist()
     for interval in plan:
         mine = interval.events

@@ -25,11 +25,11 @@ def task(**fields) -> InteractionWorkload:
     return InteractionWorkload(**{"dataset": "tiny", **small, **fields})
 
 
-def opened(work=None, *, off=(), stream=None, dtype=torch.float64, **options) -> TgcnTrainer:
+def opened(work=None, *, off=(), on=(), stream=None, dtype=torch.float64, **options) -> TgcnTrainer:
     """A trainer on a small stream."""
     work = task() if work is None else work
     data = interaction_data(events() if stream is None else stream, work)
-    switches = dict.fromkeys(off, False)
+    switches = dict.fromkeys(off, False) | dict.fromkeys(on, True)
     return SYSTEM.open(work, data=data, switches=switches, dtype=dtype, **options)
 
 

@@ -224,7 +224,7 @@ void run_sliced(const std::vector<int64_t>& lengths, int64_t cap, int d, int gro
   const DeviceArray<int64_t> offsets(slices.offsets);
   const DeviceArray<float> values(weights), source(x), from(up);
   const DeviceArray<float> y(up.size(), 0.0f), to(x.size(), 0.0f);
-  SliceWarp warp{slice_rows.data(), offsets.data(), indices.data(), values.data(),
+  SliceWarp warp{slice_rows.data(), offsets.data(), indices.data(), values.data(), 1,
                  static_cast<int64_t>(slices.rows.size()), source.data(), d, y.data(), d, d,
                  groups};
   const DeviceArray<int64_t> clocks(

@@ -1,6 +1,7 @@
 // Weighted draws: the k smallest keys of sets of any size, trees of sums, samples of edges.
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "common/driver/driver.hpp"
 #include "edge_sampling/cuda_launchers.h"
@@ -195,6 +196,45 @@ void expect_tree(const SumTree<W>& tree, const std::vector<W>& weights, const st
   }
 }
 
+// Sums before every item; draws of the two halves of the items, each from its own numbers.
+void expect_ranges(const SumTree<int64_t>& tree, const std::vector<int64_t>& weights,
+                   const std::string& name) {
+  const auto n = static_cast<int64_t>(weights.size());
+  std::vector<int64_t> every(n + 1), sums(n + 1, 0);
+  for (int64_t i = 0; i <= n; ++i) {
+    every[i] = i;
+    if (i > 0) sums[i] = sums[i - 1] + weights[i - 1];
+  }
+  const DeviceArray<int64_t> items(every), before(n + 1);
+  RUN(dgb_tree_before(&tree, items.data(), n + 1, before.data(), nullptr));
+  expect_equal(before.host(), sums, "before, " + name);
+
+  constexpr int64_t kDraws = 40;
+  const std::vector<int64_t> edges{0, n / 2, n};
+  std::vector<int64_t> owner, offsets{0}, base, mass, range;
+  for (int64_t r = 0; r < 2; ++r) {
+    const int64_t weight = sums[edges[r + 1]] - sums[edges[r]];
+    if (weight == 0) continue;
+    for (int64_t i = 0; i < kDraws; ++i) owner.push_back(static_cast<int64_t>(range.size()));
+    offsets.push_back(offsets.back() + kDraws);
+    base.push_back(sums[edges[r]]);
+    mass.push_back(weight);
+    range.push_back(r);
+  }
+  if (range.empty()) return;
+  const DeviceArray<int64_t> d_owner(owner), d_offsets(offsets), d_base(base), d_mass(mass);
+  const DeviceArray<int64_t> made(std::vector<int64_t>(range.size(), 3)), drawn(owner.size());
+  RUN(dgb_tree_draw_ranges(&tree, 5, 6, d_owner.data(), d_offsets.data(), made.data(),
+                           d_base.data(), d_mass.data(), static_cast<int64_t>(owner.size()),
+                           drawn.data(), nullptr));
+  const std::vector<int64_t> found = drawn.host();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const int64_t r = range[owner[i]], item = found[i];
+    const bool inside = item >= edges[r] && item < edges[r + 1];
+    expect(inside && weights[item] > 0, "draw_ranges, " + name + ": an item of another range");
+  }
+}
+
 template <class W>
 void run_tree(int64_t n) {
   Random random(n);
@@ -230,6 +270,7 @@ void run_tree(int64_t n) {
   RUN(Tree<W>::modify(&tree, d_items.data(), d_changed.data(),
                       static_cast<int64_t>(items.size()), nullptr));
   expect_tree(tree, weights, name + " changed");
+  if constexpr (std::is_same_v<W, int64_t>) expect_ranges(tree, weights, name);
 }
 
 DRIVER_CASE(tree) {

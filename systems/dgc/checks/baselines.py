@@ -18,7 +18,7 @@ from dgbench.systems.dgc.checks.race_words import (
 )
 from dgbench.systems.dgc.experiments import fig4, fig5c
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races, real
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PSS, PSS_TS, PTS, TITLES
+from dgbench.systems.dgc.experiments.race_runs import CONTIGUOUS, PSS, PSS_TS, PTS, TITLES
 
 Rows = Sequence[Any]
 Said = dict[str, Any]
@@ -56,7 +56,7 @@ def pts_best(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     sides = [
         one.gain(b, PTS).side * (-1 if one.dataset == "movie" else 1)
         for one in found
-        for b in (PSS, PSS_TS)
+        for b in (one.named(PSS), PSS_TS)
     ]
     return {
         "measured": {_title(one): in_order(one) for one in found},
@@ -69,15 +69,16 @@ def pts_best(claim: Claim, found: Sequence[RaceRecord]) -> Said:
 def epinion_pss(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On Epinion all compute alike, and PSS communicates far longer than both others."""
     one = found[0]
-    work = {b: one.computing(b) for b in BASELINE_NAMES}
-    waits = {b: one.spent("communicate", b) for b in BASELINE_NAMES}
+    pss = one.named(PSS)
+    work = {b: one.computing(b) for b in one.baselines}
+    waits = {b: one.spent("communicate", b) for b in one.baselines}
     alike = max(work.values()) <= FAR * min(work.values())
     return {
         "measured": {
             TITLES[b]: f"computes {1e3 * work[b]:.1f} ms, communicates {1e3 * waits[b]:.1f} ms"
-            for b in BASELINE_NAMES
+            for b in one.baselines
         },
-        "holds": alike and all(waits[PSS] >= FAR * waits[b] for b in (PTS, PSS_TS)),
+        "holds": alike and all(waits[pss] >= FAR * waits[b] for b in (PTS, PSS_TS)),
         "reason": f"alike and far apart: below and above {FAR}x; {sent_words(one)}; {where(found)}",
     }
 
@@ -86,9 +87,11 @@ def epinion_pss(claim: Claim, found: Sequence[RaceRecord]) -> Said:
 def movie_pts(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """On Movie PTS communicates longer than both others."""
     one = found[0]
-    waits = {b: one.each("phase_time", b, "communicate") for b in BASELINE_NAMES}
+    waits = {b: one.each("phase_time", b, "communicate") for b in one.baselines}
     sides = [
-        agreed(a > b for a, b in zip(waits[PTS], waits[b], strict=True)) for b in (PSS, PSS_TS)
+        agreed(a > b for a, b in zip(waits[PTS], waits[b], strict=True))
+        for b in one.baselines
+        if b != PTS
     ]
     return {
         "measured": {TITLES[b]: f"{1e3 * geometric_mean(waits[b]).value:.1f} ms" for b in waits},
@@ -168,12 +171,13 @@ def pts_stack(claim: Claim, found: Sequence[RaceRecord]) -> Said:
 @asking_races(_all_real, NONE4)
 def balance_order(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """PTS less even than on Stack elsewhere, and more even than PSS and PSS-TS."""
-    spread = {one.dataset: {b: one.each("divergence", b) for b in BASELINE_NAMES} for one in found}
+    spread = {one.dataset: {b: one.each("divergence", b) for b in one.baselines} for one in found}
     (stack,) = standing("stack", found)[:1] or (None,)
     sides = [
         agreed(a > b for a, b in zip(of[b], of[PTS], strict=True))
         for of in spread.values()
-        for b in (PSS, PSS_TS)
+        for b in of
+        if b != PTS
     ]
     if stack is not None:
         even = geometric_mean(spread[stack.dataset][PTS])
@@ -209,7 +213,8 @@ def part_order(claim: Claim, found: Sequence[fig5c.Quarter]) -> Said:
     sides = [
         q.race.gain(PTS, b).side * (1 if q.number <= 2 else -1)
         for q in found
-        for b in (PSS, PSS_TS)
+        for b in q.race.baselines
+        if b != PTS
     ]
     return {
         "measured": {f"quarter {q.number}": in_order(q.race) for q in found},
@@ -231,10 +236,11 @@ def trends(claim: Claim, found: Sequence[fig5c.Quarter]) -> Said:
     shown: dict[str, str] = {}
     for name in dict.fromkeys(q.race.dataset for q in found):
         mine = [q.race for q in found if q.race.dataset == name]
+        pss = CONTIGUOUS if all(CONTIGUOUS in r.names for r in mine) else PSS
         sizes, edges = ([r.number(of) for r in mine] for of in ("vertex_steps", "edges"))
         sent = {
             b: _rank_correlation(sizes, [r.number("exchanged", b) for r in mine])
-            for b in (PSS, PSS_TS)
+            for b in (pss, PSS_TS)
         }
         each = [
             _rank_correlation(edges, list(times))

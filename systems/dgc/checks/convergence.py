@@ -9,7 +9,13 @@ from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
 from dgbench.systems.dgc.checks.race_words import side_fields
 from dgbench.systems.dgc.experiments.fig18 import ONE, Trained, trained
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, DGC, EXACT, PLAIN
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    DGC,
+    EXACT,
+    FORMER_WORDS,
+    PLAIN,
+)
 
 Said = dict[str, Any]
 
@@ -28,6 +34,11 @@ def _exact(one: Trained) -> list[str]:
     return [name for name in (*BASELINE_NAMES, PLAIN, EXACT) if name in one.names]
 
 
+def _former(found: Sequence[Trained]) -> str:
+    """Words for trainings from before DGC's published form."""
+    return f"; {FORMER_WORDS}" if any(one.former for one in found) else ""
+
+
 def _gaps(one: Trained) -> tuple[float, float]:
     """Largest gaps of losses and of accuracies, without stale rows, to one process."""
     loss = max(max(one.gaps(name)) for name in _exact(one))
@@ -42,7 +53,8 @@ def disable_same(claim: Claim, found: Sequence[Trained]) -> Said:
         "measured": f"losses within {loss:.1e}, accuracies within {100 * points:.2g} points",
         "holds": loss <= COINCIDE and points <= SAME_POINTS,
         "reason": f"{found[0].epochs} epochs against one process: "
-        + ", ".join(dict.fromkeys(one.title for one in found)),
+        + ", ".join(dict.fromkeys(one.title for one in found))
+        + _former(found),
     }
 
 
@@ -64,12 +76,12 @@ def convergence(claim: Claim, found: Sequence[Trained]) -> Said:
         sides.append(gain.side)
         said[one.title] = (
             f"stale rows {100 * drop:+.1f} points less accurate, an epoch {gain.value:.2f}x as "
-            f"fast as that of {quickest}"
+            f"fast as that of {one.title_of(quickest)}"
         )
     return {
         "measured": said,
         **side_fields(sides),
         "reason": f"{found[0].epochs} epochs; alike: losses within {COINCIDE:g} and accuracies "
         f"within {100 * SAME_POINTS:g} points of one process; slightly: at most "
-        f"{100 * SLIGHT:g} points",
+        f"{100 * SLIGHT:g} points{_former(found)}",
     }

@@ -9,7 +9,7 @@ from typing import Any
 from dgbench.lab.paper import Check, Claim
 from dgbench.lab.verbs import asking
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLACED, TITLES
+from dgbench.systems.dgc.experiments.race_runs import FORMER_WORDS, PLACED, TITLES
 from dgbench.systems.dgc.experiments.settings import standing_in
 
 Rows = Sequence[Any]
@@ -40,7 +40,8 @@ def where(found: Sequence[RaceRecord]) -> str:
     names = dict.fromkeys(dataset_title(one.dataset, one.twin) for one in found)
     fewest = min(one.processes for one in found)
     processes = f", {fewest} processes" if fewest > 1 else ""
-    return f"on {', '.join(names)}; {found[0].row.params['ranks']} ranks{processes}"
+    former = f"; {FORMER_WORDS}" if any(one.former for one in found) else ""
+    return f"on {', '.join(names)}; {found[0].row.params['ranks']} ranks{processes}{former}"
 
 
 def rows_of(found: Iterable[Any]) -> list[Any]:
@@ -75,6 +76,6 @@ def side_fields(sides: Iterable[int]) -> dict[str, bool]:
 
 
 __all__ = [
-    "BASELINE_NAMES", "agreed", "asking_races", "in_order", "rows_of", "sent_words", "side_fields",
-    "standing", "where",
+    "agreed", "asking_races", "in_order", "rows_of", "sent_words", "side_fields", "standing",
+    "where",
 ]  # fmt: skip

@@ -2,13 +2,13 @@
 
 Claims about all graphs, or about what one module gains, take races on real graphs. Claims about
 one graph take that graph, or a held graph of the same site; a factor printed for a graph of which
-none is held takes all real ones. Two forms of DGC race: with labels propagated once, as printed,
-and with our refinement; a claim about DGC is judged for both.
+none is held takes all real ones. A claim about DGC is judged for its published form; races in which
+only DGC with our refinement ran are taken for it, and the reason says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
@@ -30,14 +30,16 @@ from dgbench.systems.dgc.experiments.race_rows import (
     races,
     ratio_over,
     real,
+    running,
 )
 from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
     DGC,
     EXACT,
     FUSED,
-    LABELS_ONCE,
+    PLACED,
     PLAIN,
+    PSS,
+    PSS_ORDERS,
     PTS,
     TITLES,
 )
@@ -47,10 +49,9 @@ from dgbench.systems.dgc.projection import LINKS
 Rows = Sequence[Any]
 Said = dict[str, Any]
 
-NONE12 = "no race on a real graph: the experiment 'fig12' did not run on one"
+NONE12 = "no race of all contenders on a real graph: the experiment 'fig12' did not run on one"
 CLOSE: Final = 1.1
 """Two epoch times less than a tenth apart are about the same."""
-PRINTED, REFINED = "labels once, as printed", "with our refinement"
 
 
 def raced(rows: Rows) -> list[RaceRecord]:
@@ -78,7 +79,7 @@ def on_graph(
 
     def select(rows: Rows) -> list[RaceRecord]:
         for found in (raced(rows), races(rows, fig4.NAME) if fallback else []):
-            mine = [one for one in found if set(names) <= set(one.names)]
+            mine = running(found, *names)
             if chosen := standing(dataset, mine, any_graph=any_graph):
                 return chosen
         return []
@@ -99,67 +100,30 @@ def not_raced(dataset: str, model: str | None = None) -> str:
     )
 
 
-def by_labels(name: str, make: Callable[[str], Check]) -> Check:
-    """A check of a contender of DGC in both of its forms, as readings; of one where one ran."""
-
-    def check(claim: Claim, rows: Rows) -> Finding:
-        forms = {PRINTED: LABELS_ONCE.get(name, name), REFINED: name}
-        found = {word: make(form)(claim, rows) for word, form in forms.items()}
-        told = {word: one for word, one in found.items() if not one.empty}
-        if not told:
-            return found[REFINED]
-        if len(told) == 1:
-            ((word, one),) = told.items()
-            one.reason = f"{word}; {one.reason}" if one.reason else word
-            return one
-        return Finding(readings=_flat(told))
-
-    return check
-
-
-def _flat(found: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Readings of readings by their joined names."""
-    flat: dict[str, Finding] = {}
-    for name, one in found.items():
-        if one.readings:
-            flat |= {f"{name}, {more}": inner for more, inner in one.readings.items()}
-        else:
-            flat[name] = one
-    return flat
-
-
-def running(found: Sequence[RaceRecord], *names: str) -> list[RaceRecord]:
-    """Races in which all of these contenders ran."""
-    return [one for one in found if set(names) <= set(one.names)]
-
-
 def speedups(name: str) -> Check:
     """Lowest and highest gain of a contender over any baseline."""
 
-    def make(form: str) -> Check:
-        def check(claim: Claim, rows: Rows) -> Finding:
-            found = running(whole(rows), form, *BASELINE_NAMES)
-            if not found:
-                return missing(NONE12)
-            gains = {(one, b): one.gain(b, form) for one in found for b in BASELINE_NAMES}
-            ends = {
-                end: pick(gains, key=lambda key: gains[key].value)
-                for end, pick in (("low", min), ("high", max))
-            }
-            words = (f"{end} over {TITLES[b]}, {one.title}" for end, (one, b) in ends.items())
-            side = min(ratio.side for ratio in gains.values())
-            return finding(
-                rows_of(found),
-                measured={end: gains[key].value for end, key in ends.items()},
-                direction=side > 0,
-                undecided=side == 0,
-                reason=f"{', '.join(words)}; {where(found)}{_denominators(found, form)}"
-                f"{_projected(rows, form)}",
-            )
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = running(whole(rows), name, *PLACED)
+        if not found:
+            return missing(NONE12)
+        gains = {(one, b): one.gain(b, name) for one in found for b in one.baselines}
+        ends = {
+            end: pick(gains, key=lambda key: gains[key].value)
+            for end, pick in (("low", min), ("high", max))
+        }
+        words = (f"{end} over {TITLES[b]}, {one.title}" for end, (one, b) in ends.items())
+        side = min(ratio.side for ratio in gains.values())
+        return finding(
+            rows_of(found),
+            measured={end: gains[key].value for end, key in ends.items()},
+            direction=side > 0,
+            undecided=side == 0,
+            reason=f"{', '.join(words)}; {where(found)}{_denominators(found, name)}"
+            f"{_projected(rows, name)}",
+        )
 
-        return check
-
-    return by_labels(name, make)
+    return check
 
 
 def _denominators(found: Sequence[RaceRecord], form: str) -> str:
@@ -194,57 +158,42 @@ def average(title: str) -> Check:
     mean."""
     model = MODEL_OF[title]
 
-    def make(form: str) -> Check:
-        def check(claim: Claim, rows: Rows) -> Finding:
-            found = [
-                one for one in running(whole(rows), form, *BASELINE_NAMES) if one.model == model
-            ]
-            if not found:
-                return missing(NONE12)
-            pairs = [(one, b, form) for one in found for b in BASELINE_NAMES]
-            said = (
-                f"{len(pairs)} pairs; {where(found)}{_denominators(found, form)}"
-                f"{_projected(rows, form, model)}"
-            )
-            return Finding(
-                readings={
-                    f"{word} mean": from_ratio(
-                        ratio_over(pairs, arithmetic=word == "arithmetic"),
-                        target=float(claim.value["mean"]),
-                        reason=said,
-                    )
-                    for word in ("arithmetic", "geometric")
-                }
-            )
-
-        return check
-
-    return by_labels(DGC, make)
-
-
-def best_of(form: str) -> Check:
-    """DGC faster than every baseline in every race."""
-
-    def select(rows: Rows) -> list[RaceRecord]:
-        return running(whole(rows), form, *BASELINE_NAMES)
-
-    @asking_races(select, NONE12)
-    def check(claim: Claim, found: Sequence[RaceRecord]) -> Said:
-        sides = {one: min(one.gain(b, form).side for b in BASELINE_NAMES) for one in found}
-        ahead = [one for one, side in sides.items() if side > 0]
-        behind = [one.title for one, side in sides.items() if side < 0]
-        return {
-            "measured": f"fastest in {len(ahead)} of {len(found)} races",
-            **side_fields(sides.values()),
-            "reason": (f"slower than a baseline: {', '.join(behind)}; " if behind else "")
-            + where(found)
-            + _denominators(found, form),
-        }
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = [one for one in running(whole(rows), DGC, *PLACED) if one.model == model]
+        if not found:
+            return missing(NONE12)
+        pairs = [(one, b, DGC) for one in found for b in one.baselines]
+        said = (
+            f"{len(pairs)} pairs; {where(found)}{_denominators(found, DGC)}"
+            f"{_projected(rows, DGC, model)}"
+        )
+        return Finding(
+            readings={
+                f"{word} mean": from_ratio(
+                    ratio_over(pairs, arithmetic=word == "arithmetic"),
+                    target=float(claim.value["mean"]),
+                    reason=said,
+                )
+                for word in ("arithmetic", "geometric")
+            }
+        )
 
     return check
 
 
-best: Final = by_labels(DGC, best_of)
+@asking_races(lambda rows: running(whole(rows), DGC, *PLACED), NONE12)
+def best(claim: Claim, found: Sequence[RaceRecord]) -> Said:
+    """DGC faster than every baseline in every race."""
+    sides = {one: min(one.gain(b, DGC).side for b in one.baselines) for one in found}
+    ahead = [one for one, side in sides.items() if side > 0]
+    behind = [one.title for one, side in sides.items() if side < 0]
+    return {
+        "measured": f"fastest in {len(ahead)} of {len(found)} races",
+        **side_fields(sides.values()),
+        "reason": (f"slower than a baseline: {', '.join(behind)}; " if behind else "")
+        + where(found)
+        + _denominators(found, DGC),
+    }
 
 
 def named_cell(title: str, dataset: str, baseline: str) -> Check:
@@ -252,56 +201,61 @@ def named_cell(title: str, dataset: str, baseline: str) -> Check:
     tells it."""
     model = MODEL_OF[title]
 
-    def make(form: str) -> Check:
-        def check(claim: Claim, rows: Rows) -> Finding:
-            gains = {}
-            for links in LINKS:
-                epochs = fig12_rows.projected(rows).get((dataset, model, links), {})
-                if baseline in epochs and form in epochs:
-                    gains[links] = epochs[baseline].seconds / epochs[form].seconds
-            said = ", ".join(f"{link_title(links)} {gain:.2f}x" for links, gain in gains.items())
-            chosen = [one for one in raced(rows) if one.model == model]
-            found = standing(dataset, running(chosen, baseline, form), any_graph=True)
-            if found and not (found[0].twin and gains):
-                each = ", ".join(
-                    f"{one.gain(baseline, form).value:.2f}x on {dataset_title(one.dataset)}"
-                    for one in found
-                )
-                return from_ratio(
-                    ratio_over([(one, baseline, form) for one in found]),
-                    target=float(claim.value),
-                    reason=(f"geometric mean of {each}; " if len(found) > 1 else "")
-                    + where(found)
-                    + (f"; projected to 8 V100 from a twin: {said}" if said else ""),
-                )
-            if not gains:
-                return missing(not_raced(dataset, model))
-            ids = set(fig12_rows.projected_ids(rows).values())
-            sides = {gain > 1 for gain in gains.values()}
-            return finding(
-                [row for row in rows if row.id in ids],
-                model="alpha-beta model",
-                measured=said,
-                direction=True in sides,
-                undecided=len(sides) > 1,
-                reason="to 8 V100 by either link, from a twin's traffic and what stale rows save "
-                "on real graphs",
+    def check(claim: Claim, rows: Rows) -> Finding:
+        gains = {}
+        for links in LINKS:
+            epochs = fig12_rows.projected(rows).get((dataset, model, links), {})
+            gain = fig12_rows.projected_over([baseline], epochs, DGC)
+            if gain is not None:
+                gains[links] = gain
+        said = ", ".join(f"{link_title(links)} {gain:.2f}x" for links, gain in gains.items())
+        chosen = [one for one in raced(rows) if one.model == model]
+        needed = PSS_ORDERS if baseline == PSS else (baseline,)
+        found = standing(dataset, running(chosen, *needed, DGC), any_graph=True)
+        if found and not (found[0].twin and gains):
+            each = ", ".join(
+                f"{one.gain(one.named(baseline), DGC).value:.2f}x on {dataset_title(one.dataset)}"
+                for one in found
             )
+            return from_ratio(
+                ratio_over([(one, one.named(baseline), DGC) for one in found]),
+                target=float(claim.value),
+                reason=(f"geometric mean of {each}; " if len(found) > 1 else "")
+                + where(found)
+                + (f"; projected to 8 V100 from a twin: {said}" if said else ""),
+            )
+        if not gains:
+            return missing(not_raced(dataset, model))
+        ids = set(fig12_rows.projected_ids(rows).values())
+        sides = {gain > 1 for gain in gains.values()}
+        return finding(
+            [row for row in rows if row.id in ids],
+            model="alpha-beta model",
+            measured=said,
+            direction=True in sides,
+            undecided=len(sides) > 1,
+            reason="to 8 V100 by either link, from a twin's traffic and what stale rows save "
+            "on real graphs",
+        )
 
-        return check
-
-    return by_labels(DGC, make)
+    return check
 
 
 def order(dataset: str, *, first: str | None = None, last: str | None = None) -> Check:
     """Check that a baseline is the fastest, or another the slowest, in all races of a graph."""
 
-    @asking_races(on_graph(dataset, *BASELINE_NAMES, fallback=True), not_raced(dataset))
+    @asking_races(
+        on_graph(dataset, *PLACED, fallback=True), not_raced(dataset) + ", PSS in both orders"
+    )
     def check(claim: Claim, found: Sequence[RaceRecord]) -> Said:
-        sides = [one.gain(b, first).side for one in found for b in BASELINE_NAMES
-                 if first and b != first]  # fmt: skip
-        sides += [one.gain(last, b).side for one in found for b in BASELINE_NAMES
-                  if last and b != last]  # fmt: skip
+        sides: list[int] = []
+        for one in found:
+            if first:
+                top = one.named(first)
+                sides += [one.gain(b, top).side for b in one.baselines if b != top]
+            if last:
+                end = one.named(last)
+                sides += [one.gain(end, b).side for b in one.baselines if b != end]
         return {
             "measured": {one.title: in_order(one) for one in found},
             **side_fields(sides),
@@ -311,19 +265,15 @@ def order(dataset: str, *, first: str | None = None, last: str | None = None) ->
     return check
 
 
-def amazon_close_of(form: str) -> Check:
+@asking_races(on_graph("amazon", PTS, PLAIN), not_raced("amazon"))
+def amazon_close(claim: Claim, found: Sequence[RaceRecord]) -> Said:
     """PTS and DGC by its partition alone less than a tenth apart on Amazon."""
-
-    @asking_races(on_graph("amazon", PTS, form), not_raced("amazon"))
-    def check(claim: Claim, found: Sequence[RaceRecord]) -> Said:
-        ratios = {one.title: one.gain(PTS, form) for one in found}
-        return {
-            "measured": {name: f"{ratio.value:.2f}x" for name, ratio in ratios.items()},
-            **side_fields(_close(ratio) for ratio in ratios.values()),
-            "reason": f"PTS over DGC by chunks alone; {where(found)}",
-        }
-
-    return check
+    ratios = {one.title: one.gain(PTS, PLAIN) for one in found}
+    return {
+        "measured": {name: f"{ratio.value:.2f}x" for name, ratio in ratios.items()},
+        **side_fields(_close(ratio) for ratio in ratios.values()),
+        "reason": f"PTS over DGC by chunks alone; {where(found)}",
+    }
 
 
 def _close(ratio: Ratio) -> int:
@@ -333,9 +283,6 @@ def _close(ratio: Ratio) -> int:
     if ratio.low > CLOSE or ratio.high < 1 / CLOSE:
         return -1
     return int(ratio.low >= 1 / CLOSE and ratio.high <= CLOSE)
-
-
-amazon_close: Final = by_labels(PLAIN, amazon_close_of)
 
 
 def module(fast: str, slow: str) -> Check:

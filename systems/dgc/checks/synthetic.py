@@ -22,7 +22,7 @@ from dgbench.systems.dgc.experiments.fig14 import (
     traffic,
     traffic_rows,
 )
-from dgbench.systems.dgc.experiments.race_runs import PLAIN
+from dgbench.systems.dgc.experiments.race_runs import FORMER_WORDS, PLAIN
 from dgbench.systems.dgc.synthetic import EDGES, ENDS, STEPS, VERTICES
 
 TOTALS = {"vertices": ("vertex_steps", VERTICES), "edges": ("edges", EDGES)}
@@ -58,19 +58,14 @@ def sizes(claim: Claim, found: Sequence[Any]) -> dict[str, Any]:
 def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Chunks have the shortest epochs at every level, and shorter ones the less even the graph is.
 
-    Timed epochs decide; without any, the traffic of chunks as a proxy, in both of their forms.
+    Timed epochs decide; without any, the traffic of the paper's chunks as a proxy.
     """
     counted, timed = traffic_rows(rows), timed_races(rows)
     if timed:
         return _timed_trend(timed, counted)
     if not counted:
         return missing("no synthetic graph was partitioned in this run")
-    return Finding(
-        readings={
-            "labels once, as printed": _traffic_trend(counted, DESCRIBED),
-            "with our refinement": _traffic_trend(counted, CHUNKS),
-        }
-    )
+    return _traffic_trend(counted, DESCRIBED)
 
 
 def _timed_trend(timed: Sequence[Timed], counted: Sequence[Any]) -> Finding:
@@ -92,11 +87,13 @@ def _timed_trend(timed: Sequence[Timed], counted: Sequence[Any]) -> Finding:
             falls = agreed(a > b for a, b in zip(first, last, strict=False))
             sides.append(falls)
             said += [f"{name}: {'not' if falls < 0 else 'open whether'} falling"] * (falls <= 0)
+    former = [FORMER_WORDS] if any(one.race.former for one in timed) else []
     return finding(
         rows_of([one.race for one in timed]),
         measured=measured,
         **side_fields(sides),
-        reason="; ".join([*said, *_traffic_words(counted)]) or "best at every level, and falling",
+        reason="; ".join([*said, *former, *_traffic_words(counted)])
+        or "best at every level, and falling",
     )
 
 
@@ -107,12 +104,12 @@ def _traffic_words(counted: Sequence[Any]) -> list[str]:
         for ends in ENDS:
             both = [
                 [against_best(row, ends, level, ours) for level in levels_of(row)]
-                for ours in (CHUNKS, DESCRIBED)
+                for ours in (DESCRIBED, CHUNKS)
             ]
             told = (f"{ratios[0]:.2f} to {ratios[-1]:.2f}" for ratios in both)
             words.append(
                 f"traffic over the best other, {family_of(row)}, {ends}: "
-                + ", labels once ".join(told)
+                + ", with our refinement ".join(told)
             )
     return words
 

@@ -11,13 +11,14 @@ from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, races, ratio_over, real
 from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
+    ADDED,
     DGC,
     EXACT,
     FAIR,
-    FUSED,
-    LABELS_ONCE,
     LINK_TITLES,
+    PLACED,
+    PSS,
+    PSS_ORDERS,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 from dgbench.systems.dgc.projection import PROJECTED, ProjectedChunkEpoch, with_share
@@ -28,15 +29,11 @@ Rows = Sequence[Any]
 
 
 def over_best(baselines: Sequence[str], name: str) -> RatioReader:
-    """Reader of the gain of a contender over the fastest of the baselines that ran."""
+    """Reader of the gain of a contender over the fastest of baselines that all must have run."""
 
     def read(rows: Rows, workload: Mapping[str, str]) -> Ratio | None:
         for one in races(rows, NAME):
-            if (
-                one.model == workload["model"]
-                and name in one.names
-                and set(baselines) & set(one.names)
-            ):
+            if one.model == workload["model"] and {name, *baselines} <= set(one.names):
                 return one.gain(one.best(baselines), name)
         return None
 
@@ -56,17 +53,17 @@ RACE: Final = MainRace(
         RaceComparison(
             subject="DGC",
             rival="the best of PyGT-PSS, -PTS and -PSS-TS (re-implemented)",
-            ratio=over_best(BASELINE_NAMES, DGC),
+            ratio=over_best(PLACED, DGC),
         ),
         RaceComparison(
-            subject="DGC as printed (labels once)",
+            subject="DGC",
             rival="the best baseline that has DGC's chunk fusion, too",
-            ratio=over_best([FUSED[name] for name in BASELINE_NAMES], LABELS_ONCE[DGC]),
+            ratio=over_best(FAIR, DGC),
             fairer=True,
         ),
         RaceComparison(
             subject="DGC without stale rows",
-            rival="the best placement, contiguous too, that has DGC's chunk fusion",
+            rival="the best baseline that has DGC's chunk fusion, too",
             ratio=over_best(FAIR, EXACT),
             fairer=True,
         ),
@@ -82,33 +79,33 @@ def decisive(found: Sequence[RaceRecord]) -> list[RaceRecord]:
     return [one for one in mine if one.ranks == size]
 
 
-def mean_gain(
-    found: Sequence[RaceRecord], name: str, baselines: Sequence[str] = BASELINE_NAMES
-) -> Ratio:
+def compared(found: Sequence[RaceRecord]) -> list[RaceRecord]:
+    """Races in which all baselines ran, PSS in both orders of snapshots."""
+    return [one for one in found if set(PLACED) <= set(one.names)]
+
+
+def mean_gain(found: Sequence[RaceRecord], name: str, baselines: Sequence[str] = PLACED) -> Ratio:
     """Geometric mean over races of the gain over the race's best baseline; the races are fixed."""
     return ratio_over([(one, one.best(baselines), name) for one in found])
 
 
 STAGES: Final = (
     ("chunk fusion for the best baseline", "fusion"),
-    ("chunks and stale rows as printed", "techniques"),
-    ("our refinement of the chunks", "ours"),
+    ("its chunks and stale rows", "techniques"),
 )
 """Factors of DGC over the best baseline, in words and by name; their product is the whole."""
 
 
 def factors(found: Sequence[RaceRecord]) -> dict[str, Ratio]:
     """The lead over the best baseline as a product: what chunk fusion, a technique of the paper,
-    gains for the best baseline; what the paper's chunks and stale rows add to it; and what our
-    refinement adds. Empty where a race lacks a contender."""
-    once = LABELS_ONCE[DGC]
-    if not found or not all({*FUSED.values(), once, DGC} <= set(one.names) for one in found):
+    gains for the best baseline, and what its chunks and stale rows add to it; beside it, as `ours`,
+    what our refinement of the partition gains. Empty where a race lacks a contender."""
+    if not found or not all({*PLACED, *FAIR, DGC, ADDED} <= set(one.names) for one in found):
         return {}
-    fair = [FUSED[name] for name in BASELINE_NAMES]
     return {
-        "fusion": ratio_over([(one, one.best(), one.best(fair)) for one in found]),
-        "techniques": ratio_over([(one, one.best(fair), once) for one in found]),
-        "ours": ratio_over([(one, once, DGC) for one in found]),
+        "fusion": ratio_over([(one, one.best(), one.best(FAIR)) for one in found]),
+        "techniques": ratio_over([(one, one.best(FAIR), DGC) for one in found]),
+        "ours": ratio_over([(one, DGC, ADDED) for one in found]),
     }
 
 
@@ -142,10 +139,22 @@ def sent_shares(rows: Rows) -> dict[str, float]:
 
 
 def projected_gain(epochs: Mapping[str, ProjectedChunkEpoch], name: str) -> float | None:
-    """Seconds of the best baseline over those of one of DGC's steps; None where it is not there."""
-    if name not in epochs:
+    """Seconds of the best baseline over those of one of DGC's steps; None where one of them is not
+    there."""
+    return projected_over(PLACED, epochs, name)
+
+
+def projected_over(
+    baselines: Sequence[str], epochs: Mapping[str, ProjectedChunkEpoch], name: str
+) -> float | None:
+    """Seconds of the fastest of some contenders over those of another; None where one is not there.
+
+    `PSS` among them stands for both orders of snapshots.
+    """
+    slow = dict.fromkeys(n for b in baselines for n in (PSS_ORDERS if b == PSS else (b,)))
+    if not {*slow, name} <= set(epochs):
         return None
-    return min(epochs[n].seconds for n in BASELINE_NAMES) / epochs[name].seconds
+    return min(epochs[n].seconds for n in slow) / epochs[name].seconds
 
 
 def projected_ids(rows: Rows) -> dict[str, str]:

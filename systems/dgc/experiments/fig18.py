@@ -33,7 +33,10 @@ from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
     EXACT,
+    FORMER,
+    LADDER_NAMES,
     PLAIN,
+    SHOWN,
     before_ranks,
     contenders,
     kept,
@@ -141,7 +144,9 @@ class Fig18(RankGrid):
             checks += oracle.check_start(start[name], slopes[name], losses, name)
         edges = EdgeRecount(data)
         for name in chosen:
-            checks += later(found[0].later.answers[name], name)
+            own, state = found[0].later.answers[name], found[0].later.state
+            checks += later(own, name)
+            checks += oracle.liveness(own, state, name, now=state)
             checks.append(replicas_equal([rank.later for rank in found], name))
             checks.append(edges.partition(dealt[name].placement, name))
         out = Measurement(
@@ -272,10 +277,12 @@ class Trained:
 
     Attributes:
         row: that holds them. names: systems that ran, one process with them.
+        former: whether DGC's steps are those with our refinement, see `FORMER`.
     """
 
     row: Any
     names: tuple[str, ...]
+    former: bool = False
 
     @property
     def twin(self) -> bool:
@@ -294,7 +301,12 @@ class Trained:
 
     def curve(self, what: str, name: str) -> list[float]:
         """`loss`, `accuracy` or `epoch_time` of each epoch."""
-        return Table.of([self.row]).where(what, setting=name).values
+        setting = FORMER.get(name, name) if self.former else name
+        return Table.of([self.row]).where(what, setting=setting).values
+
+    def title_of(self, name: str) -> str:
+        """A system as figures name it."""
+        return f"{SHOWN.get(name, name)}{', refined' if self.former and name in FORMER else ''}"
 
     def accuracy(self, name: str) -> float:
         """After the last epoch."""
@@ -331,10 +343,13 @@ def _ends(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 def trained(rows: Rows) -> list[Trained]:
     """All curves of a run."""
-    return [
-        Trained(row, tuple(n for n in (ONE, *SYSTEMS) if n in Table.of([row]).by("setting")))
-        for row in rows_of(rows, experiment=NAME)
-    ]
+    found = []
+    for row in rows_of(rows, experiment=NAME):
+        here = Table.of([row]).by("setting")
+        former = not any(name in here for name in LADDER_NAMES)
+        names = (n for n in (ONE, *SYSTEMS) if (FORMER.get(n, n) if former else n) in here)
+        found.append(Trained(row, tuple(names), former))
+    return found
 
 
 def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
@@ -348,7 +363,7 @@ def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
             points += [
                 {
                     "panel": one.title,
-                    "series": name,
+                    "series": one.title_of(name),
                     "x": epoch + 1,
                     "y": y,
                     "target": goal,
@@ -358,6 +373,6 @@ def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
                 for epoch, y in enumerate(one.curve(what, name))
             ]
     return points + [
-        gap(row, panel=MODEL_TITLES[row.params["model"]], series=DGC)
+        gap(row, panel=MODEL_TITLES[row.params["model"]], series=SHOWN[DGC])
         for row in failures(rows, NAME)
     ]

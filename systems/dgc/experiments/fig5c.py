@@ -12,7 +12,6 @@ from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, CLOCKS, MODEL, TIMEOUTS_S, TURNS
 from dgbench.systems.dgc.experiments.race_rows import RaceRecord, dataset_title, races
 from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
     PHASES_FROM,
     PLACED,
     TITLES,
@@ -86,7 +85,7 @@ class Fig5c(RankGrid):
     def answer(self, rows: Rows) -> str:
         words = []
         for dataset, found in by_graph(rows).items():
-            order = ", ".join(TITLES[q.race.best(BASELINE_NAMES)] for q in found)
+            order = ", ".join(TITLES[q.race.best(PLACED)] for q in found)
             words.append(f"{dataset_title(dataset, found[0].race.twin)}: {order}")
         return f"Fastest by quarter: {'; '.join(words)}." if words else ""
 
@@ -160,7 +159,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
     points += [
         gap(row, panel=dataset_title(row.params["dataset"]), row="quarters", system=name)
         for row in failures(rows, NAME)
-        for name in BASELINE_NAMES
+        for name in PLACED
     ]
     return points
 

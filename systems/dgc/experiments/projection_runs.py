@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,9 +25,19 @@ from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, EXACT, PLAIN, TWINS, task_of
+from dgbench.systems.dgc.experiments.race_runs import (
+    CONTIGUOUS,
+    EXACT,
+    PLACED,
+    PLAIN,
+    PSS,
+    PSS_TS,
+    PTS,
+    TWINS,
+    task_of,
+)
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
-from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+from dgbench.systems.dgc.partition import PAPER, partition_chunks
 from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.projection import (
     LINKS,
@@ -136,15 +147,17 @@ def _weighted(task: SequenceWorkload, data: SnapshotSequence) -> tuple[Supergrap
 
 
 def _chunks(graph: Supergraph, shape: Shape, workers: int) -> Placement:
-    settings = ChunkSettings(workload="vertices")
+    settings = replace(PAPER, workload="vertices")
     return partition_chunks(graph, shape.counts(), workers, settings, None).placement
 
 
 def placements(graph: Supergraph, shape: Shape, workers: int) -> dict[str, Placement]:
-    """The three baselines' and DGC's, whose chunks are weighted for the model."""
-    found = (by_snapshots(graph, workers), by_sequences(graph, workers), by_both(graph, workers))
+    """The baselines' and DGC's, whose chunks are weighted for the model."""
     return {
-        **dict(zip(BASELINE_NAMES, found, strict=True)),
+        PSS: by_snapshots(graph, workers),
+        CONTIGUOUS: by_snapshots(graph, workers, contiguous=True),
+        PTS: by_sequences(graph, workers),
+        PSS_TS: by_both(graph, workers),
         PLAIN: _chunks(graph, shape, workers),
     }
 
@@ -204,7 +217,7 @@ def _project(
 ) -> dict[str, Any]:
     scale = SCALES[preset][dataset]
     data, hears, recount = None, None, None
-    compared = drawn([(model, name) for model in MODELS for name in (*BASELINE_NAMES, PLAIN)], 1)
+    compared = drawn([(model, name) for model in MODELS for name in (*PLACED, PLAIN)], 1)
     for model in MODELS:
         task = workload(BY_NAME[dataset], model, preset, scale=scale, snapshots=None)
         data = load_sequences(task) if data is None else data

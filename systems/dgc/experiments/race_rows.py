@@ -11,9 +11,15 @@ from typing import Any
 from dgbench.lab.compare import Ratio, ratio_of_values
 from dgbench.lab.table import Entry, Table, rows_of
 from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
+    FORMER,
     PARTS,
     PHASES,
+    PLACED,
+    PSS,
+    PSS_ORDERS,
+    PSS_TS,
+    PTS,
+    SHOWN,
     labelled,
 )
 from dgbench.systems.dgc.experiments.settings import (
@@ -29,6 +35,7 @@ class RaceRecord:
     Attributes:
         rows: of its processes. dataset, part, model: what was trained, as of a `RaceJob`.
         names: contenders.
+        former: whether DGC's steps are those with our refinement, see `FORMER`.
     """
 
     rows: tuple[Any, ...]
@@ -36,6 +43,28 @@ class RaceRecord:
     part: Mapping[str, Any]
     model: str
     names: tuple[str, ...]
+    former: bool = False
+
+    def of(self, *names: str) -> RaceRecord | None:
+        """The race if these ran; if of DGC's steps only those with our refinement did, the race
+        with these in their place; else None."""
+        if set(names) <= set(self.names):
+            return self
+        published = {step: name for name, step in FORMER.items()}
+        kept = (published.get(name, name) for name in self.names if name not in FORMER)
+        one = replace(self, names=tuple(kept), former=True)
+        return one if set(names) <= set(one.names) else None
+
+    def title_of(self, name: str) -> str:
+        """A contender as figures name it."""
+        return f"{SHOWN.get(name, name)}{', refined' if self.former and name in FORMER else ''}"
+
+    def _tables(
+        self, metric: str, name: str | None = None, phase: str | None = None
+    ) -> list[Table]:
+        """Entries of each process of a contender, or of the race."""
+        setting = FORMER.get(name, name) if self.former and name is not None else name
+        return self._entries.get((metric, setting, phase), [])
 
     @property
     def row(self) -> Any:
@@ -99,13 +128,11 @@ class RaceRecord:
 
     def turns(self, name: str) -> list[float]:
         """Seconds of each turn's epoch, of the slowest rank, process by process."""
-        return [
-            s for mine in self._entries.get(("epoch_time", name, None), []) for s in mine.values
-        ]
+        return [s for mine in self._tables("epoch_time", name) for s in mine.values]
 
     def seconds(self, name: str) -> list[float]:
         """Median seconds of an epoch in each process."""
-        return [median(mine.values) for mine in self._entries.get(("epoch_time", name, None), [])]
+        return [median(mine.values) for mine in self._tables("epoch_time", name)]
 
     def epoch(self, name: str) -> float:
         """Median seconds of an epoch."""
@@ -121,11 +148,11 @@ class RaceRecord:
 
     def each(self, metric: str, name: str | None = None, phase: str | None = None) -> list[Any]:
         """A number of a contender in each process."""
-        return [table[-1].value for table in self._entries.get((metric, name, phase), [])]
+        return [table[-1].value for table in self._tables(metric, name, phase)]
 
     def has(self, metric: str, name: str) -> bool:
         """Return True if a contender has such a number."""
-        return (metric, name, None) in self._entries
+        return bool(self._tables(metric, name))
 
     def spent(self, phase: str, name: str) -> float:
         """Seconds of an epoch in a phase, mean over ranks."""
@@ -146,9 +173,18 @@ class RaceRecord:
         """Speedup of one contender over another, process by process; of one process by turns."""
         return ratio_over([(self, slow, fast)])
 
-    def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
-        """The contender with the shortest epoch."""
+    def best(self, names: Sequence[str] = PLACED) -> str:
+        """The contender with the shortest epoch; of the baselines unless others are named."""
         return min((n for n in names if n in self.names), key=self.epoch)
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The paper's three baselines; PSS by the order of snapshots with the shorter epoch."""
+        return self.named(PSS), PTS, PSS_TS
+
+    def named(self, baseline: str) -> str:
+        """The contender that stands for a baseline of the paper, see `baselines`."""
+        return self.best(PSS_ORDERS) if baseline == PSS else baseline
 
 
 Pair = tuple[RaceRecord, str, str]
@@ -210,6 +246,13 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[RaceRecor
             models[r.model],
         ),
     )
+
+
+def running(found: Sequence[RaceRecord], *names: str) -> list[RaceRecord]:
+    """Races in which all of these contenders ran, see `RaceRecord.of`; those in which DGC had our
+    refinement alone only where there are no others."""
+    mine = [one for one in (race.of(*names) for race in found) if one is not None]
+    return [one for one in mine if not one.former] or mine
 
 
 def real(found: Sequence[RaceRecord]) -> list[RaceRecord]:

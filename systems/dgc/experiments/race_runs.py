@@ -39,11 +39,10 @@ from dgbench.systems.dgc.experiments.settings import (
     HELD,
     workload,
 )
-from dgbench.systems.dgc.partition import PAPER as AS_PRINTED
 from dgbench.systems.dgc.placement import Partition
 from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
-from dgbench.systems.dgc.sequence_oracle import SequenceOracle
-from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle, later_audited
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, REFINED, ChunkRankSettings
 from dgbench.systems.dgc.turns import (
     CLOCKED,
     WARM,
@@ -59,24 +58,31 @@ if TYPE_CHECKING:
     from dgbench.systems.dgc.volumes import Shape
 
 PSS, PTS, PSS_TS = BASELINE_NAMES = ("PyGT-PSS", "PyGT-PTS", "PyGT-PSS-TS")
-PLAIN, EXACT, DGC = LADDER_NAMES = ("DGC w/o CF&SG", "DGC w/o SG", "DGC")
+PLAIN, EXACT, DGC = LADDER_NAMES = tuple(f"{name}, labels once" for name in LADDER)
+"""DGC as published, step by step: labels are propagated once, and workers are not refined."""
+ADDED: Final = "DGC"
+"""DGC with our refinement of its partition, DGC + dgbench; rows have called it so all along."""
+FORMER: Final[Mapping[str, str]] = dict(zip(LADDER_NAMES, LADDER, strict=True))
+"""Steps of DGC in races that had our refinement throughout, by what they stood for."""
+FORMER_WORDS: Final = "DGC with our refined partition, as raced before its published form"
+SHOWN: Final = {**FORMER, ADDED: "DGC + dgbench"}
+"""Forms of DGC as figures name them."""
 PAPER_NAMES: Final = (*BASELINE_NAMES, *LADDER_NAMES)
 CONTIGUOUS: Final = "PyGT-PSS contiguous"
-"""Whole runs of snapshots, the placement that the paper's account of PSS leaves out."""
+"""PSS by runs of snapshots, as in ESDG, which section 2.2.2 follows; `PSS` deals them in turn."""
+PSS_ORDERS: Final = (PSS, CONTIGUOUS)
 PLACED: Final = (*BASELINE_NAMES, CONTIGUOUS)
-"""Placements without chunks."""
+"""Placements without chunks: the paper's three baselines, PSS in both orders."""
 FUSED: Final = {name: f"{name} + CF" for name in PLACED}
 """Placements with chunk fusion, which the paper does not give its baselines: what is left of a
 difference is the partition's and the stale rows'."""
-LABELS_ONCE: Final = {name: f"{name}, labels once" for name in (PLAIN, DGC)}
-"""DGC as the paper prints it: labels propagated once, and without our refinement of workers."""
 
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWINS: Final = tuple(graph.name for graph in GRAPHS)
 FAIR: Final = tuple(FUSED.values())
-EVERY: Final = (*PAPER_NAMES, CONTIGUOUS, *FAIR, *LABELS_ONCE.values())
+EVERY: Final = (*PAPER_NAMES, CONTIGUOUS, *FAIR, ADDED)
 """All contenders of a race."""
-TITLES: Final = {PSS: "PSS", PTS: "PTS", PSS_TS: "PSS-TS", CONTIGUOUS: "PSS, contiguous"}
+TITLES: Final = {PSS: "PSS in turn", PTS: "PTS", PSS_TS: "PSS-TS", CONTIGUOUS: "contiguous PSS"}
 PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
 """Note of a figure on the phases of a race."""
@@ -114,10 +120,7 @@ KEPT_OF_OTHERS: Final[dict[Preset, int | None]] = {
 """The same of a dataset of the user's."""
 
 
-PARTITION_OF: Final[dict[str, Partition]] = {
-    **{name: BASELINES[name].partition for name in BASELINE_NAMES},
-    CONTIGUOUS: "snapshots-contiguous",
-}
+PARTITION_OF: Final[dict[str, Partition]] = {name: BASELINES[name].partition for name in PLACED}
 
 
 def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]:
@@ -128,12 +131,12 @@ def contenders(*names: str, link: Link = "gloo") -> dict[str, ChunkRankSettings]
         link: what rows travel over.
     """
     wanted = names or PAPER_NAMES
-    made = {name: replace(BASELINES[PSS], partition=part) for name, part in PARTITION_OF.items()}
+    made = {name: BASELINES[name] for name in PLACED}
     made |= {
-        FUSED[name]: replace(LADDER[EXACT], partition=part) for name, part in PARTITION_OF.items()
+        FUSED[name]: replace(LADDER[FORMER[EXACT]], partition=part)
+        for name, part in PARTITION_OF.items()
     }
-    made |= {name: LADDER[name] for name in LADDER_NAMES}
-    made |= {LABELS_ONCE[name]: replace(LADDER[name], chunks=AS_PRINTED) for name in LABELS_ONCE}
+    made |= {name: LADDER[step] for name, step in FORMER.items()} | {ADDED: REFINED}
     wire = WIRE if link == "wire" else None
     return {name: replace(made[name], wire=wire) for name in EVERY if name in wanted}
 
@@ -270,7 +273,7 @@ def race(
             compare=compare,
             clocked=clocked,
         )
-        _keep(found, job, turns, oracle, kept)
+        _keep(found, job, turns, oracle, kept, context.device)
         said = describe(job.data)
         label = labelled(job.dataset, job.part)
         found.data = {**said, "dataset": label} if not found.data else _joined(found, said)
@@ -296,16 +299,24 @@ def _keep(
     turns: ChunkRaceResult,
     oracle: SequenceOracle | None,
     kept: KeptLosses,
+    device: str,
 ) -> None:
     """Add what a race found to a row's observations, and how it compares to its checks."""
-    stale = [name for name, settings in job.contenders.items() if settings.stale]
+    every = with_control(job.contenders)
+    stale = [name for name, settings in every.items() if settings.stale]
     if oracle is None:
-        checks = summarised(kept.checks(turns.losses, stale=stale, part=job.key))
+        checks = kept.checks(turns.losses, stale=stale, part=job.key)
+        checks += later_audited(
+            job.task, job.data, turns.audits, turns.losses, stale=stale, device=device
+        )
+        checks = summarised(checks)
     else:
         found.deviation[job.key] = max(
             oracle.gap(turns.output[n], turns.gradients[n]) for n in job.contenders
         )
-        checks = summarised(_checks(job, turns, oracle))
+        checks = _checks(job, turns, oracle)
+        checks += oracle.audited(turns.audits, turns.losses, stale=stale)
+        checks = summarised(checks)
         kept.keep(turns.losses, checks)
     found.checks += of_contender("", checks, **job.dims)
     take_control(found, turns.seconds, **job.dims)
@@ -348,19 +359,30 @@ def _checks(job: RaceJob, turns: ChunkRaceResult, oracle: SequenceOracle) -> lis
     first = turns.later[0]
     later = oracle.checks_at(first.state)
     edges, shape = EdgeRecount(job.data), shape_of(sequence_model(job.task))
+    pairs = _pairs(job) if job.task.task == "link" else None
     for name, settings in job.contenders.items():
         # With stale rows the first epoch is exact, as it sends everything.
         losses = turns.losses[name][: 1 if settings.stale else None]
         found += oracle.check_start(turns.output[name], turns.gradients[name], losses, name)
         found += later(first.answers[name], name)
+        # The state is that to which timed epochs led a drawn contender.
+        found += oracle.liveness(first.answers[name], first.state, name, now=first.state)
         found.append(replicas_equal(turns.later, name))
         placement = turns.placements[name]
         found.append(edges.partition(placement, name))
-        found.append(_counted(job, turns, name, edges.rows(placement, shape), shape))
+        rows = edges.rows(placement, shape, pairs)
+        found.append(_counted(job, turns, name, rows, shape))
         stages = 1 if shape.attention else edges.span(placement)[0]
         check = counted({"stages": turns.stages[name]}, {"stages": stages})
         found += of_contender(name, [check])
     return found
+
+
+def _pairs(job: RaceJob) -> np.ndarray:
+    """Vertex-steps that a race's task scores together, int64[2, S]."""
+    graph = vertex_steps(job.data, job.task)
+    places: np.ndarray = SequenceTask(job.data, job.task, graph).scored.places.numpy()
+    return places
 
 
 def replicas_equal(ranks: Sequence[TrainedAnswers], name: str) -> ResultCheck:

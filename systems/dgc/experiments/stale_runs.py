@@ -32,7 +32,7 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, place_of, workload
-from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+from dgbench.systems.dgc.partition import PAPER, partition_chunks
 from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
@@ -216,9 +216,7 @@ def place_chunks(
     graph = vertex_steps(
         data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
     )
-    # Both encoders of a vertex-step at one worker, as in the paper: rows that move between the two
-    # are no aggregation and never stale.
-    return graph, partition_chunks(graph, counts, count, ChunkSettings(apart=False)).placement
+    return graph, partition_chunks(graph, counts, count, PAPER).placement
 
 
 def run_job(job: StaleJob) -> StaleJobResult:

@@ -22,6 +22,7 @@ from dgbench.lab.verbs import turns_gain
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import audited
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.esdg.experiments.recount import (
@@ -261,6 +262,7 @@ def _turns(
             checks = oracle.checks_of(opened, before)
         else:
             checks = later_checks(task, data, opened, context.device)
+        checks += audited(found, task, context, data)
     for name, count in found.sent.items():
         row.observe("host_to_device", count, setting=name)
     row.checks = [*checks, agree(row, wanted, against="arrays of the snapshots")]

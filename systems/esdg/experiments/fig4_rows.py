@@ -65,20 +65,6 @@ def transfer_share(row: Any, name: str) -> float:
     return transfer / number(row, "epoch_time", setting=name)
 
 
-def noise(rows: Sequence[Any], phase: str | None = None) -> float | None:
-    """Largest relative difference between times of equal inputs, as a fraction; None without such.
-
-    Args:
-        phase: `transfer`, `copy` or, as None, the epoch.
-    """
-    same = [
-        number(row, "speedup", **({"phase": phase} if phase else {}), setting=GD, baseline=BASE)
-        for row in timed_rows(rows)
-        if len({number(row, "topology_sent", setting=name) for name in (BASE, GD)}) == 1
-    ]
-    return max((max(value, 1 / value) - 1 for value in same), default=None)
-
-
 def rank_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Fewer bytes of matrices by ranks: one panel per graph, one line per model, one block."""
     points: list[dict[str, Any]] = []

@@ -57,8 +57,7 @@ LR: Final = 0.05
 """Not printed; large enough that a dozen epochs lead somewhere."""
 
 SEED: Final = 4
-"""First of the seeds of first parameters. From some, ReLU of EvolveGCN's six units dies at every
-rate that trains the other two models, and its loss stays at ln 2."""
+"""First of the seeds of first parameters."""
 
 APART: Final = 1e-5
 """Relative gap of two losses from which on curves count as apart."""
@@ -263,6 +262,7 @@ def _compared(
             continue
         for when, results in (("before training", found.before), ("after training", found.after)):
             checks += oracle.checks({name: results[name] for name in names}, when, exact=exact)
+        checks += oracle.liveness({name: found.after[name] for name in names})
         trained = PARTITIONS if exact else (*PARTITIONS, PLAIN)
         dtype = FLOAT64 if exact else ""
         losses = {f"{name}{mark}": curves["loss", name, dtype] for name in trained}

@@ -23,8 +23,9 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import audited
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline, smooth
-from dgbench.systems.base.turns import take_turns, turn_rounds
+from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.esdg.experiments.memory_points import (
     block_counts,
     peak_points,
@@ -51,6 +52,7 @@ from dgbench.systems.esdg.oracle import (
 )
 from dgbench.systems.esdg.plan import StepCost, border_bytes, device_cost, paper_cost
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
+from dgbench.systems.esdg.techniques import ADDITIONS
 
 DEVICE_BYTES: Final = 32 * 2**30
 """Of a V100 with 32 GB, all of it (6.1)."""
@@ -90,9 +92,6 @@ PEAK_WITHIN: Final = 0.15
 
 AGAIN: Final = "paper 1, again"
 """Name of the paper's way in one block where it races itself."""
-
-PAPERS_WAY: Final = {"lean": False, "prefetch": False}
-"""Every block is brought, then run, twice."""
 
 
 class Memory(Experiment):
@@ -236,7 +235,7 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
         opened: dict[str, EsdgTrainer] = {}
         ways: dict[str, dict[str, Any]] = {}
         for n in (n for n in BLOCKS[context.preset] if n <= steps):
-            for setting, switches in (("paper", PAPERS_WAY), ("ours", {})):
+            for setting, switches in (("paper", {}), ("ours", ADDITIONS)):
                 trainer = _open(task, data, context, switches, nb=n)
                 stack.callback(trainer.close)
                 name = f"{setting} {n}"
@@ -245,15 +244,16 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
         if oracle is not None:  # bytes of tensors are the same in every process
             for name, trainer in opened.items():
                 weigh(trainer, **ways[name])
-            layout = _open(task, data, context, {"paper_layout": True, "prefetch": False}, nb=1)
+            layout = _open(task, data, context, {"paper_layout": True}, nb=1)
             weigh(layout, setting="layout")
             checks += oracle.checks({"layout": TimelineResult.of(layout, oracle.request)}, "")
             layout.close()
             before = oracle.first_results(opened)
         budget_s = context.budget_s / turn_rounds(context.preset)
-        again = _open(task, data, context, PAPERS_WAY, nb=1)
+        again = _open(task, data, context, {}, nb=1)
         stack.callback(again.close)
-        seconds, sent = take_turns({**opened, AGAIN: again}, TURNS[context.preset], budget_s)
+        turns = turns_of({**opened, AGAIN: again}, TURNS[context.preset], budget_s)
+        seconds, sent = turns.seconds, turns.sent
         observe_control(found, seconds["paper 1"], seconds.pop(AGAIN), setting="paper")
         wanted = Measurement()
         for name, trainer in opened.items():
@@ -265,6 +265,7 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             checks += oracle.checks_of(opened, before)
         else:
             checks += later_checks(task, data, opened, context.device)
+        checks += audited(turns, task, context, data)
         for name, trainer in opened.items():
             count = len(trainer.blocks)
             traffic = epoch_traffic(data, task.model, task.window, trainer.on, count)
@@ -295,7 +296,7 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     """Observe the number of blocks planned for each budget, and if the budget is kept."""
     data = load_timeline(task)
     steps = len(data) - 1
-    whole = _open(task, data, context, {}, nb=1)
+    whole = _open(task, data, context, ADDITIONS, nb=1)
     needs = {n: whole.bytes_with(n) for n in range(1, steps + 1)}
     whole.close()
     most, least = needs[1], min(needs.values())
@@ -310,7 +311,7 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
     found.observe("memory", int(least), of="least")
     for share in SHARES:
         budget = int(least + share * (most - least))
-        trainer = _open(task, data, context, {}, memory_bytes=budget)
+        trainer = _open(task, data, context, ADDITIONS, memory_bytes=budget)
         blocks = len(trainer.blocks)
         sizes_of = {
             "budget": budget,
@@ -423,8 +424,8 @@ def _peak_checks(model: str) -> list[ResultCheck]:
     steps = len(data) - 1
     entries = sum(data.topology[t].nnz for t in range(steps))
     ways = {
-        "ours": {"interleave": True},
-        "torch": {"fused_scan": False, "paper_layout": True},
+        "ours": {**ADDITIONS, "interleave": True},
+        "torch": {**ADDITIONS, "fused_scan": False, "paper_layout": True},
     }
     found = []
     for name, way in ways.items():

@@ -101,6 +101,7 @@ class Overlap(Experiment):
             request=oracle.request,
         )
         checks = oracle.trained_checks(found.before, found.after, found.losses)
+        checks += oracle.audited(found.audits, found.losses)
         dims = Widths.of(model, window=task.window).redistributed
         sent = int(redistributed(dims, len(data) - 1, data.num_nodes, ranks, forward=1).sum())
         wanted = dict.fromkeys(found.floats, sent)

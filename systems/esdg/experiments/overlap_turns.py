@@ -19,6 +19,7 @@ from dgbench.runtime.collectives import GroupCommunicator, LinkEmulation, Proces
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
+from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
@@ -79,6 +80,7 @@ class OverlapTurns:
         before, after: results by pieces, before the first epoch and after the last one, where they
             were asked for; the later ones with parameters of the trainer in one piece.
         losses: of every epoch, by pieces.
+        audits: of drawn epochs that count, by pieces.
     """
 
     turns: dict[tuple[str, int], list[Turn]]
@@ -91,6 +93,7 @@ class OverlapTurns:
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
     losses: dict[str, list[float]]
+    audits: dict[str, AuditedEpochs]
 
 
 @dataclass(slots=True)
@@ -107,6 +110,7 @@ class _OverlapRankOutput:
     before: dict[str, TimelineResult] = field(default_factory=dict)
     after: dict[str, TimelineResult] = field(default_factory=dict)
     losses: dict[str, list[float]] = field(default_factory=dict)
+    audits: dict[str, AuditedEpochs] = field(default_factory=dict)
 
 
 def take_overlap_turns(
@@ -148,7 +152,7 @@ def take_overlap_turns(
     found = launch(
         _take,
         ranks,
-        (workload, data, tuple(media), tuple(pieces), least, budget_s, request),
+        (workload, data, tuple(media), tuple(pieces), least, budget_s, request, draw_seed()),
         timeout_s=timeout_s,
         threads=1,
         seed=workload.seed,
@@ -172,6 +176,7 @@ def take_overlap_turns(
         before=first.before,
         after=first.after,
         losses=first.losses,
+        audits=first.audits,
     )
 
 
@@ -184,8 +189,9 @@ def _take(
     least: int,
     budget_s: float,
     request: ResultRequest | None,
+    seed: int,
 ) -> _OverlapRankOutput:
-    """Be one rank."""
+    """Be one rank; audited epochs are drawn by the seed."""
     found = _OverlapRankOutput()
     trainers = {
         k: SnapshotRankTrainer(comm, workload, data, checkpoint=False, pieces=k) for k in pieces
@@ -208,6 +214,11 @@ def _take(
     mine = [comm.traffic.total("bytes"), convolution_seconds(plain), median(epochs)]
     most = comm.all_reduce(torch.tensor(mine, dtype=torch.float64), "max").tolist()
     found.sent_bytes, found.convolve_s, found.compute_s = int(most[0]), most[1], most[2]
+    audits = {}
+    for k, trainer in trainers.items():
+        # The first turn on each link warms up.
+        audits[k] = RankAudit(comm, seed, len(trainer.losses) + 1, least=least)
+        audits[k].open(_named(k), trainer)
     for medium in media:
         clock = None
         comm.method = medium.method
@@ -216,9 +227,11 @@ def _take(
             busy = found.convolve_s if medium.slow == "convolutions" else found.compute_s
             wire = found.wires[medium.name] = LinkEmulation(MESSAGE_S, found.sent_bytes / busy)
             comm.use_wire(wire, clock=clock)
-        turns = _take_on(comm, trainers, clock, least, budget_s / len(media))
+        turns = _take_on(comm, trainers, audits, clock, least, budget_s / len(media))
         found.turns |= {(medium.name, k): seconds for k, seconds in turns.items()}
         comm.use_wire(None)
+    for audit in audits.values():
+        found.audits |= audit.epochs
     if request is not None:
         state = plain.state()
         found.after = {_named(k): TimelineResult.of(t, request, state) for k, t in trainers.items()}
@@ -235,6 +248,7 @@ def _named(pieces: int) -> str:
 def _take_on(
     comm: GroupCommunicator,
     trainers: dict[int, SnapshotRankTrainer],
+    audits: dict[int, RankAudit],
     clock: ProcessorClock | None,
     least: int,
     budget_s: float,
@@ -250,8 +264,10 @@ def _take_on(
             start = now()
             trainers[k].train_epoch()
             seconds = now() - start
+            waited = comm.meter.spent["exchange_wait"]
+            audits[k].after(_named(k), len(trainers[k].losses))
             if turn >= 0:
-                found[k].append((seconds, comm.meter.spent["exchange_wait"]))
+                found[k].append((seconds, waited))
         turn += 1
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)

@@ -37,7 +37,7 @@ from dgbench.systems.esdg.experiments.recount import (
 )
 from dgbench.systems.esdg.experiments.scaling_turns import ScalingTurns, take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import MeasuredShare
-from dgbench.systems.esdg.oracle import comparison, largest_gap
+from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
 from dgbench.systems.esdg.partition import BlockShares
 from dgbench.systems.esdg.ranked import SnapshotRankedRun, SnapshotRankSettings, train_ranked
 from dgbench.systems.esdg.volumes import count_snapshot, timeline
@@ -156,7 +156,9 @@ def on_ranks(
     )
     name = f"{ranks} ranks"
     if oracle is None:
-        checks = kept.checks({name: run.losses})
+        checks = later_ranks(
+            task, data, kept, {name: run.losses}, {name: run.audited}, context.device
+        )
     else:
         checks = run.checks(oracle, name)
         kept.keep({name: run.losses}, checks)
@@ -195,9 +197,9 @@ def in_turns(
     )
     found = _trained(data, ranks, run)
     if oracle is None:
-        found.checks = kept.checks(run.losses)
+        found.checks = later_ranks(task, data, kept, run.losses, run.audits, context.device)
     else:
-        found.checks = oracle.trained_checks(run.before, run.after, run.losses)
+        found.checks = run.checks(oracle)
         found.deviation = {"loss": largest_gap(found.checks, "losses")}
         kept.keep(run.losses, found.checks)
     found.checks.append(_traffic_check(task, data, ranks, found))

@@ -21,6 +21,7 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base import Measurement
+from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
@@ -49,6 +50,7 @@ class SnapshotRaceResult:
         losses: of every epoch, by contender; warm-up included.
         before, after: where they were asked for, results of one contender that is drawn before the
             first epoch, and of all after the last one, with the parameters of that one.
+        audits: of drawn epochs that count, by contender.
         carrier: what carried rows between the ranks, in words.
     """
 
@@ -59,6 +61,7 @@ class SnapshotRaceResult:
     losses: dict[str, list[float]]
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
+    audits: dict[str, AuditedEpochs]
     carrier: str
 
     def observe_times(self, found: Measurement, dimension: str, of: type = str) -> None:
@@ -87,7 +90,8 @@ class SnapshotRaceResult:
 
     def checks(self, oracle: TimelineOracle) -> list[ResultCheck]:
         """Comparisons of all contenders with the oracle."""
-        return oracle.trained_checks(self.before, self.after, self.losses)
+        checks = oracle.trained_checks(self.before, self.after, self.losses)
+        return [*checks, *oracle.audited(self.audits, self.losses)]
 
 
 def take_rank_turns(
@@ -133,6 +137,7 @@ def take_rank_turns(
             transport,
             request,
             random.SystemRandom().choice(list(contenders)),
+            draw_seed(),
         ),
         timeout_s=timeout_s,
         device=device,
@@ -157,6 +162,7 @@ def take_rank_turns(
         losses=first.losses,
         before=first.before,
         after=first.after,
+        audits=first.audits,
         carrier=first.carrier,
     )
 
@@ -172,6 +178,7 @@ class _SnapshotRaceRankOutput:
     losses: dict[str, list[float]]
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
+    audits: dict[str, AuditedEpochs]
     carrier: str = ""
 
 
@@ -185,13 +192,20 @@ def _take(
     transport: Transport,
     request: ResultRequest | None,
     drawn: str,
+    seed: int,
 ) -> _SnapshotRaceRankOutput:
-    """Be one rank; `drawn` is the contender whose parameters all are asked with in the end."""
+    """Be one rank.
+
+    Args:
+        drawn: contender whose parameters all are asked with in the end.
+        seed: of the audited epochs.
+    """
     use_transport(comm, transport)
     if transport == "auto":
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
         bind(comm.rank, comm.size)
-    found = _SnapshotRaceRankOutput({}, {}, {}, {}, {}, {}, {})
+    found = _SnapshotRaceRankOutput({}, {}, {}, {}, {}, {}, {}, {})
+    audit = RankAudit(comm, seed, WARM, least=least)
     trainers: dict[str, SnapshotRankTrainer] = {}
     for name, options in contenders.items():
         comm.barrier()
@@ -201,6 +215,7 @@ def _take(
         if request is not None and name == drawn:
             found.before[name] = TimelineResult.of(trainer, request)
         found.seconds[name], found.losses[name], found.waited[name] = [], [], 0.0
+        audit.open(name, trainer)
     gc.collect()
     names = list(contenders)
     begin, turn, going = time.perf_counter(), -WARM, True
@@ -213,6 +228,7 @@ def _take(
             loss = trainers[name].train_epoch()
             took = time.perf_counter() - start
             found.losses[name].append(loss)
+            audit.after(name, len(found.losses[name]))
             if turn < 0:
                 continue
             found.seconds[name].append(took)
@@ -224,7 +240,7 @@ def _take(
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
         going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
     found.waited = {name: waited / turn for name, waited in found.waited.items()}
-    found.carrier = carrier(comm)
+    found.carrier, found.audits = carrier(comm), audit.epochs
     if request is not None:
         state = trainers[drawn].state()
         found.after = {n: TimelineResult.of(t, request, state) for n, t in trainers.items()}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import (
     Communicator,
     LocalCommunicator,
@@ -26,8 +27,9 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import launch
+from dgbench.systems.base.rank_audit import AuditedEpochs, RankAudit, draw_seed
 from dgbench.systems.base.timeline import TimelineWorkload
-from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class ScalingTurns:
         notes: what readers have to know.
         before, after: results by side, before the first epoch and after the last one, where they
             were asked for; the later ones with parameters of `together`.
+        audits: of drawn epochs that count, by side.
     """
 
     seconds: dict[str, list[float]]
@@ -63,6 +66,12 @@ class ScalingTurns:
     notes: list[str]
     before: dict[str, TimelineResult]
     after: dict[str, TimelineResult]
+    audits: dict[str, AuditedEpochs]
+
+    def checks(self, oracle: TimelineOracle) -> list[ResultCheck]:
+        """Comparisons of both sides with the oracle."""
+        checks = oracle.trained_checks(self.before, self.after, self.losses)
+        return [*checks, *oracle.audited(self.audits, self.losses)]
 
 
 def take_scaling_turns(
@@ -96,7 +105,7 @@ def take_scaling_turns(
     found = launch(
         _take,
         ranks,
-        (workload, data, least, budget_s, request),
+        (workload, data, least, budget_s, request, draw_seed()),
         timeout_s=timeout_s,
         device=device,
         threads=1,
@@ -115,6 +124,7 @@ def take_scaling_turns(
         notes=first.notes,
         before=first.before,
         after=first.after,
+        audits=first.audits,
     )
 
 
@@ -144,6 +154,7 @@ class _ScalingRankOutput:
     notes: list[str]
     before: dict[str, TimelineResult] = field(default_factory=dict)
     after: dict[str, TimelineResult] = field(default_factory=dict)
+    audits: dict[str, AuditedEpochs] = field(default_factory=dict)
 
 
 def _take(
@@ -153,8 +164,9 @@ def _take(
     least: int,
     budget_s: float,
     request: ResultRequest | None,
+    seed: int,
 ) -> _ScalingRankOutput:
-    """Be one rank."""
+    """Be one rank; `seed` is that of the audited epochs."""
     begin = time.perf_counter()
     trainers = {"together": SnapshotRankTrainer(comm, workload, data)}
     prepare_s = time.perf_counter() - begin
@@ -168,16 +180,19 @@ def _take(
     )  # fmt: skip
     if request is not None:
         found.before = {side: TimelineResult.of(t, request) for side, t in trainers.items()}
+    audit = RankAudit(comm, seed, WARM, least=least)
+    for side, trainer in trainers.items():
+        audit.open(side, trainer)
     gc.collect()
     begin, turn, going = time.perf_counter(), -WARM, True
     while going:
         for side in ("alone", "together") if turn % 2 == 0 else ("together", "alone"):
             comm.barrier()
-            trainer = trainers.get(side)
-            if trainer is None:
+            if side not in trainers:
                 continue
             comm.traffic.clear()
-            seconds, phases = _epoch(trainer, found.losses[side])
+            seconds, phases = _epoch(trainers[side], found.losses[side])
+            audit.after(side, len(found.losses[side]))
             if turn >= 0:
                 found.seconds[side].append(seconds)
                 found.phases[side].append(phases)
@@ -190,6 +205,7 @@ def _take(
     if request is not None:
         state = trainers["together"].state()
         found.after = {s: TimelineResult.of(t, request, state) for s, t in trainers.items()}
+    found.audits = audit.epochs
     if comm.rank:
         found.before, found.after = {}, {}
     for trainer in trainers.values():

@@ -30,7 +30,7 @@ from dgbench.systems.esdg.experiments.recount import (
     remote_readers,
 )
 from dgbench.systems.esdg.experiments.settings import BY_NAME, SMOOTHING, workload
-from dgbench.systems.esdg.oracle import comparison, largest_gap
+from dgbench.systems.esdg.oracle import comparison, largest_gap, later_ranks
 from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import needs, remote_reads
@@ -331,7 +331,7 @@ def race(
     found = _traffic(task, data, parts, turns)
     take_control(found, pair)
     if oracle is None:
-        checks = kept.checks(turns.losses)
+        checks = later_ranks(task, data, kept, turns.losses, turns.audits, context.device)
     else:
         checks = turns.checks(oracle)
         found.deviation = {"output": largest_gap(checks, "outputs", "gradients")}

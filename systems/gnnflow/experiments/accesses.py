@@ -7,7 +7,6 @@ the same ones each time, sampling ahead would know them.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,6 +17,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.runtime.draws import draws_of
 from dgbench.systems.base import Preset
 from dgbench.systems.base.stream import (
     StreamData,
@@ -43,9 +43,6 @@ from dgbench.systems.gnnflow.rounds import Round, rounds_by_time
 
 PRESAMPLING: Final = 1_000
 """Epochs from here on are those that a static cache samples ahead: other draws than training."""
-
-
-_random = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ class Accesses:
     def _keep(self, one: _ServedBatch) -> None:
         self.served += 1
         before = self._compared[0] if self._compared else one
-        self._compared = [before if _random.randrange(self.served) else one, one]
+        self._compared = [before if draws_of("accesses").randrange(self.served) else one, one]
 
     def _hops(self, nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
         return sample_hops(

@@ -11,6 +11,7 @@ from dgbench.lab.table import number, rows_of
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.race import TOLERANCE
+from dgbench.systems.base.stream_recount import recount_training
 from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, StreamLimits, task_of
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, MODELS, graph_title
 from dgbench.systems.gnnflow.experiments.trainer_checks import PLAIN as PLAIN_PATH
@@ -127,6 +128,7 @@ def _compare(name: str, model: str, context: RunContext, found: Measurement) -> 
     found.checks += [
         close("losses", losses[OURS], losses[PLAIN], TOLERANCE, against=PLAIN_PATH, part=title),
         close("scores", *aps, SCORED, against=PLAIN_PATH, part=title),
+        *recount_training(title, trainers[OURS], task, [(0, first)], size.initial),
         *trainer_checks({title: trainers[OURS]}, task, data),
     ]
     for trainer in trainers.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,12 +11,11 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_store import BlockPolicy
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.runtime.draws import draws_of
 from dgbench.systems.gnnflow.block_counts import BlockCounts
 
 VERTICES: Final = 40
 """Vertices whose lists are built again."""
-
-_random = random.SystemRandom()
 
 
 def plain_blocks(batches: Iterable[int], policy: BlockPolicy) -> list[int]:
@@ -52,7 +50,8 @@ class PlainBlocks:
 
     def __init__(self, vertices: int) -> None:
         count = min(vertices, VERTICES)
-        self._chosen = np.sort(np.array(_random.sample(range(vertices), count), dtype=np.int64))
+        chosen = draws_of("blocks").sample(range(vertices), count)
+        self._chosen = np.sort(np.array(chosen, dtype=np.int64))
         self._vertices = vertices
         self._batches: list[np.ndarray] = []
 

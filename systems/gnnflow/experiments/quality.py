@@ -122,7 +122,7 @@ SIZES: Final[Mapping[Preset, QualitySize]] = {
             ("tgn", "tgat", "dysat", "tgn_pyg", "tgn_replay", "tgn_chunks", "tgn_1000"), 1
         ),
         seeds=1,
-        events=400,
+        events=3_000,
         width=8,
     ),
     "quick": QualitySize(("enron",)),

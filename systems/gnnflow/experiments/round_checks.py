@@ -16,6 +16,7 @@ from dgbench.lab.result_checks import ResultCheck, close, of_contender
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
+from dgbench.systems.base.stream_recount import recount_batches
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.trainer_checks import (
     PLAIN,
@@ -113,5 +114,6 @@ def stream_checks(
         # One that never trains takes no step: Adam's first follows signs of gradients alone.
         if stream.every is not None:
             own += oracle.checks(name, stream.trainer)
+            own += recount_batches(str(name), stream.trainer, task)
         found += of_contender(name, own) if isinstance(name, str) else own
     return found

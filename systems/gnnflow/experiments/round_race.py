@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.lab.compare import AGAIN, observe_speedup, take_control, with_control
 from dgbench.lab.result_checks import close, of_contender
+from dgbench.lab.table import Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement
+from dgbench.systems.base.audit import taken_again_later
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.stream_audit import BatchAudit, BatchOracle
+from dgbench.systems.base.stream_recount import recount_batches, recount_training
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, StreamGraph
 from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, nudge, rounded_as
 from dgbench.systems.gnnflow.rounds import Continuous, Round, RoundResult, rounds_by_time
+from dgbench.systems.gnnflow.techniques import STORE_ADDITIONS
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
 
-GNNFLOW: Final = "gnnflow"
 TGL: Final = "tgl"
 CACHED: Final = "tgl with cache"
-REBUILT: Final = "rebuilt"
-BARE: Final = "no cache"
+REBUILT: Final = "rebuilt, the paper's"
+BARE: Final = "no cache, the paper's"
+PUBLISHED: Final = "gnnflow, the paper's"
+GNNFLOW: Final = "gnnflow"
 RECORDED: Final = "recorded"
+_NO_CACHE: Final = {"node_cache": False, "edge_cache": False}
 SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
-    GNNFLOW: {},
-    REBUILT: {"in_place": False, "node_cache": False, "edge_cache": False},
-    BARE: {"node_cache": False, "edge_cache": False},
-    RECORDED: {"node_cache": False, "edge_cache": False, "recorded_steps": True},
+    REBUILT: {"in_place": False, **_NO_CACHE},
+    BARE: _NO_CACHE,
+    PUBLISHED: {},
+    GNNFLOW: STORE_ADDITIONS,
+    RECORDED: {**STORE_ADDITIONS, **_NO_CACHE, "recorded_steps": True},
 }
-"""GNNFlow in full; with a graph that is built anew every round; appended to, but without caches; a
-CUDA graph for every batch, over a graph that the device holds alone."""
+"""The published form with a graph that is built anew every round; appended to, but without caches;
+in full; with our additions to its store; with a CUDA graph for every batch, over a graph that the
+device holds alone."""
+SHOWN: Final = {TGL: TGL, PUBLISHED: "gnnflow", GNNFLOW: "GNNFlow + dgbench"}
+"""Settings as figures name them."""
+FORMER: Final[Mapping[str, str]] = {PUBLISHED: GNNFLOW, REBUILT: "rebuilt", BARE: "no cache"}
+"""Settings of races that had our additions to the store on throughout, by what they stood for."""
+FORMER_WORDS: Final = "GNNFlow with our grown blocks and fences, as raced before its published form"
 
 UNIQUE: Final = {"statistic": "unique"}
 """Of a hit rate in which each id counts once a batch."""
@@ -67,10 +83,23 @@ class Length:
     budget_s: float
 
 
+def with_locked_tables(data: StreamData, device: str) -> StreamData:
+    """The data with features in page-locked memory where there is a device: one copy, from which
+    all contenders fetch."""
+    from dgbench.kernels_cuda.row_cache import page_locked
+
+    tables = {
+        name: table if table is None else page_locked(table, device)
+        for name, table in (("node_feat", data.node_feat), ("edge_feat", data.edge_feat))
+    }
+    return replace(data, **tables)
+
+
 def open_contender(
     name: str, task: StreamWorkload, data: StreamData, graph: StreamGraph, device: str
 ) -> StreamTrainer:
     """A trainer with nothing inserted; its meter takes the times of phases."""
+    from dgbench.kernels_cuda.row_cache import page_locked
     from dgbench.systems.gnnflow.access import AccessSettings
     from dgbench.systems.gnnflow.cache import FeatureCache, FeatureTable
     from dgbench.systems.gnnflow.device_access import RESIDENT
@@ -94,9 +123,31 @@ def open_contender(
         if name == CACHED and table is not None:
             slots = max(1, round(shares[f"{kind}_cache"] * table.shape[0]))
             caches[f"{kind}_cache"] = FeatureCache(
-                FeatureTable(table), slots, admission=LAMBDA, device=device, meter=meter
+                FeatureTable(page_locked(table, device)),
+                slots,
+                admission=LAMBDA,
+                device=device,
+                meter=meter,
             )
     return get_system("tgl").open(task, device=device, meter=meter, data=data, **caches)  # type: ignore[arg-type,return-value]
+
+
+PAIRS: Final = (
+    *((baseline, PUBLISHED) for baseline in (TGL, CACHED, REBUILT, BARE)),
+    (TGL, BARE), (TGL, GNNFLOW), (PUBLISHED, GNNFLOW), (GNNFLOW, RECORDED),
+)  # fmt: skip
+"""Baselines and settings whose speedups a race observes, where both take part."""
+
+
+def former(rows: Sequence[Any]) -> bool:
+    """Return True if rows of races have GNNFlow with our additions, and not as published."""
+    names = {one["setting"] for one in Table.of(rows).where(("speedup", "round_time"))}
+    return GNNFLOW in names and PUBLISHED not in names
+
+
+def setting_of(name: str, rows: Sequence[Any]) -> str:
+    """Name of a setting in rows of races: its own, or that of `FORMER`."""
+    return FORMER.get(name, name) if former(rows) else name
 
 
 def rounds_of(graph: StreamGraph, data: StreamData, count: int) -> list[Round]:
@@ -125,6 +176,7 @@ def race(
     device: str = "cpu",
     epochs: int = EPOCHS,
     control: bool = False,
+    first: bool = True,
 ) -> Measurement:
     """Let contenders play the same rounds in turns, every second turn in reverse order.
 
@@ -132,12 +184,21 @@ def race(
         names: of contenders. task, data, graph: what all of them follow. length: of the race.
         device: of the trainers. epochs: of a round.
         control: the first contender races itself, too: an A/A pair.
+        first: in the first process of a cell, an audited batch of each contender is taken again,
+            later, in a share of the processes, one of a drawn contender.
     """
     rounds = rounds_of(graph, data, length.most + 1)
-    streams = {}
+    data = with_locked_tables(data, device)
+    streams, audits = {}, {}
     for side, name in with_control({name: name for name in names}, on=control).items():
         trainer = open_contender(name, task, data, graph, device)
-        streams[side] = Continuous(trainer, rounds, epochs=epochs, evaluate=False)
+        audits[side] = BatchAudit(
+            trainer, task, data, NearbyStream(task, data), epochs=epochs,
+            first=min(1, len(rounds) - 1),
+        )  # fmt: skip
+        streams[side] = Continuous(
+            trainer, rounds, epochs=epochs, evaluate=False, audit=audits[side]
+        )
         streams[side].begin()
     found: dict[str, list[RoundResult]] = {side: [] for side in streams}
     begin = time.perf_counter()
@@ -166,11 +227,11 @@ def race(
         if name != names[0]
     ]
     if rounds[0].last <= COMPARED:
-        first = reference_loss(task, data, rounds[0], device)
-        deviation["reference"] = abs(found[names[0]][0].losses[0] / first - 1)
+        reference = reference_loss(task, data, rounds[0], device)
+        deviation["reference"] = abs(found[names[0]][0].losses[0] / reference - 1)
         checks.append(
-            close("losses", losses[names[0]][0], first, TOLERANCE, against="plain path in float32",
-                  part=f"{names[0]}, first epoch", system=names[0])
+            close("losses", losses[names[0]][0], reference, TOLERANCE, system=names[0],
+                  against="plain path in float32", part=f"{names[0]}, first epoch")
         )  # fmt: skip
     timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
     told = Measurement(deviation=deviation, data=data.describe())
@@ -186,14 +247,24 @@ def race(
         observe_hits(told, name, streams[name].trainer.report())
     first_trainer = streams[names[0]].trainer
     oracle = StreamOracle(task, data, first_trainer.inserted, device=str(first_trainer.device))
+    again = BatchOracle(task, data, oracle.trainer)
+    retaken = taken_again_later(first)
+    audited = list(streams) if first else [random.SystemRandom().choice(list(streams))]
     for name, one in streams.items():
-        checks += of_contender(name, oracle.checks(name, one.trainer))
+        played = [(outcome.round.first, outcome.round.last) for outcome in found[name]]
+        own = recount_training(name, one.trainer, task, played, epochs)
+        if name in audited:
+            own += audits[name].checks(name, again, again=retaken)
+        else:
+            own.append(audits[name].cut(name))
+        own += oracle.checks(name, one.trainer)
+        own += recount_batches(name, one.trainer, task)
+        checks += of_contender(name, own)
     for stream in streams.values():
         stream.trainer.close()
-    pairs = [(name, GNNFLOW) for name in names if name not in (GNNFLOW, RECORDED)]
-    pairs += [(TGL, BARE)] if BARE in names else []
-    pairs += [(GNNFLOW, RECORDED)] if RECORDED in names else []
-    for baseline, setting in pairs:
+    for baseline, setting in PAIRS:
+        if not {baseline, setting} <= set(timed):
+            continue
         for phase, seconds in _PARTS.items():
             slow, fast = ([seconds(x) for x in timed[key]] for key in (baseline, setting))
             which = {"phase": phase} if phase else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
+from dgbench.runtime.draws import draws_of
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_sample
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamData, StreamWorkload
@@ -23,14 +23,13 @@ VERTICES: Final = 12
 FIELDS: Final = ("nodes", "counts", "neighbours", "eids", "edge_times")
 SCAN: Final = "scan of all events"
 
-_random = random.SystemRandom()
-
 
 def drawn(count: int, most: int) -> Tensor:
     """int64[n], ascending: up to `most` different numbers below `count`, always the last one."""
     if count <= most:
         return torch.arange(count)
-    return torch.tensor([*sorted(_random.sample(range(count - 1), most - 1)), count - 1])
+    chosen = draws_of("samples").sample(range(count - 1), most - 1)
+    return torch.tensor([*sorted(chosen), count - 1])
 
 
 def by_subject(checks: Sequence[ResultCheck]) -> list[ResultCheck]:

@@ -112,7 +112,7 @@ class Table7(Grid):
         with one_thread():
             if cell.params["kind"] == BUILD:
                 return _build(context.preset, control=self.controls(cell))
-            return _train(cell, context.preset)
+            return _train(cell, context.preset, first_process=context.round == 1)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -240,14 +240,14 @@ def parts_checks(
     return of_contender(name, by_subject(found))
 
 
-def _train(cell: Cell, preset: Preset) -> Measurement:
+def _train(cell: Cell, preset: Preset, *, first_process: bool) -> Measurement:
     """Throughput, losses and scores of the contenders, batch by batch in turns."""
     from dgbench.systems.base.stream import load_stream
     from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
     from dgbench.systems.gnnflow.owners import MachineLayout
     from dgbench.systems.gnnflow.partitioners import partition
     from dgbench.systems.gnnflow.ranked import GraphPlacement
-    from dgbench.systems.gnnflow.remote_access import GraphRankSettings
+    from dgbench.systems.gnnflow.remote_access import NO_CACHES, GraphRankSettings
 
     graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
     accuracy = cell.params["kind"] == ACCURACY
@@ -262,10 +262,13 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
     data = load_stream(task)
     events = data.events
     part, _ = partition("metis", events.num_nodes, events.src, events.dst, layout.machines)
-    common = {"tau": graph.tau, "node_cache": graph.node_cache}
+    common = {
+        "tau": graph.tau, "node_cache": graph.node_cache, "edge_cache": graph.edge_cache
+    }  # fmt: skip
+    rows = {"graph": "rows", **NO_CACHES}
     contenders = {
         OURS: GraphPlacement(GraphRankSettings(layout, **common)),
-        DISTDGL: GraphPlacement(GraphRankSettings(layout, graph="rows"), part),
+        DISTDGL: GraphPlacement(GraphRankSettings(layout, **rows), part),
     }
     last = len(events)
     first, score = max(0, last - TURNS[preset] * batch), None
@@ -275,12 +278,13 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
         score = (last, min(last + scored, len(events)))
     elif preset not in ("smoke", "quick"):
         contenders |= {
-            HASH_ROWS: GraphPlacement(GraphRankSettings(layout, graph="rows")),
+            HASH_ROWS: GraphPlacement(GraphRankSettings(layout, **rows)),
             METIS_BLOCKS: GraphPlacement(GraphRankSettings(layout, **common), part),
         }
     runs, checks = checked_race(
-        task, contenders, data, first=first, last=last, score=score, timeout_s=cell.timeout_s
-    )
+        task, contenders, data, first_process=first_process, first=first, last=last, score=score,
+        timeout_s=cell.timeout_s,
+    )  # fmt: skip
     found = _said(runs, data, batch)
     machine, count = part.of(torch.arange(events.num_nodes)), events.num_nodes
     found.checks = [*checks, assignment_check(machine, count, layout.machines, "metis")]

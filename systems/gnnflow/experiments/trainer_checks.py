@@ -7,7 +7,6 @@ and buffers stay as they are.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
@@ -15,14 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, of_contender
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, equal, of_contender
 from dgbench.models.ctdg import MemoryRows
+from dgbench.runtime.draws import draws_of
 from dgbench.runtime.threads import one_thread
 from dgbench.runtime.touched import comparing
+from dgbench.systems.base import liveness
 from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
+from dgbench.systems.base.stream_audit import BatchOracle
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
+from dgbench.systems.base.stream_recount import recount_batches
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
+from dgbench.systems.gnnflow.rank_audit import RankBatches
 from dgbench.systems.gnnflow.ranked import BatchAnswer, GraphPlacement, StreamRankedRun, race_ranked
 
 if TYPE_CHECKING:
@@ -36,10 +40,10 @@ ROUNDING: Final = 1e-5
 """Largest relative deviation of float32 where nothing cancels; seen are 1e-6."""
 NUDGES: Final = 8.0
 """Times the change of losses by a last bit of the parameters that is still rounding."""
+COUNTED: Final = ("roots", "sampled_edges")
+"""Counters of timed batches that all ranks together have as many of as the plain path."""
 SCORED: Final = 1e-3
 """Average precision moves by whole ranks where rounding swaps two scores."""
-
-_random = random.SystemRandom()
 
 
 def narrow_frames(task: StreamWorkload, data: StreamData, inserted: int) -> dict[int, Tensor]:
@@ -48,7 +52,7 @@ def narrow_frames(task: StreamWorkload, data: StreamData, inserted: int) -> dict
     last, most = len(frames) - 1, EVENTS[len(task.fanouts) > 1]
     return {
         number: frames[number][drawn(frames[number].numel(), most)]
-        for number in sorted({_random.randrange(last + 1), last})
+        for number in sorted({draws_of("batches").randrange(last + 1), last})
     }
 
 
@@ -110,7 +114,9 @@ class StreamOracle:
         self.trainer = StreamTrainer(task, data, plain, device=device, dtype=torch.float64)
         if access is None:
             self.trainer.insert(inserted)
+        self._first = self.trainer.state()
         self.frames = narrow_frames(task, data, inserted)
+        self._exact: list[BatchAnswer] = []  # of the frames compared last
 
     def load(self, state: Mapping[str, Tensor], memory: MemoryRows | None) -> None:
         """Take over parameters and memories."""
@@ -127,7 +133,8 @@ class StreamOracle:
             name: of the trainer in the row.
             trainer: is trained on a few events.
         """
-        found = []
+        found, answers = [], list[BatchAnswer]()
+        state = trainer.state()
         # A few events: a second thread costs more than it does.
         with (
             one_thread(),
@@ -136,14 +143,39 @@ class StreamOracle:
         ):
             for frame in self.frames:
                 taken_over(self.trainer, trainer)
-                found += self.compare(name, frame, BatchAnswer.of(trainer, frame))
+                answers.append(BatchAnswer.of(trainer, frame))
+                found += self.compare(name, frame, answers[-1])
                 found += self._compare_step(name, frame, trainer)
-        return found
+        return [*found, *self.liveness(name, answers, state)]
+
+    @comparing()
+    def liveness(
+        self, name: str, answers: Sequence[BatchAnswer], state: Mapping[str, Tensor]
+    ) -> list[ResultCheck]:
+        """A check of how alive a trainer is and the oracle where it was compared with it last.
+
+        Args:
+            name: of the trainer.
+            answers: of it on all `frames`.
+            state: parameters that its timed steps led to.
+        """
+        layers = liveness.distances(self._first, state)
+        own, exact = (
+            liveness.measures(
+                outputs=[(one.outputs, None) for one in some],
+                gradients=liveness.taking_part([one.gradients for one in some], layers),
+            )
+            for some in (answers, self._exact)
+        )
+        gradients = [one.gradients for one in self._exact]
+        moved = liveness.measures(first=self._first, now=state, exact=gradients)
+        return liveness.check({**own, **moved}, exact, against=ORACLE, part=f"{name}")
 
     @comparing()
     def compare(self, name: str, frame: int, answer: BatchAnswer) -> list[ResultCheck]:
         """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
         exact = self._answer(frame)
+        self._exact = [*self._exact, exact][-len(self.frames) :]
         # Gradients of the weights of ages are as large as ages: beside them all others are nothing.
         ages = {key for key in exact.gradients if key.endswith("time.weight")}
         parts: list[tuple[str, Callable[[BatchAnswer], dict[str, Tensor]]]] = [
@@ -227,10 +259,15 @@ def _flat(state: Mapping[str, Tensor]) -> Tensor:
 def trainer_checks(
     trainers: Mapping[str, StreamTrainer], task: StreamWorkload, data: StreamData
 ) -> list[ResultCheck]:
-    """Checks of trainers of one task that hold the same events, each as it stands."""
+    """Checks of trainers of one task that hold the same events, each as it stands, and of what it
+    asks for in two more batches."""
     first = next(iter(trainers.values()))
     oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
-    return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
+    return [
+        check
+        for name, trainer in trainers.items()
+        for check in (*oracle.checks(name, trainer), *recount_batches(name, trainer, task))
+    ]
 
 
 @comparing()
@@ -263,21 +300,35 @@ def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
 
 
 def checked_race(
-    task: StreamWorkload, contenders: Mapping[str, GraphPlacement], data: StreamData, **how: Any
+    task: StreamWorkload,
+    contenders: Mapping[str, GraphPlacement],
+    data: StreamData,
+    *,
+    first_process: bool = True,
+    **how: Any,
 ) -> tuple[dict[str, StreamRankedRun], list[ResultCheck]]:
     """`race_ranked` with checks of each contender after its training, and of all its losses.
 
     Args:
         task, contenders, data: as there. **how: further arguments of it, with one epoch.
+        first_process: of the cell, see `RankBatches.checks`.
     """
     score = how.get("score")
     trained = torch.arange(how.get("first", 0), how.get("last") or len(data.events))
     inserted = max(int(trained[-1]) + 1, score[1] if score else 0)
     oracle = StreamOracle(task, data, inserted)
-    runs = race_ranked(task, contenders, data=data, compared=oracle.frames, **how)
-    plain = _plain_run(task, data, inserted)
     parts = batches(task, trained, data.events.t[trained])
-    losses = [float(plain.enqueue_batch(part, 0)) for part in parts]
+    audited = RankBatches(BatchOracle(task, data, oracle.trainer), [parts])
+    runs = race_ranked(
+        task, contenders, data=data, compared=oracle.frames, audited=audited.request, **how
+    )
+    plain = _plain_run(task, data, inserted)
+    losses = []
+    for part in parts:
+        losses.append(float(plain.enqueue_batch(part, 0)))
+        if len(losses) == 1:  # as ranks do
+            plain.meter.reset()
+    counted = {key: float(plain.meter.counters[key]) for key in COUNTED}
     precision = plain.evaluate_range(*score).ap if score else None
     allowed = ROUNDING
     if any(_apart(run.losses, losses) > ROUNDING for run in runs.values()):
@@ -285,10 +336,16 @@ def checked_race(
         other = _plain_run(task, data, inserted, nudged=True)
         moved = _apart([float(other.enqueue_batch(part, 0)) for part in parts], losses)
         allowed = rounded_as(moved, ROUNDING)
-    checks = []
+    checks = audited.checks(
+        {name: run.copies for name, run in runs.items()},
+        {name: run.losses for name, run in runs.items()},
+        first=first_process,
+    )
     for name, run in runs.items():
         how_compared: dict[str, Any] = {"against": PLAIN, "part": name, "system": name}
+        own = {key: float(sum(of.get(key, 0) for of in run.counters)) for key in COUNTED}
         checks += [
+            equal("counters", own, counted, against=PLAIN, system=name),
             close("losses", run.losses[0], losses[0], ROUNDING, **how_compared),
             close("losses", run.losses, losses, allowed, **how_compared),
         ]
@@ -297,4 +354,5 @@ def checked_race(
         oracle.load(run.state, run.memory)
         for frame, answer in zip(oracle.frames, run.answers, strict=True):
             checks += of_contender(name, oracle.compare(name, frame, answer))
+        checks += of_contender(name, oracle.liveness(name, run.answers, run.state))
     return runs, checks

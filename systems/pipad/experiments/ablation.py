@@ -23,12 +23,13 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import take_turns
+from dgbench.systems.base.turns import turns_of
 from dgbench.systems.pipad.experiments.main_races import RECURRENCE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.pipad.ladders import (
     AGAIN,
     DEPENDENT,
+    FORMER,
     KINDS,
     LADDERS,
     OFF,
@@ -74,14 +75,19 @@ def speedups(rows: Sequence[Any], kind: str) -> dict[Key, Table]:
 
 def gain(table: Table, setting: str) -> Ratio:
     """Gain of a setting, pooled over the processes of a cell."""
-    found = ratio_of(table.where("speedup", setting=setting))
+    found = ratio_of(table.where("speedup", setting=names_of(setting)))
     assert found is not None
     return found
 
 
 def measured(table: Table, names: Iterable[str]) -> list[str]:
     """Those settings that a cell has; one that was run before a technique came has not all."""
-    return [name for name in names if table.where("speedup", setting=name)]
+    return [name for name in names if table.where("speedup", setting=names_of(name))]
+
+
+def names_of(setting: str) -> tuple[str, ...]:
+    """Name of a setting in rows, and the one that older rows have for it."""
+    return (setting, FORMER[setting]) if setting in FORMER else (setting,)
 
 
 def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
@@ -148,7 +154,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 continue
             if not measured(table, [name]):
                 continue
-            point["seconds"] = median(table.where("step_time", setting=name).values)
+            point["seconds"] = median(table.where("step_time", setting=names_of(name)).values)
             if step:
                 added = gain(table, name)
                 point |= {"gain": added.value, "gain_low": added.low, "gain_high": added.high}
@@ -258,8 +264,11 @@ class Ablation(Grid):
                 opened[name] = trainer
                 trainer.prepare()
             budget_s = context.budget_s * BUDGETS[context.preset]
-            found, sent = take_turns(opened, TURNS[context.preset], budget_s)
-            checks = oracle.settings(opened, first=context.round == 1)
+            turns = turns_of(opened, TURNS[context.preset], budget_s)
+            found, sent = turns.seconds, turns.sent
+            first = context.round == 1
+            checks = turns.audited(oracle, first=first)
+            checks += oracle.settings(opened, first=first, starts=turns.starts)
             notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
         finally:
             for trainer in opened.values():

@@ -30,7 +30,7 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import take_turns
+from dgbench.systems.base.turns import turns_of
 from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
@@ -299,8 +299,11 @@ def _train(task: Workload, context: RunContext) -> Measurement:
             opened[name] = open_trainer(get_system("pipad"), task, own, switches)
             opened[name].prepare()
         budget_s = context.budget_s * BUDGETS
-        found, sent = take_turns(opened, TURNS[context.preset], budget_s)
-        checks = oracle.settings(opened, first=context.round == 1)
+        turns = turns_of(opened, TURNS[context.preset], budget_s)
+        found, sent = turns.seconds, turns.sent
+        first = context.round == 1
+        checks = turns.audited(oracle, first=first)
+        checks += oracle.settings(opened, first=first, starts=turns.starts)
         worst = max(check.gap for check in checks if check.of == "outputs")
     finally:
         for trainer in opened.values():

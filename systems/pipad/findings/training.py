@@ -22,7 +22,7 @@ from dgbench.systems.pipad.experiments.epochs import relative_costs
 from dgbench.systems.pipad.experiments.fig10 import RACE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME
 from dgbench.systems.pipad.findings.common import Rows, resting
-from dgbench.systems.pipad.ladders import BARE, PAPERS, REUSED
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED
 
 FACTOR = 0.25
 """Tolerance of a factor, as for printed ones."""
@@ -49,8 +49,8 @@ def product(rows: Rows, slow: str, **only: Any) -> str:
     stage = STAGE_OF[slow]
     contests = {
         "re-implementation": RACE(slow, stage, **only),
-        "the paper's techniques": RACE(stage, PAPERS, **only),
-        "ours": RACE(PAPERS, "pipad", **only),
+        "the paper's techniques": RACE(stage, PUBLISHED, **only),
+        "ours": RACE(PUBLISHED, "pipad", **only),
     }
     released = RACE(slow, "pipad", **only)
     whole = released.pooled(rows)
@@ -118,7 +118,7 @@ def small_gain_more(claim: Claim, rows: Rows) -> Finding:
 
     Without the other half PiPAD's may break the statement and cannot carry the whole of it.
     """
-    small, large = (RACE(BARE, PAPERS, small=s).pooled(rows) for s in (True, False))
+    small, large = (RACE(BARE, PUBLISHED, small=s).pooled(rows) for s in (True, False))
     a_small, a_large = (RACE("pygt", "pygt-a", small=s).pooled(rows) for s in (True, False))
     if small is None or large is None:
         return missing("a small and a large graph are needed; " + RACE.none)
@@ -146,7 +146,7 @@ def steady_counts(rows: Rows, metric: str, **where: Any) -> tuple[int, list[Any]
     Empty where no baseline of the same workloads moved the counter: then nobody counted.
     """
     timed = rows_of(RACE.timed(rows), **where)
-    pipad = [row for row in timed if row.params["system"] in (PAPERS, "pipad")]
+    pipad = [row for row in timed if row.params["system"] in (PUBLISHED, "pipad")]
     workloads = {(row.params["dataset"], row.params["model"]) for row in pipad}
     others = [
         row
@@ -163,7 +163,7 @@ def steady_counts(rows: Rows, metric: str, **where: Any) -> tuple[int, list[Any]
 def aggregation_removed(claim: Claim, rows: Rows) -> Finding:
     """No aggregation in steady steps of the T-GCN model, and the order that follows."""
     left, counted = steady_counts(rows, "aggregations", model="tgcn_model")
-    over = RACE(REUSED, PAPERS, model="tgcn_model").pooled(rows)
+    over = RACE(REUSED, PUBLISHED, model="tgcn_model").pooled(rows)
     alike = RACE("pygt-r", "pygt-g", model="tgcn_model").pooled(rows)
     if not counted or over is None or alike is None:
         return missing(RACE.none)
@@ -190,7 +190,7 @@ def topology_not_sent_again(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing("no T-GCN model was trained beside a baseline that sends topology")
     steps = sum(
-        number(r, "counted_steps") for r in found if r.params["system"] in (PAPERS, "pipad")
+        number(r, "counted_steps") for r in found if r.params["system"] in (PUBLISHED, "pipad")
     )
     return resting(found, holds=sent == claim.value, measured=sent, reason=f"in {steps} steps")
 
@@ -203,7 +203,7 @@ def preparation_in_epochs(system: str) -> Check:
         for where in RACE.workloads(rows):
             sides = (
                 Table.of(RACE.timed(rows)).where(metric, system=who, **where)
-                for metric, who in (("preparation_time", PAPERS), ("epoch_time", system))
+                for metric, who in (("preparation_time", PUBLISHED), ("epoch_time", system))
             )
             if (one := ratio(*sides)) is not None:
                 each.append((one, where))

@@ -15,7 +15,7 @@ from dgbench.systems.pipad.experiments.fig9 import AT_DIM, SIZES, Key, ratios
 from dgbench.systems.pipad.experiments.fig9 import RACE as GAINS
 from dgbench.systems.pipad.experiments.preparation import PREPARED
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES
-from dgbench.systems.pipad.experiments.tuning import TUNING
+from dgbench.systems.pipad.experiments.tuning import FORMER_WORDS, TUNING, former
 from dgbench.systems.pipad.findings.common import Rows, resting
 from dgbench.systems.pipad.tuner import OPTIONS
 
@@ -96,17 +96,27 @@ def rises_with_rate(claim: Claim, rows: Rows) -> Finding:
     )
 
 
+def _published(rows: Rows) -> Rows:
+    """Rows of PiPAD as published; where there are none, those from before it."""
+    return [row for row in rows if not former(row)] or list(rows)
+
+
+def _former_words(rows: Rows) -> str:
+    """Words for rows from before the published form."""
+    return f"; {FORMER_WORDS}" if any(map(former, rows)) else ""
+
+
 def s_per_options(claim: Claim, rows: Rows) -> Finding:
     """The sizes that the tuner weighed; 1, where nothing is merged, is our fall-back.
 
     Where no tuner decided, the options whose partitions were really extracted.
     """
     frames = TUNING(rows).where("frames")
-    decided = [one.row for one in frames.where(of="decided") if one.value]
+    decided = _published([one.row for one in frames.where(of="decided") if one.value])
     if decided:
         options = Table.of(decided).where("frames", of="option").by("snapshots_together")
         weighed = sorted(set(options) - {1})
-        reason = "options that the tuner weighed, besides 1"
+        reason = f"options that the tuner weighed, besides 1{_former_words(decided)}"
         holds = weighed == list(claim.value)
         return resting(decided, holds=holds, measured=weighed, reason=reason)
     found = PREPARED(rows).where("memory", of="aggregation")
@@ -123,11 +133,13 @@ def sper_large(claim: Claim, rows: Rows) -> Finding:
     most S times that (4.4), which is the tuner's own bound. The T-GCN model has no partitions left
     to choose, so it says nothing.
     """
-    found = [
-        one.row
-        for one in TUNING(rows).where("frames", of="decided")
-        if one.value and not BY_NAME[one["dataset"]].small
-    ]
+    found = _published(
+        [
+            one.row
+            for one in TUNING(rows).where("frames", of="decided")
+            if one.value and not BY_NAME[one["dataset"]].small
+        ]
+    )
     if not found:
         return missing("no large graph was trained with the tuner in this run")
     largest: dict[str, int] = {}
@@ -142,5 +154,6 @@ def sper_large(claim: Claim, rows: Rows) -> Finding:
         holds=set(largest.values()) == {claim.value},
         direction=max(largest.values()) < max(OPTIONS),
         model="formula of a frame's memory",
-        reason="what autograd keeps of a frame, scaled to the printed vertices; 0 does not fit",
+        reason="what autograd keeps of a frame, scaled to the printed vertices; 0 does not fit"
+        + _former_words(found),
     )

@@ -12,9 +12,14 @@ from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.races import (
+    ADDED_STREAMED,
     DYGNN,
+    FORMER,
+    FORMER_WORDS,
     PROCESSES,
     RELAXED,
+    SETTING_TITLES,
+    STREAMED,
     TGCN,
     TITLES,
     Runner,
@@ -26,8 +31,7 @@ from dgbench.systems.tgcn.settings import SMALL_NAMES, panel
 
 NAME: Final = "table2"
 SERIAL: Final = "tgcn, one region"
-STREAMED: Final = "tgcn, streamed"
-STREAMED_SERIAL: Final = "tgcn, streamed, one region"
+STREAMED_SERIAL: Final = f"{STREAMED}, one region"
 SHOWN: Final = {
     "smoke": ("wikipedia",),
     "quick": SMALL_NAMES,
@@ -114,6 +118,12 @@ def measure(name: str, context: RunContext, *, control: bool) -> Measurement:
         SERIAL: {"contender": TGCN, **serial},
         STREAMED: {"contender": TGCN, "resident": False, "parts": 2},
         STREAMED_SERIAL: {"contender": TGCN, "resident": False, "parts": 2, **serial},
+        ADDED_STREAMED: {
+            "contender": TGCN,
+            "resident": False,
+            "parts": 2,
+            "switches": {"touched": True},
+        },
     }
     if name in SMALL_NAMES or name != "twitter":
         names |= {RELAXED: {}, DYGNN: {}}
@@ -186,9 +196,20 @@ def observe_timeline(found: Measurement, runner: Runner) -> None:
 
 
 def parts_of(row: Any, key: str) -> dict[str, float]:
-    """Seconds of an epoch of a contender by part, with the total; empty where it did not run."""
-    found = Table.of([row]).where(("part_time", "epoch_time"), setting=key)
+    """Seconds of an epoch of a contender by part, with the total; empty where it did not run. A row
+    from before the published form has those of `FORMER` in its place."""
+    table = Table.of([row])
+    found = table.where(("part_time", "epoch_time"), setting=key)
+    if not found and key in FORMER:
+        found = table.where(("part_time", "epoch_time"), setting=FORMER[key])
     return {one["phase"] or "total": one.value for one in found}
+
+
+def former_words(rows: Rows, key: str) -> str:
+    """Words for rows that have a setting in its form from before T-GCN's published one."""
+    if key not in FORMER or all(Table.of([row]).where("epoch_time", setting=key) for row in rows):
+        return ""
+    return f"; {FORMER_WORDS}"
 
 
 def share(row: Any, key: str) -> float:
@@ -207,7 +228,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     """Seconds of an epoch by part, a panel for each graph."""
     found = []
     for row in last_rows(rows, NAME):
-        for key in (TGCN, STREAMED, DYGNN):
+        for key in (TGCN, STREAMED, ADDED_STREAMED, DYGNN):
             parts = parts_of(row, key)
             if not parts:
                 continue
@@ -215,7 +236,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 found.append(
                     {
                         "panel": panel(row),
-                        "row": TITLES.get(key, "T-GCN, state streamed"),
+                        "row": TITLES.get(key) or SETTING_TITLES[key],
                         "system": DYGNN if key == DYGNN else TGCN,
                         "phase": phase,
                         "seconds": parts[part],

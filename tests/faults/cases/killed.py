@@ -88,7 +88,7 @@ def server_killed(bench: Bench) -> None:
     about="kill -9 of the fork server and of the one that takes its place",
 )
 def server_killed_twice(bench: Bench) -> None:
-    runner = bench.start([cell("slow", seconds=2), cell("ok")])
+    runner = bench.start([cell("slow", seconds=20), cell("ok")])
     for _ in range(2):
         pid = runner.cell()
         kill(runner.server())

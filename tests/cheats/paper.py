@@ -1,0 +1,85 @@
+"""The paper whose cells train cheats. A fork server finds it as `tests.cheats.paper`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+from dgbench.lab.experiment import Cell, Measurement, RunContext
+from dgbench.runtime.errors import unknown_key
+from dgbench.systems.base import Experiment, Paper, Workload, race
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.system import System
+from tests.cheats import Cheat, interactions, streams
+from tests.cheats.honest import CopiesTrainer, HonestSystem, system_of
+
+HONEST = [
+    Cheat("honest", HonestSystem, ""),
+    Cheat("copies", system_of(CopiesTrainer), ""),
+    streams.HONEST,
+    interactions.HONEST,
+]
+TASK = Workload(
+    dataset="chickenpox", snapshots=40, frame=8, model="tgcn_model", feature_dim=4, hidden_dim=8
+)
+
+
+def ledger() -> list[Cheat]:
+    """Cheats of all modules, behind the honest ones."""
+    from tests.cheats import harness, training
+
+    return [*HONEST, *training.LEDGER, *harness.LEDGER, *streams.LEDGER, *interactions.LEDGER]
+
+
+class Cheats(Experiment):
+    """Trains the system of a cheat as a race trains any system."""
+
+    paper, name = "cheats", "training"
+    title, question = "Cheats", "which of them keeps its row?"
+
+    def cells(self, preset: str, device: str) -> list[Cell]:
+        return cells(ledger())
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from tests.cheats.harness import ON_ONE_PROCESSOR
+
+        every = [*ledger(), *ON_ONE_PROCESSOR]
+        cheat = next(one for one in every if one.name == cell.params["system"])
+        if cheat.trains is not None:
+            return cheat.trains(cheat.plugin, context)
+        return trained(cheat.plugin(), context)
+
+
+def trained(system: System, context: RunContext) -> Measurement:
+    """One process of a race on `TASK` by a system that is in no registry."""
+
+    def named(name: str) -> System:
+        return system if name == system.name else get_system(name)
+
+    with mock.patch.object(race, "get_system", named):
+        return race.timed(system.name, TASK, context)
+
+
+def cells(cheats: Sequence[Cheat]) -> list[Cell]:
+    """A cell of each cheat."""
+    return [
+        Cell(
+            paper="cheats", experiment="training", params={"system": one.name}, group=one.name,
+            repeats=one.rounds, timeout_s=60.0,
+        )
+        for one in cheats
+    ]  # fmt: skip
+
+
+PAPER = Paper(
+    name="cheats", title="Cheats", venue="nowhere", about="", system="honest",
+    ledger=Path("none"), experiments=(Cheats(),), checks={},
+)  # fmt: skip
+
+
+def lookup(name: str) -> Paper:
+    """The paper by its name, as a fork server asks for it."""
+    if name != "cheats":
+        raise unknown_key("paper", name, ["cheats"])
+    return PAPER

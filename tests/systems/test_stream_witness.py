@@ -1,0 +1,334 @@
+"""Training on streams beside a second implementation that shares no code with it.
+
+What trains and its oracles share `StreamTrainer`, its batches, negatives and memory, so a fault
+there is no deviation from an oracle. `tests.witness.stream` shares nothing; every fault planted
+here must make the two disagree.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stream_faults import DRAW_FAULTS, FAULTS, LAST
+from torch import Tensor
+
+from dgbench.datasets import EventStream, Origin
+from dgbench.models.ctdg import STREAM_MODELS, MemoryRows
+from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
+from dgbench.systems.gnnflow.system import GnnflowSystem
+from dgbench.systems.tgl.system import TglSystem
+from tests.witness.compared import disagreements
+from tests.witness.stream import Range, SampleCall, StreamWitness
+
+DOUBLE = torch.float64
+
+
+@lru_cache
+def events_of(kind: str) -> EventStream:
+    """LAST events with repeated pairs, self loops and ties, on a graph or a bipartite one.
+
+    Of `days` times are whole days of some dozen events each, longer than a batch; of `distinct`
+    no two are equal, so that the last is a batch of its own; `gaps` leaves windows without events.
+    """
+    draw = torch.Generator().manual_seed(5)
+    bipartite = kind == "bipartite"
+    src = torch.randint(0, 4 if bipartite else 8, (LAST,), generator=draw)
+    dst = torch.randint(4 if bipartite else 0, 9, (LAST,), generator=draw)
+    src[20:23], dst[20:23] = src[20].clone(), dst[20].clone()  # the same pair again
+    if not bipartite:
+        dst[[7, 30]] = src[[7, 30]]  # self loops
+    t = torch.randint(0, 40, (LAST,), generator=draw).sort().values.double()
+    if kind == "days":
+        t = torch.tensor([0, 1, 3, 4]).repeat_interleave(torch.tensor([6, 27, 4, 24])).double()
+    if kind == "distinct":
+        t = torch.arange(LAST).double() * 1.5
+    if kind == "gaps":
+        t = t + (torch.arange(LAST) >= 30) * 100
+    return EventStream.build(
+        src, dst, 1000 + t, num_nodes=9, num_src=4 if bipartite else None, origin=Origin("tiny")
+    )
+
+
+def task_of(model: str = "tgn", **fields: Any) -> StreamWorkload:
+    """A workload of tiny widths that moves the borders of its batches by epoch."""
+    shape: dict[str, Any] = {"fanouts": (3,), "chunks": 2}
+    if model != "tgn":
+        shape = {"fanouts": (3, 2)}
+    if model == "dysat":
+        shape |= {"window": 8.0, "snapshots": 2}
+    sizes = {"node_dim": 3, "edge_dim": 2, "hidden_dim": 4, "time_dim": 3, "memory_dim": 4}
+    return StreamWorkload(
+        **{"dataset": "tiny", "model": model, "batch": 10, "lr": 1e-2, **sizes, **shape, **fields}
+    )
+
+
+class WatchedAccess:
+    """A `GraphAccess` that keeps what each call of `sample` was asked and answered."""
+
+    def __init__(self, access: Any) -> None:
+        self.access, self.calls = access, list[SampleCall]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.access, name)
+
+    def sample(self, nodes: Tensor, times: Tensor, **how: Any) -> Any:
+        """As of the access."""
+        found = self.access.sample(nodes, times, **how)
+        hops = []
+        for snapshot in found:
+            hops.append([])
+            for hop in snapshot:
+                columns = hop.neighbours.tolist(), hop.eids.tolist(), hop.edge_times.tolist()
+                edges = list(zip(*columns, strict=True))
+                hops[-1].append([edges[a:b] for a, b in pairwise(hop.offsets.tolist())])
+        self.calls.append(SampleCall(nodes.tolist(), times.tolist(), hops))
+        return found
+
+
+def plain(task: StreamWorkload, data: Any) -> StreamTrainer:
+    """The oracle of streams."""
+    return StreamTrainer(task, data, PlainStream(task, data), dtype=DOUBLE)
+
+
+OPENED: dict[str, Callable[[StreamWorkload, Any], StreamTrainer]] = {
+    "plain": plain,
+    "gnnflow": lambda task, data: GnnflowSystem().open(
+        task, data=data, dtype=DOUBLE, switches={"chunk_scheduling": True}
+    ),
+    "tgl": lambda task, data: TglSystem().open(task, data=data, dtype=DOUBLE),
+}
+
+
+class Observed:
+    """A trainer with the verbs of the witness."""
+
+    def __init__(self, system: str, task: StreamWorkload, events: EventStream) -> None:
+        self.data = stream_data(events, task)
+        self.trainer = OPENED[system](task, self.data)
+        self.trainer.access = self.access = WatchedAccess(self.trainer.access)
+        self.begin = {k: v.clone() for k, v in self.trainer.model.state_dict().items()}
+
+    def insert(self, last: int) -> None:
+        self.trainer.insert(last)
+
+    def reset_memory(self) -> None:
+        self.trainer.reset_memory()
+
+    def train(self, events: Sequence[int], epoch: int = 0) -> Range:
+        chosen = torch.tensor(list(events))
+        if chosen.numel() == int(chosen[-1]) - int(chosen[0]) + 1:
+            return Range(self.trainer.train(int(chosen[0]), int(chosen[-1]) + 1, epoch=epoch))
+        return Range(self.trainer.train_on(chosen, epoch=epoch))
+
+    def evaluate(self, first: int, last: int, *, remember: bool = False) -> Range:
+        found = self.trainer.evaluate_range(first, last, remember=remember)
+        return Range(found.loss, found.ap)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return self.trainer.state()
+
+    def calls(self) -> list[SampleCall]:
+        return self.access.calls
+
+    def remembered(self) -> dict[str, Tensor]:
+        state = self.trainer.memory_state()
+        if state is None:
+            return {}
+        return {name: getattr(state.rows, name) for name in MemoryRows.__slots__}
+
+
+def listed(events: EventStream) -> list[tuple[int, int, float]]:
+    """(source, destination, time) of each event."""
+    columns = events.src.tolist(), events.dst.tolist(), events.t.tolist()
+    return list(zip(*columns, strict=True))
+
+
+class Expected:
+    """A witness with the same verbs."""
+
+    def __init__(self, task: StreamWorkload, events: EventStream, begin: dict[str, Tensor],
+                 drawn: list[SampleCall], data: Any) -> None:  # fmt: skip
+        self.witness = StreamWitness(
+            task, listed(events), events.num_nodes, events.num_src, data.node_feat,
+            data.edge_feat, begin,
+        )  # fmt: skip
+        self.witness.given = list(drawn)
+        self.insert, self.reset_memory = self.witness.insert, self.witness.reset_memory
+        self.train, self.evaluate = self.witness.train, self.witness.evaluate
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self.witness.p.items()}
+
+    def calls(self) -> list[SampleCall]:
+        return self.witness.calls
+
+    def remembered(self) -> dict[str, Tensor]:
+        if not self.witness.with_memory:
+            return {}
+        rows = list(self.witness.memory.values())
+        width = self.parameters()["update.weight_ih"].shape[1] - self.witness.task.time_dim
+        none = torch.zeros(width, dtype=DOUBLE)
+        return {
+            "memory": torch.stack([row.state for row in rows]),
+            "updated": torch.tensor([row.updated for row in rows], dtype=DOUBLE),
+            "mail": torch.stack([none if row.mail is None else row.mail for row in rows]),
+            "mail_time": torch.tensor([row.mail_time for row in rows], dtype=DOUBLE),
+        }
+
+
+def played(one: Observed | Expected, kept: int) -> dict[str, Any]:
+    """Results of two epochs, rounds, a replay and two scorings of a trainer or a witness."""
+    found: dict[str, Any] = {}
+
+    def note(name: str, of: Range) -> None:
+        found[f"{name}, loss"] = of.loss
+        if of.ap == of.ap:
+            found[f"{name}, ap"] = of.ap
+        found.update({f"{name}, {key}": value for key, value in one.remembered().items()})
+
+    half = kept // 2
+    one.insert(half)
+    note("first epoch", one.train(range(half)))
+    note("scored", one.evaluate(half - 7, half))
+    one.reset_memory()
+    note("second epoch", one.train(range(half), epoch=1))
+    one.insert(kept)
+    note("asked", one.evaluate(half, half + 12))
+    note("passed", one.evaluate(half, half + 12, remember=True))
+    note("replay", one.train([*range(3, half, 7), *range(half + 12, kept)], epoch=2))
+    found |= {f"trained {name}": p for name, p in one.parameters().items()}
+    found["batches"] = [(call.roots, call.times) for call in one.calls()]
+    found["neighbours"] = [call.hops for call in one.calls()]
+    return found
+
+
+@lru_cache
+def expected_of(task: StreamWorkload, kind: str) -> dict[str, Any]:
+    """The witness's results of a task whose samples need no draw."""
+    trained = Observed("plain", task, events_of(kind))
+    data = trained.data
+    return played(Expected(task, events_of(kind), trained.begin, [], data), len(data.events))
+
+
+def compared(task: StreamWorkload, kind: str, system: str = "plain") -> dict[str, float]:
+    """Where a system and the witness disagree; "samples" where a draw is none."""
+    events = events_of(kind)
+    trained = Observed(system, task, events)
+    data, begin = trained.data, trained.begin
+    own = played(trained, len(data.events))
+    if task.sampling == "recent":
+        return disagreements(own, expected_of(task, kind))
+    try:
+        expected = Expected(task, events, begin, trained.calls(), data)
+        return disagreements(own, played(expected, len(data.events)))
+    except AssertionError:
+        return {"samples": 1.0}
+
+
+# --- agreement ------------------------------------------------------------------------------------
+
+KINDS = ("ties", "days", "distinct", "bipartite", "gaps")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_memory_is_that_of_the_witness(kind) -> None:
+    assert not compared(task_of(), kind)
+
+
+@pytest.mark.parametrize("kind", ["days", "gaps"])
+@pytest.mark.parametrize("model", [model for model in STREAM_MODELS if model != "tgn"])
+def test_networks_without_memory_are_those_of_the_witness(model, kind) -> None:
+    assert not compared(task_of(model), kind)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [("tgn", {"strict_time": False}), ("tgn", {"events": 45}), ("tgn", {"fanouts": (3, 2)}),
+     ("tgn", {"node_dim": 0, "edge_dim": 0}), ("tgn", {"undirected": False}),
+     ("tgn", {"chunks": 5, "seed": 9}), ("tgat", {"closed": True, "window": 9.0}),
+     ("tgn", {"sampling": "uniform", "fanouts": (2,)}), ("tgat", {"prop_time": True}),
+     ("dysat", {"sampling": "uniform", "window": 3.0, "prop_time": False}),
+     ("dysat", {"window": 2.0, "snapshots": 3, "edge_dim": 0}),
+     ("tgat", {"sampling": "uniform", "fanouts": (2, 2), "heads": 1})],
+)  # fmt: skip
+def test_settings_are_those_of_the_witness(model, fields) -> None:
+    assert not compared(task_of(model, **fields), "ties")
+
+
+@pytest.mark.parametrize("system", ["gnnflow", "tgl"])
+@pytest.mark.parametrize("sampling", ["recent", "uniform"])
+def test_systems_are_the_witness(system, sampling) -> None:
+    for kind in ("ties", "days"):
+        assert not compared(task_of(sampling=sampling), kind, system)
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_seen(name, monkeypatch) -> None:
+    kinds = ("days", "ties")
+    for kind in kinds:
+        expected_of(task_of(), kind)  # before anything is planted
+    FAULTS[name](monkeypatch)
+    assert any(compared(task_of(), kind) for kind in kinds)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def uniform_task() -> StreamWorkload:
+    """Two hops of draws within a window."""
+    return task_of("tgat", sampling="uniform", fanouts=(2, 2), window=8.0)
+
+
+@pytest.mark.parametrize("name", DRAW_FAULTS)
+def test_a_planted_fault_of_a_draw_is_seen(name, monkeypatch) -> None:
+    DRAW_FAULTS[name](monkeypatch)
+    assert compared(uniform_task(), "ties")
+
+
+def test_draws_are_uniform_over_what_a_window_holds() -> None:
+    """Each of n neighbours is drawn in its share of 2,000 draws, up to five deviations."""
+    task, events, calls = uniform_task(), events_of("ties"), 2000
+    data = stream_data(events, task)
+    access = PlainStream(task, data)
+    access.insert(0, LAST)
+    witness = StreamWitness(task, listed(events), 9, None, None, None, {})
+    witness.insert(LAST)
+    time = float(events.t[-1])
+    several = 0
+    for vertex in range(9):
+        seen = [k for _, k, _ in witness.before(vertex, time)]
+        nodes = torch.full((calls,), vertex)
+        hop = access.sample(nodes, torch.full((calls,), time).double(), draw=1)[0][0]
+        drawn = Counter(hop.eids.tolist())
+        assert drawn.keys() == set(seen)
+        share = calls * min(1.0, 2 / max(1, len(seen)))
+        assert len(seen) != len(set(seen)) or all(
+            abs(often - share) < 5 * share**0.5 for often in drawn.values()
+        )
+        several += len(seen) > 3
+    assert several > 1
+
+
+def test_the_witness_imports_nothing_of_what_it_judges() -> None:
+    folder = Path(__file__).parents[1] / "witness"
+    names = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names.add(str(node.module))
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+    assert "tests.witness.draws" in names
+    assert not [name for name in names if name.startswith("dgbench")]
