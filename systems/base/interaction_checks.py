@@ -32,6 +32,8 @@ EVENTS: Final = 8
 """Events of a probe."""
 EXACT: Final = 1e-9
 """Largest relative deviation in float64."""
+FIXED: Final = ("code",)
+"""Parts of states that no event changes."""
 IDLE: Final = {"classify": ("predict",)}
 """Layers that a task does not ask: JODIE predicts no vertex where it classifies them."""
 ALL_LAYERS: Final = 16
@@ -72,11 +74,11 @@ class ProbeLiveness:
     """Share of states that the events of a probe changed, and gradients of both sides.
 
     Attributes:
-        changed: of the trainer or the reference, the smaller one.
+        changed: of the trainer or the reference, the smaller one; empty where nothing waited.
         gradients, exact: of the trainer and of the reference, by name.
     """
 
-    changed: float
+    changed: Sequence[float]
     gradients: Mapping[str, Tensor]
     exact: Mapping[str, Tensor]
 
@@ -199,10 +201,9 @@ def compare(
 
     # Events of one time change the state when it is over, and none of them reads what they leave.
     if alive is not None and not (strict and data.events.t[events].unique().numel() == 1):
-        old = {f"{name} of {v}": x for v in ends
-               for name, x in kind.stored(*found.before[v]).kept().items()}  # fmt: skip
+        old = _taking_in({v: kind.stored(*found.before[v]) for v in ends})
         rows = own, outputs(plain, runs)
-        changed = min(liveness.changed_share(old, one) for one in rows)
+        changed = [min(liveness.changed_share(old, one) for one in rows)] if old else []
         alive.append(ProbeLiveness(changed, found.gradients, _gradients(plain)))
 
     mine = torch.tensor([found.loss, found.trained], dtype=torch.float64)
@@ -217,6 +218,20 @@ def compare(
         judged("gradients", found.gradients, lambda plain, _: _gradients(plain)),
         judged("losses", losses, mean_loss),
     ]
+
+
+def _taking_in(vertices: Mapping[int, PlainVertex | PlainJodieVertex]) -> dict[str, Tensor]:
+    """What events can change of the states of vertices that something waits for, by name.
+
+    The first event of a vertex changes nothing yet: it waits until the vertex is read again.
+    """
+    return {
+        f"{name} of {vertex}": x
+        for vertex, one in vertices.items()
+        if any(one.waiting.values())
+        for name, x in one.kept().items()
+        if name not in FIXED
+    }
 
 
 def _in_order(data: InteractionData, events: Tensor, strict: bool) -> list[Tensor]:
@@ -303,8 +318,8 @@ def _liveness(
     moved = {"moved": (liveness.distance(first, now), "")}  # of few steps, all layers together
     few = steps < ALL_LAYERS
     measured: list[liveness.Measures] = [moved if few else liveness.measures(first=first, now=now)]
-    if probes:
-        measured.append({"outputs": (max(one.changed for one in probes), "")})
+    if changed := [share for one in probes for share in one.changed]:
+        measured.append({"outputs": (max(changed), "")})
     for each in ([one.gradients for one in probes], [one.exact for one in probes]):
         some = [{name: x for name, x in one.items() if name in first} for one in each]
         part_of = liveness.taking_part(some, layers, few=few)

@@ -105,9 +105,9 @@ def changed_share(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
     """Share of the numbers of vertices' states that events changed.
 
     Args:
-        before, after: by name, the same names and shapes.
+        before, after: by name, of the same shapes; other names of `after` do not count.
     """
-    largest = max((float(x.abs().max()) for x in after.values() if x.numel()), default=0.0)
+    largest = max((float(after[name].abs().max()) for name in before), default=0.0)
     changed = total = 0
     for name, old in before.items():
         gap = (after[name].detach().double() - old.double()).abs()
