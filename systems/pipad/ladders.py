@@ -58,7 +58,7 @@ REUSED = "pipad, reuse alone"
 PUBLISHED = "pipad, as published"
 """PiPAD as the paper describes it: all of the paper's techniques, nothing of ours."""
 STAGES = (BARE, REUSED, PUBLISHED)
-"""Contenders of the main race between the released baseline and PiPAD as it is."""
+"""Contenders of the main race between the released baseline and PiPAD + dgbench."""
 STAGE_TITLES = {
     BARE: "PiPAD's engine, all techniques off",
     REUSED: "PiPAD's engine, reuse alone",

@@ -22,7 +22,7 @@ from dgbench.systems.pipad.experiments.epochs import relative_costs
 from dgbench.systems.pipad.experiments.fig10 import RACE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME
 from dgbench.systems.pipad.findings.common import Rows, resting
-from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, STAGE_TITLES
 
 FACTOR = 0.25
 """Tolerance of a factor, as for printed ones."""
@@ -45,7 +45,7 @@ def shown(ratio: Ratio) -> str:
 
 
 def product(rows: Rows, slow: str, **only: Any) -> str:
-    """PiPAD over a released baseline in words, as a product where all factors ran in its rounds."""
+    """PiPAD + dgbench over a released baseline in words; a product where all its factors ran."""
     stage = STAGE_OF[slow]
     contests = {
         "re-implementation": RACE(slow, stage, **only),
@@ -56,7 +56,7 @@ def product(rows: Rows, slow: str, **only: Any) -> str:
     whole = released.pooled(rows)
     if whole is None:
         return ""
-    said = f"PiPAD as it is over {get_system(slow).title}: {shown(whole)}"
+    said = f"{STAGE_TITLES['pipad']} over {get_system(slow).title}: {shown(whole)}"
     if any(set(one.each(rows)) != set(released.each(rows)) for one in contests.values()):
         return said
     parts = {name: contest.pooled(rows) for name, contest in contests.items()}
