@@ -47,6 +47,7 @@ EVERYWHERE: dict[str, tuple[dict[str, str], list[str]]] = {
     "one-core": ({}, ["--core", "0"]),
     "load": ({}, ["--load", "6"]),
     "no-network": ({}, ["--no-network"]),
+    "user": ({}, ["--user"]),
 }
 # What `nox -s nightly` runs: the whole of what .ci/run samples, and what it has no time for.
 NIGHTLY: dict[str, list[str]] = {

@@ -1,6 +1,6 @@
-"""Run a command on one core, beside a load, or without a network (Linux).
+"""Run a command on one core, beside a load, without a network or as an ordinary user (Linux).
 
-    python scripts/run_under.py [--core N] [--load N] [--no-network] -- COMMAND...
+    python scripts/run_under.py [--core N] [--load N] [--no-network] [--user] -- COMMAND...
 
 Ends with the command's exit code.
 """
@@ -16,11 +16,14 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+NOBODY = 65534
+"""User and group that own nothing."""
 
 
 @contextmanager
@@ -51,12 +54,36 @@ def leave_network() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
 
 
+@contextmanager
+def read_only_home() -> Iterator[None]:
+    """A home that nobody can write to but root."""
+    with tempfile.TemporaryDirectory(prefix="home-") as home:
+        os.chmod(home, 0o555)
+        before = os.environ.get("HOME")
+        os.environ["HOME"] = home
+        try:
+            yield
+        finally:
+            os.environ.pop("HOME")
+            os.environ |= {} if before is None else {"HOME": before}
+            os.chmod(home, 0o755)
+
+
+def leave_root() -> None:
+    """Go on as a user that owns nothing, where this one is root."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command under what was asked for; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--core", type=int, help="number of the only core to run on")
     parser.add_argument("--load", type=int, default=0, help="processes that compute beside it")
     parser.add_argument("--no-network", action="store_true", help="but the loopback device")
+    parser.add_argument("--user", action="store_true", help="not as root, with a read-only home")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(arguments)
     if given.core is not None:
@@ -64,10 +91,14 @@ def main(arguments: Sequence[str]) -> int:
     if given.no_network:
         leave_network()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides
-    with load(given.load):
-        return subprocess.call(
-            given.command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-        )
+
+    def begin() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if given.user:
+            leave_root()
+
+    with load(given.load), read_only_home() if given.user else nullcontext():
+        return subprocess.call(given.command, preexec_fn=begin)
 
 
 if __name__ == "__main__":
