@@ -36,9 +36,6 @@ FIXED: Final = ("code",)
 """Parts of states that no event changes."""
 IDLE: Final = {"classify": ("predict",)}
 """Layers that a task does not ask: JODIE predicts no vertex where it classifies them."""
-ALL_LAYERS: Final = 16
-"""Optimiser steps from which each layer must have moved: the first ones, whose vertices have no
-history yet, need not reach what reads it."""
 ROUNDING: Final = 1e-5
 """Largest relative deviation in float32, of a few steps that begin with the same rows."""
 
@@ -310,14 +307,10 @@ def _liveness(
         task_in_whole(trainer), classes=data.num_classes, unit=data.unit
     )
     first, now = {name: x.detach() for name, x in model.named_parameters()}, trainer.state()
-    moments = trainer.moments()
     idle = IDLE.get(trainer.workload.task, ())
     first = {name: x for name, x in first.items() if liveness.layer_of(name) not in idle}
-    layers = liveness.distances(first, now)
-    steps = max((int(one.updates or 0) for one in moments.values()), default=0)
-    moved = {"moved": (liveness.distance(first, now), "")}  # of few steps, all layers together
-    few = steps < ALL_LAYERS
-    measured: list[liveness.Measures] = [moved if few else liveness.measures(first=first, now=now)]
+    layers, few = liveness.distances(first, now), liveness.few_updates(trainer.moments())
+    measured = [liveness.together(first, now) if few else liveness.measures(first=first, now=now)]
     if changed := [share for one in probes for share in one.changed]:
         measured.append({"outputs": (max(changed), "")})
     for each in ([one.gradients for one in probes], [one.exact for one in probes]):

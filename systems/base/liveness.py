@@ -25,6 +25,7 @@ from torch import Tensor
 
 from dgbench.lab.result_checks import LIVENESS, ResultCheck, at_most
 from dgbench.runtime.touched import comparing
+from dgbench.systems.base.moments import AdamMoments
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -40,6 +41,9 @@ more; only a layer that is not trained stays where it is."""
 BARS: Final = {"outputs": MIN_OUTPUTS, "gradients": MIN_GRADIENT, "moved": MIN_MOVED}
 BARS_OF_EVENTS: Final = BARS | {"gradients": 1e-5}
 """Of interactions: what vertices pass on to neighbours has 6e-5 of the gradient of a few events."""
+ALL_LAYERS: Final = 16
+"""Optimiser steps from which each layer of a network on events must have moved: the first ones,
+whose vertices have no history yet, need not reach what reads it."""
 WORDS: Final = {
     "outputs": "share of the outputs that depend on input",
     "gradients": "share of the gradient's norm",
@@ -159,6 +163,20 @@ def distance(first: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> float:
         gap += float((now[name].detach().double().cpu() - before).square().sum())
         size += float(before.square().sum())
     return _root(gap, size or 1.0)
+
+
+def few_updates(moments: Mapping[str, AdamMoments]) -> bool:
+    """Return True if there were too few optimiser steps to move all layers by events.
+
+    Args:
+        moments: of a trainer, by name.
+    """
+    return max((int(one.updates or 0) for one in moments.values()), default=0) < ALL_LAYERS
+
+
+def together(first: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Measures:
+    """The measure of all layers together, for a few steps; see `distances`."""
+    return {"moved": (distance(first, now), "")}
 
 
 def taking_part(

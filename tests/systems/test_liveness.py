@@ -32,13 +32,13 @@ from dgbench.systems.base import stream as stream_base
 from dgbench.systems.base import timeline as timeline_base
 from dgbench.systems.base import training as frame_base
 from dgbench.systems.base.interaction_checks import (
-    ALL_LAYERS,
     ProbeLiveness,
     check_now,
     compare,
     probe,
 )
 from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.base.liveness import ALL_LAYERS
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
@@ -112,8 +112,8 @@ def _stream(after: After) -> Checks:
     data = tiny_stream(task, events=120, nodes=20)
     trainer: Any = get_system("gnnflow").open(task, data=data)  # type: ignore[arg-type,call-arg]
     trainer.insert(120)
-    for frame in range(5):
-        trainer.step(frame)
+    for step in range(ALL_LAYERS):
+        trainer.step(step % trainer.num_frames)
     after(trainer)
     return trainer_checks({"gnnflow": trainer}, task, data)
 

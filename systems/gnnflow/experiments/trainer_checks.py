@@ -134,7 +134,7 @@ class StreamOracle:
             trainer: is trained on a few events.
         """
         found, answers = [], list[BatchAnswer]()
-        state = trainer.state()
+        state, few = trainer.state(), liveness.few_updates(trainer.moments())
         # A few events: a second thread costs more than it does.
         with (
             one_thread(),
@@ -146,11 +146,16 @@ class StreamOracle:
                 answers.append(BatchAnswer.of(trainer, frame))
                 found += self.compare(name, frame, answers[-1])
                 found += self._compare_step(name, frame, trainer)
-        return [*found, *self.liveness(name, answers, state)]
+        return [*found, *self.liveness(name, answers, state, few=few)]
 
     @comparing()
     def liveness(
-        self, name: str, answers: Sequence[BatchAnswer], state: Mapping[str, Tensor]
+        self,
+        name: str,
+        answers: Sequence[BatchAnswer],
+        state: Mapping[str, Tensor],
+        *,
+        few: bool,
     ) -> list[ResultCheck]:
         """A check of how alive a trainer is and the oracle where it was compared with it last.
 
@@ -158,17 +163,22 @@ class StreamOracle:
             name: of the trainer.
             answers: of it on all `frames`.
             state: parameters that its timed steps led to.
+            few: whether these were too few to move every layer, see `liveness.ALL_LAYERS`.
         """
         layers = liveness.distances(self._first, state)
         own, exact = (
             liveness.measures(
                 outputs=[(one.outputs, None) for one in some],
-                gradients=liveness.taking_part([one.gradients for one in some], layers),
+                gradients=liveness.taking_part([one.gradients for one in some], layers, few=few),
             )
             for some in (answers, self._exact)
         )
         gradients = [one.gradients for one in self._exact]
-        moved = liveness.measures(first=self._first, now=state, exact=gradients)
+        moved = (
+            liveness.together(self._first, state)
+            if few
+            else liveness.measures(first=self._first, now=state, exact=gradients)
+        )
         return liveness.check({**own, **moved}, exact, against=ORACLE, part=f"{name}")
 
     @comparing()
@@ -354,5 +364,6 @@ def checked_race(
         oracle.load(run.state, run.memory)
         for frame, answer in zip(oracle.frames, run.answers, strict=True):
             checks += of_contender(name, oracle.compare(name, frame, answer))
-        checks += of_contender(name, oracle.liveness(name, run.answers, run.state))
+        few = len(losses) < liveness.ALL_LAYERS
+        checks += of_contender(name, oracle.liveness(name, run.answers, run.state, few=few))
     return runs, checks
