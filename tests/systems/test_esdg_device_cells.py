@@ -6,11 +6,7 @@ import pytest
 
 from dgbench.lab import ranks as lab_ranks
 from dgbench.lab.ranks import devices_lacking
-from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
-from dgbench.systems.esdg import oracle as esdg_oracle
-from dgbench.systems.esdg.experiments import parts
-from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 
 PRESETS = ("smoke", "quick", "full", "paper")
 HOST = "runs on ranks of CPUs"
@@ -56,38 +52,3 @@ def test_ranks_of_a_cpu_need_no_device(monkeypatch, preset):
         for cell in experiment.cells(preset, "cpu"):
             assert "CUDA" not in cell.unavailable
             assert cell.unavailable != HOST
-
-
-def test_what_is_lacking_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 1)
-    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 1 is here"
-    assert devices_lacking(1, "cuda") == devices_lacking(4, "cpu") == ""
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 2)
-    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 2 are here"
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 0)
-    assert devices_lacking(1, "cuda") == "needs a CUDA device, none is here"
-
-
-def test_one_rank_is_trained_on_the_device_that_is_asked_for(monkeypatch):
-    from dgbench.systems.esdg.experiments.fig7 import task_of
-
-    asked = []
-    train = parts.train_ranked
-
-    def spied(*args, device: str, **more):
-        asked.append(device)
-        return train(*args, device="cpu", **more)
-
-    oracle = esdg_oracle.TimelineOracle
-    monkeypatch.setattr(parts, "train_ranked", spied)
-
-    def on_the_host(task, data, *, device: str):
-        return oracle(task, data)
-
-    monkeypatch.setattr(esdg_oracle, "TimelineOracle", on_the_host)
-    data = random_graphs(32, steps=5)
-    found = parts.on_ranks(
-        task_of("tm_gcn"), 1, RunContext("cuda", "smoke", 1, budget_s=0.01), 30, data
-    )
-    assert asked == ["cuda"]
-    assert found.deviation["loss"] < 1e-5

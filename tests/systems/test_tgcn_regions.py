@@ -7,13 +7,7 @@ import torch
 
 from dgbench.runtime.meter import Meter
 from dgbench.systems.tgcn.feeding import Feeder
-from dgbench.systems.tgcn.regions import (
-    Account,
-    DeviceFull,
-    Regions,
-    copy_across,
-    overlapped,
-)
+from dgbench.systems.tgcn.regions import Account, DeviceFull, Regions, copy_across
 
 CPU = torch.device("cpu")
 
@@ -67,17 +61,6 @@ def test_what_is_sent_arrives_as_it_was(regions):
     assert regions.meter.counters["bytes_h2d"] == sum(s.layout.nbytes for s in sent)
 
 
-def test_what_was_brought_in_vain_is_let_go(regions):
-    feeder = Feeder(regions)
-    staged = regions.link.stage_all([torch.arange(4)])
-    for interval in range(20):  # more than there are slots
-        feeder.ahead((interval, 0, 1), staged)
-        feeder.get((interval, 0, -1), staged)
-        feeder.done((interval, 0, -1))
-    feeder.forget()
-    assert sum(v for k, v in regions.account.held.items() if "edges" in k) == 0
-
-
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_copy_between_devices_is_counted_once_on_each_way(direct):
     meter, target = Meter(), torch.zeros(4, 3)
@@ -86,10 +69,3 @@ def test_a_copy_between_devices_is_counted_once_on_each_way(direct):
     through_host = 0 if direct else 48
     assert meter.counters["bytes_swapped"] == 48
     assert meter.counters["bytes_h2d"] == meter.counters["bytes_d2h"] == through_host
-
-
-def test_overlap_of_spans():
-    spans = [("copy", 0.0, 2.0), ("train", 1.0, 4.0), ("copy", 3.0, 5.0), ("train", 6.0, 7.0)]
-    assert overlapped(spans, "copy", "train") == pytest.approx(2.0)
-    assert overlapped(spans, "train", "copy") == pytest.approx(2.0)
-    assert overlapped(spans, "copy", "swap") == 0.0
