@@ -130,21 +130,6 @@ def test_a_timeline_too_large_for_a_budget_trains_in_blocks(model):
         opened.close()
 
 
-@pytest.mark.parametrize("difference", [True, False])
-def test_what_is_on_its_way_is_planned_to_the_byte(difference):
-    """Changes counted before anything is encoded are those that are sent."""
-    data = timeline(500, 3000)
-    for fallback in (True, False):
-        switches = {"difference": difference, "fallback": fallback}
-        trainer = open_on_arena("cd_gcn", data, switches, nb=3)
-        trainer.prepare()
-        for block in trainer.blocks:
-            values = 4 * sum(trainer._entries[t] for t in block)
-            sent = trainer.delivery.topology_bytes([block])
-            assert trainer._change_bytes(block) + values == sent
-        trainer.close()
-
-
 @pytest.mark.parametrize("model", TIMELINE_MODELS)
 def test_the_papers_layout_takes_what_the_paper_says(model):
     """20 nnz + 4 N (widths) per step. Beside it: a stack of the inputs, 8 bytes per vertex, which
@@ -161,25 +146,6 @@ def test_the_papers_layout_takes_what_the_paper_says(model):
     assert peak == pytest.approx(trainer.paper_bytes() + stack, rel=0.1)
     assert peak == pytest.approx(trainer.planned_bytes(), rel=0.1)
     trainer.close()
-
-
-@pytest.mark.parametrize("model", ["cd_gcn", "evolvegcn_o"])
-def test_outputs_are_scored_while_made_only_where_that_saves_blocks(model):
-    data = timeline(300, 900, 13)
-    free = open_on_arena(model, data, nb=1)
-    assert not free.interleaving
-    budget = ceil(free.bytes_with(1))
-    assert free.planned_bytes() > budget
-    tight = open_on_arena(model, data, memory_bytes=budget)
-    assert tight.interleaving
-    assert len(tight.blocks) == 1
-    roomy = open_on_arena(model, data, memory_bytes=ceil(free.planned_bytes()))
-    assert not roomy.interleaving
-    plain = PlainTimeline(tight.workload, data)
-    want = plain.train_epoch()
-    for trainer in (free, tight, roomy):
-        assert trainer.train_epoch() == pytest.approx(want, rel=1e-5)
-        trainer.close()
 
 
 SPARSE, DENSE = (3000, 2000), (1500, 9000)

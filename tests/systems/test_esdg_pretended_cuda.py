@@ -12,7 +12,6 @@ from pretended_cuda import DEVICE, Pretended, pretended_cuda
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
-from dgbench.systems.esdg.vertex_rows import HeldRows
 
 EPOCHS, BLOCKS = 2, 2
 OPTIONS: list[dict[str, Any]] = [
@@ -95,21 +94,3 @@ def test_epochs_of_two_ranks_stay_on_their_devices():
             assert losses == pytest.approx(want.losses, rel=1e-5)
             torch.testing.assert_close(output, want.outputs[-1], rtol=1e-4, atol=1e-5)
             assert 0 <= accuracy <= 1
-
-
-def test_what_lies_elsewhere_is_found(monkeypatch):
-    """The pretence can fail: with scales left on the CPU no epoch comes about."""
-    make = HeldRows._make_run
-
-    def forgetful(self: HeldRows, steps: range) -> Any:
-        run = make(self, steps)
-        object.__setattr__(run, "col_scale", run.col_scale.cpu())
-        return run
-
-    monkeypatch.setattr(HeldRows, "_make_run", forgetful)
-    with pretended_cuda(monkeypatch):
-        job = workload("tm_gcn", "link")
-        with pytest.raises(Exception, match="cpu"):
-            SnapshotRankTrainer(
-                LocalCommunicator(device="cuda"), job, data(), partition="vertex"
-            ).step()

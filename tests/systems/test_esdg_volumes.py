@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tiny_data import csr_of, tiny_sequence
 
 from dgbench.datasets.transforms import EdgeLives, edge_life
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode_sequence
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
@@ -29,7 +28,7 @@ from dgbench.systems.esdg.partition import block_ranges
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
 from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import needs, pair_counts, read_counts, remote_reads
+from dgbench.systems.esdg.vertex_plan import pair_counts, read_counts
 from dgbench.systems.esdg.volumes import count_snapshot, count_vertex, snapshot_floats, timeline
 
 NODES = 11
@@ -74,38 +73,6 @@ def block_ranges_or_empty(total: int, parts: int) -> list[range]:
 
 def owners(size: int) -> VertexParts:
     return VertexParts(torch.arange(NODES) * 7 % size, size)
-
-
-@given(
-    st.integers(1, 12),
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40),
-        min_size=0,
-        max_size=4,
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_counts_are_those_of_lists(size, graphs, random):
-    """Duplicates, loops, empty snapshots, vertices that nobody reads, parts without a vertex."""
-    parts = VertexParts(torch.tensor([random.randrange(size) for _ in range(9)]), size)
-    topology, wanted = [], []
-    for pairs in graphs:
-        indptr = torch.zeros(10, dtype=torch.int64)
-        rows = torch.tensor([r for r, _ in sorted(pairs)], dtype=torch.int64)
-        indptr[1:] = torch.bincount(rows, minlength=9).cumsum(0)
-        cols = torch.tensor([c for _, c in sorted(pairs)], dtype=torch.int64)
-        topology.append(Csr(indptr, cols.to(torch.int32), 9))
-        found = np.zeros((size, size), dtype=np.int64)
-        for v, reader in {(c, int(parts.owner[r])) for r, c in pairs}:
-            found[int(parts.owner[v]), reader] += reader != int(parts.owner[v])
-        wanted.append(found)
-        assert needs(rows, cols, parts).shape[1] == found.sum()
-        (by_pairs,) = pair_counts([torch.stack([cols, rows])], parts)
-        assert (by_pairs == found).all()
-    counted = list(read_counts(topology, parts))
-    assert len(counted) == len(wanted)
-    assert all((a == b).all() for a, b in zip(counted, wanted, strict=True))
-    assert remote_reads(topology, parts) == sum(int(f.sum()) for f in wanted)
 
 
 def trained_links(comm: Communicator, todo: list[Any]) -> list[Any]:

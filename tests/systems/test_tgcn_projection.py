@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -23,7 +21,6 @@ from dgbench.systems.tgcn.plan import (
     fewest,
     parameter_bytes,
     state_bytes,
-    tgcn_memory,
 )  # fmt: skip
 from dgbench.systems.tgcn.projection import EpochLoad, Pieces, even_load, project_epoch
 from dgbench.systems.tgcn.scaling_runs import load_of, open_on, train_alike
@@ -69,17 +66,6 @@ def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
     assert vectors >= ACTIVATIONS / 2
 
 
-def test_more_of_anything_makes_regions_smaller() -> None:
-    size = ModelSize(10_000, 300_000)
-    for what in ("devices", "parts", "intervals"):
-        found = [tgcn_memory(size, Cut(**{what: n})).device for n in (1, 2, 5, 20)]
-        for one, more in pairwise(found):
-            assert more["R1 activations"] <= one["R1 activations"]
-            assert more["R2 pairs"] <= one["R2 pairs"]
-    assert "R3 state" in tgcn_memory(size, Cut(parts=2)).device
-    assert tgcn_memory(size, Cut()).device["R2 visiting"] == 0
-
-
 # Projected epochs.
 
 
@@ -95,20 +81,6 @@ def test_even_grids_on_eight_devices_take_an_eighth_and_the_exchange() -> None:
     assert found.moved == pytest.approx(8 * 7 * 3 * nbytes, rel=1e-6)
     hidden = project_epoch(load, PIECES, machine(), size=SIZE)
     assert hidden.exchange_s == pytest.approx(7 * 2 * nbytes / 50e9, rel=0.1)
-
-
-def test_intervals_that_repeat_are_what_they_are_written_out() -> None:
-    rng = np.random.default_rng(1)
-    pairs, rows = rng.integers(0, 99, (3, 4, 4)), rng.integers(0, 99, (3, 4))
-    load = EpochLoad(pairs.astype(float), rows.astype(float), rows.astype(float), 3)
-    long = EpochLoad(*(np.concatenate([x] * 3) for x in (load.pairs, load.rows, load.visiting)))
-    assert load.intervals == long.intervals == 9
-    found = [
-        project_epoch(one, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4, "gather"))
-        for one in (load, long)
-    ]
-    assert found[0].seconds == pytest.approx(found[1].seconds)
-    assert found[0].moved == found[1].moved
 
 
 def test_a_device_waits_for_those_that_send_to_it_only() -> None:

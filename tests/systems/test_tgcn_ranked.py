@@ -19,7 +19,6 @@ from dgbench.runtime.ranks import launch
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.tgcn import measured
-from dgbench.systems.tgcn import trainer as tgcn_trainer
 from dgbench.systems.tgcn.feeding import StagedInterval
 from dgbench.systems.tgcn.links import machine
 from dgbench.systems.tgcn.measured import MeasuredLinks, measure_links
@@ -139,30 +138,6 @@ def test_ranks_keep_the_rows_and_grids_of_their_own_parts_alone():
                 x.untyped_storage().nbytes() for p, _ in own[0].grids.values() for x in p.tensors()
             }
             assert sum(held) <= interval.src.nbytes
-
-
-def test_a_rank_has_the_labels_and_regions_of_its_own_part_alone(monkeypatch):
-    work = task(task="classify")
-    data = interaction_data(events(), work)
-    opened_regions: list[object] = []
-    make = tgcn_trainer.Regions
-
-    def noted(*args, **named):
-        opened_regions.append(args)
-        return make(*args, **named)
-
-    monkeypatch.setattr(tgcn_trainer, "Regions", noted)
-
-    def labelled(comm) -> tuple[int, int]:
-        trainer = GridRankTrainer(comm, work, data, SYSTEM.switches(), vertex_cut="dealt")
-        labels = trainer.rounds.device.labels
-        held = sum(x.untyped_storage().nbytes() for x in (labels.taught, labels.classes))
-        assert len(trainer.accounts) == len(trainer.regions) == 1
-        trainer.close()
-        return held, 2 * 8 * trainer.parts.sizes[comm.rank]
-
-    assert all(held == own for held, own in as_ranks(4, labelled))
-    assert len(opened_regions) == 4
 
 
 # The ring of measured links.

@@ -9,18 +9,10 @@ import pytest
 import torch
 
 import dgbench.systems.tgcn.experiments as tgcn_experiments
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import (
-    program,
-    races,
-    recounts,
-    scaling_cells,
-    scaling_runs,
-    schedule,
-)
+from dgbench.systems.tgcn import program, races, recounts, scaling_cells, scaling_runs, schedule
 from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
 from dgbench.systems.tgcn.single_draws import SegmentTree
@@ -36,18 +28,13 @@ def tiny(monkeypatch):
     monkeypatch.setattr(races, "CHECKED", 24)
 
 
-def checks_of(experiment: str, number: int = 1, **params) -> list[ResultCheck]:
-    """Checks of a smoke cell with these parameters, run in this process as its round `number`."""
+def failed(experiment: str, number: int = 1, **params) -> set[str]:
+    """Subjects of a smoke cell's failed checks, run in this process as its round `number`."""
     one = BY_NAME[experiment]
     cell = msgspec.structs.replace(one.cells("smoke", "cpu")[0], params=params)
     context = RunContext("cpu", "smoke", 1, meter=Meter(timing=False), budget_s=0.02)
     context.round = number
-    return one.run(cell, context).checks
-
-
-def failed(experiment: str, number: int = 1, **params) -> set[str]:
-    """Subjects of a smoke cell's failed checks."""
-    checks = checks_of(experiment, number, **params)
+    checks = one.run(cell, context).checks
     assert checks
     return {check.of for check in checks if not check.passed}
 
@@ -171,72 +158,34 @@ def test_bytes_that_are_off_by_one_fail(monkeypatch):
 # Grids, samples, draws, volumes and loads that are off by one thing.
 
 
-def counts_more(right):
-    return property(lambda self: right.fget(self) + (right.fget(self) > 0))
+def order_swapped(grids):
+    grids.order[[0, -1]] = grids.order[[-1, 0]]
+    return grids
 
 
-def order_swapped(right):
-    def build(*args, **options):
-        grids = right(*args, **options)
-        grids.order[[0, -1]] = grids.order[[-1, 0]]
-        return grids
-
-    return build
-
-
-def edges_rolled(right):
-    def sample(*args, **options):
-        found = right(*args, **options)
-        for layer in found.layers:
-            layer.eids.copy_(layer.eids.roll(1))
-        return found
-
+def edges_rolled(sample):
+    for layer in sample.layers:
+        layer.eids.copy_(layer.eids.roll(1))
     return sample
 
 
-def results_rolled(right):
-    def timed(calls, spent, turn, results):
-        right(calls, spent, turn, results)
-        for sample in (results or {}).values():
-            for layer in getattr(sample, "layers", ()):
-                layer.eids.copy_(layer.eids.roll(1))
-
-    return timed
+def row_more(load):
+    load.rows[0, 0] += 1
+    return load
 
 
-def tree_spread(right):
-    def modify(self, at, weight):
-        right(self, at, weight)
-        right(self, 0, weight)
-
-    return modify
-
-
-def one_more(right):
-    return lambda *args, **options: right(*args, **options) + 1
-
-
-def row_more(right):
-    def load_of(trainer):
-        load = right(trainer)
-        load.rows[0, 0] += 1
-        return load
-
-    return load_of
+def one_more(found):
+    return found + 1
 
 
 GRIDS, DRAWS = {"kind": "fill", "dataset": "lastfm"}, {"dataset": "lastfm"}
 LINKS, LOADS = {"kind": "ring", "machine": "dgx1-v100"}, {"kind": "virtual", "dataset": "reddit"}
 WRONG = [
-    (Grids, "counts", counts_more, "partition", 1, GRIDS, {"counters"}),
-    (Grids, "build", order_swapped, "partition", 1, GRIDS, {"order"}),
-    (depth, "sample_nodewise", edges_rolled, "depth", 1, DRAWS, {"samples"}),
-    (fig7, "timed", results_rolled, "fig7", 1, DRAWS, {"samples"}),
-    (fig7, "timed", results_rolled, "fig7", 2, DRAWS, {"samples"}),
-    (SegmentTree, "modify", tree_spread, "fig8", 1, {"weights": "equal"}, {"counters", "outputs"}),
-    (schedule, "traffic", one_more, "schedule", 1, LINKS, {"bytes"}),
-    (schedule, "traffic", one_more, "schedule", 1, {"kind": "volume", **DRAWS}, {"bytes"}),
-    (scaling_runs, "load_of", row_more, "fig10", 1, LOADS, {"counters"}),
+    (Grids, "build", order_swapped, "partition", GRIDS, "order"),
+    (depth, "sample_nodewise", edges_rolled, "depth", DRAWS, "samples"),
+    (schedule, "traffic", one_more, "schedule", LINKS, "bytes"),
+    (schedule, "traffic", one_more, "schedule", {"kind": "volume", **DRAWS}, "bytes"),
+    (scaling_runs, "load_of", row_more, "fig10", LOADS, "counters"),
 ]
 
 
@@ -247,23 +196,50 @@ def small_loads(monkeypatch):
     monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "wrong", "experiment", "number", "params", "kinds"), WRONG
-)
+@pytest.mark.parametrize(("where", "name", "change", "experiment", "params", "kind"), WRONG)
 def test_what_is_wrong_fails(
-    monkeypatch, small_loads, where, name, wrong, experiment, number, params, kinds
+    monkeypatch, small_loads, where, name, change, experiment, params, kind
 ):
-    right = where.__dict__[name]
-    if isinstance(right, classmethod):
-        right = getattr(where, name)
-    monkeypatch.setattr(where, name, wrong(right))
-    assert kinds <= failed(experiment, number, **params)
+    right = getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *args, **fields: change(right(*args, **fields)))
+    assert kind in failed(experiment, **params)
 
 
-@pytest.mark.parametrize("experiment", ["partition", "depth", "fig7", "schedule"])
-def test_what_is_right_passes(experiment):
-    (params, *_) = [one[5] for one in WRONG if one[3] == experiment]
+@pytest.mark.parametrize(
+    ("experiment", "params"), [("partition", GRIDS), ("depth", DRAWS), ("schedule", LINKS)]
+)
+def test_what_is_right_passes(experiment, params):
     assert not failed(experiment, **params)
+
+
+def test_grids_that_are_miscounted_fail(monkeypatch):
+    right = Grids.counts
+    more = property(lambda self: right.fget(self) + (right.fget(self) > 0))
+    monkeypatch.setattr(Grids, "counts", more)
+    assert "counters" in failed("partition", **GRIDS)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch, number):
+    assert not failed("fig7", number, **DRAWS)
+    right = fig7.timed
+
+    def timed(calls, spent, turn, results):
+        right(calls, spent, turn, results)
+        for sample in (results or {}).values():
+            if hasattr(sample, "layers"):
+                edges_rolled(sample)
+
+    monkeypatch.setattr(fig7, "timed", timed)
+    assert "samples" in failed("fig7", number, **DRAWS)
+
+
+def test_a_tree_whose_changes_spread_fails(monkeypatch):
+    right = SegmentTree.modify
+    monkeypatch.setattr(
+        SegmentTree, "modify", lambda self, at, w: (right(self, at, w), right(self, 0, w))
+    )
+    assert {"counters", "outputs"} <= failed("fig8", weights="equal")
 
 
 def test_draws_by_another_law_fail():
