@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from esdg_rows import number
 from esdg_tiny import MODELS, data, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgbench.lab.table import number
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.esdg.experiments import table2, table2_runs
 from dgbench.systems.esdg.experiments.fig7 import task_of

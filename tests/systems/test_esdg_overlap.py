@@ -13,10 +13,6 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import GroupCommunicator, LinkEmulation
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base.audit import COUNTED
-from dgbench.systems.esdg.experiments.overlap import GLOO, SHARED, WIRE
-from dgbench.systems.esdg.experiments.overlap_turns import take_overlap_turns
-from dgbench.systems.esdg.oracle import TimelineOracle
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 NODES, STEPS, RANKS = 12, 9, 2
@@ -116,30 +112,3 @@ def test_all_but_one_piece_is_hidden_forward_and_backward() -> None:
             # Nothing to stand beside: no piece is hidden, and none costs more.
             assert rank[k, 0.0][0] == pytest.approx(sum(seconds)), k
         assert computing == pytest.approx(2 * 2 * ENOUGH * (STEPS // RANKS))
-
-
-def test_turns_on_a_tiny_timeline() -> None:
-    """Basis of the rows: gradients, messages, and epochs of every link and number of pieces."""
-    task, snapshots = workload("cd_gcn", "link"), data(STEPS, NODES)
-    oracle = TimelineOracle(task, snapshots)
-    found = take_overlap_turns(
-        task, snapshots, RANKS, (WIRE, GLOO, SHARED), (1, 3), least=2, budget_s=1e-3,
-        request=oracle.request,
-    )  # fmt: skip
-    checks = oracle.trained_checks(found.before, found.after, found.losses)
-    assert {check.of for check in checks} == {"outputs", "gradients", "losses", "liveness"}
-    assert all(check.passed for check in checks)
-    audited = oracle.audited(found.audits, found.losses)
-    assert {check.of for check in audited} == {COUNTED, "updates", "losses", "moments"}
-    assert all(check.passed for check in audited)
-    assert list(found.before) == list(found.after) == ["1 piece", "3 pieces"]
-    assert found.floats[1] == found.floats[3] == 2 * RANKS * ROWS * (8 + 6 + 12 + 6)
-    assert (found.messages[1], found.messages[3]) == (2 * 4 * RANKS, 3 * 2 * 4 * RANKS)
-    assert found.sent_bytes >= 4 * found.floats[1] // RANKS
-    assert found.compute_s > found.convolve_s > 0
-    assert set(found.wires) == {WIRE.name}
-    assert found.wires[WIRE.name].bytes_per_second == pytest.approx(
-        found.sent_bytes / found.convolve_s
-    )
-    assert {len(turns) for turns in found.turns.values()} == {2}
-    assert set(found.turns) == {(m.name, k) for m in (WIRE, GLOO, SHARED) for k in (1, 3)}

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from esdg_tiny import LIMIT_S, MODELS, data, plain, workload
+from esdg_tiny import MODELS, data, plain, workload
 from pretended_cuda import DEVICE, Pretended, pretended_cuda
 
-from dgbench.runtime.collectives import Communicator, LocalCommunicator
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 
 EPOCHS, BLOCKS = 2, 2
@@ -61,36 +60,3 @@ def test_an_epoch_of_one_rank_stays_on_the_device(monkeypatch, model, task, opti
         if task != "node":
             assert 0 <= trainer.accuracy() <= 1
     assert losses == pytest.approx(wanted, rel=1e-5)
-
-
-def train(comm: Communicator, todo: list[tuple[str, dict[str, Any]]]) -> list[Any]:
-    """Be one of two ranks that share such a device: what they exchange goes through the host."""
-    found = []
-    with pytest.MonkeyPatch.context() as patch, pretended_cuda(patch):
-        comm.device = DEVICE
-        for model, options in todo:
-            trainer = SnapshotRankTrainer(
-                comm, workload(model, "link"), data(), blocks=BLOCKS, **options
-            )
-            losses = [trainer.train_epoch() for _ in range(EPOCHS)]
-            assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
-            found.append((losses, trainer.evaluate(), trainer.accuracy()))
-    return found
-
-
-@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
-def test_epochs_of_two_ranks_stay_on_their_devices():
-    todo = [
-        ("cd_gcn", {"partition": "snapshot", "pieces": 2}),
-        ("tm_gcn", {"partition": "snapshot", "late": True, "reuse": True, "scored": True}),
-        ("evolvegcn_o", {"partition": "vertex"}),
-        ("cd_gcn", {"partition": "vertex", "pieces": 2, "precompute": False}),
-        ("tm_gcn", {"partition": "hybrid", "group": 2}),
-        ("cd_gcn", {"partition": "hybrid", "group": 1, "pieces": 2}),
-    ]
-    for found in launch(train, 2, (todo,), timeout_s=LIMIT_S, threads=1):
-        for (model, _), (losses, output, accuracy) in zip(todo, found, strict=True):
-            want = plain(model, "link", (8, 11), torch.float32, EPOCHS)
-            assert losses == pytest.approx(want.losses, rel=1e-5)
-            torch.testing.assert_close(output, want.outputs[-1], rtol=1e-4, atol=1e-5)
-            assert 0 <= accuracy <= 1

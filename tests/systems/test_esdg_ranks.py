@@ -14,20 +14,13 @@ from esdg_tiny import MODELS, STEPS_TRAINED, data, plain, workload
 from dgbench.runtime.collectives import Communicator, CountOnly, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.base.timeline import PlainTimeline, timeline_model
+from dgbench.systems.esdg import volumes
 from dgbench.systems.esdg.hybrid import HybridSplit
 from dgbench.systems.esdg.hybrid_plan import least_group, part_bytes
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import remote_reads
-from dgbench.systems.esdg.volumes import (
-    gradient_floats,
-    hybrid_floats,
-    hybrid_reads,
-    snapshot_floats,
-    timeline,
-    vertex_floats,
-)
+from dgbench.systems.esdg.vertex_plan import pair_counts, read_counts, remote_reads
 
 Case = tuple[str, str, dict[str, Any]]
 SIZES = (8, 11)
@@ -64,12 +57,16 @@ SWITCHES = (
 )
 
 
+PHASES = ("forward", "rerun", "backward")
+
+
 class RankResult(NamedTuple):
     """What a rank has after an epoch, and where they were trained after some more."""
 
     losses: list[float]
     gradients: dict[str, torch.Tensor]
     floats: dict[str, int]
+    links: dict[tuple[str, str], Any]
     counters: dict[str, float]
     remote_pairs: int
     outputs: torch.Tensor | None
@@ -116,18 +113,20 @@ def train(
         comm.meter.reset()
         losses = [trainer.train_epoch() if epochs else trainer.accumulate()]
         matrix = comm.all_traffic()
-        floats = {
-            phase: matrix.total("floats", operation="all_to_all", phase=phase)
-            for phase in ("forward", "rerun", "backward")
+        links = {
+            (phase, unit): matrix.matrix(unit, operation="all_to_all", phase=phase)
+            for phase in PHASES
+            for unit in ("floats", "messages")
         }
+        floats = {phase: int(links[phase, "floats"].sum()) for phase in PHASES}
         reduced = matrix.total("floats", operation="all_reduce", phase="backward")
         comm.barrier()  # threads show each other the traffic that they count
-        assert reduced == gradient_floats(trainer.model, comm.size)
+        assert reduced == volumes.gradient_floats(trainer.model, comm.size)
         counters = dict(comm.meter.counters)
         losses += [trainer.train_epoch() for _ in range(epochs - 1)]
         outputs = torch.stack(trainer.outputs()) if epochs else None
         pairs = getattr(trainer.split, "remote_pairs", 0)
-        found.append(RankResult(losses, gradients, floats, counters, pairs, outputs))
+        found.append(RankResult(losses, gradients, floats, links, counters, pairs, outputs))
         trainer.close()
     return found
 
@@ -214,7 +213,7 @@ def test_trained_epochs_send_what_the_formulas_say(size):
     todo, results = shared_by(size), trained_on(size)
     for i, (model, task, o) in enumerate(todo):
         assert all(rank[i].floats == results[0][i].floats for rank in results)
-        got, net = results[0][i], timeline(model)
+        got, net = results[0][i], volumes.timeline(model)
         sent = sum(got.floats.values())
         steps = 8 if task == "class" else 7
         topology, blocks = data(*SIZES).topology[:steps], block_ranges(steps, o["blocks"])
@@ -222,7 +221,7 @@ def test_trained_epochs_send_what_the_formulas_say(size):
         first = o.get("precompute", True)
         assert (got.floats["rerun"] > 0) == (again and sent > 0)
         if o["partition"] == "snapshot":
-            assert sent == snapshot_floats(net, 11, blocks, size, checkpoint=again)
+            assert sent == volumes.snapshot_floats(net, 11, blocks, size, checkpoint=again)
         elif o["partition"] == "vertex":
             parts = owners(size, 11)
             # lambda, vertex by vertex: parts other than the owner that read it.
@@ -235,21 +234,31 @@ def test_trained_epochs_send_what_the_formulas_say(size):
                 remote += sum(len(r - {int(parts.owner[v])}) for v, r in readers.items())
             assert remote == remote_reads(topology, parts)
             pairs = got.remote_pairs
-            assert sent == vertex_floats(
+            assert sent == volumes.vertex_floats(
                 net, remote, remote_pairs=pairs, checkpoint=again, precompute=first
             )
             assert (pairs > 0) == (task == "link")
+            # A walk without data sends the same over every link.
+            ends = PlainTimeline(workload(model, task), data()).task
+            counted = volumes.count_vertex(
+                model, list(read_counts(topology, parts)), window=3, checkpoint=again,
+                pieces=o.get("pieces", 1), precompute=first, blocks=o["blocks"],
+                pair_reads=list(pair_counts([ends.pairs(t)[0] for t in range(steps)], parts))
+                if pairs else None,
+            )  # fmt: skip
+            for (phase, unit), matrix in got.links.items():
+                assert (counted.matrix(unit, phase=phase) == matrix).all(), (model, o)
         else:
             group, by = o["group"], o.get("balance", "rows")
             pairs = got.remote_pairs
-            remote = hybrid_reads(topology, 11, group, balance=by)
-            assert sent == hybrid_floats(
+            remote = volumes.hybrid_reads(topology, 11, group, balance=by)
+            assert sent == volumes.hybrid_floats(
                 net, topology, 11, blocks, size, group, balance=by, remote_pairs=pairs,
                 checkpoint=again, precompute=first,
             )  # fmt: skip
             assert (remote > 0) == (group > 1)
             if group == 1:
-                assert sent == snapshot_floats(net, 11, blocks, size, checkpoint=again)
+                assert sent == volumes.snapshot_floats(net, 11, blocks, size, checkpoint=again)
             if group == size and by == "rows":
                 # Rows are the vertices of the temporal half, so nothing is left to redistribute.
                 passes = 3 if again else 2
@@ -266,9 +275,9 @@ def test_volumes_of_the_switches(model):
     def floats(**options: Any) -> dict[str, int]:
         return rows[str(options)].floats
 
-    net, blocks = timeline(model), block_ranges(7, 3)
-    three = snapshot_floats(net, 11, blocks, 4)
-    two = snapshot_floats(net, 11, blocks, 4, checkpoint=False)
+    net, blocks = volumes.timeline(model), block_ranges(7, 3)
+    three = volumes.snapshot_floats(net, 11, blocks, 4)
+    two = volumes.snapshot_floats(net, 11, blocks, 4, checkpoint=False)
     assert sum(floats().values()) == three
     for kept in (floats(reuse=True), floats(reuse=True, pieces=2)):
         assert sum(kept.values()) == two
@@ -279,7 +288,7 @@ def test_volumes_of_the_switches(model):
     # All but the last block, and of that all but the last way back.
     dims = net.redistributed_dims
     width = sum(map(sum, dims))
-    first = snapshot_floats(net, 11, blocks[:-1], 4) // 3
+    first = volumes.snapshot_floats(net, 11, blocks[:-1], 4) // 3
     assert lean["forward"] == (first * (width - dims[-1][1]) // width if dims else 0)
     both = floats(lean=True, reuse=True)
     assert sum(both.values()) == two
@@ -346,7 +355,7 @@ def test_bytes_that_ranks_bring_and_keep(model):
         assert counted("bytes_topology", **options) == 2 * want
         assert counted("snapshots_plain", **options) == plains
         assert counted("bytes_features", **options) == 2 * 7 * 11 * 2 * 8
-    width = sum(map(sum, timeline(model).redistributed_dims))
+    width = sum(map(sum, volumes.timeline(model).redistributed_dims))
     assert counted("reuse_bytes", reuse=True) == 8 * 7 * 11 * width
 
 

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from dgc_ranks import as_ranks
-from esdg_tiny import MODELS, data, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_data import csr_of, tiny_sequence
 
 from dgbench.datasets.transforms import EdgeLives, edge_life
 from dgbench.kernels_cuda.difference import count_changes, encode_sequence
-from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
-from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.experiments import fig4, table1
 from dgbench.systems.esdg.experiments.common import Changes, formula
 from dgbench.systems.esdg.partition import block_ranges
-from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
 from dgbench.systems.esdg.transfer import Delivery, TransferFormat, slots_for
-from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import pair_counts, read_counts
 from dgbench.systems.esdg.volumes import count_snapshot, count_vertex, snapshot_floats, timeline
-
-NODES = 11
 
 
 @pytest.mark.parametrize(
@@ -69,56 +58,6 @@ def test_shares_are_counted_to_the_float(steps, nodes, ranks, blocks, pieces, mo
 def block_ranges_or_empty(total: int, parts: int) -> list[range]:
     cuts = [total // parts * i + min(i, total % parts) for i in range(parts + 1)]
     return [range(a, b) for a, b in pairwise(cuts)]
-
-
-def owners(size: int) -> VertexParts:
-    return VertexParts(torch.arange(NODES) * 7 % size, size)
-
-
-def trained_links(comm: Communicator, todo: list[Any]) -> list[Any]:
-    """Floats and messages per link and phase of one epoch of every case."""
-    found = []
-    for model, task, options in todo:
-        trainer = SnapshotRankTrainer(
-            comm, workload(model, task), data(), partition="vertex", parts=owners(comm.size),
-            **options,
-        )  # fmt: skip
-        comm.traffic.clear()
-        trainer.accumulate()
-        matrix = comm.all_traffic()
-        found.append(
-            [matrix.matrix(unit, operation="all_to_all", phase=phase) for phase, unit in COUNTED]
-        )
-        comm.barrier()  # threads show each other the traffic that they count
-    return found
-
-
-COUNTED = [(p, unit) for p in ("forward", "rerun", "backward") for unit in ("floats", "messages")]
-
-
-def test_a_walk_without_data_sends_what_a_run_sends_over_every_link():
-    ranks = 3
-    todo = [
-        (model, task, {"checkpoint": checkpoint, "pieces": k, "precompute": pre, "blocks": blocks})
-        for model in MODELS
-        for task, checkpoint, k, pre, blocks in (
-            ("link", True, 1, True, 3),
-            ("class", True, 2, True, 1),
-            ("class", False, 1, False, 2),
-        )
-    ]
-    results = as_ranks(ranks, trained_links, todo)
-    for (model, task_name, o), found in zip(todo, results[0], strict=True):
-        task = TimelineTask(data(), workload(model, task_name))
-        reads = list(read_counts(data().topology[: task.steps], owners(ranks)))
-        pairs = None
-        if task_name == "link":
-            ends = [task.pairs(t)[0] for t in range(task.steps)]
-            pairs = list(pair_counts(ends, owners(ranks)))
-        counted = count_vertex(model, reads, pair_reads=pairs, window=3, **o)
-        for (phase, unit), real in zip(COUNTED, found, strict=True):
-            mine = counted.matrix(unit, phase=phase)
-            np.testing.assert_array_equal(mine, real, err_msg=f"{model}, {task_name}, {o}")
 
 
 def test_wrong_arguments_are_named():

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tgcn_rows import made, observation
 
 from dgbench.systems.base.interaction_checks import whole_times
 from dgbench.systems.tgcn import frontier
-from dgbench.systems.tgcn.accuracy_runs import DYGNN, JODIE, OURS
 from dgbench.systems.tgcn.degrees import MIN_TAIL, rescaled_gap, tail_of
-from dgbench.systems.tgcn.experiments import fig9
 from dgbench.systems.tgcn.methods import timed
 
 
@@ -44,29 +41,6 @@ def test_scaled_degrees_do_not_differ() -> None:
     mixed = np.where(np.arange(300) % 2, degrees, 0)
     assert rescaled_gap(degrees, mixed) == pytest.approx(0.5, abs=0.1)
     assert rescaled_gap(degrees, degrees // 2, least=10**9) == 1  # nothing is left
-
-
-def test_a_lead_is_taken_over_the_pieces_that_both_have():
-    found = [
-        observation(fig9.SCORES["link"], value, task="link", setting=title, piece=piece)
-        for title, values in ((OURS, [0.1, 0.6, 0.8]), (DYGNN, [0.9, 0.5]))
-        for piece, value in enumerate(values)
-    ]
-    one = made("fig9", {"dataset": "wikipedia", "seed": 1}, found, data={"twin": False})
-    lead = fig9.over([one], "link", OURS, DYGNN)
-    assert (lead.value, lead.seeds) == (pytest.approx(10.0), 1)  # the first piece is left out
-    assert lead.low == float("-inf")
-    assert fig9.over([one], "link", OURS, JODIE) is None
-
-
-def test_a_seed_is_one_observation():
-    gaps = {("a", seed): [0.01 * seed] * 1000 for seed in (1, 2, 3)}
-    few = {key: each[:2] for key, each in gaps.items()}
-    assert fig9.lead(gaps).low == pytest.approx(fig9.lead(few).low)  # more pieces tell no more
-    both = {**gaps, **{("b", seed): [0.5 + 0.01 * seed] for seed in (1, 2, 3)}}
-    wide = fig9.lead(both)
-    assert wide.value == pytest.approx(27.0)
-    assert wide.high - wide.low < 3  # graphs that differ are no noise
 
 
 def test_a_probe_does_not_end_among_events_of_one_time():

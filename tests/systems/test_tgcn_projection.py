@@ -11,40 +11,32 @@ from dgbench.models.streaming import Dygnn
 from dgbench.models.streaming.jodie import Jodie
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.tgcn import plan
 from dgbench.systems.tgcn.balance import balance
 from dgbench.systems.tgcn.links import machine
-from dgbench.systems.tgcn.plan import (
-    ACTIVATIONS,
-    Cut,
-    ModelSize,
-    baseline_memory,
-    fewest,
-    parameter_bytes,
-    state_bytes,
-)  # fmt: skip
 from dgbench.systems.tgcn.projection import EpochLoad, Pieces, even_load, project_epoch
 from dgbench.systems.tgcn.scaling_runs import load_of, open_on, train_alike
 from dgbench.systems.tgcn.schedule import make_schedule
 
-TWITTER = ModelSize(41_652_230, 1_468_365_182, features=1)
+TWITTER = plan.ModelSize(41_652_230, 1_468_365_182, features=1)
 V100 = 32 * 2**30
-SIZE = ModelSize(1_000_000, 40_000_000)
+SIZE = plan.ModelSize(1_000_000, 40_000_000)
 PIECES = Pieces(pair_s=1e-6, row_s=2e-6)
 
 
 @pytest.mark.parametrize("hidden", [8, 64])
 def test_a_vertex_takes_what_its_state_takes(hidden) -> None:
-    size = ModelSize(10, 10, hidden)
+    size = plan.ModelSize(10, 10, hidden)
     for name, model in (
         ("tgcn", Dygnn(hidden)),
         ("dygnn", Dygnn(hidden, propagation=True)),
         ("jodie", Jodie(hidden)),
     ):
         state, waits = model.new_state(10)
-        assert (state.nbytes + waits.nbytes) / 10 == state_bytes(size, name), name
-    assert state_bytes(size, "paper") == 5 * 4 * hidden + 16
+        assert (state.nbytes + waits.nbytes) / 10 == plan.state_bytes(size, name), name
+    assert plan.state_bytes(size, "paper") == 5 * 4 * hidden + 16
     weights = sum(p.numel() * p.element_size() for p in Dygnn(hidden).parameters())
-    assert parameter_bytes(size) == 4 * weights
+    assert plan.parameter_bytes(size) == 4 * weights
 
 
 def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
@@ -62,16 +54,16 @@ def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
         new = model.refresh(state, waits)
     del new
     vectors = sum(kept.values()) / rows / (4 * 64)
-    assert vectors <= ACTIVATIONS
-    assert vectors >= ACTIVATIONS / 2
+    assert vectors <= plan.ACTIVATIONS
+    assert vectors >= plan.ACTIVATIONS / 2
 
 
 # Projected epochs.
 
 
 def test_even_grids_on_eight_devices_take_an_eighth_and_the_exchange() -> None:
-    one = project_epoch(even_load(SIZE, Cut()), PIECES, machine(size=1), size=SIZE)
-    load = even_load(SIZE, Cut(devices=8))
+    one = project_epoch(even_load(SIZE, plan.Cut()), PIECES, machine(size=1), size=SIZE)
+    load = even_load(SIZE, plan.Cut(devices=8))
     found = project_epoch(load, PIECES, machine(), size=SIZE, overlap=False)
     assert found.pairs_s == pytest.approx(one.pairs_s / 8)
     assert found.rows_s == pytest.approx(one.rows_s / 8)
@@ -121,23 +113,23 @@ def test_a_load_holds_every_pair_and_row() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    load = even_load(SIZE, Cut(devices=2))
+    load = even_load(SIZE, plan.Cut(devices=2))
     for call in (
-        lambda: fewest(TWITTER, Cut(), V100, "vertices"),
-        lambda: state_bytes(TWITTER, "tgn"),
+        lambda: plan.fewest(TWITTER, plan.Cut(), V100, "vertices"),
+        lambda: plan.state_bytes(TWITTER, "tgn"),
     ):
         with pytest.raises(UnknownKeyError):
             call()
     for name, call in (
-        ("size", lambda: ModelSize(-1, 1)),
-        ("intervals", lambda: Cut(intervals=0)),
-        ("parts", lambda: Cut(devices=2, parts=2)),
-        ("padding", lambda: baseline_memory(TWITTER, "jodie", padding=0.5)),
+        ("size", lambda: plan.ModelSize(-1, 1)),
+        ("intervals", lambda: plan.Cut(intervals=0)),
+        ("parts", lambda: plan.Cut(devices=2, parts=2)),
+        ("padding", lambda: plan.baseline_memory(TWITTER, "jodie", padding=0.5)),
         ("devices", lambda: project_epoch(
             load, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4)
         )),
         ("time", lambda: Pieces(-1, 0)),
-        ("share", lambda: even_load(SIZE, Cut(devices=2), share=np.ones((3, 3)))),
+        ("share", lambda: even_load(SIZE, plan.Cut(devices=2), share=np.ones((3, 3)))),
         ("pairs", lambda: EpochLoad(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))),
         ("counts", lambda: balance(torch.zeros(1, 2, 3))),
     ):  # fmt: skip
