@@ -40,11 +40,8 @@ def of(rows: Sequence[Row], experiment: str = "", **params: Any) -> Rows:
 def put(rows: Sequence[Row], some: Sequence[Row], metric: str, value: Any, **dims: Any) -> Rows:
     """All rows, of which `some` have another value of a metric with exactly these dimensions.
 
-    Args:
-        rows, some: some of the rows.
-        metric: its name.
-        value: a number; its value with both ends; or a function of the row and the observation.
-        dims: values, or functions that say whether a value is meant.
+    `value` is a number, its value with both ends, or a function of the row and the observation;
+    a dimension a value, or a function that says whether a value is meant.
     """
     names = {row.id for row in some}
     count = 0

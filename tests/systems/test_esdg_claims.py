@@ -206,11 +206,8 @@ def blocks() -> Iterator[Case]:
     yield "s62-baseline-oom-node", "O(OOO)", found
     large = but(sizes, "memory", lambda _, one: 10**6 * one.value, of="whole", **each)
     yield "s62-baseline-oom-node", "S(SSS)", large
-    yield (
-        "s62-baseline-oom-node",
-        "O(OOO)",
-        put(large, sizes[:1], "memory", 10**15, of="best", **each),
-    )
+    large = put(large, sizes[:1], "memory", 10**15, of="best", **each)
+    yield "s62-baseline-oom-node", "O(OOO)", large
     swept, budget = rows("memory", part="sweep"), rows("memory", part="budget")
     wrong = {"of": "peak", "setting": "paper", "blocks": 4}
     yield "s31-block-memory", "O", but(swept[:1], "memory", 9, **wrong)

@@ -26,7 +26,7 @@ from dgbench.systems.esdg.experiments import (
     sec65,
     shares,
     table2_runs,
-)  # fmt: skip
+)
 from dgbench.systems.esdg.experiments.common import Changes
 from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
