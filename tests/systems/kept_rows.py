@@ -72,6 +72,17 @@ def put(rows: Sequence[Row], some: Sequence[Row], metric: str, value: Any, **dim
     return found
 
 
+def lacking(rows: Sequence[Row], some: Sequence[Row], meant: Callable[[Any], bool]) -> Rows:
+    """All rows, of which `some` lack the observations that are meant."""
+    names = {row.id for row in some}
+    return [
+        replace(row, observed=[one for one in row.observations if not meant(one)])
+        if row.id in names
+        else row
+        for row in rows
+    ]
+
+
 def about(rows: Sequence[Row], some: Sequence[Row], **fields: Any) -> Rows:
     """All rows, of which `some` have other fields; of `data` and `params` these alone."""
     names = {row.id for row in some}
