@@ -62,14 +62,14 @@ def put(rows: Sequence[Row], some: Sequence[Row], metric: str, value: Any, **dim
         new, low, high = new if isinstance(new, tuple) else (new, None, None)
         return observation(metric, new, low=low, high=high, **one.dims)
 
-    found = [
+    changed_rows = [
         replace(row, observed=[changed(row, one) for one in row.observations])
         if row.id in names
         else row
         for row in rows
     ]
     assert count, f"no row has a {metric} of {dims}"
-    return found
+    return changed_rows
 
 
 def lacking(rows: Sequence[Row], some: Sequence[Row], meant: Callable[[Any], bool]) -> Rows:
@@ -108,10 +108,10 @@ def glyphs_of(paper: Paper) -> Callable[..., str]:
     claims = {claim.id.removeprefix(f"{paper.name}-"): claim for claim in load_ledger(paper.ledger)}
     glyphs = {word: glyph for glyph, word in GLYPHS.items()}
 
-    def told(name: str, rows: Rows, floor: float = 0.0) -> str:
+    def shown(name: str, rows: Rows, floor: float = 0.0) -> str:
         finding, verdict = paper_rows.judged(paper, claims[name], rows, floor)
         each = "".join(glyphs[word] for word in verdict.readings.values())
         holds = {True: "T", False: "F", None: ""}[finding.holds] if verdict.glyph == "=" else ""
         return verdict.glyph + holds + (f"({each})" if each else "")
 
-    return told
+    return shown

@@ -109,12 +109,12 @@ def parts() -> Iterator[Case]:
         ("cdgcn", "O", 1.0, 2.0, 19.0),
     ):  # fmt: skip
         some = rows("table2", part="parts", model=PARTED[title], cut="dense")
-        found = scaled(some, dict(zip(RANKS, sent, strict=True)))
-        yield f"tab2-cross-{title}", word, found
+        changed = scaled(some, dict(zip(RANKS, sent, strict=True)))
+        yield f"tab2-cross-{title}", word, changed
         if word == "S" and title == "cdgcn":
-            yield "tab2-cross-cdgcn", "O", put(found, some, "remote_reads", 1, ranks=64)
-            yield "tab2-cross-cdgcn", "-", without(found, rows("table2", part="walk", ranks=16))
-            yield "tab2-cross-cdgcn", "-", without(found, some)
+            yield "tab2-cross-cdgcn", "O", put(changed, some, "remote_reads", 1, ranks=64)
+            yield "tab2-cross-cdgcn", "-", without(changed, rows("table2", part="walk", ranks=16))
+            yield "tab2-cross-cdgcn", "-", without(changed, some)
 
 
 def times() -> Iterator[Case]:
@@ -125,7 +125,7 @@ def times() -> Iterator[Case]:
         return but(raced, "speedup", gain, setting="snapshot")
 
     name = "tab2-time-order"
-    for word, found in (
+    for word, changed in (
         ("s", faster(2.0)),
         ("O", faster(2.0, cd_gcn=0.5)),
         ("u", faster(2.0, cd_gcn=1.0)),
@@ -134,14 +134,14 @@ def times() -> Iterator[Case]:
         ("-", rows("table2", part="time", ranks=2)),
         ("-", about(rows(), raced, params={"transport": "auto"})),
     ):
-        yield name, word, found
+        yield name, word, changed
     name, where = "s41-preprocessing", {"setting": "snapshots", "baseline": "vertices"}
-    found = rows("preparation", method="pymetis")
+    changed = rows("preparation", method="pymetis")
     for mean, spread, word in ((1e4, 0, "S"), (0.5, 0, "O"), (10.5, 0.1, "u"), (9.5, 0.1, "O")):
         gain = lambda row, _, m=mean, s=spread: m * (1 + s * (row.round - 3))  # noqa: E731
-        yield name, word, but(found, "speedup", gain, **where)
-    fast = but(found, "speedup", 1e4, **where)
-    other = about(found, found, params={"dataset": "amlsim"})
+        yield name, word, but(changed, "speedup", gain, **where)
+    fast = but(changed, "speedup", 1e4, **where)
+    other = about(changed, changed, params={"dataset": "amlsim"})
     other = [about([row], [row], id=f"{row.id}-other")[0] for row in other]
     # Each graph has to take so much longer, not their mean; the way that is said decides.
     yield name, "O", [*fast, *put(other, other, "speedup", 2.0, **where)]
@@ -183,27 +183,27 @@ def curves() -> Iterator[Case]:
     for apart, points, rises, word in (
         (0.1, 0.0, 0.1, "R"), (0.0, 0.1, 0.1, "R"), (0.1, 0.0, 0.0, "X"), (1e-6, 0.0, 0.1, "X")
     ):  # fmt: skip
-        found = same(rows("fig6"), every, "loss", lambda e, a=apart: a * (e == 4))
-        found = same(found, every, "accuracy", lambda e, p=points: p * (e == 4))
+        changed = same(rows("fig6"), every, "loss", lambda e, a=apart: a * (e == 4))
+        changed = same(changed, every, "accuracy", lambda e, p=points: p * (e == 4))
         plain = lambda _, one, r=rises: 0.7 + r * (one.dims["epoch"] % 2)  # noqa: E731
-        yield name, word, put(found, every, "loss", plain, setting="plain", epoch=ANY)
+        yield name, word, put(changed, every, "loss", plain, setting="plain", epoch=ANY)
     name, some = "s64-sequential-equivalence", every[:1]
     yield name, "X", but(some, "loss", 9.0, setting="vertex", epoch=2, dtype="float64")
     yield name, "X", but(some, "loss", 9.0, setting="vertex", epoch=0)
     yield name, "-", without(rows(), rows("fig6", model="cd_gcn"))
     edges = number(some[0], "edges")
     for positives, negatives in ((None, 7), (edges, edges), (7, 7)):
-        found = but(some, "pairs", negatives, of="negatives")
+        changed = but(some, "pairs", negatives, of="negatives")
         if positives:
-            found = put(found, some, "pairs", positives, of="positives")
-        yield "s64-theta", "X", found
+            changed = put(changed, some, "pairs", positives, of="positives")
+        yield "s64-theta", "X", changed
 
 
 def blocks() -> Iterator[Case]:
     sizes, each = rows("memory", part="sizes"), {"dataset": ANY, "method": ANY, "ranks": ANY}
-    found = but(sizes, "memory", lambda _, one: 8 * one.value, of=ANY, **each)
-    yield "s31-oom-below-8", "S(SSS)", found
-    yield "s62-baseline-oom-node", "O(OOO)", found
+    changed = but(sizes, "memory", lambda _, one: 8 * one.value, of=ANY, **each)
+    yield "s31-oom-below-8", "S(SSS)", changed
+    yield "s62-baseline-oom-node", "O(OOO)", changed
     large = but(sizes, "memory", lambda _, one: 10**6 * one.value, of="whole", **each)
     yield "s62-baseline-oom-node", "S(SSS)", large
     large = put(large, sizes[:1], "memory", 10**15, of="best", **each)
@@ -217,8 +217,8 @@ def blocks() -> Iterator[Case]:
         limit = number(budget[0], "memory", of="budget", budget_share=share)
         sizes = {"fewer": limit - 1, "peak": int(1.2 * limit), "planned": limit + 1}
         for name, size in sizes.items():
-            found = but(budget[:1], "memory", size, of=name, budget_share=share)
-            yield "s62-bsize-tuned", "O", found
+            changed = but(budget[:1], "memory", size, of=name, budget_share=share)
+            yield "s62-bsize-tuned", "O", changed
     for name, some, where in (
         ("s31-fewer-blocks-faster", swept, {"baseline": "paper", "blocks": ANY}),
         ("s55-precompute", rows("ablation", kind="precompute"), {"setting": ANY}),
@@ -226,10 +226,10 @@ def blocks() -> Iterator[Case]:
         for word, *by in (("S", 2, 2, 2), ("O", 2, 2, 0.5), ("u", 2, 1, 2), ("O", 2, 1, 0.5)):
             gains = dict(zip(MODELS, by, strict=True))
             gain = lambda row, _, g=gains: float(g[row.params["model"]])  # noqa: E731
-            found = but(some, "speedup", gain, **where)
-            yield name, word, found
+            changed = but(some, "speedup", gain, **where)
+            yield name, word, changed
             if word == "S":
-                yield name, "R", about(found, some, device="cuda")
+                yield name, "R", about(changed, some, device="cuda")
 
 
 def differences() -> Iterator[Case]:
@@ -256,7 +256,7 @@ def differences() -> Iterator[Case]:
     for more, word in ((12, "=T"), (13, "=F")):
         yield name, word, but(engine, "snapshots", more, setting="GD", format="difference")
 
-    def told(model: str, by: float, ranks: Any = 1) -> Rows:
+    def smaller(model: str, by: float, ranks: Any = 1) -> Rows:
         """Matrices by difference on one real graph that are so many times smaller."""
         return but(
             real, "topology_sent",
@@ -264,12 +264,12 @@ def differences() -> Iterator[Case]:
             model=model, format="sent", blocks=1, ranks=ranks,
         )  # fmt: skip
 
-    yield "s62-gd-gains-shrink", "O", told("tm_gcn", 99.0, 64)
-    yield "s62-gd-gains-shrink", "O", told("tm_gcn", 2.0, ANY)
+    yield "s62-gd-gains-shrink", "O", smaller("tm_gcn", 99.0, 64)
+    yield "s62-gd-gains-shrink", "O", smaller("tm_gcn", 2.0, ANY)
     yield "s62-cdgcn-gd", "-", about(rows(), counted, data={"twin": True})
-    yield "s62-cdgcn-gd", "v(OS)", told("cd_gcn", 3.0)
-    yield "s62-gd-order-smoothing", "O", told("cd_gcn", 50.0)
-    yield "s62-gd-order-smoothing", "O", told("tm_gcn", 0.1)
+    yield "s62-cdgcn-gd", "v(OS)", smaller("cd_gcn", 3.0)
+    yield "s62-gd-order-smoothing", "O", smaller("cd_gcn", 50.0)
+    yield "s62-gd-order-smoothing", "O", smaller("tm_gcn", 0.1)
     pair = {"setting": "GD", "baseline": "Base"}
     on_gpu = about(timed, timed, device="cuda", data={"twin": False})
 
@@ -301,8 +301,8 @@ def differences() -> Iterator[Case]:
     short = of(on_gpu, model="cd_gcn")
     for value, word in ((9.0, "S"), (1e-6, "O")):
         long = put(on_gpu, on_gpu, "phase_time", 0.01, setting="Base", phase="transfer")
-        found = put(long, short, "phase_time", min(value, 0.01), setting="Base", phase="transfer")
-        yield "s32-transfer-important", word, found
+        changed = put(long, short, "phase_time", min(value, 0.01), setting="Base", phase="transfer")
+        yield "s32-transfer-important", word, changed
     turns = put(on_gpu, on_gpu, "turns", 10)
     yield "s61-settings", "=T", turns
     yield "s61-settings", "=F", put(turns, short[:1], "turns", 2)
@@ -326,8 +326,8 @@ def scaling() -> Iterator[Case]:
     yield "s63-weak-n", "=F", put(million, sizes, "vertices", 2**13, of="first")
     counted = rows("fig5", part="counted")
     for inside in ("between", "inside"):
-        found = but(counted, "floats", lambda _, o: o.value + 7, of=inside, ranks=16)
-        yield "s63-inter-node-share", "=F", found
+        changed = but(counted, "floats", lambda _, o: o.value + 7, of=inside, ranks=16)
+        yield "s63-inter-node-share", "=F", changed
     yield "s65-idle-when-t-small", "=F", but(counted, "processes", 9, of="idle", ranks=64)
     long = but(counted, "snapshots", 200)  # more than there are ranks
     yield "s65-idle-when-t-small", "=F", put(long, counted, "processes", 0, of="idle", ranks=128)
@@ -344,13 +344,13 @@ def scaling() -> Iterator[Case]:
 TABLE: tuple[Callable[[], Iterator[Case]], ...] = (
     volumes, parts, times, curves, blocks, differences, scaling
 )  # fmt: skip
-TOLD = glyphs_of(PAPER)
+GLYPHS = glyphs_of(PAPER)
 
 
 @pytest.mark.parametrize("cases", TABLE, ids=lambda cases: cases.__name__)
 def test_verdicts_of_changed_rows(cases):
     wrong = []
-    for place, (name, word, found) in enumerate(cases()):
-        if (told := TOLD(name, found)) != word:
-            wrong.append(f"{place}: {name} is {told}, expected {word}")
+    for place, (name, word, changed) in enumerate(cases()):
+        if (glyph := GLYPHS(name, changed)) != word:
+            wrong.append(f"{place}: {name} is {glyph}, expected {word}")
     assert not wrong, "\n".join(wrong)

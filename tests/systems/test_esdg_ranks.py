@@ -61,7 +61,7 @@ PHASES = ("forward", "rerun", "backward")
 
 
 class RankResult(NamedTuple):
-    """What a rank has after an epoch, and where they were trained after some more."""
+    """Gradients, traffic and counters of a rank's epoch, and its outputs after it."""
 
     losses: list[float]
     gradients: dict[str, torch.Tensor]

@@ -21,7 +21,7 @@ from dgbench.systems.tgcn.races import DYGNN, JODIE, JODIE_RELAXED, RELAXED, TGC
 from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 Case = tuple[str, str, Rows]
-TOLD = glyphs_of(PAPER)
+GLYPHS = glyphs_of(PAPER)
 
 
 def rows(experiment: str = "", **params: Any) -> Rows:
@@ -33,11 +33,11 @@ def but(some: Rows, metric: str, value: Any, **dims: Any) -> Rows:
     return put(rows(), some, metric, value, **dims)
 
 
-def made(experiment: str, params: dict[str, Any], *found: Observation, **fields: Any) -> Row:
+def row_with(experiment: str, params: dict[str, Any], *changed: Observation, **fields: Any) -> Row:
     """A row that no run has kept."""
     cell = Cell(paper="tgcn", experiment=experiment, params=params, group="x")
     name = f"{experiment}-{'-'.join(map(str, params.values()))}"
-    return row_of(cell, id=name, observed=list(found), **fields)
+    return row_of(cell, id=name, observed=list(changed), **fields)
 
 
 def races() -> Iterator[Case]:
@@ -46,19 +46,19 @@ def races() -> Iterator[Case]:
     names = ("fig6-vs-dygnn", "fig6-vs-jodie", "fig6-beats-both-everywhere", "abs-e2e-max-speedup")
     slow, fast = (but(raced, "speedup", by, baseline=relaxed) for by in (0.8, 3.5))
     lone = lacking(fast, of(fast, "fig6"), lambda o: o.dims.get("baseline") == JODIE_RELAXED)
-    for words, found in (
+    for words, changed in (
         ("OOOO", slow),
         ("SSSs", fast),
         ("----", without(fast, of(raced, dataset="flickr"))),
         ("S--s", lone),
     ):
         for name, word in zip(names, words, strict=True):
-            yield name, word, found
+            yield name, word, changed
     gpu = {"device": "cuda", "data": {"dataset": "twitter", "twin": True}}
     for seconds, word in ((2e-6, "O"), (6.3e-6, "S")):
-        found = observation("edge_time", seconds, setting=TGCN), observation("edges", 1_000)
+        changed = observation("edge_time", seconds, setting=TGCN), observation("edges", 1_000)
         yield "fig6-twitter-time", word, [
-            made("fig6", {"dataset": "twitter", "what": "rate"}, *found, **gpu)
+            row_with("fig6", {"dataset": "twitter", "what": "rate"}, *changed, **gpu)
         ]  # fmt: skip
 
 
@@ -67,28 +67,28 @@ def trainings() -> Iterator[Case]:
 
     timed = rows("table2")
     for ours, theirs, word in ((75.0, 95.0, "O"), (84.0, 87.0, "S"), (84.0, 99.0, "O")):
-        found = rows()
+        changed = rows()
         for setting, share in ((TGCN, ours), (DYGNN, theirs)):
             parts = {"compute": share, "wait": 100 - share, "io": 100 - share}
             for phase, seconds in parts.items():
-                found = put(found, timed, "part_time", seconds, setting=setting, phase=phase)
-            found = put(found, timed, "epoch_time", 100.0, setting=setting)
-        yield "tab2-compute-share", word, found
+                changed = put(changed, timed, "part_time", seconds, setting=setting, phase=phase)
+            changed = put(changed, timed, "epoch_time", 100.0, setting=setting)
+        yield "tab2-compute-share", word, changed
     for both, word in ((3.0, "S"), (0.1, "O")):
-        found = [
-            made("table2", {"dataset": "lastfm", "n": beside}, *(
+        changed = [
+            row_with("table2", {"dataset": "lastfm", "n": beside}, *(
                 observation("part_time", s, of=table2.TIMELINE, phase=phase)
                 for phase, s in (("copy", 4.0), ("train", 4.0), ("both", beside))
             ), device="cuda")
             for beside in (both, 4.0)
         ]  # fmt: skip
-        yield "s43-pingpong-no-conflict", word, found
+        yield "s43-pingpong-no-conflict", word, changed
 
-    def held(ours: float, streamed: float, dygnn: float, jodie: float, **fields: Any) -> Rows:
+    def in_memory(ours: float, streamed: float, dygnn: float, jodie: float, **fields: Any) -> Rows:
         scale = fields.pop("scale", 1 / 16)
         each = ((TGCN, ours), (table3.STREAMED, streamed), (DYGNN, dygnn), (JODIE, jodie))
         return [
-            made("table3", {"dataset": name, "system": system},
+            row_with("table3", {"dataset": name, "system": system},
                  *(observation("memory", round(1e6 * mb), method=m) for m in ("held", "driver")),
                  data={"dataset": name, "twin": True, "scale": scale}, **fields)
             for name in SMALL_NAMES for system, mb in each
@@ -96,13 +96,13 @@ def trainings() -> Iterator[Case]:
 
     for case, word in (((100, 50, 80, 80), "v(OS)"), ((50, 50, 129, 129), "S(SS)"),
                        ((50, 50, 129, 40), "O(OO)")):  # fmt: skip
-        yield "tab3-ordering", word, held(*case)
-    yield "s66-max-space-saving", "v(Os)", held(100, 50, 80, 80)
-    yield "s66-max-space-saving", "S(SS)", held(50, 50, 129, 129)
+        yield "tab3-ordering", word, in_memory(*case)
+    yield "s66-max-space-saving", "v(Os)", in_memory(100, 50, 80, 80)
+    yield "s66-max-space-saving", "S(SS)", in_memory(50, 50, 129, 129)
     gpu = {"device": "cuda", "scale": 1.0}
-    yield "tab3-tgcn-memory", "-", held(822, 1, 1, 1, device="cuda")  # of a part of the size
-    yield "tab3-tgcn-memory", "O(OO)", held(822, 1, 1, 1, **gpu)
-    right = held(822, 1, 1, 1, **gpu)
+    yield "tab3-tgcn-memory", "-", in_memory(822, 1, 1, 1, device="cuda")  # of a part of the size
+    yield "tab3-tgcn-memory", "O(OO)", in_memory(822, 1, 1, 1, **gpu)
+    right = in_memory(822, 1, 1, 1, **gpu)
     for name, mb in zip(SMALL_NAMES, (822, 826, 6580), strict=True):
         some = of(right, dataset=name, system=TGCN)
         right = put(right, some, "memory", int(mb * 1e6), method=ANY)
@@ -117,12 +117,12 @@ def accuracies() -> Iterator[Case]:
                                 (0.5103, 20, "O")):  # fmt: skip
         scored = []
         for seed in range(3):
-            found = [
+            changed = [
                 observation(fig9.SCORES["classify"], value, task="classify", piece=piece,
                             setting=accuracy_runs.OURS)
                 for piece, value in enumerate([0.1, 0.5 + seed / 1e3, 0.52, 0.51])
             ]  # fmt: skip
-            found += [
+            changed += [
                 observation("accuracy", chance, task="classify", setting=accuracy_runs.MAJORITY),
                 observation("memory", state << 30, setting=accuracy_runs.DYGNN, of="state"),
                 observation("memory", 32 << 30, of="device"),
@@ -131,12 +131,12 @@ def accuracies() -> Iterator[Case]:
             ]
             about = {"dataset": accuracy_runs.LARGE, "twin": False}
             params = {"dataset": accuracy_runs.LARGE, "seed": seed}
-            scored.append(made("fig9", params, *found, data=about))
+            scored.append(row_with("fig9", params, *changed, data=about))
         yield "fig9-twitter", word, scored
 
 
 def counts() -> Iterator[Case]:
-    """What is counted of draws, links, graphs and memory, on kept rows with other numbers."""
+    """Counts of draws, links, graphs and memory, on kept rows with other numbers."""
     equal, ring = rows("fig8"), rows("schedule", machine="dgx1-v100")
 
     def work(of: str, by: float, size: Any = ANY, method: str = "sis", **dims) -> Rows:
@@ -161,20 +161,22 @@ def counts() -> Iterator[Case]:
     small = but(rows("schedule", kind="volume")[:1], "swapped", 1, link="pcie", method="host")
     yield "s41-hbm-embeddings-cut-traffic", "X", small
     for gpu, word in ((40e9, "S"), (10e9, "O")):
-        found = [
+        changed = [
             observation("bandwidth", rate, link=link, size=1 << 28)
             for link, rate in (("gpu to gpu", gpu), ("host to gpu", 12e9))
         ]
-        copies = made("schedule", {"kind": "copies"}, *found, observation("links", 0, of="peers"))
+        copies = row_with(
+            "schedule", {"kind": "copies"}, *changed, observation("links", 0, of="peers")
+        )
         yield "s1-nvlink-faster-than-pcie", word, [copies]
     degrees = but(rows("partition", kind="degrees"), "imbalance", 1.4, method="equal",
                   of="grid", setting="rank", skew=ANY)  # fmt: skip
     yield "s41-partition-degree-independent", "v(RXu)", degrees
     sort = rows("partition", kind="sort")
     for by, word in ((1.0, "v(XXR)"), (1 / 3, "X(XXX)")):
-        found = but(sort, "throughput", lambda _, one, by=by: 1e8 * by ** (one.dims["skew"] > 0),
+        changed = but(sort, "throughput", lambda _, one, by=by: 1e8 * by ** (one.dims["skew"] > 0),
                     skew=ANY)  # fmt: skip
-        yield "s41-partition-degree-independent", word, found
+        yield "s41-partition-degree-independent", word, changed
     depth = rows("depth")[:1]
     yield "s2-nodewise-exponential", "X", but(depth, "degree", 1.0, method="node", layer=3)
     yield "s2-layerwise-linear", "=F", but(depth, "degree", 999.0, method="layer", layer=2)
@@ -182,8 +184,8 @@ def counts() -> Iterator[Case]:
     machine, real = rows("table1", part="machine"), rows("table1", dataset="enron")
     yield "tab1-edges", "O", but(machine, "edges", 7, dataset="lastfm", method="stated")
     for edges, word in ((1_470_000_000, "O(OO)"), (1_460_000_000, "S(SS)")):
-        found = but(machine, "edges", edges, dataset="twitter", method="stated")
-        yield "s1-twitter-edge-count", word, found
+        changed = but(machine, "edges", edges, dataset="twitter", method="stated")
+        yield "s1-twitter-edge-count", word, changed
     for method in ("stated", "counted"):
         machine = lacking(machine, machine, lambda o, m=method: o.dims.get("method") == m)
     # A size that nobody states, or a form that did not run, is neither for nor against.
@@ -229,9 +231,9 @@ TABLE: tuple[Callable[[], Iterator[Case]], ...] = (races, trainings, accuracies,
 
 
 @pytest.mark.parametrize("cases", TABLE, ids=lambda cases: cases.__name__)
-def test_verdicts_of_made_rows(cases):
+def test_verdicts_of_changed_rows(cases):
     wrong = []
-    for number, (name, word, some) in enumerate(cases()):
-        if (found := TOLD(name, some, 0.02)) != word:
-            wrong.append(f"{number}: {name} is {found}, expected {word}")
+    for number, (name, word, changed) in enumerate(cases()):
+        if (glyph := GLYPHS(name, changed, 0.02)) != word:
+            wrong.append(f"{number}: {name} is {glyph}, expected {word}")
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""What T-GCN's experiments measure, on small data: tails of degrees, leads over seeds, draws."""
+"""Basis of T-GCN's experiments, on small data: tails of degrees, probes, turns and frontiers."""
 
 from __future__ import annotations
 
