@@ -105,7 +105,8 @@ def train(
         if by:
             trainer.split = HybridSplit(
                 comm, trainer.model, trainer.data, sizes[1], group=options["group"], dtype=dtype,
-                task=trainer.task, pieces=options.get("pieces", 1), balance=by, budget=budget,
+                task=trainer.task, norm=trainer.workload.norm, pieces=options.get("pieces", 1),
+                balance=by, budget=budget,
             )  # fmt: skip
             trainer.split.prepare(trainer.blocks)
         gradients = trainer.gradients()

