@@ -175,7 +175,8 @@ def keys(csr: Csr, loops: bool) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("keep_last", [True, False])
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize(
-    ("difference", "loops", "values", "index"), itertools.product(*[(True, False)] * 3, (8, 4))
+    ("difference", "loops", "values", "index"),
+    list(itertools.product(*[(True, False)] * 3, (8, 4))),
 )
 def test_bytes_follow_the_formula(difference, loops, values, index, keep_last, prefetch):
     data, work = tiny_sequence(features=2, snapshots=8, kept=0.9), workload()

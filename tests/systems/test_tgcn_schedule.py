@@ -189,5 +189,5 @@ def test_bad_arguments_are_named() -> None:
         ("rows", lambda: traffic(make_schedule(2), [1], read=1, add=1)),
         ("", lambda: make_schedule(2, "gather").assignments),
     ):
-        with pytest.raises(InvalidInputError, match=name):
+        with pytest.raises(InvalidInputError, match=name or None):
             call()
