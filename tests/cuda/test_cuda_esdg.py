@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_esdg_one_plan import timeline
+from esdg_tiny import timeline
 from tiny_data import tiny_sequence
 
 from dgbench.models import TIMELINE_MODELS

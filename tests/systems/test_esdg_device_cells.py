@@ -6,19 +6,11 @@ import pytest
 
 from dgbench.lab import ranks as lab_ranks
 from dgbench.lab.ranks import devices_lacking
-from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
-from dgbench.systems.esdg import oracle as esdg_oracle
-from dgbench.systems.esdg.experiments import parts
-from dgbench.systems.esdg.experiments.random_graphs import random_graphs
 
 PRESETS = ("smoke", "quick", "full", "paper")
 HOST = "runs on ranks of CPUs"
 """Said where links between processes of CPUs are what is measured."""
-
-
-def experiments():
-    return {experiment.name: experiment for experiment in get_paper("esdg").experiments}
 
 
 def ranks_of(name: str, cell) -> int:
@@ -35,7 +27,9 @@ def ranks_of(name: str, cell) -> int:
 def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
     monkeypatch.setattr(lab_ranks, "gpu_count", lambda: devices)
     started = 0
-    for name, experiment in experiments().items():
+    for experiment in get_paper("esdg").experiments:
+        name = experiment.name
+        assert not any(c.unavailable == HOST for c in experiment.cells(preset, "cpu"))
         for cell in experiment.cells(preset, "cuda"):
             ranks = ranks_of(name, cell)
             if cell.unavailable == HOST:
@@ -47,47 +41,3 @@ def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
                 assert ranks <= devices, (name, cell.params)
                 started += ranks > 0
     assert bool(started) == (devices > 0)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_ranks_of_a_cpu_need_no_device(monkeypatch, preset):
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 0)
-    for experiment in experiments().values():
-        for cell in experiment.cells(preset, "cpu"):
-            assert "CUDA" not in cell.unavailable
-            assert cell.unavailable != HOST
-
-
-def test_what_is_lacking_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 1)
-    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 1 is here"
-    assert devices_lacking(1, "cuda") == devices_lacking(4, "cpu") == ""
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 2)
-    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 2 are here"
-    monkeypatch.setattr(lab_ranks, "gpu_count", lambda: 0)
-    assert devices_lacking(1, "cuda") == "needs a CUDA device, none is here"
-
-
-def test_one_rank_is_trained_on_the_device_that_is_asked_for(monkeypatch):
-    from dgbench.systems.esdg.experiments.fig7 import task_of
-
-    asked = []
-    train = parts.train_ranked
-
-    def spied(*args, device: str, **more):
-        asked.append(device)
-        return train(*args, device="cpu", **more)
-
-    oracle = esdg_oracle.TimelineOracle
-    monkeypatch.setattr(parts, "train_ranked", spied)
-
-    def on_the_host(task, data, *, device: str):
-        return oracle(task, data)
-
-    monkeypatch.setattr(esdg_oracle, "TimelineOracle", on_the_host)
-    data = random_graphs(32, steps=5)
-    found = parts.on_ranks(
-        task_of("tm_gcn"), 1, RunContext("cuda", "smoke", 1, budget_s=0.01), 30, data
-    )
-    assert asked == ["cuda"]
-    assert found.deviation["loss"] < 1e-5

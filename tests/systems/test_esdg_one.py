@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
-from typing import NamedTuple
 
 import pytest
 import torch
+from esdg_tiny import PlainResult
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tiny_data import TinySequence, csr_of, tiny_sequence
 
+from dgbench.datasets import SnapshotSequence
+from dgbench.datasets.origin import Origin
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.models import TIMELINE_MODELS, build_model
+from dgbench.models import TIMELINE_MODELS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.base import timeline
+from dgbench.systems.base import Workload, timeline
 from dgbench.systems.base.timeline import (
     TASKS,
     PlainTimeline,
@@ -75,19 +79,10 @@ def small_graph(snapshots: int = 7, weighted: bool = False) -> TinySequence:
     return tiny_sequence(features=2, snapshots=snapshots, weighted=weighted)
 
 
-class PlainResult(NamedTuple):
-    """Gradients of the plain trainer before its first step, losses of its epochs, its outputs."""
-
-    gradients: dict[str, torch.Tensor]
-    losses: list[float]
-    outputs: torch.Tensor
-
-
 def train_plain(work, data, steps: int, dtype) -> PlainResult:
-    plain = PlainTimeline(work, data, dtype=dtype)
-    gradients = plain.gradients()
-    losses = [plain.train_epoch() for _ in range(steps)]
-    return PlainResult(gradients, losses, plain.evaluate())
+    trainer = PlainTimeline(work, data, dtype=dtype)
+    gradients = trainer.gradients()
+    return PlainResult(gradients, [trainer.train_epoch() for _ in range(steps)], trainer.evaluate())
 
 
 @cache
@@ -128,10 +123,9 @@ def test_any_number_of_blocks_trains_alike(model, task, nb):
 
 
 @pytest.mark.parametrize("switches", CHOICES.values(), ids=CHOICES.keys())
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("model", TIMELINE_MODELS)
-def test_any_switch_trains_alike(model, weighted, switches):
-    for nb in (1, 4):
+def test_any_switch_trains_alike(model, switches):
+    for nb, weighted in ((1, True), (4, False), (4, True)):
         same_training(workload(model=model), (7, weighted), switches, nb=nb).close()
 
 
@@ -143,30 +137,10 @@ def test_either_normalisation_shipped_or_made_on_the_device(norm):
 
 
 @pytest.mark.parametrize("model", TIMELINE_MODELS)
-def test_many_steps_in_double_precision(model):
-    data, work = tiny_sequence(features=2), workload(model=model)
-    plain = PlainTimeline(work, data, dtype=torch.float64)
-    blocks = open_esdg(work, data, {"arena": True}, nb=4, dtype=torch.float64)
-    want = [plain.train_epoch() for _ in range(20)]
-    assert [blocks.train_epoch() for _ in range(20)] == pytest.approx(want, rel=1e-5)
-    same_gradients(blocks.gradients(), plain.gradients())
-    blocks.close()
-
-
-def test_gradient_of_evolving_weights_runs_through_all_blocks():
-    data, work = tiny_sequence(features=2, snapshots=9), workload(model="evolvegcn_o")
-    whole, cut = open_esdg(work, data, nb=1), open_esdg(work, data, nb=8)
-    same_gradients(cut.gradients(), whole.gradients())
-    # A chain cut at the last border would leave the first weights without most of its gradient.
-    last = PlainTimeline(work, tiny_sequence(features=2, snapshots=9))
-    assert float(last.gradients()["layer_1.initial"].abs().max()) > 0
-
-
-@pytest.mark.parametrize("model", TIMELINE_MODELS)
 def test_one_snapshot(model):
     data = tiny_sequence(features=2, snapshots=1)
     same_training(workload(model=model, task="class"), data, {"arena": True}, nb=1).close()
-    with pytest.raises(InvalidInputError, match="needs 2 snapshots"):
+    with pytest.raises(InvalidInputError, match="snapshots"):
         open_esdg(workload(model=model), data)
 
 
@@ -198,12 +172,12 @@ def keys(csr: Csr, loops: bool) -> set[tuple[int, int]]:
     return found | {(v, v) for v in range(csr.num_rows)} if loops else found
 
 
-@pytest.mark.parametrize("difference", [True, False])
-@pytest.mark.parametrize("loops", [True, False])
-@pytest.mark.parametrize("values", [True, False])
-@pytest.mark.parametrize("index", [8, 4])
 @pytest.mark.parametrize("keep_last", [True, False])
 @pytest.mark.parametrize("prefetch", [True, False])
+@pytest.mark.parametrize(
+    ("difference", "loops", "values", "index"),
+    list(itertools.product(*[(True, False)] * 3, (8, 4))),
+)
 def test_bytes_follow_the_formula(difference, loops, values, index, keep_last, prefetch):
     data, work = tiny_sequence(features=2, snapshots=8, kept=0.9), workload()
     switches = {
@@ -243,35 +217,17 @@ def test_bytes_follow_the_formula(difference, loops, values, index, keep_last, p
     trainer.close()
 
 
-def test_fallback_never_sends_more_than_plain():
-    data = tiny_sequence(features=2, kept=0.0, snapshots=6)
-    sizes = {}
-    for name, switches in (
-        ("plain", {"difference": False}),
-        ("fallback", {}),
-        ("always", {"fallback": False}),
-    ):
-        trainer = open_esdg(workload(), data, switches, nb=1)
-        sizes[name] = trainer.epoch_bytes()
-        trainer.close()
-    assert sizes["fallback"] <= sizes["plain"] < sizes["always"]
-
-
 def test_without_checkpoint_inputs_travel_once():
-    data = tiny_sequence(features=2)
-    off = same_training(workload(), data, {"checkpoint": False, "arena": True}, steps=1)
+    switches = {"checkpoint": False, "arena": True}
+    off = same_training(workload(), small_graph(), switches, steps=1)
     assert len(off.blocks) == 1
-    on = open_esdg(workload(), data, {"lean": False}, nb=1)
+    on = open_esdg(workload(), small_graph(), {"lean": False}, nb=1)
     assert 2 * off.epoch_bytes() == on.epoch_bytes()
-    # One block has no border, so nothing is run twice.
-    assert off.epoch_bytes() == open_esdg(workload(), data, nb=1).epoch_bytes()
     off.close()
-    with pytest.raises(InvalidInputError, match="checkpoint"):
-        open_esdg(workload(), data, {"checkpoint": False}, nb=2)
 
 
 @pytest.mark.parametrize("precompute", [True, False])
-@pytest.mark.parametrize("window", [1, 3, 9])
+@pytest.mark.parametrize("window", [1, 9])
 @pytest.mark.parametrize("model", TIMELINE_MODELS)
 def test_a_lean_first_pass_brings_what_borders_need(model, window, precompute):
     data = small_graph(9)
@@ -325,46 +281,39 @@ def test_the_next_block_travels_while_one_computes():
     assert not one.prefetching
 
 
-@pytest.mark.parametrize("nb", [0, -1, 7, 2.0, True])
-def test_a_number_of_blocks_that_is_none(nb):
-    with pytest.raises(InvalidInputError, match=r"nb is .* 1 \.\. 6"):
-        open_esdg(workload(), tiny_sequence(features=2), nb=nb)
-
-
 def test_wrong_settings_are_named():
-    with pytest.raises(UnknownKeyError, match="cd_gnc"):
-        workload(model="cd_gnc").check()
-    with pytest.raises(InvalidInputError, match="theta"):
-        workload(theta=0.0).check()
-    with pytest.raises(InvalidInputError, match="feature_dim is 2"):
-        open_esdg(workload(), tiny_sequence(features=3))
-    with pytest.raises(InvalidInputError, match="frame is 1"):
-        PlainTimeline(workload(), tiny_sequence(features=2)).step(1)
-    with pytest.raises(UnknownKeyError, match="diference"):
-        SYSTEM.switches({"diference": True})
+    for nb in (0, -1, 7, 2.0, True):
+        with pytest.raises(InvalidInputError, match="nb"):
+            open_esdg(workload(), tiny_sequence(features=2), nb=nb)
+    for error, name, call in (
+        (UnknownKeyError, "cd_gnc", lambda: workload(model="cd_gnc").check()),
+        (InvalidInputError, "theta", lambda: workload(theta=0.0).check()),
+        (InvalidInputError, "feature_dim", lambda: open_esdg(workload(), tiny_sequence())),
+        (InvalidInputError, "frame", lambda: PlainTimeline(workload(), small_graph()).step(1)),
+        (UnknownKeyError, "diference", lambda: SYSTEM.switches({"diference": True})),
+        (InvalidInputError, "checkpoint",
+         lambda: open_esdg(workload(), small_graph(), {"checkpoint": False}, nb=2)),
+    ):  # fmt: skip
+        with pytest.raises(error, match=name):
+            call()
+    frames = Workload(dataset="tiny", model="evolvegcn")
+    assert SYSTEM.unsupported(frames, "cpu")
+    assert not SYSTEM.unsupported(workload(), "cpu")
 
 
 def test_pairs_and_labels_of_a_timeline():
-    data = tiny_sequence(features=2)
-    task = TimelineTask(data, workload(theta=0.5))
-    assert task.steps == len(data) - 1
+    task = TimelineTask(small_graph(), workload(theta=0.5))
     for t in range(task.steps):
         pairs, label = task.pairs(t)
         positive = pairs[:, label == 1].tolist()
-        edges = keys(data.topology[t + 1], False)
+        edges = keys(small_graph().topology[t + 1], False)
         assert all((d, s) in edges for s, d in zip(*positive, strict=True))
-        assert int(label.sum()) == -(-data.topology[t + 1].nnz // 2)
+        assert int(label.sum()) == -(-small_graph().topology[t + 1].nnz // 2)
     labels = class_labels(torch.arange(12.0).view(3, 4), 3)
     assert labels.flatten().tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert class_labels(torch.zeros(2, 3), 1).sum() == 0
-    head = build_model("cd_gcn", feature_dim=2, hidden_dim=6, task="class").head
-    assert TimelineTask(data, workload(task="class")).hits(head, 0, torch.randn(12, 6))[1] == 12
 
 
 def test_smoothing_adds_or_unites_repeated_edges(monkeypatch):
-    from dgbench.datasets import SnapshotSequence
-    from dgbench.datasets.origin import Origin
-
     tiny = tiny_sequence(features=2, snapshots=5)
     data = SnapshotSequence(
         tiny.topology, tiny.features, tiny.targets, tiny.num_nodes, Origin("tiny", "twin")
@@ -375,7 +324,7 @@ def test_smoothing_adds_or_unites_repeated_edges(monkeypatch):
     assert smooth(data, workload()) is data
     life = workload(smoothing="edge_life", edge_life=3)
     added = timeline.load_timeline(life)
-    once = timeline.load_timeline(TimelineWorkload(**{**_fields(life), "repeats": "once"}))
+    once = timeline.load_timeline(structs.replace(life, repeats="once"))
     for t in range(5):
         near = [keys(c, False) for c in data.topology[max(0, t - 2) : t + 1]]
         assert keys(added.topology[t], False) == keys(once.topology[t], False) == set().union(*near)
@@ -384,7 +333,3 @@ def test_smoothing_adds_or_unites_repeated_edges(monkeypatch):
     mean = timeline.load_timeline(workload(smoothing="m_transform", window=3))
     torch.testing.assert_close(mean.features[4], data.features[2:5].mean(0))
     same_training(life, added, nb=2).close()
-
-
-def _fields(work: TimelineWorkload) -> dict:
-    return {name: getattr(work, name) for name in work.__struct_fields__}

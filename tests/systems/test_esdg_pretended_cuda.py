@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from pretended_cuda import DEVICE, MixedDevices, Pretended, pretended_cuda
-from test_esdg_spread import LIMIT_S, MODELS, data, workload
+from esdg_tiny import MODELS, data, plain, workload
+from pretended_cuda import DEVICE, Pretended, pretended_cuda
 
-from dgbench.kernels_cuda.aggregate import spmm
-from dgbench.kernels_cuda.csr import Csr
-from dgbench.runtime.collectives import Communicator, LocalCommunicator
-from dgbench.runtime.ranks import launch
-from dgbench.systems.base.timeline import PlainTimeline
+from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.systems.esdg.partition_trainer import SnapshotRankTrainer
-from dgbench.systems.esdg.vertex_rows import HeldRows
 
 EPOCHS, BLOCKS = 2, 2
 OPTIONS: list[dict[str, Any]] = [
@@ -36,9 +31,8 @@ def shown(options: dict[str, Any]) -> str:
     return ",".join(f"{k}={v}" for k, v in options.items())
 
 
-def plain_losses(model: str, task: str, epochs: int = EPOCHS) -> list[float]:
-    trainer = PlainTimeline(workload(model, task), data())
-    return [trainer.train_epoch() for _ in range(epochs)]
+def plain_losses(model: str, task: str) -> list[float]:
+    return plain(model, task, (8, 11), torch.float32, EPOCHS).losses
 
 
 @pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
@@ -66,85 +60,3 @@ def test_an_epoch_of_one_rank_stays_on_the_device(monkeypatch, model, task, opti
         if task != "node":
             assert 0 <= trainer.accuracy() <= 1
     assert losses == pytest.approx(wanted, rel=1e-5)
-
-
-def train(comm: Communicator, model: str, todo: list[dict[str, Any]]) -> list[Any]:
-    """Be one of two ranks that share such a device: what they exchange goes through the host."""
-    found = []
-    with pytest.MonkeyPatch.context() as patch, pretended_cuda(patch):
-        comm.device = DEVICE
-        for options in todo:
-            trainer = SnapshotRankTrainer(
-                comm, workload(model, "link"), data(), blocks=BLOCKS, **options
-            )
-            losses = [trainer.train_epoch() for _ in range(EPOCHS)]
-            assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
-            found.append((losses, trainer.evaluate(), trainer.accuracy()))
-    return found
-
-
-@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
-@pytest.mark.parametrize("model", MODELS)
-def test_epochs_of_two_ranks_stay_on_their_devices(model):
-    todo = [
-        {"partition": "snapshot", "pieces": 2},
-        {"partition": "snapshot", "late": True, "reuse": True, "scored": True},
-        {"partition": "vertex"},
-        {"partition": "vertex", "pieces": 2, "precompute": False},
-        {"partition": "hybrid", "group": 2},
-        {"partition": "hybrid", "group": 1, "pieces": 2},
-    ]
-    plain = PlainTimeline(workload(model, "link"), data())
-    wanted = [plain.train_epoch() for _ in range(EPOCHS)]
-    for found in launch(train, 2, (model, todo), timeout_s=LIMIT_S, threads=1):
-        for losses, output, accuracy in found:
-            assert losses == pytest.approx(wanted, rel=1e-5)
-            torch.testing.assert_close(output, plain.evaluate(), rtol=1e-4, atol=1e-5)
-            assert 0 <= accuracy <= 1
-
-
-def test_what_lies_elsewhere_is_found(monkeypatch):
-    """The pretence can fail: with scales left on the CPU no epoch comes about."""
-    make = HeldRows._make_run
-
-    def forgetful(self: HeldRows, steps: range) -> Any:
-        run = make(self, steps)
-        object.__setattr__(run, "col_scale", run.col_scale.cpu())
-        return run
-
-    monkeypatch.setattr(HeldRows, "_make_run", forgetful)
-    with pretended_cuda(monkeypatch):
-        job = workload("tm_gcn", "link")
-        with pytest.raises(Exception, match="cpu"):
-            SnapshotRankTrainer(
-                LocalCommunicator(device="cuda"), job, data(), partition="vertex"
-            ).step()
-
-
-def test_what_a_device_would_refuse_is_refused(monkeypatch):
-    here = torch.arange(4.0)
-    with pretended_cuda(monkeypatch) as seen:
-        there = here.to("cuda")
-        assert (there.device, there.is_cuda) == (DEVICE, True)
-        assert (there * 2 + torch.tensor(1.0)).tolist() == [1, 3, 5, 7]
-        assert torch.zeros_like(there).device == there.new_ones(2).device == DEVICE
-        assert torch.equal(torch.zeros(2, device="cuda").cpu(), torch.zeros(2))
-        for wrong in (
-            lambda: there + here,
-            lambda: there[torch.tensor([1, 2])],
-            lambda: torch.cat([here, there]),
-            lambda: torch.empty_like(there, device="cpu"),
-            there.data_ptr,
-            there.numpy,
-        ):
-            with pytest.raises(MixedDevices):
-                wrong()
-        matrix = Csr(torch.tensor([0, 1]).to("cuda"), torch.tensor([3], dtype=torch.int32), 4)
-        with pytest.raises(Exception, match="cpu"):
-            spmm(matrix, there[:, None])
-        assert seen.noted["to_device"] == 2
-        home = torch.zeros(4)
-        home.copy_(there)
-        assert torch.equal(home, here)
-        assert seen.noted["copied"] == 1
-    assert torch.zeros(2).device.type == "cpu"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_esdg_spread import MODELS, data, workload
+from esdg_tiny import MODELS, data, plain, workload
 
 from dgbench.kernels_cuda import build_info
-from dgbench.systems.base.timeline import PlainTimeline
+from dgbench.systems.esdg.partition_trainer import PARTITIONS
 from dgbench.systems.esdg.ranked import SnapshotRankSettings, train_ranked
 
 EPOCHS = 5
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not USABLE, reason="needs a CUDA device and operators built for it"),
 ]
-two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +28,16 @@ def full_precision(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def plain_losses(model: str, task: str) -> list[float]:
-    trainer = PlainTimeline(workload(model, task), data())
-    return [trainer.train_epoch() for _ in range(EPOCHS)]
+def trained(model: str, task: str, size: int, **options):
+    """A run on devices, whose losses are those of the CPU."""
+    run = train_ranked(
+        workload(model, task), size, SnapshotRankSettings(blocks=2, **options), epochs=EPOCHS,
+        device="cuda", data=data(), accuracy=task != "node", timeout_s=LIMIT_S,
+    )  # fmt: skip
+    want = plain(model, task, (8, 11), torch.float32, EPOCHS).losses
+    assert run.losses == pytest.approx(want, rel=TOLERANCE)
+    assert all(0 <= accuracy <= 1 for accuracy in run.accuracy)
+    return run
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -45,60 +51,25 @@ def plain_losses(model: str, task: str) -> list[float]:
         {"difference": False},
         {"fused": False, "precompute": False},
         {"pieces": 2, "late": True, "reuse": True},
-        {"partition": "vertex"},
+        *({"partition": p, "task": t} for p in PARTITIONS for t in ("class", "node")),
         {"partition": "vertex", "pieces": 2, "precompute": False},
-        {"partition": "hybrid"},
         {"partition": "hybrid", "pieces": 2, "fused": False},
     ],
     ids=str,
 )
 def test_one_rank_on_the_device(model, options):
-    run = train_ranked(
-        workload(model, "link"),
-        1,
-        SnapshotRankSettings(blocks=2, **options),
-        epochs=EPOCHS,
-        device="cuda",
-        data=data(),
-        accuracy=True,
-    )
-    assert run.losses == pytest.approx(plain_losses(model, "link"), rel=TOLERANCE)
+    run = trained(model, **{"task": "link", "size": 1, **options})
     assert (run.counters.get("bytes_topology", 0) > 0) == ("difference" in options)
-    assert all(0 <= accuracy <= 1 for accuracy in run.accuracy)
     assert run.phases[0]["compute"] > 0
-
-
-@pytest.mark.parametrize("task", ["class", "node"])
-@pytest.mark.parametrize("partition", ["snapshot", "vertex", "hybrid"])
-def test_other_tasks_on_the_device(partition, task):
-    run = train_ranked(
-        workload("tm_gcn", task),
-        1,
-        SnapshotRankSettings(blocks=2, partition=partition),
-        epochs=EPOCHS,
-        device="cuda",
-        data=data(),
-    )
-    assert run.losses == pytest.approx(plain_losses("tm_gcn", task), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_two_ranks_share_a_device(model):
     """Over Gloo through the host; where there are two devices each has its own, over NCCL."""
-    run = train_ranked(
-        workload(model, "link"),
-        2,
-        SnapshotRankSettings(blocks=2, pieces=2, reuse=True),
-        epochs=EPOCHS,
-        device="cuda",
-        data=data(),
-        accuracy=True,
-        timeout_s=LIMIT_S,
-    )
-    assert run.losses == pytest.approx(plain_losses(model, "link"), rel=TOLERANCE)
+    trained(model, "link", 2, pieces=2, reuse=True)
 
 
-@two_devices
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "options",
@@ -115,15 +86,6 @@ def test_two_ranks_share_a_device(model):
 )
 def test_two_ranks_over_nccl(model, options):
     assert torch.distributed.is_nccl_available(), "two devices and a torch without NCCL"
-    run = train_ranked(
-        workload(model, "link"),
-        2,
-        SnapshotRankSettings(blocks=2, **options),
-        epochs=EPOCHS,
-        device="cuda",
-        data=data(),
-        timeout_s=LIMIT_S,
-    )
-    assert run.losses == pytest.approx(plain_losses(model, "link"), rel=TOLERANCE)
+    run = trained(model, "link", 2, **options)
     if model != "evolvegcn_o" or options.get("partition"):
         assert run.traffic.total("floats", operation="all_to_all") > 0

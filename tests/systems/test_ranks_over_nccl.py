@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from dgc_tiny import random_sequence, tiny_workload
+from esdg_tiny import MODELS, data, workload
 from pretended_cuda import DEVICE, Pretended, PretendedEvent
 from pretended_gnnflow import here, launch_pretended
 from pretended_nccl import launch_on_nccl
-from test_esdg_spread import MODELS, data, workload
 from test_gnnflow_ranked import FIRST, E, alone
 from test_gnnflow_ranked import data as gnnflow_data
 from test_gnnflow_ranked import workload as gnnflow_workload

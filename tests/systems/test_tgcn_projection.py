@@ -1,40 +1,69 @@
-"""Projected epochs against sums by hand."""
+"""T-GCN's memory by count, and projected epochs against sums by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from tgcn_tiny import events, task
 
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.models.streaming import Dygnn
+from dgbench.models.streaming.jodie import Jodie
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.tgcn import plan
+from dgbench.systems.tgcn.balance import balance
 from dgbench.systems.tgcn.links import machine
-from dgbench.systems.tgcn.plan import Cut, ModelSize, trained
-from dgbench.systems.tgcn.projection import (
-    EpochLoad,
-    Pieces,
-    even_load,
-    measure_machine,
-    project_epoch,
-)
-from dgbench.systems.tgcn.ring import LITERAL
+from dgbench.systems.tgcn.projection import EpochLoad, Pieces, even_load, project_epoch
+from dgbench.systems.tgcn.scaling_runs import load_of, open_on, train_alike
 from dgbench.systems.tgcn.schedule import make_schedule
 
-SIZE = ModelSize(1_000_000, 40_000_000)
+TWITTER = plan.ModelSize(41_652_230, 1_468_365_182, features=1)
+V100 = 32 * 2**30
+SIZE = plan.ModelSize(1_000_000, 40_000_000)
 PIECES = Pieces(pair_s=1e-6, row_s=2e-6)
 
 
-def test_one_device_only_computes() -> None:
-    load = even_load(SIZE, Cut(intervals=5))
-    found = project_epoch(load, PIECES, machine(size=1), size=SIZE)
-    pairs = 2 * trained(SIZE, Cut())
-    assert found.pairs_s == pytest.approx(1e-6 * pairs)
-    assert found.rows_s == pytest.approx(2e-6 * load.rows.sum() * 5)
-    assert found.exchange_s == found.reduce_s == found.moved == 0
-    assert found.seconds == found.pairs_s + found.rows_s + found.host_s
+@pytest.mark.parametrize("hidden", [8, 64])
+def test_a_vertex_takes_what_its_state_takes(hidden) -> None:
+    size = plan.ModelSize(10, 10, hidden)
+    for name, model in (
+        ("tgcn", Dygnn(hidden)),
+        ("dygnn", Dygnn(hidden, propagation=True)),
+        ("jodie", Jodie(hidden)),
+    ):
+        state, waits = model.new_state(10)
+        assert (state.nbytes + waits.nbytes) / 10 == plan.state_bytes(size, name), name
+    assert plan.state_bytes(size, "paper") == 5 * 4 * hidden + 16
+    weights = sum(p.numel() * p.element_size() for p in Dygnn(hidden).parameters())
+    assert plan.parameter_bytes(size) == 4 * weights
+
+
+def test_activations_are_bounded_by_what_a_refresh_keeps() -> None:
+    model, rows = Dygnn(64), 500
+    state, waits = model.new_state(rows)
+    waits.count_s += 1
+    waits.count_g += 1
+    kept: dict[int, int] = {}
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.numel() * x.element_size()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        new = model.refresh(state, waits)
+    del new
+    vectors = sum(kept.values()) / rows / (4 * 64)
+    assert vectors <= plan.ACTIVATIONS
+    assert vectors >= plan.ACTIVATIONS / 2
+
+
+# Projected epochs.
 
 
 def test_even_grids_on_eight_devices_take_an_eighth_and_the_exchange() -> None:
-    one = project_epoch(even_load(SIZE, Cut()), PIECES, machine(size=1), size=SIZE)
-    load = even_load(SIZE, Cut(devices=8))
+    one = project_epoch(even_load(SIZE, plan.Cut()), PIECES, machine(size=1), size=SIZE)
+    load = even_load(SIZE, plan.Cut(devices=8))
     found = project_epoch(load, PIECES, machine(), size=SIZE, overlap=False)
     assert found.pairs_s == pytest.approx(one.pairs_s / 8)
     assert found.rows_s == pytest.approx(one.rows_s / 8)
@@ -44,66 +73,6 @@ def test_even_grids_on_eight_devices_take_an_eighth_and_the_exchange() -> None:
     assert found.moved == pytest.approx(8 * 7 * 3 * nbytes, rel=1e-6)
     hidden = project_epoch(load, PIECES, machine(), size=SIZE)
     assert hidden.exchange_s == pytest.approx(7 * 2 * nbytes / 50e9, rel=0.1)
-
-
-def test_without_p2p_two_devices_share_a_switch() -> None:
-    load = even_load(SIZE, Cut(devices=4), whole=True)
-    options = {"size": SIZE, "overlap": False}
-    on, off = (
-        project_epoch(load, PIECES, machine(size=4), p2p=p2p, **options) for p2p in (True, False)
-    )
-    nbytes = SIZE.vertices / 4 * SIZE.vector
-    assert off.exchange_s == pytest.approx(3 * 3 * nbytes * 2 / 12e9, rel=0.01)
-    assert off.exchange_s > 4 * on.exchange_s
-    assert off.moved == on.moved
-    assert off.pairs_s == on.pairs_s
-
-
-def test_a_full_grid_makes_others_wait() -> None:
-    share = np.zeros((2, 2))
-    share[0, 0] = 1.0
-    load = even_load(SIZE, Cut(devices=2), share=share)
-    found = project_epoch(load, PIECES, machine(size=2), size=SIZE)
-    one = project_epoch(even_load(SIZE, Cut()), PIECES, machine(size=1), size=SIZE)
-    assert found.pairs_s == pytest.approx(one.pairs_s)
-
-
-def test_the_papers_ring_is_half_as_fast() -> None:
-    load = even_load(SIZE, Cut(devices=8))
-    options = {"size": SIZE, "overlap": False}
-    best = project_epoch(load, PIECES, machine(), **options)
-    literal = project_epoch(
-        load, PIECES, machine(), schedule=make_schedule(8, ring=LITERAL), **options
-    )
-    assert literal.exchange_s == pytest.approx(2 * best.exchange_s, rel=0.01)
-
-
-def test_intervals_that_repeat_are_what_they_are_written_out() -> None:
-    rng = np.random.default_rng(1)
-    pairs, rows = rng.integers(0, 99, (3, 4, 4)), rng.integers(0, 99, (3, 4))
-    load = EpochLoad(pairs.astype(float), rows.astype(float), rows.astype(float), 3)
-    long = EpochLoad(*(np.concatenate([x] * 3) for x in (load.pairs, load.rows, load.visiting)))
-    assert load.intervals == long.intervals == 9
-    found = [
-        project_epoch(one, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4, "gather"))
-        for one in (load, long)
-    ]
-    assert found[0].seconds == pytest.approx(found[1].seconds)
-    assert found[0].moved == found[1].moved
-
-
-def test_visitors_cost_on_every_device_that_trains_on_them() -> None:
-    share = np.full((2, 2), 0.25)
-    share[0, 1] = 0.0
-    rows = Pieces(pair_s=0.0, row_s=0.0, visit_s=1e-6)
-    load = even_load(SIZE, Cut(devices=2), share=share)
-    found = project_epoch(load, rows, machine(size=2), size=SIZE)
-    # Device 1 trains both parts, one after the other; device 0 only its own.
-    assert found.pairs_s == pytest.approx(1e-6 * SIZE.vertices)
-    assert rows.scaled(2).visit_s == 2e-6
-    more = load.scaled(3, 2)
-    assert (more.pairs == 3 * load.pairs).all()
-    assert (more.visiting == 2 * load.visiting).all()
 
 
 def test_a_device_waits_for_those_that_send_to_it_only() -> None:
@@ -118,19 +87,51 @@ def test_a_device_waits_for_those_that_send_to_it_only() -> None:
     assert found.pairs_s == pytest.approx(1.0)
 
 
-def test_a_machine_is_measured() -> None:
-    found = measure_machine()
-    assert found.bandwidth > 1
-    assert found.arithmetic > 1
+# Loads of small streams.
+
+
+def test_devices_train_alike_and_pass_on_what_the_formula_says() -> None:
+    work = task(intervals=3, share=1.0)
+    found = train_alike(work, interaction_data(events(), work), (1, 2, 3, 4), "dealt")
+    assert found[1].swapped == found[1].expected == 0
+    for one in found.values():
+        assert one.deviation < 1e-10
+        assert one.swapped == one.expected
+    assert 0 < found[2].swapped < found[4].swapped
+
+
+def test_a_load_holds_every_pair_and_row() -> None:
+    work = task(intervals=3, share=1.0)
+    data = interaction_data(events(), work)
+    for devices in (1, 3):
+        trainer = open_on(work, data, devices, "dealt")
+        load = load_of(trainer)
+        assert load.pairs.sum() == 2 * sum(kept.numel() for kept in trainer.kept)
+        assert (load.visiting <= load.rows).all()
+        assert load.rows.sum() == sum(one.rows for one in trainer.loads(0, data.train_end))
+        trainer.close()
 
 
 def test_bad_arguments_are_named() -> None:
-    load = even_load(SIZE, Cut(devices=2))
-    with pytest.raises(InvalidInputError, match="the load has 2 devices, the links 4"):
-        project_epoch(load, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4))
-    with pytest.raises(InvalidInputError, match="negative time"):
-        Pieces(-1, 0)
-    with pytest.raises(InvalidInputError, match="'share' is"):
-        even_load(SIZE, Cut(devices=2), share=np.ones((3, 3)))
-    with pytest.raises(InvalidInputError, match="'pairs' is"):
-        EpochLoad(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))
+    load = even_load(SIZE, plan.Cut(devices=2))
+    for call in (
+        lambda: plan.fewest(TWITTER, plan.Cut(), V100, "vertices"),
+        lambda: plan.state_bytes(TWITTER, "tgn"),
+    ):
+        with pytest.raises(UnknownKeyError):
+            call()
+    for name, call in (
+        ("size", lambda: plan.ModelSize(-1, 1)),
+        ("intervals", lambda: plan.Cut(intervals=0)),
+        ("parts", lambda: plan.Cut(devices=2, parts=2)),
+        ("padding", lambda: plan.baseline_memory(TWITTER, "jodie", padding=0.5)),
+        ("devices", lambda: project_epoch(
+            load, PIECES, machine(size=4), size=SIZE, schedule=make_schedule(4)
+        )),
+        ("time", lambda: Pieces(-1, 0)),
+        ("share", lambda: even_load(SIZE, plan.Cut(devices=2), share=np.ones((3, 3)))),
+        ("pairs", lambda: EpochLoad(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))),
+        ("counts", lambda: balance(torch.zeros(1, 2, 3))),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            call()

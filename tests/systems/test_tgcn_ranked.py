@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from dgc_ranks import as_ranks
+from pretended_nccl import launch_on_nccl
 from tgcn_tiny import SYSTEM, events, losses, opened, task
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -12,78 +15,86 @@ from torch.utils._pytree import tree_leaves
 from dgbench.datasets import EventStream
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks import launch
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.interactions import interaction_data
-from dgbench.systems.tgcn import trainer as tgcn_trainer
+from dgbench.systems.tgcn import measured
 from dgbench.systems.tgcn.feeding import StagedInterval
-from dgbench.systems.tgcn.intervals import Planner
+from dgbench.systems.tgcn.links import machine
+from dgbench.systems.tgcn.measured import MeasuredLinks, measure_links
 from dgbench.systems.tgcn.ranked import GridRankTrainer, train_ranked
+from dgbench.systems.tgcn.ring import best_ring, pairs, quality
 
-DOUBLE = {"dtype": torch.float64, "timeout_s": 60.0}
+ORDER = (0, 2, 1, 3)
+"""The only ring of wide links below; a DGX-1's first four are all neighbours of each other."""
+CASES: list[tuple[int, dict[str, str], tuple[str, ...], dict[str, Any]]] = [
+    (1, {}, (), {}),
+    (2, {}, (), {"vertex_cut": "dealt"}),
+    (4, {}, (), {}),
+    (4, {"aggregate": "last"}, ("overlap", "affected"), {}),
+    (3, {}, (), {}),
+    (4, {}, ("schedule",), {}),
+    (2, {"task": "classify"}, (), {}),
+]
 
 
-def ranked(work, ranks, off=(), **options):
+@pytest.mark.parametrize(("ranks", "fields", "off", "options"), CASES, ids=str)
+def test_ranks_train_as_one_device_does(ranks, fields, off, options):
+    work = task(**fields)
     data = interaction_data(events(), work)
-    return train_ranked(
-        work,
-        ranks,
-        data=data,
-        switches=dict.fromkeys(off, False),
-        score=(data.train_end, len(data.events)),
-        **DOUBLE,
-        **options,
-    )
-
-
-@pytest.mark.parametrize(
-    ("ranks", "work", "off", "options"),
-    [
-        (1, {}, (), {}),
-        (2, {}, (), {"vertex_cut": "dealt"}),
-        (4, {}, (), {}),
-        (4, {"aggregate": "last"}, ("overlap", "affected"), {}),
-        (3, {}, (), {}),
-        (4, {}, ("schedule",), {}),
-        (2, {"task": "classify"}, (), {}),
-    ],
-    ids=str,
-)
-def test_ranks_train_as_one_device_does(ranks, work, off, options):
-    work = task(**work)
     one = opened(work)
     wanted = losses(one)
-    found = ranked(work, ranks, off, **options)
-    scored = [*found.losses, found.scores.loss, found.scores.accuracy]
-    assert scored == pytest.approx(wanted, abs=1e-9, rel=0, nan_ok=True)
-    for name, value in one.state().items():
-        assert torch.allclose(found.state[name], value, atol=1e-9, rtol=0), name
-    assert found.edges == one.kept[0].numel()
-    assert len(found.work_s) == ranks
-
-
-def test_what_ranks_send_is_what_virtual_devices_do():
-    work = task()
-    virtual = opened(work, devices=4)
+    virtual = opened(work, devices=ranks, off=off, **options)
     virtual.train_epoch()
-    found = ranked(work, 4)
-    sent = sum(one["bytes_swapped"] for one in found.counters)
-    assert sent == virtual.meter.counters["bytes_swapped"]
-    assert all(one["bytes_swapped"] < sent for one in found.counters)
-    # Only partners hear of it: nothing goes between devices that are not next to each other.
-    ring = virtual.rounds.schedule.ring
-    neighbours = {(ring[k], ring[(k + d) % 4]) for k in range(4) for d in (1, 3)}
+
+    def train(comm) -> Any:
+        switches = SYSTEM.switches(dict.fromkeys(off, False))
+        trainer = GridRankTrainer(comm, work, data, switches, dtype=torch.float64, **options)
+        found = [trainer.train_epoch()]
+        swapped = trainer.meter.counters["bytes_swapped"]
+        matrix = comm.all_traffic().matrix(operation="all_to_all")
+        comm.barrier()  # threads show each other the traffic that they count
+        scores = trainer.evaluate_range(data.train_end, len(data.events))
+        ring = trainer.rounds.schedule.ring
+        state = {name: value.clone() for name, value in trainer.state().items()}
+        trainer.close()
+        return [*found, scores.loss, scores.accuracy], swapped, matrix, ring, state
+
+    results = as_ranks(ranks, train)
+    for scored, _, matrix, ring, state in results:
+        assert scored == pytest.approx(wanted, abs=1e-9, rel=0, nan_ok=True)
+        for name, value in one.state().items():
+            assert torch.allclose(state[name], value, atol=1e-9, rtol=0), name
+        # What virtual devices pass on is sent, to partners alone.
+        sent = {(i, j) for i in range(ranks) for j in range(ranks) if matrix[i, j]}
+        assert int(matrix.sum()) == virtual.meter.counters["bytes_swapped"]
+        near = {(ring[k], ring[(k + d) % ranks]) for k in range(ranks) for d in (1, ranks - 1)}
+        assert sent <= near or "schedule" in off
+    swapped = [one[1] for one in results]
+    assert sum(swapped) == virtual.meter.counters["bytes_swapped"]
+
+
+def test_processes_train_as_threads_do_and_send_along_links_that_are_given():
+    work = task()
+    data = interaction_data(events(), work)
+    found = train_ranked(
+        work, 4, data=data, dtype=torch.float64, timeout_s=120.0, links=wide_on(ORDER),
+        score=(data.train_end, len(data.events)),
+    )  # fmt: skip
     matrix = found.traffic.matrix(operation="all_to_all")
-    pairs = {(i, j) for i in range(4) for j in range(4) if matrix[i, j]}
-    assert pairs
-    assert pairs <= neighbours
-    assert int(matrix.sum()) == sent
+    sent = {frozenset((i, j)) for i in range(4) for j in range(4) if matrix[i, j]}
+    assert sent == neighbours(ORDER)
+    one = opened(work)
+    scored = [*found.losses, found.scores.loss, found.scores.accuracy]
+    assert scored == pytest.approx(losses(one), abs=1e-9, rel=0, nan_ok=True)
+    assert found.edges == one.kept[0].numel()
+    assert len(found.work_s) == 4
+    virtual = opened(work, devices=4, links=wide_on(ORDER))
+    assert neighbours(virtual.rounds.schedule.ring) == neighbours(ORDER)
+    assert losses(virtual) == pytest.approx(losses(opened()), abs=1e-9, rel=0)
 
 
-def test_ranks_need_a_partition():
-    with pytest.raises(InvalidInputError, match="'partition' is off"):
-        ranked(task(), 1, ("partition",))
-    with pytest.raises(InvalidInputError, match="0 ranks"):
-        ranked(task(), 0)
+# What a rank holds.
 
 
 class LargestTensor(TorchDispatchMode):
@@ -129,57 +140,103 @@ def test_ranks_keep_the_rows_and_grids_of_their_own_parts_alone():
             assert sum(held) <= interval.src.nbytes
 
 
-def test_a_rank_has_the_labels_and_regions_of_its_own_part_alone(monkeypatch):
-    work = task(task="classify")
-    data = interaction_data(events(), work)
-    opened_regions: list[object] = []
-    make = tgcn_trainer.Regions
-
-    def noted(*args, **named):
-        opened_regions.append(args)
-        return make(*args, **named)
-
-    monkeypatch.setattr(tgcn_trainer, "Regions", noted)
-
-    def labelled(comm) -> tuple[int, int]:
-        trainer = GridRankTrainer(comm, work, data, SYSTEM.switches(), vertex_cut="dealt")
-        labels = trainer.rounds.device.labels
-        held = sum(x.untyped_storage().nbytes() for x in (labels.taught, labels.classes))
-        assert len(trainer.accounts) == len(trainer.regions) == 1
-        trainer.close()
-        return held, 2 * 8 * trainer.parts.sizes[comm.rank]
-
-    assert all(held == own for held, own in as_ranks(4, labelled))
-    assert len(opened_regions) == 4
+# The ring of measured links.
 
 
-def test_an_interval_is_staged_before_the_next_one_is_planned(monkeypatch):
-    """So that of what belongs to other ranks no more than one interval is ever there."""
-    order: list[str] = []
-    plan, stage = Planner._interval, StagedInterval.of
+def wide_on(ring, wide=50e9, narrow=10e9) -> MeasuredLinks:
+    """Links that are wide between neighbours on a ring."""
+    size = len(ring)
+    near = {frozenset((ring[k], ring[(k + 1) % size])) for k in range(size)}
+    return MeasuredLinks(
+        tuple(
+            tuple(0.0 if i == j else wide if {i, j} in near else narrow for j in range(size))
+            for i in range(size)
+        )
+    )
 
-    def planned(self, *args):
-        order.append("plan")
-        return plan(self, *args)
 
-    def staged(interval, link, key, own=None):
-        order.append("stage")
-        assert own is not None
-        found = stage(interval, link, key, own)
-        assert found.edge_order is found.negative_order is None
-        return found
+def neighbours(ring) -> set[frozenset[int]]:
+    return {frozenset(pair) for side in pairs(ring) for pair in side}
 
-    monkeypatch.setattr(Planner, "_interval", planned)
-    monkeypatch.setattr(StagedInterval, "of", staged)
+
+@pytest.mark.parametrize("names", [range(8), (3, 1, 4, 0, 5, 7, 2, 6)])
+def test_rates_alone_lead_to_the_doubled_links_of_a_dgx1(names):
+    links = machine("dgx1-v100").relabelled(list(names))
+    rates = [[links.bandwidth(i, j) if i != j else 0.0 for j in range(8)] for i in range(8)]
+    # Measured rates are never quite alike.
+    noise = [[1 - ((i * 8 + j) + (j * 8 + i)) % 7 / 100 for j in range(8)] for i in range(8)]
+    noisy = [[rates[i][j] * noise[i][j] for j in range(8)] for i in range(8)]
+    known = MeasuredLinks(tuple(map(tuple, noisy)))
+    assert quality(links, best_ring(known)).not_doubled == 0
+
+
+def test_noise_does_not_choose_a_ring():
+    rates = [[1e9 * (1 + ((i + j) * 37 % 11) / 40) for j in range(4)] for i in range(4)]
+    assert best_ring(MeasuredLinks(tuple(map(tuple, rates)))) == (0, 1, 2, 3)
+
+
+def test_ranks_that_measure_pass_destinations_along_wide_links(monkeypatch):
+    links = wide_on(ORDER)
+    swaps = []
+
+    def swap_seconds(comm, i, j, nbytes):
+        if comm.rank == 0:
+            swaps.append((i, j))
+        comm.traffic.add("all_to_all", "forward", (comm.rank + 1) % 4, 1, nbytes, 1)
+        return nbytes / links.rates[i][j] * (1 if comm.rank == i else 0.5)
+
+    monkeypatch.setattr(measured, "swap_seconds", swap_seconds)
     work = task()
     data = interaction_data(events(), work)
+    wanted = losses(opened(work))
 
-    def prepare(comm) -> None:
-        trainer = GridRankTrainer(comm, work, data, SYSTEM.switches())
-        trainer.prepare()
-        assert trainer.partition_s > 0
+    def ring(comm, on):
+        switches = SYSTEM.switches({"measured_ring": on})
+        trainer = GridRankTrainer(comm, work, data, switches, dtype=torch.float64)
+        assert not comm.traffic.sent
+        found = trainer.rounds.schedule.ring, any("measured" in note for note in trainer.notes)
+        assert losses(trainer) == pytest.approx(wanted, abs=1e-9, rel=0)
         trainer.close()
+        return found
 
-    as_ranks(1, prepare)
-    assert len(order) > 4
-    assert order == ["plan", "stage"] * (len(order) // 2)
+    for found, noted in as_ranks(4, ring, True):
+        assert neighbours(found) == neighbours(ORDER)
+        assert noted
+    every = {frozenset((i, j)) for i in range(4) for j in range(i)}
+    assert {frozenset(pair) for pair in swaps} == every
+    swaps.clear()
+    for found, noted in as_ranks(4, ring, False):
+        assert found == best_ring(machine(size=4))
+        assert neighbours(found) != neighbours(ORDER)
+        assert not noted
+    assert not swaps
+
+
+def measure(comm, method):
+    if method:
+        comm.method = method
+    found = measure_links(comm)
+    return found, dict(comm.traffic.sent), dict(comm.meter.counters)
+
+
+@pytest.mark.parametrize("start", [launch, launch_on_nccl])
+def test_ranks_agree_on_what_they_measured(start):
+    method = "collective" if start is launch else ""
+    device = "cpu" if start is launch else "cuda"
+    found = start(measure, 3, (method,), device=device, timeout_s=120.0, threads=1)
+    links = found[0][0]
+    assert links.size == 3
+    assert all(one[0] == links for one in found)
+    assert all(not one[1] and not one[2] for one in found)
+
+
+def test_bad_arguments_are_named():
+    for rates in (((0.0, 1.0), (2.0, 0.0)), ((0.0, 0.0), (0.0, 0.0)), ((0.0, 1.0),)):
+        with pytest.raises(InvalidInputError, match="rates"):
+            MeasuredLinks(rates)
+    with pytest.raises(InvalidInputError, match="links"):
+        opened(devices=2, links=wide_on(ORDER))
+    data = interaction_data(events(), task())
+    for name, ranks, switches in (("partition", 1, {"partition": False}), ("ranks", 0, {})):
+        with pytest.raises(InvalidInputError, match=name):
+            train_ranked(task(), ranks, data=data, switches=switches)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -12,20 +9,15 @@ import pytest
 import torch
 
 import dgbench.systems.tgcn.experiments as tgcn_experiments
-from dgbench.harness.claims.evaluate import evaluate
-from dgbench.harness.store.row import Row
-from dgbench.harness.store.standing import judged
-from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import PAPER, program, races, scaling_runs
+from dgbench.systems.tgcn import program, races, recounts, scaling_cells, scaling_runs, schedule
 from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
 from dgbench.systems.tgcn.single_draws import SegmentTree
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
-KEPT = Path(__file__).parents[2] / "results/reference/amd-epyc-2-cores/tgcn/rows.jsonl.gz"
 BY_NAME = {one.name: one for one in tgcn_experiments.EXPERIMENTS}
 
 
@@ -36,18 +28,13 @@ def tiny(monkeypatch):
     monkeypatch.setattr(races, "CHECKED", 24)
 
 
-def checks_of(experiment: str, number: int = 1, **params) -> list[ResultCheck]:
-    """Checks of a smoke cell with these parameters, run in this process as its round `number`."""
+def failed(experiment: str, number: int = 1, **params) -> set[str]:
+    """Subjects of a smoke cell's failed checks, run in this process as its round `number`."""
     one = BY_NAME[experiment]
     cell = msgspec.structs.replace(one.cells("smoke", "cpu")[0], params=params)
     context = RunContext("cpu", "smoke", 1, meter=Meter(timing=False), budget_s=0.02)
     context.round = number
-    return one.run(cell, context).checks
-
-
-def failed(experiment: str, number: int = 1, **params) -> set[str]:
-    """Subjects of a smoke cell's failed checks."""
-    checks = checks_of(experiment, number, **params)
+    checks = one.run(cell, context).checks
     assert checks
     return {check.of for check in checks if not check.passed}
 
@@ -117,12 +104,12 @@ def test_right_results_pass(system):
     assert not failed("table3", dataset="lastfm", system=system)
 
 
-@pytest.mark.parametrize("spoil", [scores_half_more, losses_off, no_gradients])
-def test_contenders_that_are_spoiled_in_a_later_process_fail(monkeypatch, spoil):
+def test_contenders_that_are_spoiled_in_a_later_process_fail(monkeypatch):
+    monkeypatch.setitem(races.EVENTS, "smoke", 160)
     params = {"dataset": "lastfm", "what": "race"}
     assert not failed("fig6", 2, **params)
-    spoil_steps(monkeypatch, TgcnTrainer, spoil)
-    assert SPOILED[spoil] in failed("fig6", 2, **params)
+    spoil_steps(monkeypatch, TgcnTrainer, no_gradients)
+    assert SPOILED[no_gradients] in failed("fig6", 2, **params)
 
 
 CASES = [
@@ -168,58 +155,94 @@ def test_bytes_that_are_off_by_one_fail(monkeypatch):
         assert "bytes" in failed("table3", dataset="lastfm", system=system)
 
 
-def test_grids_that_are_miscounted_or_out_of_order_fail(monkeypatch):
-    params = {"kind": "fill", "dataset": "lastfm"}
-    assert not failed("partition", **params)
+# Grids, samples, draws, volumes and loads that are off by one thing.
+
+
+def order_swapped(grids):
+    grids.order[[0, -1]] = grids.order[[-1, 0]]
+    return grids
+
+
+def edges_rolled(sample):
+    for layer in sample.layers:
+        layer.eids.copy_(layer.eids.roll(1))
+    return sample
+
+
+def row_more(load):
+    load.rows[0, 0] += 1
+    return load
+
+
+def one_more(found):
+    return found + 1
+
+
+GRIDS, DRAWS = {"kind": "fill", "dataset": "lastfm"}, {"dataset": "lastfm"}
+LINKS, LOADS = {"kind": "ring", "machine": "dgx1-v100"}, {"kind": "virtual", "dataset": "reddit"}
+WRONG = [
+    (Grids, "build", order_swapped, "partition", GRIDS, "order"),
+    (depth, "sample_nodewise", edges_rolled, "depth", DRAWS, "samples"),
+    (schedule, "traffic", one_more, "schedule", LINKS, "bytes"),
+    (schedule, "traffic", one_more, "schedule", {"kind": "volume", **DRAWS}, "bytes"),
+    (scaling_runs, "load_of", row_more, "fig10", LOADS, "counters"),
+]
+
+
+@pytest.fixture
+def small_loads(monkeypatch):
+    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
+    monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
+
+
+@pytest.mark.parametrize(("where", "name", "change", "experiment", "params", "kind"), WRONG)
+def test_what_is_wrong_fails(
+    monkeypatch, small_loads, where, name, change, experiment, params, kind
+):
+    right = getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *args, **fields: change(right(*args, **fields)))
+    assert kind in failed(experiment, **params)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "params"), [("partition", GRIDS), ("depth", DRAWS), ("schedule", LINKS)]
+)
+def test_what_is_right_passes(experiment, params):
+    assert not failed(experiment, **params)
+
+
+def test_grids_that_are_miscounted_fail(monkeypatch):
     right = Grids.counts
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Grids, "counts", property(lambda self: right.fget(self) + (right.fget(self) > 0))
-        )
-        assert "counters" in failed("partition", **params)
-    build = Grids.build
-
-    def swapped(*args, **options):
-        grids = build(*args, **options)
-        grids.order[[0, -1]] = grids.order[[-1, 0]]
-        return grids
-
-    monkeypatch.setattr(Grids, "build", swapped)
-    assert "order" in failed("partition", **params)
-
-
-def test_draws_around_roots_that_are_wrong_fail(monkeypatch):
-    assert not failed("depth", dataset="lastfm")
-    right = depth.sample_nodewise
-
-    def nodewise(*args, **options):
-        found = right(*args, **options)
-        for layer in found.layers:
-            layer.eids.copy_(layer.eids.roll(1))
-        return found
-
-    monkeypatch.setattr(depth, "sample_nodewise", nodewise)
-    assert "samples" in failed("depth", dataset="lastfm")
+    more = property(lambda self: right.fget(self) + (right.fget(self) > 0))
+    monkeypatch.setattr(Grids, "counts", more)
+    assert "counters" in failed("partition", **GRIDS)
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_samples_of_timed_turns_that_are_wrong_fail(monkeypatch, number):
-    assert not failed("fig7", number, dataset="lastfm")
+    assert not failed("fig7", number, **DRAWS)
     right = fig7.timed
 
     def timed(calls, spent, turn, results):
         right(calls, spent, turn, results)
         for sample in (results or {}).values():
-            for layer in getattr(sample, "layers", ()):
-                layer.eids.copy_(layer.eids.roll(1))
+            if hasattr(sample, "layers"):
+                edges_rolled(sample)
 
     monkeypatch.setattr(fig7, "timed", timed)
-    assert "samples" in failed("fig7", number, dataset="lastfm")
+    assert "samples" in failed("fig7", number, **DRAWS)
+
+
+def test_a_tree_whose_changes_spread_fails(monkeypatch):
+    right = SegmentTree.modify
+    monkeypatch.setattr(
+        SegmentTree, "modify", lambda self, at, w: (right(self, at, w), right(self, 0, w))
+    )
+    assert {"counters", "outputs"} <= failed("fig8", weights="equal")
 
 
 def test_draws_by_another_law_fail():
-    from dgbench.systems.tgcn import recounts
-
     weights = (1, 2, 3, 5, 8, 1)
     assert all(one.passed for one in fig7.checked_draws())
     ways = {"brs_literal": {"method": "brs_literal", "arity": 2}}
@@ -228,91 +251,8 @@ def test_draws_by_another_law_fail():
     )  # biased, as the paper prints it
 
 
-def test_a_tree_whose_changes_spread_fails(monkeypatch):
-    right = SegmentTree.modify
-
-    def modify(self, at, weight):
-        right(self, at, weight)
-        right(self, 0, weight)
-
-    monkeypatch.setattr(SegmentTree, "modify", modify)
-    assert {"counters", "outputs"} <= failed("fig8", weights="equal")
-
-
-def test_schedules_and_volumes_that_are_off_fail(monkeypatch):
-    assert not failed("schedule", kind="ring", machine="dgx1-v100")
-    from dgbench.systems.tgcn import schedule as rounds
-
-    right = rounds.traffic
-    monkeypatch.setattr(rounds, "traffic", lambda *args, **options: right(*args, **options) + 1)
-    assert "bytes" in failed("schedule", kind="ring", machine="dgx1-v100")
-    assert "bytes" in failed("schedule", kind="volume", dataset="lastfm")
-
-
-def test_loads_of_a_projection_that_are_off_by_one_fail(monkeypatch):
-    from dgbench.systems.tgcn import scaling_cells
-
-    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
-    monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
-    right = scaling_runs.load_of
-
-    def load_of(trainer):
-        load = right(trainer)
-        load.rows[0, 0] += 1
-        return load
-
-    monkeypatch.setattr(scaling_runs, "load_of", load_of)
-    assert "counters" in failed("fig10", kind="virtual", dataset="reddit")
-
-
-def test_ranks_that_train_on_other_scores_fail(monkeypatch):
-    from dgbench.systems.tgcn import scaling_cells
-
-    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
+def test_ranks_that_train_on_other_scores_fail(monkeypatch, small_loads):
     params = {"kind": "ranks", "dataset": "reddit", "ranks": 1}
     assert not failed("fig10", **params)
     spoil_steps(monkeypatch, TgcnTrainer, one_gradient_off)
     assert {"gradients", "parameters"} <= failed("fig10", **params)
-
-
-# --- what rests on them ---------------------------------------------------------------------------
-
-
-def kept_rows() -> list[Row]:
-    """Rows of the kept run, each with one check that passed."""
-    passed = ResultCheck(of="outputs", against="itself", gap=0.0, tolerance=0.0, compared=1)
-    with gzip.open(KEPT, "rt", encoding="utf-8") as lines:
-        rows = [msgspec.convert(json.loads(line)["row"], Row) for line in lines]
-    return [msgspec.structs.replace(row, checks=[passed]) for row in rows]
-
-
-def resting(rows: list[Row]) -> set[str]:
-    """Claims whose verdict rests on a row."""
-    found = evaluate(PAPER, rows)
-    return {
-        claim.id for claim, verdict in zip(found.claims, found.verdicts, strict=True)
-        if verdict.rows and not verdict.void
-    }  # fmt: skip
-
-
-def test_no_verdict_rests_on_rows_without_a_check():
-    rows = kept_rows()
-    assert len(resting(rows)) > 30
-    assert not resting([msgspec.structs.replace(row, checks=[]) for row in rows])
-
-
-def test_no_verdict_rests_on_a_system_with_a_wrong_result():
-    rows = kept_rows()
-    before = judged(rows)
-    for system in ("dygnn", "jodie"):
-        first = next(row for row in rows if row.params.get("system") == system)
-        deviates = ResultCheck(of="outputs", against="itself", gap=0.5, tolerance=0.0, compared=1)
-        again = {"id": system, "round": first.round + 99}
-        bad = msgspec.structs.replace(first, status="check", checks=[deviates], **again)
-        after = judged([*rows, bad])[:-1]
-        fallen = [row for row, now in zip(before, after, strict=True) if row.status != now.status]
-        assert {row.params.get("system") for row in fallen} == {system}
-        alike = [row for row in after if (row.cell_hash, row.status) == (first.cell_hash, "ok")]
-        assert not alike

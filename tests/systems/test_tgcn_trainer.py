@@ -1,32 +1,46 @@
-"""T-GCN's trainer: whatever is switched, wherever state lies, the losses of one plain device."""
+"""T-GCN's trainer: whatever is switched, sampled or replaced, wherever state lies, the losses of
+one plain device."""
 
 from __future__ import annotations
 
-import itertools
+from functools import cache
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tgcn_tiny import events, losses, opened, task
+from tgcn_tiny import SYSTEM, events, losses, opened, task
 
 from dgbench.datasets import EventStream
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Workload
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
-from dgbench.systems.tgcn.grids import cut_vertices
-from dgbench.systems.tgcn.intervals import Planner
+from dgbench.systems.tgcn.program import Program, run
 from dgbench.systems.tgcn.regions import DeviceFull
+from dgbench.systems.tgcn.whole_state import WholeState
 
+TASKS = (("link", "mean"), ("link", "last"), ("classify", "mean"))
 EXACT = ("partition", "schedule", "overlap", "p2p", "affected")
-PLACES = (
+CHANGES: list[dict[str, Any]] = [
+    {},
     {"devices": 2},
     {"devices": 3, "vertex_cut": "dealt"},
     {"devices": 4},
     {"resident": False},
     {"resident": False, "parts": 4},
     {"resident": False, "devices": 2, "parts": 3},
-)
+    {"off": EXACT},
+    {"off": EXACT, "devices": 4},
+    *(
+        {**change, **place}
+        for place in ({"devices": 4}, {"resident": False, "parts": 3})
+        for change in (*({"off": [name]} for name in EXACT), {"on": ["touched"]})
+    ),
+]
 
 
 class Plain(InteractionTrainer):
@@ -42,80 +56,33 @@ class Plain(InteractionTrainer):
         return self.other.scoring_groups(first, last)
 
 
-@pytest.fixture(scope="module", params=[("link", "mean"), ("link", "last"), ("classify", "mean")])
-def known(request):
-    """A task and the plain trainer's losses on it."""
-    work = task(task=request.param[0], aggregate=request.param[1])
-    one = opened(work)
-    return work, losses(Plain(one)), one
+@cache
+def wanted(kind: str, aggregate: str, whole: bool = False) -> list[float]:
+    """Losses of the plain trainer, or of one device whose states see all edges."""
+    work = task(task=kind, aggregate=aggregate)
+    return losses(opened(work, program=WholeState()) if whole else Plain(opened(work)))
 
 
-def test_one_device_is_the_plain_trainer(known):
-    work, wanted, one = known
-    assert losses(one) == pytest.approx(wanted, abs=1e-12, rel=0)
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+@pytest.mark.parametrize("kind", TASKS, ids=str)
+def test_nothing_depends_on_switches_and_places(kind, change):
+    trainer = opened(task(task=kind[0], aggregate=kind[1]), **change)
+    assert losses(trainer) == pytest.approx(wanted(*kind), abs=1e-10, rel=0)
+
+
+@pytest.mark.parametrize("change", [CHANGES[2], CHANGES[4], CHANGES[6]], ids=str)
+def test_states_that_see_all_edges_depend_on_no_place(change):
+    found = losses(opened(program=WholeState(), **change))
+    assert found == pytest.approx(wanted(*TASKS[0], True), abs=1e-9)
+
+
+def test_gradients_and_scores_are_those_of_the_plain_trainer():
+    work = task()
     plain = Plain(opened(work))
     found = opened(work).gradients(2)
     for name, gradient in plain.gradients(2).items():
         assert torch.allclose(found[name], gradient, atol=1e-13, rtol=0), name
     assert torch.equal(opened(work, off=["overlap"]).evaluate(3), plain.evaluate(3))
-
-
-@pytest.mark.parametrize("place", PLACES, ids=str)
-def test_nothing_depends_on_where_state_lies(known, place):
-    work, wanted, _ = known
-    assert losses(opened(work, **place)) == pytest.approx(wanted, abs=1e-10, rel=0)
-
-
-@pytest.mark.parametrize(
-    "change", [*({"off": [name]} for name in EXACT), {"on": ["touched"]}], ids=str
-)
-@pytest.mark.parametrize("place", [{"devices": 4}, {"resident": False, "parts": 3}], ids=str)
-def test_exact_switches_change_nothing(change, place):
-    wanted = losses(opened())
-    assert losses(opened(**change, **place)) == pytest.approx(wanted, abs=1e-10, rel=0)
-
-
-def test_vertices_without_an_edge_are_computed_anew_only_where_parts_move_or_it_is_asked_for():
-    named, whole = opened(), opened(off=["affected"])
-    assert losses(named) == pytest.approx(losses(whole), abs=1e-10, rel=0)
-    for trainer, every in ((named, False), (whole, True), (opened(devices=4), True),
-                           (opened(devices=4, on=["touched"]), False)):  # fmt: skip
-        trainer.train_epoch()
-        loads = trainer.loads(0, trainer.data.train_end)
-        assert all(sum(load.travelling) == trainer.data.events.num_nodes for load in loads) is every
-
-
-def test_all_exact_switches_off_at_once():
-    wanted = losses(opened())
-    for devices in (1, 4):
-        found = losses(opened(off=EXACT, devices=devices))
-        assert found == pytest.approx(wanted, abs=1e-10, rel=0)
-
-
-def test_single_precision_agrees_to_its_rounding():
-    wanted = losses(opened(dtype=torch.float32))
-    found = losses(opened(dtype=torch.float32, devices=4))
-    assert found == pytest.approx(wanted, abs=1e-5, rel=0)
-
-
-def test_sampling_keeps_half_of_every_neighbourhood():
-    one = opened(task(intervals=None))
-    one.prepare()
-    kept, src = one.kept[0], one.data.events.src[: one.data.train_end]
-    degree = torch.bincount(src)
-    assert torch.equal(torch.bincount(src[kept], minlength=degree.numel()), (degree + 1) // 2)
-    other = opened(off=["sis"])
-    other.prepare()
-    assert other.kept[0].numel() == kept.numel()
-    whole = opened(off=["sampling"])
-    whole.prepare()
-    assert whole.kept[0].numel() == one.data.train_end
-
-
-def test_the_same_seed_samples_the_same():
-    first, second = opened(), opened()
-    assert losses(first) == losses(second)
-    assert torch.equal(first.kept[0], second.kept[0])
 
 
 def test_a_stream_of_one_edge_and_empty_intervals():
@@ -127,22 +94,22 @@ def test_a_stream_of_one_edge_and_empty_intervals():
     assert found[1:] == pytest.approx(found[:1] * 2, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=15)
 @given(
     count=st.integers(4, 60),
     vertices=st.integers(3, 15),
     intervals=st.integers(1, 9),
-    devices=st.sampled_from([2, 3, 4]),
+    devices=st.sampled_from([1, 2, 3, 4]),
     cut=st.sampled_from(["equal", "edges", "dealt"]),
+    on=st.sampled_from([(), ("touched",)]),
     seed=st.integers(0, 1000),
 )
-def test_any_stream_trains_alike_on_any_number_of_devices(
-    count, vertices, intervals, devices, cut, seed
-):
-    stream = events(count, vertices, seed)
-    work = task(intervals=intervals)
-    wanted = losses(opened(work, stream=stream, vertex_cut=cut))[:2]
-    found = losses(opened(work, stream=stream, vertex_cut=cut, devices=devices))[:2]
+def test_any_stream_trains_as_the_plain_trainer(count, vertices, intervals, devices, cut, on, seed):
+    how = {"stream": events(count, vertices, seed), "vertex_cut": cut, "on": on}
+    # The shared trainer waits for events of one time that are not sampled, if times are strict.
+    work = task(intervals=intervals, strict_time=False)
+    wanted = losses(Plain(opened(work, **how)))[:2]
+    found = losses(opened(work, devices=devices, **how))[:2]
     assert found == pytest.approx(wanted, abs=1e-10, rel=0)
 
 
@@ -160,15 +127,6 @@ def test_a_small_device_streams_and_a_smaller_one_says_so():
         opened(task(hidden_dim=16), stream=stream, memory_bytes=limit - 1, resident=True)
 
 
-def test_more_parts_need_less_of_a_streaming_device():
-    peaks = []
-    for parts in (1, 4):
-        one = opened(task(intervals=2), stream=events(400, 300), resident=False, parts=parts)
-        one.train_epoch()
-        peaks.append(one.accounts[0].peak)
-    assert peaks[1] < peaks[0]
-
-
 def test_what_travels_is_counted():
     one = opened(devices=4, on=["touched"])
     one.train_epoch()
@@ -181,16 +139,11 @@ def test_what_travels_is_counted():
     whole = opened(devices=4)
     whole.train_epoch()
     assert whole.meter.counters["bytes_swapped"] == 3 * 23 * len(loads) * 3 * 6 * 8
-    single = opened()
-    single.train_epoch()
-    assert single.meter.counters["bytes_swapped"] == 0
-
-
-def test_without_a_partition_vectors_pass_the_bus_every_time():
     here, there = opened(), opened(off=["partition"])
     here.train_epoch()
     there.train_epoch()
-    assert here.meter.counters["bytes_d2h"] == 0
+    assert here.meter.counters["bytes_swapped"] == here.meter.counters["bytes_d2h"] == 0
+    # Without a partition vectors pass the bus every time.
     assert there.meter.counters["bytes_d2h"] > 0
     assert there.meter.counters["bytes_h2d"] > 2 * here.meter.counters["bytes_h2d"]
 
@@ -207,76 +160,147 @@ def test_scoring_in_t_batches_is_scoring_edge_by_edge():
     assert (found.ap, found.loss) == pytest.approx((wanted.ap, wanted.loss), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"devices": 0}, "0 devices"),
-        ({"devices": 2, "parts": 1}, "2 devices and 1 parts"),
-        ({"resident": True, "parts": 3}, "3 parts on 1 devices"),
-        ({"resident": True, "off": ["partition"]}, "without 'partition'"),
-    ],
-)
-def test_options_out_of_range_are_named(options, message):
-    with pytest.raises(InvalidInputError, match=message):
-        opened(**options)
+def test_steps_repeat_and_are_timed():
+    one = opened(devices=2, meter=Meter(timing=True))
+    first = [one.step(frame) for frame in range(one.num_frames)]
+    assert [one.step(frame) for frame in range(one.num_frames)] != first
+    again = opened(devices=2)
+    assert [again.step(frame) for frame in range(again.num_frames)] == first
+    losses(one)
+    phases = {"sample", "partition", "io", "refresh", "score", "backward", "interact", "swap"}
+    assert phases <= set(one.meter.phases())
+    assert one.meter.counters["bytes_h2d"] == one.meter.counters["bytes_h2d_counted"]
+    report, regions = one.report(), one.region_bytes
+    assert report["kept_edges"] == one.kept[0].numel()
+    assert report["device_bytes"] >= regions["R1 state"] + regions["R1 parameters"]
+    one.close()
 
 
-def test_unknown_words_are_named():
-    with pytest.raises(UnknownKeyError, match="scoring"):
-        opened(scoring="some")
-    with pytest.raises(UnknownKeyError, match="vertex_cut"):
-        opened(vertex_cut="some")
-    with pytest.raises(InvalidInputError, match="no interval"):
+def test_bad_arguments_are_named():
+    for name, options in (
+        ("devices", {"devices": 0}),
+        ("parts", {"devices": 2, "parts": 1}),
+        ("parts", {"resident": True, "parts": 3}),
+        ("partition", {"resident": True, "off": ["partition"]}),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            opened(**options)
+    for name in ("scoring", "vertex_cut"):
+        with pytest.raises(UnknownKeyError, match=name):
+            opened(**{name: "some"})
+    with pytest.raises(UnknownKeyError, match="ring"):
+        SYSTEM.open(task(), switches={"ring": True})
+    with pytest.raises(InvalidInputError):
         opened().run_step(torch.arange(3), scale=None)
+    assert not SYSTEM.unsupported(task(), "cpu")
+    frames = Workload(dataset="covid19-england", model="tgcn_model")
+    for other in (frames, task(model="jodie"), task(propagation=True)):
+        assert SYSTEM.unsupported(other, "cpu")
 
 
-# --- the plan -------------------------------------------------------------------------------------
+# Samples and what a user replaces.
 
 
-@settings(deadline=None, max_examples=25)
-@given(
-    count=st.integers(1, 40),
-    vertices=st.integers(2, 12),
-    parts=st.integers(1, 4),
-    cut=st.sampled_from(["equal", "dealt"]),
-    touched=st.booleans(),
-    negatives=st.booleans(),
-    seed=st.integers(0, 1000),
+@pytest.mark.parametrize("method", ["sis", "its_bitmap", "alias", "reservoir", "keep_share"])
+def test_sampling_keeps_half_of_every_neighbourhood(method):
+    one = opened(task(intervals=None), program=Program(method))
+    one.prepare()
+    kept, src = one.kept[0], one.data.events.src[: one.data.train_end]
+    half = (torch.bincount(src) + 1) // 2
+    assert kept.numel() == int(half.sum())
+    assert torch.equal(torch.bincount(src[kept], minlength=half.numel()), half)
+    whole = opened(off=["sampling"])
+    whole.prepare()
+    assert whole.kept[0].numel() == one.data.train_end
+
+
+class Halves(Program):
+    """Two sets, cut into two, with a count of what is trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained: list[tuple[int, int]] = []
+
+    def sampling(self, edges):
+        return [torch.arange(first, len(edges), 2) for first in (0, 1)]
+
+    def cuts(self, edges):
+        return torch.tensor([0, 3, len(edges)])
+
+    def train(self, grids, devices):
+        self.trained.append((grids.events.numel(), devices))
+        return super().train(grids, devices)
+
+
+def test_sets_take_turns_and_cuts_and_training_can_be_replaced():
+    program = Halves()
+    one = opened(program=program, devices=2)
+    first, second, third = run(one, epochs=3)
+    assert first != second
+    assert third < first
+    assert [kept.numel() for kept in one.kept] == [48, 47]
+    assert program.trained == [(3, 2), (45, 2), (3, 2), (44, 2), (3, 2), (45, 2)]
+
+
+def test_time_is_cut_by_width_or_by_edges():
+    for strict in (True, False):
+        by_edges = opened(
+            task(intervals=5, strict_time=strict), program=Program(time_cut="edges"),
+            off=["sampling"],
+        )  # fmt: skip
+        loads = by_edges.loads(0, by_edges.data.train_end)
+        sizes = [load.events.numel() for load in loads]
+        assert sum(sizes) == by_edges.data.train_end
+        assert strict or max(sizes) - min(sizes) <= 1
+        times = [set(by_edges.data.events.t[load.events].tolist()) for load in loads]
+        shared = [a & b for a, b in pairwise(times)]
+        assert any(shared) is not strict
+
+
+@pytest.mark.parametrize(
+    "found",
+    [[], torch.tensor([3, 1]), torch.tensor([0, 500]), torch.tensor([0.5]), [torch.tensor([-1])]],
+    ids=["none", "falling", "beyond", "floats", "negative"],
 )
-def test_a_plan_holds_every_pair_once(count, vertices, parts, cut, touched, negatives, seed):
-    rng = np.random.default_rng(seed)
-    src, dst, wrong = torch.from_numpy(rng.integers(0, vertices, size=(3, count)))
-    t = torch.from_numpy(np.sort(rng.integers(0, 9, count)).astype(float))
-    wrong = wrong if negatives else wrong[:0]
-    cuts = torch.tensor([0, count // 3, count // 3, count])
-    cut_into = cut_vertices(vertices, parts, cut=cut)
-    planner = Planner(cut_into, touched=touched)
-    plan = list(planner.plan(torch.arange(count), src, dst, wrong, t, cuts))
-    names, bounds = cut_into.vertices(), cut_into.bounds.tolist()
-    for interval in plan:
-        mine = interval.events
-        found, bad = [], []
-        for i, j in itertools.product(range(parts), repeat=2):
-            pairs = interval.grid(i, j)
-            source, target = interval.shares[i], interval.shares[j]
-            u = names[source.ids[: source.sources].long() + bounds[i]][pairs.src.long()]
-            v = names[target.ids[target.targets :].long() + bounds[j]][pairs.dst.long()]
-            both = list(zip(u.tolist(), v.tolist(), strict=True))
-            found += both[: pairs.edges]
-            bad += both[pairs.edges :]
-        assert sorted(found) == sorted(zip(src[mine].tolist(), dst[mine].tolist(), strict=True))
-        if negatives:
-            expected = zip(src[mine].tolist(), wrong[mine].tolist(), strict=True)
-            assert sorted(bad) == sorted(expected)
-        for part, share in enumerate(interval.shares):
-            ends = names[share.ids[: share.ends].long() + bounds[part]].tolist()
-            for row, vertex in enumerate(ends):
-                out, into = (mine[one[mine] == vertex] for one in (src, dst))
-                assert (int(share.count_s[row]), int(share.count_g[row])) == (
-                    out.numel(),
-                    into.numel(),
-                )
-                if out.numel():
-                    assert float(share.time_s[row]) == float(t[out].max())
-                if into.numel():
-                    assert float(share.time_g[row]) == float(t[into].max())
+def test_a_sample_that_is_none_is_refused(found):
+    class Wrong(Program):
+        def sampling(self, edges):
+            return found
+
+    with pytest.raises(InvalidInputError, match="sampling"):
+        opened(program=Wrong()).prepare()
+
+
+class Cut(Program):
+    """All edges of a range, cut where it is told."""
+
+    def __init__(self, bounds: list[int]) -> None:
+        super().__init__()
+        self.bounds = bounds
+
+    def sampling(self, edges):
+        return torch.arange(self.bounds[0], self.bounds[-1])
+
+    def cuts(self, edges):
+        return torch.tensor(self.bounds) - self.bounds[0]
+
+
+def _columns(trainer):
+    return trainer.vertices.columns() | trainer.pending.columns()
+
+
+@pytest.mark.parametrize(("kind", "aggregate"), TASKS)
+def test_states_are_those_of_all_edges(kind, aggregate):
+    """With a learning rate by which no parameter moves."""
+    work = task(lr=1e-300, task=kind, aggregate=aggregate, intervals=7)
+    whole = opened(work, program=WholeState())
+    whole.train_epoch()
+    loads = whole.loads(0, whole.data.train_end)
+    bounds = [int(one.events[0]) for one in loads] + [int(loads[-1].events[-1]) + 1]
+    every = opened(work, program=Cut(bounds))
+    every.train_epoch()
+    for name, column in _columns(whole).items():
+        assert torch.allclose(column, _columns(every)[name], atol=1e-12), name
+    own = opened(work)
+    own.train_epoch()
+    assert not torch.equal(own.vertices.embedding, whole.vertices.embedding)
