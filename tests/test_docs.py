@@ -111,26 +111,6 @@ def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     assert not found, "begin with what it is, or with a verb: " + ", ".join(found)
 
 
-def test_question_words_are_found_in_every_docstring() -> None:
-    """A module, a constant, a class, a field, a method and a nested function."""
-    source = '''"""What it does."""
-LIMIT = 3
-"""How many there are."""
-class Sampler:
-    """Which edges to draw."""
-    seed: int = 0
-    """That of the draw."""
-    def draw(self):
-        r"""
-        Whether to draw."""
-        def inner():
-            """What is drawn."""
-def sample():
-    """Whatever is sampled, or `What`."""
-'''
-    assert questions(source) == [1, 3, 5, 7, 9, 12]
-
-
 # --- links and navigation -------------------------------------------------------------------
 
 
@@ -169,23 +149,6 @@ def test_navigation_names_every_page_once() -> None:
     named = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     pages = [p.relative_to(DOCS).as_posix() for p in PAGES] + sorted(site.PAGES.values())
     assert sorted(named) == sorted(pages)
-
-
-def test_links_that_leave_docs_follow_their_copies() -> None:
-    text = "[a](../tests/conftest.py) [b](pipad.md#x) [c](https://x.org)\n```\n[d](../e.py)\n```"
-    assert site.rewrite("figures.md", text).startswith(
-        "[a](repository/tests/conftest.py.txt) [b](pipad.md#x) [c](https://x.org)"
-    )
-    assert "[d](../e.py)" in site.rewrite("figures.md", text)
-    assert site.rewrite("systems/pipad.md", "[a](../../CHANGELOG.md)") == "[a](../changelog.md)"
-
-
-def test_what_a_page_would_fetch_is_found() -> None:
-    html = '<a href="https://x.org"><img src="a.png"><script async src="https://y.org/z.js">'
-    assert site.loaded(html + "<link rel='stylesheet' href='//w.org/c.css'>") == [
-        "https://y.org/z.js",
-        "//w.org/c.css",
-    ]
 
 
 def test_reference_pages_name_what_exists() -> None:
@@ -286,21 +249,6 @@ def execute(block: Block, python: list[str], work: Path, env: dict[str, str]) ->
     return done.stdout
 
 
-def shape(line: str) -> str:
-    """A line without its numbers, ids and spacing."""
-    line = re.sub(r"\S*/report\.html", "PATH", line)
-    return " ".join(re.sub(r"[\d.]+(e[+-]?\d+)?", "#", line).split())
-
-
-def check_shape(shown: str, found: str) -> None:
-    """Every shown line is among the printed ones, in order, but for its numbers."""
-    left = iter([shape(line) for line in found.splitlines()])
-    for line in shown.splitlines():
-        if line.strip() != "...":
-            wanted = shape(line)
-            assert any(wanted in one for one in left), f"'{line}' is not in\n{found}"
-
-
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(600)  # half a minute; its cells have limits of their own
@@ -375,19 +323,6 @@ def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: 
     assert keys == set(ClusterFile.__struct_fields__)
 
 
-@pytest.mark.nightly
-def test_commands_of_ranks(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    """The form of one host; that of several needs them."""
-    work, env = place
-    found = [block for block in blocks(DOCS / "several-hosts.md") if not block.skip]
-    first, second = (execute(block, warm_python, work, env) for block in found)
-    assert "2 ranks on 1 host" in first
-    report = json.loads(second)["report"]
-    assert report["first_epoch"] == 3
-    assert len(report["losses"]) == 5
-    assert all(f"{loss:.6f}" in first for loss in report["losses"][:3])
-
-
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []
@@ -421,13 +356,6 @@ def test_python_of_other_pages(place: tuple[Path, dict[str, str]], warm_python: 
     shown = [b.text for b in blocks(DOCS / "adding-a-paper.md") if b.language == "text"]
     assert shown
     assert all(text in done.stdout for text in shown)
-
-
-def test_blocks_name_their_language() -> None:
-    for page in PAGES:
-        for block in blocks(page):
-            known = ("", "python", "sh", "text", "toml", "yaml")
-            assert block.language in known, f"{page.name}:{block.line}: '{block.language}'"
 
 
 @pytest.mark.slow

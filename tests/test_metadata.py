@@ -40,12 +40,6 @@ def test_licence_authors_and_python_agree() -> None:
     assert oldest.startswith(f"cp{asked.replace('.', '')}-")
 
 
-def test_the_slot_for_a_doi_is_empty_or_holds_one() -> None:
-    doi = CODEMETA["identifier"].removeprefix("https://doi.org/")
-    assert not doi or re.fullmatch(r"10\.\d{4,9}/\S+", doi)
-    assert CITATION.get("doi", "") == doi
-
-
 def test_wheels_are_portable_and_their_options_exist() -> None:
     settings = PROJECT["tool"]["cibuildwheel"]["config-settings"]
     assert settings["cmake.define.DGBENCH_PORTABLE"] == "ON"

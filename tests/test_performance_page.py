@@ -78,42 +78,10 @@ def test_every_single_time_is_of_its_row(hook, folder) -> None:
         assert one.share is None or one.share > 0
 
 
-@every_machine
-def test_a_machine_alone_says_the_same_of_itself(hook, folder, tmp_path, monkeypatch) -> None:
-    """No number of a section comes from another machine's rows."""
-    whole = sections(hook.page())
-    shutil.copytree(folder, tmp_path / folder.parent.name / "operators")
-    monkeypatch.setattr(hook, "REFERENCE", tmp_path)
-    monkeypatch.setattr(hook, "BENCH", tmp_path / "none")
-    (own,) = sections(hook.page()).items()
-    assert whole[own[0]] == own[1]
-
-
 def sections(page: str) -> dict[str, str]:
     """Texts below the headings of second level."""
     parts = page.split("\n## ")[1:]
     return {part.partition("\n")[0]: part.partition("\n")[2].rstrip("\n") for part in parts}
-
-
-def test_slower_operators_are_marked_and_counted(hook) -> None:
-    """Where, and only where, all of the interval lies below the noise floor's band."""
-    page = hook.page()
-    marked = [line for line in page.splitlines() if "**SLOWER**" in line and line.startswith("| ")]
-    slower = []
-    for folder in KEPT:
-        for one in hook.standings(Store.open(folder).rows()):
-            below = (
-                one.ratio.high * (1 + one.ratio.floor) < 1
-                if one.sure
-                else one.ratio.value < 1 / 1.1
-            )
-            slower += [one] if below else []
-    assert len(marked) == len(slower) > 0
-    for line, one in zip(marked, slower, strict=True):
-        assert line.startswith(f"| `{one.operator}` | {one.workload} |")
-    assert all(
-        f"(`{name}`" in page or f", `{name}`" in page for name in {s.operator for s in slower}
-    )
 
 
 def test_shares_of_a_session_are_work_over_time_and_limit(hook) -> None:

@@ -55,20 +55,6 @@ def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
     assert "2 passed, 8 skipped" in lines[-1]
 
 
-def test_reasons_that_differ_in_names_and_numbers_are_one_group():
-    reasons = ["Skipped: 'a' has 3 ranks", "Skipped: 'b' has 1,200 ranks", "Skipped: no [7 tests]"]
-    assert reason_groups(reasons) == {"'...' has N ranks": 2, "no": 7}
-
-
-def test_few_lines_hold_all_skipped_tests():
-    names = [chr(97 + n) for n in range(20)]
-    reasons = [f"{name}{'x' * 200 if name == 'a' else ''}" for name in names for _ in range(3)]
-    lines = summary_lines(reasons)
-    assert len(lines) == MAX_GROUPS
-    assert sum(int(line.split()[0]) for line in lines) == 60
-    assert max(map(len, lines)) <= MAX_WIDTH
-
-
 def test_workers_write_the_bytecode_of_test_files_in_shares(tmp_path, pytestconfig, monkeypatch):
     """Bytecode that was written is what pytest reads: nothing is left to write for any of them."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)

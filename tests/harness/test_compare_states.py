@@ -87,15 +87,6 @@ def words(found):
     return {change.name.removeprefix("toy/fig1 "): change.word for change in found.changes}
 
 
-def test_a_run_is_the_same_as_itself(tmp_path):
-    run = Store.open(fake_run.make_run(tmp_path))
-    found = compare_runs(run, run)
-    assert {c.word for c in found.changes} <= {"SAME", "AMBG"}
-    assert found.exit_code == 0
-    assert (found.identity, found.only_a, found.only_b) == ([], [], [])
-    assert all(c.ratio.value == pytest.approx(1) for c in found.changes if c.ratio)
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.floats(0.3, 3), st.integers(1, 6)), min_size=1, max_size=5),
        st.integers(0, 99))  # fmt: skip
@@ -221,33 +212,6 @@ def test_several_runs_a_side_decide_what_one_leaves_open():
     assert [(c.word, c.ratio.n) for c in several.changes] == [("SLOW", 4)]
 
 
-def test_lines_are_as_designed():
-    old = cell("wikipedia", noisy(1, 1, 8)) + cell("a", noisy(1, 3)) + cell("b", noisy(1, 4))
-    new = cell("wikipedia", noisy(1.084, 2, 8)) + cell("a", noisy(1, 5)) + cell("c", [1.0])
-    lines = comparison_text(compared(old, new)).splitlines()
-    slow = next(line for line in lines if line.startswith("SLOW"))
-    name, change, n, counters = slow.split("   ")
-    assert name == "SLOW  toy/fig1 wikipedia"
-    assert re.fullmatch(r"\+\d\.\d % \[\+\d\.\d, \+\d+\.\d\]", change)
-    assert (n, counters) == ("n 8", "counters equal")
-    assert lines[-1] == "exit 1: 1 SLOW cell"
-    assert "only in 0a1b2c3d: 1 cell" in lines
-    assert "SAME  1 more (--all lists them)" in lines
-
-
-@pytest.mark.parametrize(
-    ("ratio", "said"), [(1.084, "+8.4 %"), (0.9, "−10.0 %"), (2.22, "+122 %"), (7.21, "7.2x")]
-)
-def test_changes_are_said_in_percent(ratio, said):
-    assert percent(ratio) == said
-
-
-def test_an_interval_that_spans_everything_is_not_spelt_out():
-    assert spread(0.5, 40) == "[too wide]"
-    assert spread(None, 2.0) == ""
-    assert spread(1.061, 1.108) == "[+6.1, +10.8]"
-
-
 # -- what a side may be
 
 
@@ -311,14 +275,6 @@ def test_a_side_that_is_nothing_is_said(tmp_path, monkeypatch, name, error, said
 # -- figures and pages
 
 
-def test_a_figure_has_failures_changes_by_size_and_the_rest_folded():
-    rows = laid_out(fake_points.change_points(), 3)
-    assert [row["failed"] for row in rows[:2]] == [True, True]
-    own = [row["points"][0]["value"] for row in rows if not row["failed"] and not row["folded"]]
-    assert own == [2.3, 0.6, 1.3]
-    assert [row["label"] for row in rows if row["folded"]] == ["5 more AMBG", "20 the same"]
-
-
 def test_every_change_and_every_lonely_cell_becomes_a_point():
     old = cell("a", noisy(1, 1)) + cell("b", noisy(1, 2)) + cell("c", noisy(1, 3))
     new = cell("a", noisy(2, 4)) + cell("b", [None], status="oom") + cell("d", noisy(1, 5))
@@ -364,13 +320,6 @@ def test_the_command_writes_a_page_that_stands_alone(tmp_path, monkeypatch, caps
     for line in page.split('"'):
         if line.startswith("figures/") or line.endswith(".csv"):
             assert (tmp_path / "out" / line).is_file(), line
-
-
-def test_where_nothing_changed_the_page_says_so():
-    found = compared(cell("a", noisy(1, 1)), cell("a", noisy(1, 2)))
-    pair = ComparisonPair("Toy", (None, None), found, "a-b", drawn=None)
-    assert pair.headline == "nothing outside the noise floor: 0 SLOW, 0 FAST, 1 SAME, 0 AMBG"
-    assert listed_changes(found) == ([], {"SAME": 1, "single": 0, "AMBG": 0})
 
 
 @pytest.mark.parametrize(

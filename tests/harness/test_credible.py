@@ -195,15 +195,6 @@ def test_the_middle_of_a_long_log_is_cut_out(tmp_path):
     assert _shorten(log) == 0
 
 
-def test_the_tail_of_a_log_shows_what_came_before_a_deep_stack(tmp_path):
-    log = tmp_path / "log"
-    stack = "".join(f'  File "x.py", line {i} in f\n' for i in range(100))
-    log.write_text(f"\x1b[31mhalf done\nFatal Python error: Aborted\n\n{stack}Extension modules: a")
-    tail = _tail(log)
-    assert tail.startswith("half done\nFatal Python error: Aborted")
-    assert "Extension" not in tail
-
-
 def rows_of(*twins, **params):
     return [
         Row(id=f"r{i}", group="g", params=params, samples=[1.0], data={"dataset": "x", "twin": t})
@@ -335,11 +326,6 @@ def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch
         "system b was not loaded ahead: the fork server took too long over it",
         "more",
     ]
-
-
-def test_the_end_of_a_server_has_words():
-    assert client._how(-signal.SIGSEGV) == "was killed by SIGSEGV"
-    assert client._how(3) == "ended with exit code 3"
 
 
 def test_a_replaced_operator_and_more_threads_are_doubted(monkeypatch):

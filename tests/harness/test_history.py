@@ -78,43 +78,6 @@ def test_few_samples_decide_nothing(tmp_path):
     assert words(old, new) == {"ratio": "AMBG"}
 
 
-def test_the_gate_of_ci_sees_a_planted_regression_and_lets_noise_pass(tmp_path, capsys):
-    """The command of `nox -s asv`, with counters and samples in one state."""
-    counters = {f"counter {i}": 1000 + i for i in range(40)}
-    races = {f"race{i}": noisy(0.2 + i / 10, i) for i in range(30)}
-    folder = tmp_path / "results" / "machine"
-    folder.mkdir(parents=True)
-    baseline = tmp_path / "baseline.json"
-    first = asv_file(tmp_path / "first.json", counts=counters, **races)
-    assert compare(baseline, first, "--keep") == 0
-    again = {f"race{i}": noisy(0.2 + i / 10, 100 + i) for i in range(30)}
-    asv_file(folder / "a.json", counts=counters, **again)
-    assert compare(baseline, tmp_path / "results") == 0
-    assert "nothing is worse" in capsys.readouterr().out
-    worse = again | {"race7": [1.3 * v for v in again["race7"]]}
-    asv_file(folder / "b.json", counts=counters, **worse)
-    os.utime(folder / "b.json", (2e9, 2e9))
-    assert compare(baseline, tmp_path / "results") == 1
-    said = [x for x in capsys.readouterr().out.splitlines() if not x.startswith("  ")]
-    assert said[1].startswith("WORSE  suite.race7")
-    assert "n 12" in said[1]
-    assert said[-1] == "exit 1: 1 WORSE"
-    grown = counters | {"counter 3": 1004}
-    asv_file(folder / "c.json", counts=grown, **again)
-    os.utime(folder / "c.json", (2.1e9, 2.1e9))
-    assert compare(baseline, tmp_path / "results") == 1
-    assert "suite.counts(counter 3)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_of_a_hundred_races_does_not_fail_the_gate(tmp_path, seed):
-    draw = random.Random(seed)
-    sides = [{f"race{i}": noisy(1 + i / 50, draw.random(), spread=0.03) for i in range(100)}
-             for _ in range(2)]  # fmt: skip
-    old, new = (asv_file(tmp_path / f"{n}.json", **side) for n, side in enumerate(sides))
-    assert compare_histories(old, new).exit_code == 0
-
-
 def test_what_was_skipped_is_neither_worse_nor_kept(tmp_path, capsys):
     nan = float("nan")
     old = asv_file(tmp_path / "old.json", race=noisy(1, 1), words=7, other=nan)
@@ -184,23 +147,6 @@ def test_a_file_of_another_kind_is_named(tmp_path, text, said):
     with pytest.raises(InvalidInputError, match=r"bad\.json") as error:
         read_state(tmp_path / "bad.json")
     assert said in str(error.value)
-
-
-def test_the_folder_of_results_stands_for_its_newest(tmp_path, capsys):
-    machine = tmp_path / "results" / "here"
-    machine.mkdir(parents=True)
-    (machine / "machine.json").write_text("{}")
-    with pytest.raises(InvalidInputError, match="no results of asv"):
-        newest_results(tmp_path / "results")
-    asv_file(machine / "1.json", words=2)
-    (tmp_path / "base.json").write_text('{"suite.words": 1}')
-    assert compare(tmp_path / "base.json", tmp_path / "results") == 1
-    assert "1 WORSE" in capsys.readouterr().out
-
-
-def test_only_a_baseline_can_be_kept(capsys):
-    assert compare("last", "last", "--keep") == 2
-    assert "--keep needs a baseline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

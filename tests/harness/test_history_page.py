@@ -106,23 +106,6 @@ def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
     assert heights[3] == max(heights)
 
 
-@pytest.mark.parametrize("commits", [1, 2])
-def test_the_page_is_there_where_two_commits_are(tmp_path, commits):
-    for k in range(commits):
-        asv_file(tmp_path, f"c{k}", k, words=5 + k, better=9 - k, other=1)
-    site = SiteData(runs=[], front="index.html", papers=[], machines=[], parts=("compare",))
-    made = history_page(site, environment(), tmp_path)
-    assert bool(made) == (commits == 2)
-    for text in made.values():
-        body = text[text.index("<tbody>") : text.index("</tbody>")] + "</tbody>"
-        rows = ElementTree.fromstring(body).findall("tr")
-        assert [row[0].text for row in rows] == ["words", "better"]  # what got worse stands first
-        assert "1 series" in text  # that never moved
-        assert rows[0][4].find("code").text == "c1"
-        assert [dot.get("fill") for dot in rows[0].iter("circle")] == ["currentColor", "var(--red)"]
-    assert set(made) <= {HISTORY}
-
-
 def test_runs_that_were_kept_and_replaced_are_still_points(tmp_path):
     means = [("aaa", 1.0), ("bbb", 1.1), ("ccc", 1.1)]
     runs = [run(c, f"2026-01-0{k}", noisy(m, k)) for k, (c, m) in enumerate(means, 1)]

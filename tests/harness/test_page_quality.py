@@ -34,16 +34,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, str]
     return site, build._pages(site, tmp_path_factory.mktemp("site"))
 
 
-def test_kept_trainings_are_those_of_the_source_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not KEPT:
-        pytest.skip("no reference runs here")
-    monkeypatch.chdir(tmp_path)
-    kept_trainings.cache_clear()
-    assert kept_trainings("pipad")
-
-
 def plain(page: str) -> str:
     """Text of a page without its tags."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
@@ -110,16 +100,6 @@ def test_every_page_with_a_speed_has_the_models_scores_and_the_dictionaries(
             continue
         missing = [pair for pair in wanted if not all(number in text for number in pair)]
         assert not missing, (name, missing)
-
-
-def test_the_first_pages_say_both_ends_of_the_scores(world: tuple[Any, dict[str, str]]) -> None:
-    site, texts = world
-    for paper in STREAMS:
-        models, dictionaries = zip(*scores(site, paper, seeds=5), strict=True)
-        for name in ("index.html", "papers/index.html"):
-            text = plain(texts[name])
-            assert min(models) in text, (paper, name)
-            assert max(dictionaries) in text, (paper, name)
 
 
 def test_each_stream_race_of_the_arena_has_its_own_score_or_the_dictionarys(

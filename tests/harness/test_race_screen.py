@@ -121,13 +121,6 @@ def test_a_gain_stands_in_parts_and_kinds_of_code_have_their_marks() -> None:
     assert [badge.word for badge in line.badges] == ["same maths", "real", "released", "CPU"]
 
 
-def test_an_approximation_that_leads_is_named_one() -> None:
-    screen = screen_of([race(a=3.0, c=1.0)])
-    assert screen is not None
-    assert screen.lines[0].badges[0].word == "approximate"
-    assert screen.lines[0].badges[0].warns
-
-
 def test_many_races_leave_room_for_every_task() -> None:
     found = [race(TASK, f"c{n}", a=1.0, b=2.0) for n in range(25)]
     found += [race(OTHER, f"c{n}", a=1.0, b=2.0) for n in range(3)]
@@ -246,63 +239,3 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     assert [words for _, words in tabs[2].papers] == ["faster on some"]
 
 
-def test_the_page_of_the_arena_is_headed_as_the_first_page() -> None:
-    """By the run that raced most, wherever it stands, and not by a few races of a newer one."""
-    newer = run_of("newer"), shown([race(a=1.0, b=9.0)])
-    most = run_of("most"), shown([race(case=f"c{n}", a=2.0, b=1.0) for n in range(5)])
-    for sections in ([newer, most], [most, newer]):
-        words = pages._heading(SimpleNamespace(sections=sections, headline=""))
-        screen = race_screen(site_of(("arena", sections)))
-        assert screen is not None
-        assert words == screen.sentence
-        assert words.startswith("On 2 cores of most, 5 of 5 races")
-
-
-@pytest.mark.skipif(browser.FOUND is None, reason="no browser here")
-def test_tabs_are_chosen_by_keys_and_without_script_and_paper_has_them_all(tmp_path: Path) -> None:
-    one, two = run_of("one"), run_of("two")
-    tabs = race_tabs(site_of(
-        ("arena", [(one, shown([race(a=1.0, b=3.0)])), (two, shown([race(a=1.0, b=5.0)]))]),
-    ))  # fmt: skip
-    env = pages.environment()
-    macro = env.get_template("races.html.j2").make_module({"root": ""})
-    page = tmp_path / "tabs.html"
-    page.write_text(f"<style>{env.globals['style']}</style>{macro.machine_tabs(tabs)}", "utf-8")  # type: ignore[attr-defined]
-    visible = "[...document.querySelectorAll('.tabs>section')].map(s=>s.offsetHeight>0)"
-    seen = browser.Browser(tmp_path / "profile")
-    try:
-        # The window is asked by the protocol: the page itself has no script.
-        seen.open(page)
-        assert seen.js("document.scripts.length") == 0
-        assert seen.js(visible) == [True, False]
-        seen.key("Tab")
-        seen.key("ArrowRight")
-        seen.frames()
-        assert seen.js(visible) == [False, True]
-        assert seen.js("document.activeElement.labels[0].textContent").split()[-1] == "two"
-        seen.call("Emulation.setEmulatedMedia", media="print")
-        assert seen.js(visible) == [True, True]
-    finally:
-        seen.close()
-
-
-def test_one_machine_on_two_devices_has_two_tabs() -> None:
-    runs = [run_of("box", device=device) for device in ("cpu", "cuda")]
-    tabs = race_tabs(site_of(("arena", [(run, shown([race(a=1.0, b=3.0)])) for run in runs])))
-    assert len({tab.slug for tab in tabs}) == 2
-
-
-def test_the_front_page_says_beside_the_races_what_is_decided_of_performance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tab,) = race_tabs(site_of(("arena", [(run_of(), shown([race(a=1.0, b=4.0)]))])))
-    screen = tab.screen
-    monkeypatch.setattr(pages, "race_tabs", lambda site: [tab])
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
-    paper, run = fake_run.light_paper(tmp_path), fake_run.make_run(tmp_path / "runs")
-    front = html.unescape(build_site([run], tmp_path / "site", [paper]).read_text("utf-8"))
-    claims = (tmp_path / "site" / "claims.html").read_text("utf-8")
-    headline = re.search(r"<h1>(.*?)</h1>", claims)
-    assert screen is not None and headline is not None  # noqa: PT018 - both for the type checker
-    assert f'<h1 class="said">{screen.sentence}' in front
-    assert f"{headline[1]}</a>" in front

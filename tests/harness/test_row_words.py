@@ -37,48 +37,11 @@ def test_a_row_names_datasets_once_and_none_where_it_read_none():
     assert datasets_of(row(dataset="MathOverflow, sx-mathoverflow")) == ["sx-mathoverflow"]
 
 
-def test_the_scale_of_a_twin_is_no_note():
-    note = "synthetic twin, f = 0.001, a = 1, class mail; without loops; without loops"
-    twin = row(dataset="stack", twin=True, note=note)
-    assert twin.data_notes == ("synthetic twin, a = 1, class mail", "without loops")
-    assert not twin.read_sizes_only
-    assert row(dataset="mag", note="printed sizes alone").read_sizes_only
-
-
-def test_a_figure_says_what_its_contenders_are():
-    systems = Systems(())
-    told = {
-        "with cache": Contender("tgl"),
-        "relaxed": Contender("dygnn", "DyGNN, relaxed"),
-    }
-    assert systems.side("with cache", told).name == "tgl"
-    assert systems.side("relaxed", told).title == "DyGNN, relaxed"
-    assert systems.side("pipad", told).title == "PiPAD"
-    assert systems.side("PiPAD without reuse", told).name == ""  # words are not read
-    assert systems.side("uva", told).name == ""
-    assert systems.side("uva", told, {"uva"}).name == "uva"
-    assert systems.side("pygt", told).described.startswith("PyGT, released")
-
-
-def test_a_failure_is_read_as_it_was_written():
-    bad = Row(id="a-r1", status="no-gpu", reason="needs 2: one is here")
-    found = failure_of({"failed": failed(bad)})
-    assert found == PointFailure("no-gpu", "needs 2: one is here")
-    assert found.words({"no-gpu": "no GPU"}) == "no GPU: needs 2: one is here"
-    assert failure_of({"failed": "oom"}).words({}) == "oom"
-
-
 def test_a_twin_is_said_once():
     assert marked("Flickr", True) == "Flickr (twin)"
     assert marked("Flickr (twin)", True) == "Flickr (twin)"
     assert marked("+ reuse", True, "Flickr (twin)") == "+ reuse"
     assert marked("Flickr", False) == "Flickr"
-
-
-def test_a_row_of_no_experiment_has_no_command_that_repeats_it():
-    mine = Row(id="a-r1", paper="pipad", experiment="fig10", preset="smoke")
-    assert row_command(mine) == "dgbench run pipad/fig10 --preset smoke --device cpu"
-    assert row_command(Row(id="b-r1", paper="pipad", experiment="device_tables")) == ""
 
 
 def test_steady_iterations_are_those_of_the_process_itself():

@@ -55,25 +55,6 @@ def test_a_failing_example_is_kept_with_what_repeats_it(tmp_path):
     assert "@reproduce_failure(" in text
 
 
-def test_every_round_runs_all_files_with_a_seed_of_its_own(tmp_path):
-    (tmp_path / "test_one.py").write_text(PROPERTIES.replace("LIMIT", "3"))
-    (tmp_path / "test_two.py").write_text(PROPERTIES.replace("LIMIT", "10"))
-    ended = run(tmp_path, "--rounds", "2", "--seed", "1", ".")
-    assert ended.returncode == 1, ended.stderr
-    for seed in (1, 2):
-        assert f"seed {seed} test_one.py: 1 tests" in ended.stdout
-        assert f"seed {seed} test_two.py: 1 tests" in ended.stdout
-    assert "4 property tests in 4 runs of 2 files, 2 whole rounds from seed 1" in ended.stdout
-    assert len(kept(tmp_path)) == 2
-
-
-def test_without_a_failure_it_ends_with_zero(tmp_path):
-    (tmp_path / "test_two.py").write_text(PROPERTIES.replace("LIMIT", "10"))
-    ended = run(tmp_path, "--rounds", "1", "test_two.py::test_small")
-    assert ended.returncode == 0, ended.stdout
-    assert not kept(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [

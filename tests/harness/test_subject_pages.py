@@ -36,9 +36,6 @@ REFERENCES = sorted(
     path.parent
     for path in Path(__file__).resolve().parents[2].glob("results/reference/*/*/rows.jsonl.gz")
 )
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-
-
 def write(site):
     env = environment(site)
     found = {}
@@ -132,22 +129,6 @@ def check_links(site, texts):
                 assert anchor in ids, (name, link)
 
 
-def test_links_lead_somewhere(toy):
-    _, site, texts = toy
-    check_links(site, texts)
-
-
-def test_every_subject_of_a_row_has_a_page(toy):
-    run, _, texts = toy
-    for row in run.rows:
-        assert f"systems/{slug(row.params['system'])}.html" in texts
-        name = datasets.card(row.params["dataset"]).name
-        assert f"datasets/{name}.html" in texts
-    assert f"machines/{run.machine_slug}.html" in texts
-    for part in PARTS:
-        assert f"{part}/index.html" in texts
-
-
 def test_factors_are_those_of_the_rows(toy):
     run, _, texts = toy
     page = plain(texts["systems/pipad.html"])
@@ -176,21 +157,6 @@ def test_both_sides_of_a_race_see_it_and_failures_count(toy):
     page = plain(texts["systems/pygt.html"])
     assert "2 failed" in page
     assert "out of memory: 21.9 of 24.0 GiB" in page
-
-
-def test_outcomes_sum_up_and_projections_are_apart(real):
-    site, _ = real
-    systems = subjects.Systems()
-    races = all_races(site, systems)
-    for name in {race.own for race in races}:
-        mine = [r for r in races if r.own == name]
-        counts = tally(mine)
-        assert tuple(counts) == OUTCOMES
-        assert sum(counts.values()) == len(mine)
-        assert counts["projected"] == sum(bool(r.point.get("projected")) for r in mine)
-        assert all(r.factor.startswith("would be") for r in mine if r.outcome == "projected")
-        said = re.search(r"in (\d+) of (\d+) race", sentence("X", mine, systems.loaded))
-        assert said is None or int(said[1]) <= int(said[2]) <= len(mine) - counts["projected"]
 
 
 def test_real_pages_have_links_rows_and_subjects(real):
@@ -234,20 +200,6 @@ def test_real_factors_and_limits_come_from_rows(real):
         for run in machine.runs:
             for value in run.limits.values():
                 assert machine_pages.limit_number(value) in page
-
-
-def test_twins_are_marked_and_say_what_they_may_not_decide(real):
-    _, texts = real
-    index = texts["datasets/index.html"]
-    for name in ("hepth", "gdelt", "twitter"):
-        assert re.search(rf"<b>{name}</b></a> \(twin\)", index)
-        page = plain(texts[f"datasets/{name}.html"])
-        assert "a synthetic twin stands in for it" in page
-        assert f"Claims that {name} (twin) may not decide" in page
-        assert "Fitted to published counts" in page
-    assert "(twin)" not in plain(texts["datasets/wikipedia.html"])
-    assert "subset" in texts["datasets/pems08.html"]
-    assert "7,143" in texts["datasets/pems08.html"]
 
 
 def test_what_is_not_known_is_said(toy, tmp_path):
@@ -294,102 +246,6 @@ def test_a_run_of_nothing_has_pages(toy, tmp_path):
     assert "Not measured in" in page
     assert "Nothing of it ran in this run" in plain(texts["systems/pipad.html"])
     assert "systems/esdg.html" not in texts  # installed, and without a part in this run
-
-
-def test_a_system_that_cannot_answer_still_has_a_page(toy, monkeypatch):
-    _, site, _ = toy
-
-    def fails(self, workload, device):
-        raise RuntimeError("plugin trouble")
-
-    monkeypatch.setattr(type(subjects.Systems().loaded["pygt"]), "unsupported", fails)
-    assert "it cannot say: RuntimeError: plugin trouble" in write(site)["systems/pygt.html"]
-
-
-def test_supports_gives_models_and_reasons(real):
-    _, texts = real
-    page = plain(texts["systems/pygt.html"])
-    assert "tgcn_model, evolvegcn, mpnn_lstm" in page
-    assert "evolvegcn with cell = lstm: the released EvolveGCNO has a GRU" in page
-    assert "it is written for Workload" in plain(texts["systems/pipad.html"])
-    page = plain(texts["systems/gnnflow.html"])
-    assert "GNNFlow trains on streams of events" in page
-    root = Path(system_pages.__file__).resolve().parents[2]
-    if (root / "benchmarks/asv/baseline.json").is_file():
-        assert "blocks visited, adaptive" in page  # tracked by the history suite, beside the code
-
-
-def test_a_machine_says_what_it_lacks_and_where_to_have_it(real):
-    site, texts = real
-    for machine in site.machines:
-        page = plain(texts[f"machines/{machine.slug}.html"])
-        for run in machine.runs:
-            assert run.store.run in page
-            if run.noise is not None:
-                assert f"±{100 * run.noise:.1f} %" in page
-    page = plain(texts["machines/amd-epyc-2-cores.html"])
-    assert "dgbench run pipad/" in page
-    assert "--device cuda" in page
-    assert "Not the same in all of its runs" not in page  # one machine, one day
-    page = plain(texts["machines/nvidia-h200.html"])
-    assert re.search(r"None of \d+ rows watched was throttled", page)
-    assert "runs/nvidia-h200-operators.html" in texts["machines/nvidia-h200.html"]
-
-
-def test_throttled_rows_and_kept_findings_are_shown(toy, tmp_path):
-    run, site, _ = toy
-    hot = Row(id="hot-r1", run=run.store.run, cell_hash="hot", paper="toy", experiment="fig1",
-              params={"system": "pipad", "dataset": "HepTh", "model": "x"},
-              probes={"gpu_throttle": ["thermal"], "other_cpu_percent": 41.5})  # fmt: skip
-    findings = run.store.path / "doctor.json"
-    findings.write_text(
-        json.dumps([{"name": "nvcc", "state": "missing", "found": "not on PATH", "hint": "none"}])
-    )
-    try:
-        texts = write(with_rows(site, run, [hot], tmp_path))
-    finally:
-        findings.unlink()
-    page = plain(texts[f"machines/{run.machine_slug}.html"])
-    assert "1 of 1 rows watched were throttled" in page
-    assert "thermal" in page
-    assert "41.5 %" in page
-    assert "not on PATH" in page
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
-def test_no_page_is_wider_than_a_phone(real, tmp_path):
-    site, texts = real
-    (tmp_path / "assets").mkdir()
-    for name, text in assets(environment(site)).items():
-        (tmp_path / name).write_text(text, "utf-8")
-    tell = (
-        '<script>addEventListener("load",function(){parent.postMessage('
-        'document.documentElement.scrollWidth,"*")})</script></body>'
-    )
-    subjects_shown = {"systems": "pipad", "datasets": "flickr", "machines": "nvidia-h200"}
-    names = [f"{part}/{n}.html" for part, name in subjects_shown.items() for n in ("index", name)]
-    frames = ""
-    for name in names:
-        copy = tmp_path / name.replace("/", "-")
-        text = texts[name].replace("../assets/", "assets/")
-        copy.write_text(text.replace("</body>", tell), "utf-8")
-        frames += f'<iframe src="{copy.as_uri()}" width="390" height="800"></iframe>'
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        f"<html><body>{frames}<script>var w=[];addEventListener('message',function(e)"
-        "{w.push(e.data);document.body.setAttribute('data-w',w.join(' '))})</script></body></html>"
-    )
-    done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-         "--disable-background-networking", "--enable-logging=stderr",
-         f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000", "--dump-dom",
-         frame.as_uri()],
-        capture_output=True, text=True, timeout=90,
-    )  # fmt: skip
-    assert "CONSOLE" not in done.stderr
-    widths = re.search(r'data-w="([\d ]+)"', done.stdout)[1].split()
-    assert len(widths) == len(names)
-    assert all(int(width) <= 390 for width in widths)
 
 
 def test_rows_that_were_compared_with_nothing_race_nowhere(real):

@@ -49,23 +49,6 @@ def test_the_verdict_table_fits_and_adds_up(found):
     assert int(lines[-1].split()[1]) == 2 * len(verdicts.verdicts)
 
 
-def test_a_narrow_terminal_gets_blocks(found):
-    verdicts, _ = found
-    text = verdict_table([verdicts], width=60)
-    assert all(len(line) < 40 for line in text.splitlines())
-    assert all(GLYPHS[v.glyph] in text for v in verdicts.verdicts)
-
-
-def test_nothing_is_cut_off(found):
-    verdicts, _ = found
-    text = "\n".join([contradictions([verdicts]), paper_text(verdicts), needs_text(verdicts)])
-    assert "…" not in text
-    assert "..." not in text
-    assert all(len(line) <= 80 for line in text.splitlines())
-    for verdict in verdicts.verdicts:
-        assert verdict.id in text
-
-
 def test_the_four_last_lines(found):
     verdicts, rows = found
     lines = ending(
@@ -221,61 +204,6 @@ def test_a_machine_that_is_known_says_a_time_at_once(tmp_path):
     assert estimate.learned
     assert estimate.left_s == pytest.approx(2.0 * len(plan.steps))
     assert "about" in plan_head(plan, [paper])
-
-
-def test_reasons_are_said_once_with_what_helps(tmp_path):
-    plan, _ = _plan(tmp_path)
-    reason = "tglite is not installed"
-    rows = [_row(cell, "skipped", reason, turn) for cell in plan.cells[:5] for turn in (1, 2, 3)]
-    rows += [_row(plan.cells[6], "no-gpu", "no device")]
-    text = skipped_text(rows, [])
-    assert text.splitlines()[0] == "not run: 6 cells"
-    assert text.count(reason) == 1
-    assert "nox -s peers" in text
-    assert "needs an NVIDIA GPU" in text
-    assert skipped_text([_row(plan.cells[0])], []) == ""
-    failed = failed_text([_row(plan.cells[0], "time", "stopped")], "7f3a91c2")
-    assert "failed: 1 cell" in failed
-    assert "--resume 7f3a91c2 --retry failed" in failed
-    for width in (80, 40):
-        text = skipped_text(rows, [], width)
-        assert all(len(line) <= width for line in text.splitlines())
-
-
-def test_tables_become_blocks_where_they_do_not_fit():
-    header, rows = ["name", "count", "words"], [["a", "1", "long words " * 9], ["b", "22", "x"]]
-    assert listing(header, [rows[1]]) == table(header, [rows[1]])
-    wide = listing(header, rows, 80, {1}).splitlines()
-    assert wide[1].startswith("a         1  long words")
-    assert wide[2].startswith(" " * 13 + "long")
-    narrow = listing(header, rows, 40, {1})
-    assert "    count: 22" in narrow.splitlines()
-    for width in (80, 40):
-        lines = listing(header, rows, width).splitlines()
-        assert all(len(line) <= width for line in lines)
-    assert "https://" + "x" * 90 in fitted("  see https://" + "x" * 90, 40)
-
-
-def test_the_plan_says_what_is_missing(tmp_path):
-    plan, paper = _plan(tmp_path)
-    plan.cells[0].status, plan.cells[0].reason = "no-gpu", "no NVIDIA GPU was found here"
-    text = plan_head(plan, [paper], last_s=171)
-    assert f"23 cells in {len(plan.steps)} processes" in text
-    assert "of 24 claims can be checked without a GPU" in text
-    assert "1 cell will not start here" in text
-    assert all(len(line) <= 40 for line in plan_head(plan, [paper], width=40).splitlines())
-    for planned in plan.cells:
-        planned.known = True
-    assert "(last time 2:51)" in plan_head(plan, [paper], last_s=171)
-
-
-def test_small_things():
-    assert [clock(s) for s in (0.4, 59, 192, 3792)] == ["0:00", "0:59", "3:12", "1:03:12"]
-    row = SimpleNamespace(params={"system": "a", "model": "m", "dataset": "d"}, data={}, group="g")
-    assert describe(row) == "a | m | d"
-    assert failure(SimpleNamespace(status="time", reason="")) == "time limit"
-    text = table(["a", "b"], [["1", "long words"], ["22", "x"]], right={0})
-    assert text.splitlines()[1] == " 1  long words"
 
 
 @pytest.mark.parametrize("live", [True, False])
