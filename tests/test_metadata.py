@@ -49,9 +49,6 @@ def test_wheels_are_portable_and_their_options_exist() -> None:
         if name.startswith("cmake.define."):
             option = name.removeprefix("cmake.define.")
             assert re.search(rf"\b(option|set)\({option}\b", cmake), option
-    # The stable ABI begins with a Python that has a wheel of its own; older ones have theirs.
-    newest = PROJECT["tool"]["cibuildwheel"]["build"][-1]
-    assert newest.startswith(f"{settings['wheel.py-api']}-")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=str)
@@ -72,11 +69,7 @@ def test_notes_of_a_release_are_its_part_of_the_changelog() -> None:
     spec = importlib.util.spec_from_file_location("notes", ROOT / "scripts/release_notes.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    text = (
-        "# C\n\n## Unreleased\n\n- n\n\n## 1.2.0 (2027-01-02)\n\n- a\n\n### B\n- b\n\n## 1.2\n- c\n"
-    )
+    text = "# C\n\n## Unreleased\n\n- n\n\n## 1.2.0 (2027)\n\n- a\n\n### B\n- b\n\n## 1.2\n- c\n"
     assert module.notes(text, "1.2.0") == "- a\n\n### B\n- b"
     assert module.notes(text, "1.2") == "- c"
-    assert module.notes(text, "2.0") == ""
-    assert module.main(["99.0.0"]) == 2
-    assert module.main([]) == 2
+    assert module.main(["99.0.0"]) == module.main([]) == 2

@@ -6,7 +6,6 @@ import gzip
 import importlib.util
 import json
 import math
-import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -66,16 +65,6 @@ def test_ratio_is_the_lowest_mean_over_peers(hook, folder) -> None:
         lowest[experiment, params] = min(lowest[experiment, params], mean)
     wanted = sorted((experiment, round(mean, 9)) for (experiment, _), mean in lowest.items())
     assert sorted((s.operator, round(s.ratio.value, 9)) for s in raced) == wanted
-
-
-@every_machine
-def test_every_single_time_is_of_its_row(hook, folder) -> None:
-    """A ratio without an interval is the quotient of the two times that stand beside it."""
-    for one in hook.standings(Store.open(folder).rows()):
-        if not one.sure:
-            assert one.ratio.value == pytest.approx(one.peer_seconds / one.seconds)
-        assert one.seconds > 0
-        assert one.share is None or one.share > 0
 
 
 def sections(page: str) -> dict[str, str]:

@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from bytecode import write_share
-from skips import MAX_GROUPS, MAX_WIDTH, reason_groups, summary_lines
 from tree_check import left_entries
 
 TESTS = Path(__file__).parent
@@ -37,14 +34,13 @@ def test_data(n):
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
-def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
+def test_skips_are_one_a_module_and_told_by_reason(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_a.py").write_text(MODULE)
     (tmp_path / "test_b.py").write_text(MODULE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "xdist", *workers],
+        [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "2"],
         cwd=tmp_path, capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
@@ -53,21 +49,6 @@ def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
     assert "    10 no device here" in lines
     assert "     6 '...' is not in the folder" in lines
     assert "2 passed, 8 skipped" in lines[-1]
-
-
-def test_workers_write_the_bytecode_of_test_files_in_shares(tmp_path, pytestconfig, monkeypatch):
-    """Bytecode that was written is what pytest reads: nothing is left to write for any of them."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
-    files = [tmp_path / f"test_{number}.py" for number in range(5)]
-    for file in files:
-        file.write_text("def test_it(one=1):\n    assert one == 1\n")
-    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [3, 2]
-    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [0, 0]
-    files[2].write_text("def test_it(one=1):\n    assert one == 2\n")
-    assert write_share(pytestconfig, files, 0, 1) == 1
-    written = [path.name.split(".")[0] for path in (tmp_path / "cache").rglob("*.pyc")]
-    assert sorted(written) == [file.stem for file in files]
 
 
 def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):
@@ -103,7 +84,3 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 1, ended.stdout
     assert "results/.site-abcd" in ended.stdout
-    ended = subprocess.run(
-        [*command, "-k", "no_such"], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert ended.returncode == 5, ended.stdout

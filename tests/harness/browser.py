@@ -1,4 +1,4 @@
-"""A headless Chromium driven over a pipe: one process, real keys, no dependency.
+"""A headless Chromium driven over a pipe: one process, no dependency.
 
 Chromium speaks its DevTools protocol on two pipes (file descriptors 3 and 4) as JSON texts that end
 with a zero byte, so nothing but the standard library is needed.
@@ -6,7 +6,6 @@ with a zero byte, so nothing but the standard library is needed.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -23,8 +22,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-quic", "--disable-extensions", "--mute-audio", "--remote-debugging-pipe",
 )  # fmt: skip
-KEYS = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
-        "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
 
 
 class Browser:
@@ -54,7 +51,6 @@ class Browser:
             os.close(fd)
         self._number, self._rest, self._session = 0, b"", None
         self._events: list[dict[str, Any]] = []
-        self.scripted = True
         self.said: list[str] = []
         self.asked: list[str] = []
         targets = self.call("Target.getTargets")["targetInfos"]
@@ -89,27 +85,15 @@ class Browser:
                 assert "error" not in answer, (method, answer["error"])
                 return answer["result"]
 
-    def open(self, page: Path, anchor: str = "", width: int = 1440, height: int = 900) -> None:
-        """Show a page at a size and wait until it and its images are there."""
-        self.size(width, height)
+    def open(self, page: Path, anchor: str = "") -> None:
+        """Show a page and wait until it and its images are there."""
         self.call("Page.navigate", url="about:blank")
         self.js("0")
         self.said, self.asked, self._events = [], [], []
         self.call("Page.navigate", url=page.as_uri() + anchor)
         while not any(e["method"] == "Page.loadEventFired" for e in self._events):
             self._next()
-        if self.scripted:
-            self.frames()
-
-    def size(self, width: int, height: int) -> None:
-        """Make the window this big; below 700 pixels it is a phone with a touch screen."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                  deviceScaleFactor=1, mobile=width < 700)  # fmt: skip
-
-    def script(self, on: bool) -> None:
-        """Run the scripts of pages opened from now on, or do not."""
-        self.scripted = on
-        self.call("Emulation.setScriptExecutionDisabled", value=not on)
+        self.frames()
 
     def js(self, text: str) -> Any:
         """The value of an expression in the page."""
@@ -121,20 +105,6 @@ class Browser:
     def frames(self) -> None:
         """Wait until what was changed is laid out."""
         self.js("new Promise(f=>requestAnimationFrame(()=>requestAnimationFrame(f)))")
-
-    def key(self, name: str, shift: bool = False) -> None:
-        """Press a key as a hand would."""
-        more = {"key": name, "code": name, "windowsVirtualKeyCode": KEYS[name],
-                "modifiers": 8 if shift else 0}  # fmt: skip
-        if name == "Enter":
-            more["text"] = "\r"
-        self.call("Input.dispatchKeyEvent", type="keyDown", **more)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **more)
-
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """Write a PNG of the window or of the whole page."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def _next(self, patience: float = 60.0) -> dict[str, Any]:
         end = time.monotonic() + patience

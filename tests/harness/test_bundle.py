@@ -7,7 +7,6 @@ import io
 import stat
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -21,7 +20,6 @@ from dgbench.harness.bundle.verifying import _candidates, known_rows
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import get_paper
 from dgbench.harness.quantities import exact
-from dgbench.harness.report.merge import merge_claims
 from dgbench.harness.report.run import load_run
 from dgbench.harness.runner import run_plan
 from dgbench.harness.store import Row, Store
@@ -78,22 +76,17 @@ def test_other_words_stay(text: str) -> None:
     assert Scrubber(["alice", "node17"]).text(text) == text
 
 
-def test_a_folder_is_no_prefix_of_another() -> None:
+def test_folders_versions_and_kernels_are_told_apart() -> None:
     found = Scrubber(folders=["/srv/al"]).text("in '/srv/al' and /srv/alpine/x and /srv/al/A b")
     assert found == "in '<path>' and <path> and <path> b"
-
-
-def test_versions_are_no_addresses_and_kernels_lose_their_suffix() -> None:
     facts = {
         "packages": {"nvidia-cublas": "10.0.0.19"},
         "machine": {"system": "Linux 6.1.2-alicebuild"},
         "environment": {"LD_PRELOAD": "/home/alice/x.so"},
     }
-    assert clean_facts(facts, Scrubber()) == {
-        "packages": {"nvidia-cublas": "10.0.0.19"},
-        "machine": {"system": "Linux 6.1.2"},
-        "environment": {"LD_PRELOAD": "<path>"},
-    }
+    assert clean_facts(facts, Scrubber()) == facts | {
+        "machine": {"system": "Linux 6.1.2"}, "environment": {"LD_PRELOAD": "<path>"},
+    }  # fmt: skip
 
 
 def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,12 +152,18 @@ def checked(folder: Path, data: bytes) -> checking.Bundle:
     return check_bundle(path)
 
 
-def test_the_same_run_gives_the_same_bytes(run: Path, data: bytes, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes_without_a_private_word(
+    run: Path, data: bytes, tmp_path: Path
+) -> None:
     assert make_bundle(run, Scrubber(["alice", "node17"]))[0] == data
     bundle = checked(tmp_path, data)
     with Store.open(run) as store:
         assert [r.id for r in bundle.rows] == [r.id for r in store.written()]
         assert [exact(r) for r in bundle.rows] == [exact(r) for r in store.written()]
+    for name, text in files_of(data).items():
+        words = [*PRIVATE, str(run), str(Path.home() / "x")]
+        assert not [word for word in words if word.encode().lower() in text.lower()], name
+    assert any("seen by <name>" in note for row in rows_of(data) for note in row["notes"])
 
 
 def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
@@ -184,21 +183,11 @@ def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
     assert [before.attempt for before in row.failed_before] == ["a-r1.2"]
 
 
-def test_a_bundle_holds_no_private_word(run: Path, data: bytes) -> None:
-    for name, text in files_of(data).items():
-        words = [*PRIVATE, str(run), str(Path.home() / "x")]
-        assert not [word for word in words if word.encode().lower() in text.lower()], name
-    assert any("seen by <name>" in note for row in rows_of(data) for note in row["notes"])
-
-
-def test_a_private_name_in_an_identifier_is_refused(run: Path) -> None:
+def test_runs_that_cannot_be_shared_make_no_bundle(run: Path, tmp_path: Path) -> None:
     with Store.open(run) as store:
         name = store.written()[0].id.partition("-")[0]
-    with pytest.raises(InvalidInputError, match="private word"):
+    with pytest.raises(InvalidInputError):  # a private word in an identifier
         make_bundle(run, Scrubber([name]))
-
-
-def test_a_run_that_goes_on_or_is_damaged_makes_no_bundle(tmp_path: Path) -> None:
     with Store.create(tmp_path, {}) as store:
         store.update(state="running")
     with pytest.raises(StoreError, match="not finished"):
@@ -211,18 +200,14 @@ def test_a_run_that_goes_on_or_is_damaged_makes_no_bundle(tmp_path: Path) -> Non
 # --- bundles that nobody should believe -----------------------------------------------------
 
 
-def archive_of(data: bytes, name: str, text: bytes = b"x", mode: int = 0, **more: object) -> bytes:
+def archive_of(data: bytes, name: str, text: bytes = b"x", mode: int = 0) -> bytes:
     """The bundle with a further entry, as it comes."""
     out = io.BytesIO(data)
-    with zipfile.ZipFile(out, "a", **more) as archive:
+    with zipfile.ZipFile(out, "a") as archive:
         entry = zipfile.ZipInfo(name)
         entry.external_attr = mode << 16
         archive.writestr(entry, text)
     return out.getvalue()
-
-
-def bomb(data: bytes) -> bytes:
-    return pack(files_of(data) | {"rows.jsonl": b"0" * (checking.MAX_UNPACKED + 1)})
 
 
 def flipped(data: bytes) -> bytes:
@@ -250,71 +235,57 @@ def with_info(**fields: object):
 
 
 BAD = {
-    "altered": (flipped, "altered: rows.jsonl"),
-    "cut off": (lambda d: d[: len(d) // 2], "no bundle"),
-    "other format": (lambda d: rebuilt(d, {"format": 2}), "format 2"),
-    "newer schema": (lambda d: rebuilt(d, {"schema": 99}), "schema 99"),
-    "schema of a row": (changed(schema=2), "schema 2"),
-    "unknown key": (lambda d: rebuilt(d, {"extra": 1}), "no manifest"),
-    "path outside": (lambda d: archive_of(d, "../rows.jsonl"), "outside of the bundle"),
-    "absolute path": (lambda d: archive_of(d, "/etc/passwd"), "absolute path"),
-    "drive": (lambda d: archive_of(d, "C:/x"), "absolute path"),
-    "link": (lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777), "symbolic link"),
-    "device": (lambda d: archive_of(d, "x", mode=stat.S_IFCHR | 0o666), "no regular file"),
-    "pickle": (lambda d: archive_of(d, "x.pkl"), "pickle"),
-    "hidden pickle": (lambda d: rebuilt(d, system_json=b"\x80\x04N."), "pickle"),
-    "other file": (lambda d: archive_of(d, "evil.py"), "holds 'evil.py'"),
-    "duplicate": (lambda d: archive_of(d, "run.json", b"{}"), "two files called 'run.json'"),
-    "missing": (
-        lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
-        "no system.json",
+    "altered": flipped,
+    "cut off": lambda d: d[: len(d) // 2],
+    "other format": lambda d: rebuilt(d, {"format": 2}),
+    "newer schema": lambda d: rebuilt(d, {"schema": 99}),
+    "schema of a row": changed(schema=2),
+    "unknown key": lambda d: rebuilt(d, {"extra": 1}),
+    "path outside": lambda d: archive_of(d, "../rows.jsonl"),
+    "absolute path": lambda d: archive_of(d, "/etc/passwd"),
+    "drive": lambda d: archive_of(d, "C:/x"),
+    "link": lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777),
+    "device": lambda d: archive_of(d, "x", mode=stat.S_IFCHR | 0o666),
+    "pickle": lambda d: archive_of(d, "x.pkl"),
+    "hidden pickle": lambda d: rebuilt(d, system_json=b"\x80\x04N."),
+    "other file": lambda d: archive_of(d, "evil.py"),
+    "duplicate": lambda d: archive_of(d, "run.json", b"{}"),
+    "missing": lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
+    "label": with_info(label=RERUN),
+    "private path": with_info(note="/home/bob/x"),
+    "private path of a row": changed(reason="see /home/bob/x"),
+    "log": changed(log="logs/x"),
+    "row of another run": changed(run="ffffffff"),
+    "row without provenance": changed(provenance="nothing"),
+    "status": changed(status="splendid"),
+    "row id": changed(id="../../x"),
+    "other paper": changed(paper="esdg"),
+    "row twice": lambda d: with_rows(
+        d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1
     ),
-    "label": (with_info(label=RERUN), "label"),
-    "private path": (with_info(note="/home/bob/x"), "private path"),
-    "private path of a row": (changed(reason="see /home/bob/x"), "private path"),
-    "log": (changed(log="logs/x"), "names a log"),
-    "row of another run": (changed(run="ffffffff"), "is of run 'ffffffff'"),
-    "row without provenance": (changed(provenance="nothing"), "provenance 'nothing'"),
-    "status": (changed(status="splendid"), "status 'splendid'"),
-    "row id": (changed(id="../../x"), "not allowed"),
-    "other paper": (changed(paper="esdg"), "other papers"),
-    "row twice": (
-        lambda d: with_rows(d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1),
-        "twice",
-    ),
-    "fewer rows": (lambda d: with_rows(d, rows_of(d)[1:]), "rows, bundle.json says"),
+    "fewer rows": lambda d: with_rows(d, rows_of(d)[1:]),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_bundle_is_one_sentence(name: str, data: bytes, tmp_path: Path) -> None:
-    change, said = BAD[name]
+def test_a_bad_bundle_is_refused_and_leaves_nothing(name: str, data: bytes, tmp_path: Path) -> None:
     with pytest.raises(StoreError) as error:
-        checked(tmp_path, change(data))
-    assert said in str(error.value)
+        checked(tmp_path, BAD[name](data))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == [tmp_path / "bundle.zip"]
 
 
+@pytest.mark.parametrize("lies", [False, True])
 def test_a_bomb_is_refused_before_it_unpacks(
-    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lies: bool, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
-    packed = bomb(data)
+    full = (1 << 20) + 1
+    packed = bytearray(pack(files_of(data) | {"rows.jsonl": b"0" * full}))
     assert len(packed) < 1 << 17
-    with pytest.raises(StoreError, match="unpacks to more than"):
-        checked(tmp_path, packed)
-
-
-def test_a_bomb_that_lies_about_its_size_is_no_bundle(
-    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
-    packed = bytearray(bomb(data))
-    size = (checking.MAX_UNPACKED + 1).to_bytes(4, "little")
-    while (place := packed.find(size)) >= 0:
-        packed[place : place + 4] = (100).to_bytes(4, "little")
+    while lies and (place := packed.find(full.to_bytes(4, "little"))) >= 0:
+        packed[place : place + 4] = (100).to_bytes(4, "little")  # of a size that would pass
     with pytest.raises(StoreError):
         checked(tmp_path, bytes(packed))
 
@@ -322,12 +293,9 @@ def test_a_bomb_that_lies_about_its_size_is_no_bundle(
 def test_a_link_to_a_bundle_or_a_folder_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "real.zip").write_bytes(data)
     (tmp_path / "link.zip").symlink_to(tmp_path / "real.zip")
-    with pytest.raises(StoreError, match="symbolic link"):
-        check_bundle(tmp_path / "link.zip")
-    with pytest.raises(StoreError, match="no regular file"):
-        check_bundle(tmp_path)
-    with pytest.raises(StoreError, match="cannot read"):
-        check_bundle(tmp_path / "none.zip")
+    for path in (tmp_path / "link.zip", tmp_path, tmp_path / "none.zip"):
+        with pytest.raises(StoreError):
+            check_bundle(path)
 
 
 # --- verifying ------------------------------------------------------------------------------
@@ -415,23 +383,3 @@ def test_a_kept_run_has_its_label_and_an_id_of_its_own(
         make_bundle(kept, Scrubber())
     with pytest.raises(StoreError, match="there already"):
         keep_verified(bundle, found, tmp_path / "others")
-
-
-def test_strong_evidence_of_others_stands_behind_weak_of_ones_own() -> None:
-    def shown(label: str, strength: str) -> tuple:
-        run = SimpleNamespace(
-            label=label, machine_slug=label or "own", machine_name="m", info={}, slug="s",
-            store=SimpleNamespace(run="r"),
-        )  # fmt: skip
-        verdict = SimpleNamespace(
-            side="for", strength=strength, glyph="S", verdict="v", source="counted"
-        )
-        paper = SimpleNamespace(name="p", title="P")
-        found = SimpleNamespace(claims=["c"], verdicts=[verdict])
-        return run, SimpleNamespace(paper=paper, verdicts=found)
-
-    for order in (1, -1):
-        both = [shown(SELF_REPORTED, "strong"), shown("", "weak")][::order]
-        (claim,) = merge_claims(both)
-        assert claim.run.label == ""
-        assert [run.label for run, _ in claim.all] == ["", SELF_REPORTED]

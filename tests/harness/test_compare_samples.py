@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -68,9 +69,7 @@ def test_rounds_gains_and_seconds_per_event_become_samples(runs, tmp_path):
     assert race.lack == ""
     assert (gain.kind, gain.values) == (RATIO, [0.5])
     assert (per_event.kind, per_event.values) == (PER_EVENT, pytest.approx([5e-6]))
-    assert gain.lack.startswith(
-        f"1 sample of 1 run of the same code and machine, {MIN_SAMPLES} are"
-    )
+    assert str(MIN_SAMPLES) in gain.lack
 
 
 def test_only_runs_of_the_same_code_and_machine_are_pooled(runs, tmp_path):
@@ -91,17 +90,14 @@ def test_code_that_was_changed_is_pooled_with_nothing(runs, tmp_path):
     assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [last]
 
 
-def test_without_runs_the_kept_ones_are_read(runs, tmp_path):
+def test_without_runs_the_kept_ones_are_read_and_toys_have_no_system_of_their_own(runs, tmp_path):
+    fake_run.make_run(runs)
     assert newest_samples(tmp_path) == {}
     kept = a_run(tmp_path / "results" / "reference" / "machine")
+    shutil.rmtree(runs)
     assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [kept]
     own = a_run(runs)
     assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [own]
-
-
-def test_a_toy_run_has_no_system_of_its_own(runs, tmp_path):
-    fake_run.make_run(runs)
-    assert newest_samples(tmp_path) == {}
 
 
 @pytest.mark.skipif(not SUITE.is_dir(), reason="no checkout: benchmarks do not travel")
@@ -117,7 +113,7 @@ def test_asv_is_told_samples_or_why_there_are_none(runs, tmp_path, monkeypatch):
     races.setup(rows.Races.params[0])
     told = races.track_ratio(rows.Races.params[0])
     assert told == {"samples": pytest.approx([0.25] * 6), "number": 1}
-    with pytest.raises(NotImplementedError, match="1 series: 1 sample of 1 run"):
+    with pytest.raises(NotImplementedError):
         races.setup("fewer samples")
     assert rows.Events.params == ("fewer samples",)
     kept = json.loads((tmp_path / ".asv" / "rows.json").read_text())

@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 
-import fake_points
 import fake_run
 import msgspec
 import pytest
@@ -18,11 +17,9 @@ from hypothesis import strategies as st
 
 from dgbench.harness.cli import main
 from dgbench.harness.compare import compare_runs, compare_states
-from dgbench.harness.figures.changes import laid_out
-from dgbench.harness.figures.compared import change_points, draw_races, race_points
-from dgbench.harness.figures.style import Context
-from dgbench.harness.quantities import ONE_PROCESS, Quantity, percent, quantities, ratio_of, spread
-from dgbench.harness.report.comparisons import ComparisonPair, listed_changes, pages
+from dgbench.harness.figures.compared import change_points, race_points
+from dgbench.harness.quantities import ONE_PROCESS, Quantity, quantities, ratio_of
+from dgbench.harness.report.comparisons import pages
 from dgbench.harness.report.merge import assemble
 from dgbench.harness.report.pages import environment
 from dgbench.harness.report.run import load_run
@@ -30,7 +27,6 @@ from dgbench.harness.report.site import PaperOnSite
 from dgbench.harness.states import State, find_state
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import to_checked
-from dgbench.harness.terminal.comparison import comparison_text
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
@@ -162,44 +158,29 @@ def test_counters_are_compared_exactly_where_the_work_was_the_same():
         for n, turns in ((100, 4), (101, 4), (200, 8))
     )
     found = compared(old, more)
-    assert found.changes[0].counters == {"memory": (100, 101)}
-    assert found.exit_code == 1
+    assert (found.changes[0].counters, found.exit_code) == ({"memory": (100, 101)}, 1)
     assert compared(more, old).exit_code == 0
-    paced = compared(old, longer)
-    assert (paced.changes[0].counters, paced.changes[0].paced) == ({}, False)
-    assert "counters of other lengths" in comparison_text(paced, every=True)
-
-
-def test_counters_that_waver_between_rounds_are_not_compared():
-    old = cell("x", noisy(1, 1))
-    for number, row in enumerate(old):
+    paced = compared(old, longer).changes[0]
+    assert (paced.counters, paced.paced) == ({}, False)
+    wavering = cell("x", noisy(1, 1))
+    for number, row in enumerate(wavering):
         row.observed += [observation("transfers", number), observation("edges", 5)]
     new = cell("x", noisy(1, 2), observed=[observation("transfers", 3), observation("edges", 5)])
-    assert compared(old, new).exit_code == 0
+    assert compared(wavering, new).exit_code == 0
 
 
-def test_machines_are_compared_across_devices_but_not_inside_one_run():
+def test_devices_data_and_facts_that_differ_are_told():
     cpu, cuda = cell("x", noisy(1, 1)), cell("x", noisy(0.1, 2), device="cuda")
     found = compared(cpu, cuda)
-    assert words(found) == {"x": "FAST"}
-    assert found.differs == ["device"]
-    both = compared(cpu + cuda, cpu + cuda)
-    assert len(both.changes) == 2
-    assert both.count("FAST") == 0
-
-
-def test_other_data_and_other_facts_are_warned_of():
+    assert (words(found), found.differs) == ({"x": "FAST"}, ["device"])
+    both = compared(cpu + cuda, cpu + cuda)  # inside one run, devices are no two sides
+    assert (len(both.changes), both.count("FAST")) == (2, 0)
     small, large = ({"dataset": "x", "twin": True, "scale": s} for s in (0.1, 0.2))
     facts = {"code": {"commit": "aaaa"}, "packages": {"torch": "2"}, "settings": {"seed": 1}}
     other = {"code": {"commit": "bbbb"}, "packages": {"torch": "3"}, "settings": {"seed": 2}}
     a = Memory(cell("x", noisy(1, 1), data=small), facts=facts)
     b = Memory(cell("x", noisy(1, 2), data=large), facts=other)
-    found = compare_runs(a, b)
-    assert found.differs == ["data", "code", "torch"]
-    assert found.headline.endswith("different data, code, torch")
-    text = comparison_text(found)
-    assert "warning: the two sides differ in more than time: data, code, torch" in text
-    assert "code.commit: aaaa -> bbbb" in text
+    assert compare_runs(a, b).differs == ["data", "code", "torch"]
 
 
 def test_several_runs_a_side_decide_what_one_leaves_open():
@@ -207,7 +188,6 @@ def test_several_runs_a_side_decide_what_one_leaves_open():
               for m in (1.0, 1.5)]  # fmt: skip
     single = compare_states(State.of(stores[0][:1]), State.of(stores[1][:1]))
     assert [c.word for c in single.changes] == ["AMBG"]
-    assert "give more runs a side" in comparison_text(single)
     several = compare_states(State.of(stores[0]), State.of(stores[1]))
     assert [(c.word, c.ratio.n) for c in several.changes] == [("SLOW", 4)]
 
@@ -254,21 +234,21 @@ def test_a_side_is_a_run_a_folder_a_commit_or_a_machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error"),
     [
-        ("nothing", UnknownKeyError, "run 'nothing' is not known"),
-        ("machine:nowhere", UnknownKeyError, "machine 'nowhere' of results/reference is not known"),
-        ("abcdef1234", UnknownKeyError, "is not known"),
-        ("last", StoreError, "there are no runs"),
-        ("last,", InvalidInputError, "names an empty state"),
-        ("empty", InvalidInputError, "holds no run"),
+        ("nothing", UnknownKeyError),
+        ("machine:nowhere", UnknownKeyError),
+        ("abcdef1234", UnknownKeyError),
+        ("last", StoreError),
+        ("last,", InvalidInputError),
+        ("empty", InvalidInputError),
     ],
 )
-def test_a_side_that_is_nothing_is_said(tmp_path, monkeypatch, name, error, said):
+def test_a_side_that_is_nothing_is_said(tmp_path, monkeypatch, name, error):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(error, match=re.escape(said)):
+    with pytest.raises(error):
         find_state(name)
 
 
@@ -286,17 +266,16 @@ def test_every_change_and_every_lonely_cell_becomes_a_point():
 
 
 def test_races_stand_side_by_side_and_pool_runs(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
+    paper = fake_run.light_paper(tmp_path)
     stores = [Store.open(fake_run.make_run(tmp_path / "r", seed=s)) for s in (1, 2, 3)]
     one, two = State.of(stores[:1], "one"), State.of(stores[1:], "two")
     ((spec, points),) = race_points([one, two], paper)
     assert spec.name == "fig1"
-    counts = {p["series"]: p["n"] for p in points if not p.get("failed")}
-    assert counts == {"one": 5, "two": 10}
-    assert [(s, p) for s, p in race_points([one], paper)] == []
-    (drawn,) = draw_races([one, two], paper, tmp_path / "out", Context(noise=0.03))
-    assert drawn.alt.startswith("no contradiction on 10 workloads")
-    assert (tmp_path / "out" / "toy-fig1-half.svg").is_file()
+    assert {p["series"]: p["n"] for p in points if not p.get("failed")} == {"one": 5, "two": 10}
+    assert race_points([one], paper) == []
+    same = compare_states(one, one)
+    assert {c.word for c in same.changes} <= {"SAME", "AMBG"}
+    assert (same.exit_code, same.identity, same.only_a, same.only_b) == (0, [], [], [])
 
 
 # -- the command
@@ -308,48 +287,35 @@ def call(*arguments) -> int:
     return int(ended.value.code or 0)
 
 
-def test_the_command_writes_a_page_that_stands_alone(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_page_that_stands_alone_and_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     a, b = kept(tmp_path), kept(tmp_path, seed=2, scale=1.5)
     assert call(a, b, "--out", "out") == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-2] == "Page: out/compare.html"
-    assert said[-1].startswith("exit 1: 22 x SLOW cell")
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "22 SLOW, 0 FAST" in page
-    for line in page.split('"'):
-        if line.startswith("figures/") or line.endswith(".csv"):
-            assert (tmp_path / "out" / line).is_file(), line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["A"], "1 side was given, two are needed"),
-        (["A", "B", "C"], "3 sides were given"),
-        (["A", "B", "--speedups"], "say where: --out FOLDER"),
-        (["base.json", "B", "--out", "x"], "are for runs"),
-        (["A", "B", "--keep"], "--keep needs a baseline"),
-        (["nothing", "last"], "run 'nothing' is not known"),
-    ],
-)
-def test_mistakes_are_named(tmp_path, monkeypatch, capsys, arguments, said):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
-    assert call(*arguments) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_comparison_as_json_can_be_read_back(tmp_path, capsys):
-    a, b = kept(tmp_path), kept(tmp_path, seed=2)
-    assert call(a, b, "--json") == 0
+    linked = [x for x in page.split('"') if x.startswith("figures/") or x.endswith(".csv")]
+    assert linked
+    assert all((tmp_path / "out" / name).is_file() for name in linked)
+    capsys.readouterr()
+    assert call(a, b, "--json") == 1
     plain = msgspec.json.decode(capsys.readouterr().out)
     assert sum(plain["counts"].values()) == len(plain["changes"])
     assert all(len(change["rows"]) == 2 for change in plain["changes"])
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["A", "A B C", "A B --speedups", "base.json B --out x", "A B --keep", "nothing last"],
+)
+def test_mistakes_at_the_command_end_with_two(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
+    assert call(*words.split()) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 def test_a_site_has_a_page_for_every_two_runs_of_a_paper(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
+    paper = fake_run.light_paper(tmp_path)
     paths = [kept(tmp_path, seed=s, scale=1 + s / 2) for s in (0, 1)]
     runs = [
         dataclasses.replace(load_run(path), slug=slug, machine_slug=slug)
@@ -358,23 +324,14 @@ def test_a_site_has_a_page_for_every_two_runs_of_a_paper(tmp_path):
     on_site = PaperOnSite(paper, [], [(run, None) for run in runs])
     site = dataclasses.replace(assemble([], runs, merged=True), papers=[on_site])
     made = pages(site, environment(), asv=tmp_path / "none")
-    assert sorted(made) == [
-        "compare/here-there.html", "compare/index.html", "figures/compare/here-there-full.svg",
-        "figures/compare/here-there-half.svg", "figures/compare/here-there.csv",
-        "figures/compare/toy-fig1-here-there-full.svg",
-        "figures/compare/toy-fig1-here-there-half.svg",
-        "figures/compare/toy-fig1-here-there.csv",
-    ]  # fmt: skip
     page = made["compare/here-there.html"]
-    assert "<h1>Toy: 22 SLOW, 0 FAST" in page
-    assert "The same races side by side" in page
+    assert "22 SLOW, 0 FAST" in page
     assert 'href="../runs/here.html#row-c' in page
     assert "here-there.html" in made["compare/index.html"]
     used = set(re.findall(r'(?:href|src|srcset)="\.\./(figures/[^"]+)"', page))
-    assert used == {name for name in made if name.startswith("figures/")}
-    assert all(len(text) < 60_000 for name, text in made.items() if name.endswith(".svg"))
+    assert used == {name for name in made if name.startswith("figures/")} != set()
     alone = dataclasses.replace(site, runs=runs[:1], papers=[])
-    assert "Nothing to compare here" in pages(alone, environment())["compare/index.html"]
+    assert list(pages(alone, environment())) == ["compare/index.html"]
 
 
 @pytest.mark.parametrize(
@@ -400,4 +357,3 @@ def test_what_a_file_may_hold_is_compared_without_a_crash(strange):
 
     found = compare_states(state(), state(**strange))
     assert json.loads(json.dumps(found.as_plain(), allow_nan=False))["changes"]
-    assert comparison_text(found)

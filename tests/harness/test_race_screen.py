@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import browser
-import fake_run
 import pytest
 
 from dgbench.harness.report import pages
-from dgbench.harness.report.build import build_site
 from dgbench.harness.report.kept_history import PastRun, write_past
 from dgbench.harness.report.race_screen import (
     LINES,
@@ -88,13 +84,6 @@ def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) ->
     return race_screen(site_of(("arena", [(run_of(rows=rows, **fields), shown(found))])))
 
 
-def picture(screen: Screen) -> str:
-    """HTML of the picture."""
-    env = pages.environment()
-    macro = env.get_template("races.html.j2").make_module({"root": ""})
-    return str(macro.race_picture(screen))
-
-
 def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
     screen = screen_of([race(a=1.0, b=4.0, c=2.0), race(case="c1", a=9.0, b=1.0)])
     assert screen is not None
@@ -111,14 +100,14 @@ def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
 
 
 def test_a_gain_stands_in_parts_and_kinds_of_code_have_their_marks() -> None:
-    screen = screen_of([race(a=1.0, b=2.0, c=6.0), race(a=1.0, b=6.0, c=2.0)])
+    screen = screen_of([race(a=1.0, b=2.0, c=6.0), race(a=1.0, b=6.0, c=2.0), race(a=3.0, c=1.0)])
     assert screen is not None
-    line, other = screen.lines
+    line, other, approximate = screen.lines
     assert [name for _, name in line.parts] == ["first", "second"]
     assert other.parts == []  # the parts are those of a over b, and its lead is over c
     kinds = {dot.label.split(":")[0]: dot.kind for dot in line.dots}
     assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
-    assert [badge.word for badge in line.badges] == ["same maths", "real", "released", "CPU"]
+    assert [badges[0].warns for badges in (line.badges, approximate.badges)] == [False, True]
 
 
 def test_many_races_leave_room_for_every_task() -> None:
@@ -175,7 +164,6 @@ def test_a_line_shows_its_leader_over_commits(tmp_path: Path) -> None:
     assert history is not None
     assert [point.commit for point in history.points] == ["c1", "c2"]
     assert [commit for commit, _ in history.worse] == ["c2"]
-    assert 'class="spark"' in picture(screen)
     alone = screen_of(races(TASK, rows), rows)
     assert alone is not None
     assert alone.lines[0].history is None
@@ -191,22 +179,17 @@ def test_a_figure_shows_clear_leaders_alone_and_how_far_they_are_ahead() -> None
     assert point["value"] == pytest.approx(2.0)
 
 
-def test_the_picture_tells_all_it_shows_and_escapes_it() -> None:
+def test_the_picture_links_and_escapes_what_it_shows() -> None:
     screen = screen_of([race(a=1.0, b=4.0, c=2.0)])
     assert screen is not None
-    page = picture(screen)
+    macro = pages.environment().get_template("races.html.j2").make_module({"root": ""})
+    page = str(macro.race_picture(screen))
     dots = re.findall(r'<a class="dot[^>]*>', page)
     assert len(dots) == 3
-    assert all(re.search(r'aria-label="[^"]{20,}"', dot) for dot in dots)
     assert all('href="runs/run1.html#' in dot for dot in dots)
     assert "A <b>" not in page
     assert "A <b>" in screen.alt
-    assert "500x" not in page, "the axis ends where the slowest is"
-
-
-def test_without_races_there_is_no_screen() -> None:
     assert screen_of([]) is None
-    assert race_tabs(site_of(("arena", [(run_of(), shown([]))]))) == []
 
 
 def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
@@ -237,5 +220,3 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     assert (len(tabs[0].screen.lines), len(tabs[1].screen.lines)) == (LINES, 2)  # type: ignore[union-attr]
     assert tabs[2].screen is None
     assert [words for _, words in tabs[2].papers] == ["faster on some"]
-
-

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import sys
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -13,24 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.probes import series as module
-from dgbench.harness.probes.cpu import CPU_S, TreeTime, cpu_seconds
+from dgbench.harness.probes.cpu import CPU_S, TreeTime
 from dgbench.harness.probes.series import (
     BUCKETS,
     BYTES,
     UNITS,
     Recording,
     Ring,
-    Track,
     pack,
     tell,
     unpack,
 )
-from dgbench.harness.report.series import GPU, over_time_options, over_time_points
-from dgbench.harness.store import Row, Store
-from dgbench.harness.store.files import from_line, to_line
+from dgbench.harness.report.series import over_time_options, over_time_points
+from dgbench.harness.store import Row
 from dgbench.harness.store.row import decode, encode
-from dgbench.runtime.meter import SpanLog, merge_spans
+from dgbench.runtime.meter import SpanLog
 
 readings = st.lists(
     st.tuples(st.floats(0, 3000), st.floats(-1e6, 1e6)), min_size=1, max_size=300
@@ -87,26 +80,25 @@ def told(count=5000, length=20.0, begin=100.0):
     return tell(log)
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("length", [0.3, 2.0, 20.0, 900.0])
-@pytest.mark.parametrize("spans", [0, 3, 5000])
+@pytest.mark.parametrize(
+    ("gpu", "length", "spans"), [(False, 0.3, 0), (True, 20.0, 3), (True, 900.0, 5000)]
+)
 def test_a_packed_course_is_small_and_comes_back(gpu, length, spans):
     made = recording(length, max(0.02, length / 3000), gpu=gpu)
     peaks = {name: max(v for v in ring.high if v is not None) for name, ring in made.rings.items()}
     packed = pack(made, length, told(spans, length) if spans else {})
     assert len(msgspec.json.encode(packed)) <= BYTES < 6000
-    assert json.loads(json.dumps(packed)) == packed
+    with_course = row(series=packed)
+    assert decode(encode(with_course)) == with_course
     found = unpack(packed)
     assert set(found.tracks) == set(made.rings)
     for name, track in found.tracks.items():
         unit, scale, places = UNITS[name]
         assert track.unit == unit
-        assert 2 * len(track.low) <= 200
         assert track.peak == pytest.approx(peaks[name] / scale, abs=0.51 * 10**-places)
     assert found.tracks["memory"].limit == 18 * 1024
     assert found.step_s * len(found.tracks["memory"].low) >= length - found.step_s
     if spans:
-        assert 1 <= len(found.spans) <= 400
         seconds: dict[str, float] = {}
         for name, begin, end in found.spans:
             assert -1e-9 <= begin <= end <= length + 1e-3
@@ -116,20 +108,18 @@ def test_a_packed_course_is_small_and_comes_back(gpu, length, spans):
         assert seconds["compute"] == pytest.approx(0.6 * length, abs=room)
         assert seconds["update"] == pytest.approx(0.3 * length, abs=room)
         assert (found.merged > 0) == (found.resolution_s > 0) == (spans == 5000)
-        assert 1 < len(found.marks["epoch"]) <= 50
         assert found.strides["epoch"] > 1
 
 
-def test_what_is_short_or_empty_is_no_course():
-    assert pack(None, 1.0) == {}
-    assert pack(Recording(), 1.0) == {}
-    assert pack(recording(0.1), 0.1) == {}
-    before = Recording()
-    before.add("memory", 1.0, 5.0)
-    assert before.rings == {}
-    assert unpack({}) is None
-    for broken in ({"a": 1}, {"step_s": 1, "seconds": 1, "tracks": {"memory": {}}}, {"tracks": 3}):
+def test_what_is_short_empty_or_broken_is_no_course():
+    assert pack(None, 1.0) == pack(Recording(), 1.0) == pack(recording(0.1), 0.1) == {}
+    for broken in ({}, {"a": 1}, {"step_s": 1, "seconds": 1, "tracks": {"memory": {}}},
+                   {"tracks": 3}):  # fmt: skip
         assert unpack(broken) is None
+    ring = Ring()
+    ring.add(-0.1, 5.0)
+    ring.add(0.1, float("nan"))
+    assert len(ring) == 0
 
 
 def test_readings_after_the_end_and_reasons():
@@ -146,34 +136,6 @@ def test_readings_after_the_end_and_reasons():
 def row(**more):
     return Row(id="a-r1", cell_hash="a", paper="p", experiment="e", params={"system": "x"},
                group="g", samples=[1.0], **more)  # fmt: skip
-
-
-def test_a_row_with_a_series_comes_back_whole(tmp_path):
-    packed = pack(recording(30.0), 30.0, told(900, 30.0))
-    with Store.create(tmp_path) as store:
-        store.append(row(series=packed))
-    again = Store.open(store.path)
-    assert again.torn == []
-    assert again.written() == [row(series=packed)]
-    assert isinstance(from_line(to_line(encode(row(series=packed)))[:-1]), bytes)
-
-
-def _say(queue):
-    queue.put((time.perf_counter(), time.monotonic()))
-
-
-def test_two_processes_and_two_functions_share_one_clock():
-    names = {time.get_clock_info(n).implementation for n in ("perf_counter", "monotonic")}
-    assert len(names) == 1
-    before = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    process = context.Process(target=_say, args=(queue,))
-    process.start()
-    theirs = queue.get()
-    process.join()
-    after = time.monotonic()
-    assert all(before <= one <= after for one in theirs)
 
 
 @settings(deadline=None, max_examples=80)
@@ -196,22 +158,6 @@ def test_merging_spans_keeps_the_seconds_of_each_phase(parts, limit):
         found[name] = found.get(name, 0.0) + end - begin
     assert found == {name: pytest.approx(seconds, abs=1e-6) for name, seconds in want.items()}
     assert log.merged == len(parts) - len(spans) if not log.resolution else log.seen == len(parts)
-
-
-def test_a_log_stays_small_whatever_comes():
-    log = SpanLog()
-    for i in range(5000):
-        log.add("ab"[i % 2], i * 1e-5, (i + 1) * 1e-5)
-    log.add("a", 1.0, 10_000.0)  # after many short spans one that is very long
-    log.add("b", 1.0, 1.0)  # of no length: not there
-    assert log.seen == 5001
-    assert len(log.spans) <= 400
-    assert sum(e - b for n, b, e in log.spans if n == "a") == pytest.approx(9999.025)
-    for i in range(1000):
-        log.mark("epoch", float(i))
-    assert log.strides["epoch"] == 32
-    assert log.marks["epoch"] == [32.0 * i for i in range(32)]
-    assert merge_spans([], 1.0) == []
 
 
 def test_processor_time_of_a_tree_is_a_difference_of_clocks(monkeypatch):
@@ -256,16 +202,3 @@ def test_the_figure_shows_the_race_with_phases_that_ran_longest():
     why = next(p["failed"] for p in untimed if p["row"] == "phases")
     assert why.startswith("skipped")
     assert "instruments" in why
-
-
-def test_processes_of_one_system_are_told_apart():
-    rows = [course("pipad", 2.0 + i, params={"model": m}, spans=4) for i, m in enumerate("ab")]
-    for i, one in enumerate(rows):
-        one.cell_hash, one.id = f"c{i}", f"c{i}-r1i"
-    assert {p["panel"] for p in over_time_points(rows)} == {"PiPAD, a", "PiPAD, b"}
-    for one in rows:
-        one.params = {"dataset": "hepth"}
-    panels = {p["panel"] for p in over_time_points(rows)}
-    assert panels == {"contenders in turns", "contenders in turns #2"}
-
-
