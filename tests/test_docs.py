@@ -240,46 +240,6 @@ def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) ->
     assert list((work / "results").rglob("papers/memo.html"))
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_commands_that_share_results(
-    place: tuple[Path, dict[str, str]], warm_python: list[str]
-) -> None:
-    work, env = place
-    printed = []
-    for block in blocks(DOCS / "share-results.md"):
-        if "nox -s" not in block.text:  # an environment of its own, see noxfile.py
-            printed.append(execute(block, warm_python, work, env))
-    assert "label: re-run" in printed[1]
-    assert "re-run" in (work / "site/index.html").read_text()
-    assert {p.suffix for p in (work / "appendix").iterdir()} == {".md", ".tex"}
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    """The local executor runs the page's first command; its jobs start in the warm interpreter."""
-    pytest.importorskip("submitit", reason="the cluster extra is not installed")
-    from dgbench.harness.cluster import read_cluster
-
-    work, env = place
-    script = work / "warm-python"
-    script.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(warm_python)} "$@"\n')  # without -u
-    script.chmod(0o755)
-    page = blocks(DOCS / "cluster.md")
-    for block in page:
-        if block.file:
-            (work / block.file).write_text(block.text)
-            assert read_cluster(work / block.file).executor == block.file.partition(".")[0]
-    with (work / "local.toml").open("a") as file:
-        file.write(f'python = "{script}"\n')
-    (command,) = (block for block in page if block.language == "sh" and not block.skip)
-    assert "1 cell ok" in execute(command, warm_python, work, env)
-    assert len(list((work / "results").rglob("run.json"))) == 1
-
-
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []

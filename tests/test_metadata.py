@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -63,13 +62,3 @@ def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
     commands = (ROOT / "docs/command-line.md").read_text()
     for command in re.findall(r"\bdgbench (\w+)", said):
         assert f"dgbench {command}" in commands
-
-
-def test_notes_of_a_release_are_its_part_of_the_changelog() -> None:
-    spec = importlib.util.spec_from_file_location("notes", ROOT / "scripts/release_notes.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    text = "# C\n\n## Unreleased\n\n- n\n\n## 1.2.0 (2027)\n\n- a\n\n### B\n- b\n\n## 1.2\n- c\n"
-    assert module.notes(text, "1.2.0") == "- a\n\n### B\n- b"
-    assert module.notes(text, "1.2") == "- c"
-    assert module.main(["99.0.0"]) == module.main([]) == 2

@@ -65,22 +65,3 @@ def test_ratio_is_the_lowest_mean_over_peers(hook, folder) -> None:
         lowest[experiment, params] = min(lowest[experiment, params], mean)
     wanted = sorted((experiment, round(mean, 9)) for (experiment, _), mean in lowest.items())
     assert sorted((s.operator, round(s.ratio.value, 9)) for s in raced) == wanted
-
-
-def sections(page: str) -> dict[str, str]:
-    """Texts below the headings of second level."""
-    parts = page.split("\n## ")[1:]
-    return {part.partition("\n")[0]: part.partition("\n")[2].rstrip("\n") for part in parts}
-
-
-def test_shares_of_a_session_are_work_over_time_and_limit(hook) -> None:
-    (path,) = (ROOT / "results/bench").glob("*/*/*.json")
-    (table,) = (text for name, text in sections(hook.page()).items() if name.startswith("Counted"))
-    said = {line.split(" | ")[0]: line for line in table.splitlines()}
-    for one in json.loads(path.read_text())["benchmarks"]:
-        extra, seconds = one["extra_info"], one["stats"]["median"]
-        amount = {"copy": extra["moved"], "lines": extra["lines"], "products": extra["operations"]}
-        share = 100 * amount[extra["bound"]] / seconds / extra["limit"]
-        function = one["name"].removeprefix("test_").partition("[")[0]
-        text = f"{share:.0f} %" if share >= 10 else f"{share:.1f} %"
-        assert text in said[f"| `{function}`"]

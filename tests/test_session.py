@@ -1,8 +1,7 @@
-"""Summary at the end of a test run: skipped tests by reason, and files left in the tree."""
+"""Files that a test run leaves in the tree."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,45 +9,6 @@ from pathlib import Path
 from tree_check import left_entries
 
 TESTS = Path(__file__).parent
-
-CONFTEST = """
-import skips
-
-def pytest_collection_modifyitems(config, items):
-    items[:], without = skips.keep_one_a_module(items, "no device here")
-    config.hook.pytest_deselected(items=without)
-
-def pytest_terminal_summary(terminalreporter):
-    skips.write_summary(terminalreporter)
-"""
-MODULE = """
-import pytest
-
-@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.cuda) for n in range(5)] + [9])
-def test_device(n):
-    assert n == 9
-
-@pytest.mark.parametrize("n", range(3))
-def test_data(n):
-    pytest.skip(f"'set-{n}' is not in the folder")
-"""
-
-
-def test_skips_are_one_a_module_and_told_by_reason(tmp_path):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_a.py").write_text(MODULE)
-    (tmp_path / "test_b.py").write_text(MODULE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "2"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )  # fmt: skip
-    lines = ended.stdout.splitlines()
-    assert ended.returncode == 0, ended.stdout
-    assert "    10 no device here" in lines
-    assert "     6 '...' is not in the folder" in lines
-    assert "2 passed, 8 skipped" in lines[-1]
 
 
 def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):

@@ -283,17 +283,3 @@ def test_what_is_imported_is_declared(sources: Nodes) -> None:
     found = {m for name, node in sources if name.split("/")[0] in FLOORS for m in imported(node)}
     third = found - set(sys.stdlib_module_names) - OPTIONAL - {"dgbench"}
     assert {NAMES.get(name, name) for name in third} <= declared
-
-
-@pytest.mark.parametrize("file", ["pyproject.toml", "noxfile.py", "scripts/environment.py"])
-def test_every_upper_bound_names_the_break_it_is_for(file) -> None:
-    """`# bound:` stands on its line, or in the comment right above it."""
-    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines):
-        if not re.search(r'"[\w\[\]-]+[^"]*(==|<|~=|!=)\s*\d[^"]*"', line):
-            continue
-        above, reason = number, [line]
-        while above and lines[above - 1].lstrip().startswith("#"):
-            above -= 1
-            reason.append(lines[above])
-        assert any("bound:" in text for text in reason), f"{file}:{number + 1}: {line.strip()}"

@@ -6,6 +6,7 @@ The numbers are drawn from a seeded generator and mean nothing.
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
 MODELS = ("T-GCN model", "EvolveGCN", "MPNN-LSTM")
@@ -16,46 +17,41 @@ TWINS = ("HepTh", "Epinions", "Flickr", "Youtube")
 def speedup_points() -> list[dict[str, Any]]:
     rng = random.Random(1)
     points = []
-    for model in MODELS:
-        for dataset in DATASETS:
-            for system in ("pygt-g", "pipad"):
-                point: dict[str, Any] = {
-                    "panel": model,
-                    "row": dataset,
-                    "system": system,
-                    "baseline": "pygt",
-                    "twin": dataset in TWINS,
-                    "row_ids": [f"{model[:2]}{dataset[:2]}"],
-                }
-                value = (1.3 if system == "pygt-g" else 3.5) * rng.uniform(0.6, 2.0)
-                if (dataset, model) == ("Covid19-England", "EvolveGCN"):
-                    value = 1.01
-                if (dataset, model) == ("Youtube", "MPNN-LSTM"):
-                    point |= {"failed": "oom: 21.9 of 24.0 GiB", "failed_system": system}
-                elif (dataset, model) == ("Flickr", "EvolveGCN"):
-                    point |= {"failed": "time: more than 60 s", "failed_system": "pygt"}
-                else:
-                    point |= {"value": value, "low": value * 0.93, "high": value * 1.08, "n": 5}
-                    point["deviation"] = 3e-7
-                    if system == "pipad":
-                        point["paper"] = value * rng.uniform(0.7, 1.9)
-                points.append(point)
+    failed = {("MPNN-LSTM", "Youtube"): ("oom: 21.9 of 24.0 GiB", None),
+              ("EvolveGCN", "Flickr"): ("time: more than 60 s", "pygt")}  # fmt: skip
+    for model, dataset, system in product(MODELS, DATASETS, ("pygt-g", "pipad")):
+        point: dict[str, Any] = {
+            "panel": model, "row": dataset, "system": system, "baseline": "pygt",
+            "twin": dataset in TWINS, "row_ids": [f"{model[:2]}{dataset[:2]}"],
+        }  # fmt: skip
+        value = (1.3 if system == "pygt-g" else 3.5) * rng.uniform(0.6, 2.0)
+        if (dataset, model) == ("Covid19-England", "EvolveGCN"):
+            value = 1.01
+        if (model, dataset) in failed:
+            why, culprit = failed[model, dataset]
+            points.append(point | {"failed": why, "failed_system": culprit or system})
+            continue
+        points.append(point | {"value": value, "low": value * 0.93, "high": value * 1.08, "n": 5,
+                               "deviation": 3e-7})  # fmt: skip
+        if system == "pipad":
+            points[-1]["paper"] = value * rng.uniform(0.7, 1.9)
     return points
 
 
 def split_points() -> list[dict[str, Any]]:
     points = []
-    for panel, dataset in (("T-GCN model", "HepTh"), ("EvolveGCN", "PEMS08")):
-        for system, total in (("pygt", 0.043), ("pygt-g", 0.028), ("pipad", 0.009)):
-            where = {"panel": panel, "row": dataset, "system": system, "twin": dataset == "HepTh"}
-            if (system, dataset) == ("pygt-g", "PEMS08"):
-                points.append({**where, "failed": "crash: signal 11", "failed_system": system})
-                continue
-            for phase, share in (("transfer", 0.3), ("compute", 0.5), ("update", 0.08)):
-                seconds = share * total
-                points.append(
-                    {**where, "phase": phase, "seconds": seconds, "total": total, "slowdown": 0.02}
-                )
+    systems = {"pygt": 0.043, "pygt-g": 0.028, "pipad": 0.009}
+    for (panel, dataset), (system, total) in product(
+        (("T-GCN model", "HepTh"), ("EvolveGCN", "PEMS08")), systems.items()
+    ):
+        where = {"panel": panel, "row": dataset, "system": system, "twin": dataset == "HepTh"}
+        if (system, dataset) == ("pygt-g", "PEMS08"):
+            points.append({**where, "failed": "crash: signal 11", "failed_system": system})
+            continue
+        points += [
+            {**where, "phase": phase, "seconds": share * total, "total": total, "slowdown": 0.02}
+            for phase, share in (("transfer", 0.3), ("compute", 0.5), ("update", 0.08))
+        ]
     return points
 
 
@@ -71,18 +67,12 @@ def ablation_points() -> list[dict[str, Any]]:
             if panel.startswith("MPNN") and name == "stale_halo":
                 points.append({**point, "failed": "check: loss differs by 0.1"})
                 continue
+            exact = name != "stale_halo"
             point |= {
-                "seconds": seconds,
-                "low": seconds * 0.96,
-                "high": seconds * 1.05,
-                "gain": gain,
-                "alone": gain**0.8,
-                "alone_low": gain**0.8 * 0.95,
-                "alone_high": gain**0.8 * 1.06,
-                "removed": gain**0.7,
-                "exact": name != "stale_halo",
-                "quality": "" if name != "stale_halo" else "AP −0.4",
-            }
+                "seconds": seconds, "low": seconds * 0.96, "high": seconds * 1.05, "gain": gain,
+                "alone": gain**0.8, "alone_low": gain**0.8 * 0.95, "alone_high": gain**0.8 * 1.06,
+                "removed": gain**0.7, "exact": exact, "quality": "" if exact else "AP −0.4",
+            }  # fmt: skip
             points.append(point)
     return points
 
@@ -98,14 +88,6 @@ def sweep_points() -> list[dict[str, Any]]:
             else:
                 points.append({**point, "y": y, "low": y * 0.93, "high": y * 1.07})
     return points
-
-
-def category_points() -> list[dict[str, Any]]:
-    return [
-        {"series": s, "x": d, "y": y * (1 + i / 10), "counted": True, "twin": d in TWINS}
-        for i, d in enumerate(DATASETS)
-        for s, y in (("CSR", 2.1), ("sliced CSR", 2.4), ("COO", 3.0))
-    ]
 
 
 def projected(points: list[dict[str, Any]], keep: Any) -> list[dict[str, Any]]:
@@ -232,23 +214,20 @@ def course_points() -> list[dict[str, Any]]:
     """Three processes on a GPU: one loses a counter half way, one has no phases."""
     rng = random.Random(13)
     points = []
+    strips = (("gpu_memory", "MiB", 16384.0, 5000.0), ("gpu_resident", "%", 100.0, 60.0),
+              ("gpu_power", "W", 300.0, 180.0))  # fmt: skip
     for system, length in (("pipad", 4.1), ("pygt-g", 6.3), ("pygt", 9.7)):
         place = {"panel": system, "system": system, "twin": True, "row_ids": [f"{system}-r1i"]}
-        step = 0.1
-        seconds = [i * step for i in range(int(length / step))]
-        for row, unit, limit, base in (
-            ("gpu_memory", "MiB", 16384.0, 5000.0), ("gpu_resident", "%", 100.0, 60.0),
-            ("gpu_power", "W", 300.0, 180.0),
-        ):  # fmt: skip
-            low = [base * rng.uniform(0.5, 1.0) for _ in seconds]
+        seconds = [i * 0.1 for i in range(int(length / 0.1))]
+        for row, unit, limit, base in strips:
+            low: list[float | None] = [base * rng.uniform(0.5, 1.0) for _ in seconds]
             high = [value * rng.uniform(1.0, 1.3) for value in low]
-            point = {**place, "row": row, "length": length, "step": step, "seconds": seconds,
+            point = {**place, "row": row, "length": length, "step": 0.1, "seconds": seconds,
                      "low": low, "high": high, "unit": unit, "limit": limit}  # fmt: skip
             if (system, row) == ("pygt", "gpu_power"):
-                half = len(seconds) // 2
-                point["low"] = low[:half] + [None] * (len(low) - half)
-                point["high"] = high[:half] + [None] * (len(low) - half)
-                point["ended"] = "not offered: GPU is lost"
+                gone = [None] * (len(low) // 2)
+                point |= {"low": low[: -len(gone)] + gone, "high": high[: -len(gone)] + gone,
+                          "ended": "not offered: GPU is lost"}  # fmt: skip
             points.append(point)
         points.append({**place, "row": "gpm_sm_active",
                        "failed": "not-supported: it needs Hopper or later"})  # fmt: skip
@@ -257,18 +236,15 @@ def course_points() -> list[dict[str, Any]]:
             continue
         pieces = int(length / 0.4) if system == "pipad" else int(length / 0.02)
         each = length / pieces
-        for phase, first, last in (("transfer", 0, 0.3), ("compute", 0.3, 0.8),
-                                   ("update", 0.8, 0.95)):  # fmt: skip
-            points.append(
-                {**place, "row": "phases", "series": phase, "length": length,
-                 "begin": [(i + first) * each for i in range(pieces)],
-                 "end": [(i + last) * each for i in range(pieces)],
-                 "merged": 0, "resolution": 0.0}
-            )  # fmt: skip
-        points.append(
-            {**place, "row": "marks", "series": "epoch", "length": length,
-             "seconds": [float(i) for i in range(1, int(length))], "every": 1}
-        )  # fmt: skip
+        points += [
+            {**place, "row": "phases", "series": phase, "length": length, "merged": 0,
+             "resolution": 0.0, "begin": [(i + first) * each for i in range(pieces)],
+             "end": [(i + last) * each for i in range(pieces)]}
+            for phase, first, last in (("transfer", 0, 0.3), ("compute", 0.3, 0.8),
+                                       ("update", 0.8, 0.95))
+        ]  # fmt: skip
+        points.append({**place, "row": "marks", "series": "epoch", "length": length, "every": 1,
+                       "seconds": [float(i) for i in range(1, int(length))]})  # fmt: skip
     return points
 
 

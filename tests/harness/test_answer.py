@@ -146,13 +146,6 @@ def test_failed_and_missing_checks_are_no_win(system, culprit):
     assert found["pems", "T-GCN model"].outcome == "faster"
 
 
-def test_deviations_stand_beside_the_factors():
-    near = msgspec.structs.replace(PASSED, gap=3e-6)
-    rows = [r for r in raced("covid", 8.0) if r.id != check("pygt", "covid").id]
-    (one,) = outcomes([*rows, check("pygt", "covid", checks=[near])]).values()
-    assert one.deviations == (PASSED.gap, near.gap)
-
-
 def test_models_are_judged_by_whole_trainings_of_other_runs():
     scores = {seed: 0.2 + seed / 1e6 for seed in range(5)}
     above = {"edgebank": dict.fromkeys(range(5), 0.5)}
@@ -232,15 +225,6 @@ def test_gains_of_turns_need_a_check_to_count():
     assert (found["pems",].outcome, found["pems",].fault) == ("not counted", "not checked")
     assert paper_answer(paper_of(race), rows, FACTS).one_process
     assert not paper_answer(paper_of(RACE), raced("covid", 8.0), FACTS).one_process
-
-
-def test_a_cell_of_several_models_is_several_workloads():
-    params = {"dataset": "covid", "models": "tgcn mpnn", "ranks": 4, "part": "race"}
-    dims, where = ("dataset", "model", "ranks"), {"part": ("race", "again")}
-    race = MainRace(verb="trains", comparisons=(), dims=dims, where=where)
-    assert [one["model"] for one in race.workloads(params)] == ["tgcn", "mpnn"]
-    assert race.workloads({**params, "part": "projected"}) == []
-    assert race.workloads({"part": "race", "dataset": "covid"}) == []
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ PRIVATE = ("alice", "node17", "/home", "Alice Example", "example.org", "192.168"
         "in /home",
     ],
 )
-def test_no_private_word_stays(text: str) -> None:
+def test_no_private_word_stays(text):
     scrubber = Scrubber(["alice", "node17"], ["/home/Alice Example"])
     found = scrubber.clean({"a": [text, {text: text}], "n": 3})
     assert not [word for word in PRIVATE if word.lower() in str(found).lower()]
@@ -62,21 +62,18 @@ def test_no_private_word_stays(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "hepth/evolvegcn",
-        "3.5/4 GiB, ~1.5/2",
+        "hepth/evolvegcn, edges / second and / or, 3.5/4 GiB, ~1.5/2",
         "https://snap.stanford.edu/data/x.txt.gz",
         "c++ (Debian 12.2.0-14+deb12u1) 12.2.0",
-        "results/reference/a-machine/pipad",
         "a malice of 10.0.0.19.2",
-        "edges / second and / or",
         "2026-11-23T21:04:14.468+00:00",
     ],
 )
-def test_other_words_stay(text: str) -> None:
+def test_other_words_stay(text):
     assert Scrubber(["alice", "node17"]).text(text) == text
 
 
-def test_folders_versions_and_kernels_are_told_apart() -> None:
+def test_folders_versions_and_kernels_are_told_apart():
     found = Scrubber(folders=["/srv/al"]).text("in '/srv/al' and /srv/alpine/x and /srv/al/A b")
     assert found == "in '<path>' and <path> and <path> b"
     facts = {
@@ -89,7 +86,7 @@ def test_folders_versions_and_kernels_are_told_apart() -> None:
     }  # fmt: skip
 
 
-def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_of_this_machine_are_private(monkeypatch, tmp_path):
     monkeypatch.setenv("USER", "carol")
     monkeypatch.setattr("socket.gethostname", lambda: "gpu-box.lab.example.org")
     monkeypatch.setenv("HOME", str(tmp_path / "carol"))
@@ -103,7 +100,7 @@ def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, warm_starts_of_module: None) -> Path:
+def run(tmp_path_factory, warm_starts_of_module):
     """A run of two cells that count, with private words in its texts."""
     folder = tmp_path_factory.mktemp("runs")
     plan = Plan.build([get_paper("pipad")], ["table1"], "smoke", "cpu", control="none")
@@ -120,16 +117,16 @@ def run(tmp_path_factory: pytest.TempPathFactory, warm_starts_of_module: None) -
 
 
 @pytest.fixture(scope="module")
-def data(run: Path) -> bytes:
+def data(run):
     return make_bundle(run, Scrubber(["alice", "node17"]))[0]
 
 
-def files_of(data: bytes) -> dict[str, bytes]:
+def files_of(data):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def rebuilt(data: bytes, manifest: dict | None = None, **members: bytes) -> bytes:
+def rebuilt(data, manifest=None, **members):
     """A bundle with other members and a manifest that fits them, as a forger would make it."""
     files = files_of(data) | {name.replace("_", "."): text for name, text in members.items()}
     found = msgspec.json.decode(files[MANIFEST])
@@ -137,24 +134,22 @@ def rebuilt(data: bytes, manifest: dict | None = None, **members: bytes) -> byte
     return pack(files | {MANIFEST: msgspec.json.encode(found | (manifest or {}))})
 
 
-def rows_of(data: bytes) -> list[dict]:
+def rows_of(data):
     return [msgspec.json.decode(x)["row"] for x in files_of(data)["rows.jsonl"].splitlines()]
 
 
-def with_rows(data: bytes, rows: list[dict], **manifest: object) -> bytes:
+def with_rows(data, rows, **manifest):
     lines = b"".join(to_line(msgspec.json.encode(row)) for row in rows)
     return rebuilt(data, manifest, rows_jsonl=lines)
 
 
-def checked(folder: Path, data: bytes) -> checking.Bundle:
+def checked(folder, data):
     path = folder / "bundle.zip"
     path.write_bytes(data)
     return check_bundle(path)
 
 
-def test_the_same_run_gives_the_same_bytes_without_a_private_word(
-    run: Path, data: bytes, tmp_path: Path
-) -> None:
+def test_the_same_run_gives_the_same_bytes_without_a_private_word(run, data, tmp_path):
     assert make_bundle(run, Scrubber(["alice", "node17"]))[0] == data
     bundle = checked(tmp_path, data)
     with Store.open(run) as store:
@@ -166,7 +161,7 @@ def test_the_same_run_gives_the_same_bytes_without_a_private_word(
     assert any("seen by <name>" in note for row in rows_of(data) for note in row["notes"])
 
 
-def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
+def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path):
     wrong = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
     fields = {"cell_hash": "a" * 8, "paper": "pipad", "experiment": "fig10", "preset": "smoke"}
     with Store.create(tmp_path, {}) as store:
@@ -183,7 +178,7 @@ def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
     assert [before.attempt for before in row.failed_before] == ["a-r1.2"]
 
 
-def test_runs_that_cannot_be_shared_make_no_bundle(run: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_shared_make_no_bundle(run, tmp_path):
     with Store.open(run) as store:
         name = store.written()[0].id.partition("-")[0]
     with pytest.raises(InvalidInputError):  # a private word in an identifier
@@ -200,7 +195,7 @@ def test_runs_that_cannot_be_shared_make_no_bundle(run: Path, tmp_path: Path) ->
 # --- bundles that nobody should believe -----------------------------------------------------
 
 
-def archive_of(data: bytes, name: str, text: bytes = b"x", mode: int = 0) -> bytes:
+def archive_of(data, name, text=b"x", mode=0):
     """The bundle with a further entry, as it comes."""
     out = io.BytesIO(data)
     with zipfile.ZipFile(out, "a") as archive:
@@ -210,7 +205,7 @@ def archive_of(data: bytes, name: str, text: bytes = b"x", mode: int = 0) -> byt
     return out.getvalue()
 
 
-def flipped(data: bytes) -> bytes:
+def flipped(data):
     rows = rows_of(data)
     rows[0]["seconds"] += 1
     lines = b"".join(to_line(msgspec.json.encode(row)) for row in rows)
@@ -269,7 +264,7 @@ BAD = {
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_bundle_is_refused_and_leaves_nothing(name: str, data: bytes, tmp_path: Path) -> None:
+def test_a_bad_bundle_is_refused_and_leaves_nothing(name, data, tmp_path):
     with pytest.raises(StoreError) as error:
         checked(tmp_path, BAD[name](data))
     assert "\n" not in str(error.value)
@@ -277,9 +272,7 @@ def test_a_bad_bundle_is_refused_and_leaves_nothing(name: str, data: bytes, tmp_
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_a_bomb_is_refused_before_it_unpacks(
-    lies: bool, data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_is_refused_before_it_unpacks(lies, data, tmp_path, monkeypatch):
     monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
     full = (1 << 20) + 1
     packed = bytearray(pack(files_of(data) | {"rows.jsonl": b"0" * full}))
@@ -290,7 +283,7 @@ def test_a_bomb_is_refused_before_it_unpacks(
         checked(tmp_path, bytes(packed))
 
 
-def test_a_link_to_a_bundle_or_a_folder_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_a_link_to_a_bundle_or_a_folder_is_refused(data, tmp_path):
     (tmp_path / "real.zip").write_bytes(data)
     (tmp_path / "link.zip").symlink_to(tmp_path / "real.zip")
     for path in (tmp_path / "link.zip", tmp_path, tmp_path / "none.zip"):
@@ -301,7 +294,7 @@ def test_a_link_to_a_bundle_or_a_folder_is_refused(data: bytes, tmp_path: Path) 
 # --- verifying ------------------------------------------------------------------------------
 
 
-def lied(data: bytes) -> bytes:
+def lied(data):
     """Every exact counter is one more, and all checksums fit."""
     rows = rows_of(data)
     for row in rows:
@@ -311,42 +304,31 @@ def lied(data: bytes) -> bytes:
     return with_rows(data, rows)
 
 
-def test_labels_without_a_run(run: Path, data: bytes, tmp_path: Path) -> None:
-    bundle = checked(tmp_path, data)
+def test_labels_without_a_run(run, data, tmp_path):
+    bundle, known = checked(tmp_path, data), known_rows([run])
     alone = verify(bundle, [], run=False)
     assert (alone.label, alone.counters, alone.differ) == (SELF_REPORTED, 0, [])
-    found = verify(bundle, known_rows([run]), run=False)
-    assert found.label == COUNTERS_VERIFIED
-    assert found.cells == 2
-    assert found.counters == sum(len(counts) for counts in counted(bundle.rows).values())
-
-
-def test_other_code_may_count_otherwise(run: Path, data: bytes, tmp_path: Path) -> None:
-    """It raises no label and refuses nothing; where it counts the same, that says something."""
-    bundle = checked(tmp_path, data)
-    other = [dataclasses.replace(one, code=("0.0.1", "", None)) for one in known_rows([run])]
+    found = verify(bundle, known, run=False)
+    assert (found.label, found.cells) == (COUNTERS_VERIFIED, 2)
+    assert found.counters == sum(
+        len(exact(row)) for row in {r.cell_hash: r for r in bundle.rows}.values()
+    )
+    # Other code may count otherwise: it raises no label and refuses nothing.
+    other = [dataclasses.replace(one, code=("0.0.1", "", None)) for one in known]
     assert verify(bundle, other, run=False).label == COUNTERS_VERIFIED
     false = checked(tmp_path, lied(data))
-    found = verify(false, other, run=False)
-    assert (found.label, found.differ) == (SELF_REPORTED, [])
-    assert len(found.unclear) == verify(bundle, other, run=False).counters
-
-
-def counted(rows: list) -> dict[str, dict[str, int]]:
-    return {row.cell_hash: exact(row) for row in rows}
-
-
-def test_counters_that_differ_keep_the_bundle_out(run: Path, data: bytes, tmp_path: Path) -> None:
-    found = verify(bundle := checked(tmp_path, lied(data)), known_rows([run]), run=False)
-    assert found.label == SELF_REPORTED
-    assert found.differ
-    with pytest.raises(StoreError, match="not kept"):
-        keep_verified(bundle, found, tmp_path / "others")
+    unsure = verify(false, other, run=False)
+    assert (unsure.label, unsure.differ) == (SELF_REPORTED, [])
+    assert len(unsure.unclear) == found.counters
+    bad = verify(false, known, run=False)
+    assert (bad.label, bool(bad.differ)) == (SELF_REPORTED, True)
+    with pytest.raises(StoreError):
+        keep_verified(false, bad, tmp_path / "others")
     assert not (tmp_path / "others").exists()
 
 
 @pytest.mark.timeout(300)
-def test_the_sampled_cell_runs_again(data: bytes, tmp_path: Path) -> None:
+def test_the_sampled_cell_runs_again(data, tmp_path):
     found = verify(checked(tmp_path, data), [])
     assert (found.label, found.differ) == (RERUN, [])
     assert "pipad/table1" in found.sampled
@@ -356,7 +338,7 @@ def test_the_sampled_cell_runs_again(data: bytes, tmp_path: Path) -> None:
     assert wrong.label == SELF_REPORTED
 
 
-def test_cells_of_others_are_not_run(data: bytes, tmp_path: Path) -> None:
+def test_cells_of_others_are_not_run(data, tmp_path):
     rows = checked(tmp_path, data).rows
     assert len(_candidates(rows, 120.0)) == 2
     assert not _candidates(rows, min(row.seconds for row in rows) / 2)
@@ -366,9 +348,7 @@ def test_cells_of_others_are_not_run(data: bytes, tmp_path: Path) -> None:
     assert not _candidates(unknown, 120.0)
 
 
-def test_a_kept_run_has_its_label_and_an_id_of_its_own(
-    run: Path, data: bytes, tmp_path: Path
-) -> None:
+def test_a_kept_run_has_its_label_and_an_id_of_its_own(run, data, tmp_path):
     bundle = checked(tmp_path, data)
     found = verify(bundle, known_rows([run]), run=False)
     kept = keep_verified(bundle, found, tmp_path / "others")

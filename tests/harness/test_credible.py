@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from types import SimpleNamespace
 
-import fake_papers
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.harness.runner import ForkServer, client, replaced
+from dgbench.harness.runner import replaced
 from dgbench.harness.runner import server as server_module
 from dgbench.harness.runner.child import complaints
 from dgbench.harness.runner.credible import (
@@ -24,11 +22,7 @@ from dgbench.harness.runner.credible import (
     negative_counters,
     without_witness,
 )
-from dgbench.harness.runner.outcome import KEPT_BYTES, _shorten
-from dgbench.harness.runner.protocol import Loading, Ready, Setup, receive
 from dgbench.harness.runner.readable import LETTERS, readable
-from dgbench.harness.runner.same_data import SameData
-from dgbench.harness.store import Row
 from dgbench.lab.table import Observation
 from dgbench.runtime import steady as steady_module
 from dgbench.runtime.steady import measure_steady, seen_loops
@@ -147,37 +141,6 @@ def test_what_cannot_be_kept_is_refused(fields):
     assert not complaints(told([1.0]))
 
 
-def test_the_middle_of_a_long_log_is_cut_out(tmp_path):
-    log = tmp_path / "log"
-    log.write_bytes(b"begin" + b"." * (4 * KEPT_BYTES) + b"end")
-    assert _shorten(log) == 4 * KEPT_BYTES + 8
-    text = log.read_bytes()
-    assert text.startswith(b"begin")
-    assert text.endswith(b"end")
-    assert len(text) < 2 * KEPT_BYTES + 100
-    assert _shorten(log) == 0
-
-
-def rows_of(*twins, **params):
-    return [
-        Row(id=f"r{i}", group="g", params=params, samples=[1.0], data={"dataset": "x", "twin": t})
-        for i, t in enumerate(twins)
-    ]
-
-
-def test_contenders_on_other_data_are_not_compared():
-    first, second, third = rows_of(False, False, True)
-    same = SameData([first])
-    for row in (second, third):
-        same.check(row)
-    assert second.ok
-    assert third.status == "check"
-    assert third.samples == []
-    (other,) = rows_of(True, source="twin")  # was asked for
-    same.check(other)
-    assert other.ok
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
 def test_nobody_escapes_by_forking_after_the_children_were_listed(monkeypatch):
     """The listed one forks and is dead when it is looked at; its child was not in the list."""
@@ -213,56 +176,6 @@ def test_nobody_escapes_by_forking_after_the_children_were_listed(monkeypatch):
     os.wait()
     assert os.read(ours, 100) == b"1 True"
     os.close(ours)
-
-
-def test_what_fails_while_it_is_loaded_is_named_and_changes_nothing(monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", "/here")
-    ours, theirs = socket.socketpair()
-    setup = Setup(lookup="", file="", papers=[], modules=[], without=["killer"])
-    loader = server_module._Loader(setup, [], theirs)
-
-    def meddle():
-        os.environ["DGBENCH_CACHE"] = "/nowhere"
-        os.environ["DGBENCH_X"] = "1"
-        sys.exit(3)
-
-    def kill():
-        raise AssertionError("it was loaded again")
-
-    loader._one("killer", kill)
-    loader._one("meddler", meddle)
-    assert receive(ours).what == "meddler"
-    assert loader.notes == [
-        "meddler was not loaded ahead: SystemExit: 3",
-        "meddler changed DGBENCH_CACHE, DGBENCH_X while it was loaded; it was put back",
-    ]
-    assert os.environ["DGBENCH_CACHE"] == "/here"
-    assert "DGBENCH_X" not in os.environ
-    ours.close()
-    theirs.close()
-
-
-def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch):
-    told = []
-
-    def prepare(self, setup, stop):
-        told.append(setup.without)
-        answers = [(None, "paper a"), (Loading(what="system b"), "system b")]
-        ready = Ready(seconds=1.0, threads=1, pid=os.getpid(), notes=["more"])
-        return answers[len(told) - 1] if len(told) < 3 else (ready, "")
-
-    monkeypatch.setattr(client, "_how", lambda code: "was killed by SIGSEGV")
-    monkeypatch.setattr(ForkServer, "_prepare", prepare)
-    monkeypatch.setattr(ForkServer, "_launch", lambda self, threads, log: None)
-    monkeypatch.setattr(ForkServer, "close", lambda self: None)
-    monkeypatch.setattr(ForkServer, "process", SimpleNamespace(returncode=-11), raising=False)
-    server = ForkServer(fake_papers.lookup, ["a"], threads=1, log=tmp_path / "log", modules=())
-    assert told == [[], ["paper a"], ["paper a", "system b"]]
-    assert server.notes == [
-        "paper a was not loaded ahead: the fork server was killed by SIGSEGV over it",
-        "system b was not loaded ahead: the fork server took too long over it",
-        "more",
-    ]
 
 
 def test_more_threads_than_allowed_are_doubted():

@@ -5,11 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import fake_points
@@ -18,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.figures import Context, draw_points
+from dgbench.harness.figures import draw_points
 from dgbench.harness.figures.colour import VISIONS, ciede2000, difference
 from dgbench.harness.figures.correctness import fastest, wrong
 from dgbench.harness.figures.curves import curve_of
-from dgbench.harness.figures.draw import KINDS, DrawnFigure
+from dgbench.harness.figures.draw import KINDS
 from dgbench.harness.figures.frontier import MAX_LINES, best
 from dgbench.harness.figures.noise import side
 from dgbench.harness.figures.palette import STATUS_WORDS, SYSTEMS, close_colours, looks
 from dgbench.harness.figures.strips import coarser
 from dgbench.harness.figures.style import styled
-from dgbench.harness.figures.svg import number, short_path, slim
+from dgbench.harness.figures.svg import number, short_path
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
@@ -195,13 +191,6 @@ def test_every_kind_draws_with_failures_alone_and_the_same_bytes(kind, tmp_path)
         assert not re.search(r'@import|<image|DOCTYPE|(?:href|src)="https?:', text)
 
 
-def test_a_paper_gets_vectors_and_pixels(tmp_path):
-    make, options = fake_points.POINTS["limit_share"]
-    assert set(draw("limit_share", make(), tmp_path, options).files) == {
-        "f-full.svg", "f-full.png", "f-half.svg", "f-half.png", "f.csv", "f.txt",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"claim_board", "paper_vs_measured"}))
 def test_only_failures_still_make_a_figure(kind, tmp_path):
     make, options = fake_points.POINTS[kind]
@@ -212,29 +201,6 @@ def test_only_failures_still_make_a_figure(kind, tmp_path):
     ]
     drawn = draw(kind, points, tmp_path, options, flavour="site", widths=("half",), data=False)
     assert drawn.files == ["f-half.svg"]
-
-
-HASHED = """
-import hashlib, sys, pathlib, fake_points, fake_run
-from dgbench.harness.figures import draw_points
-for kind in ("speedup", "sweep", "frontier", "claim_board"):
-    make, options = fake_points.POINTS[kind]
-    out = pathlib.Path(sys.argv[1])
-    draw_points(kind, kind, "t", make(), out, fake_run.CONTEXT, options, widths=("half",))
-print(*(hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(out.iterdir())))
-"""
-
-
-@pytest.mark.nightly
-def test_other_hashes_of_words_draw_the_same_bytes(tmp_path):
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", HASHED, tmp_path / seed], check=True, capture_output=True,
-            text=True, cwd=Path(__file__).parent, env=os.environ | {"PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "77")
-    }  # fmt: skip
-    assert len(said) == 1
 
 
 # Points that are refused, joined or judged.
@@ -317,11 +283,6 @@ def test_points_at_one_place_are_drawn_as_their_mean_with_its_interval(kind, tmp
     assert drawn["row_ids"] == ["a-r1", "a-r2"]
 
 
-def test_a_category_holds_a_dot_for_each_process(tmp_path):
-    points = [{"series": "pipad", "x": "Flickr", "y": y} for y in (1.0, 2.0)]
-    assert len(draw("sweep", points, tmp_path, widths=()).points) == 2
-
-
 @pytest.mark.parametrize(
     ("low", "high", "noise", "expected"),
     [
@@ -386,13 +347,6 @@ def test_a_peak_survives_when_pieces_of_time_are_merged():
     assert set(gone["high"]) == {None}
 
 
-def test_tables_call_contenders_by_their_titles_and_points_keep_their_names():
-    points = [{"system": "pipad", "baseline": "rebuild", "x": 4, "row": "pipad"}]
-    drawn = DrawnFigure("f", "speedup", "F", "", "", points, titles={"rebuild": "Rebuilding"})
-    assert drawn.shown == [{"system": "PiPAD", "baseline": "Rebuilding", "x": 4, "row": "pipad"}]
-    assert drawn.points == points
-
-
 # SVG and colours.
 
 
@@ -412,13 +366,6 @@ def test_a_shortened_path_visits_the_same_places(pairs):
                for pair, spot in zip(rounded, spots, strict=True)
                for a, b in zip(pair, spot, strict=True))  # fmt: skip
     assert seen == [spot for i, spot in enumerate(rounded) if i < 2 or spot != rounded[i - 1]]
-
-
-def test_words_of_a_figure_stay_escaped():
-    text = '<text x="1.23456">a &lt; c &amp; d</text>'
-    assert "a &lt; c &amp; d</text>" in slim(
-        f'<svg xmlns="http://www.w3.org/2000/svg">{text}</svg>'
-    )
 
 
 @pytest.mark.parametrize(
@@ -442,11 +389,3 @@ def test_systems_are_told_apart_by_everyone():
     alone, crowd = looks(["pipad"], {}), looks(["a", "b", "pipad", "c"], {})
     assert alone["pipad"].mark == crowd["pipad"].mark
     assert len({look.mark for look in crowd.values()}) == 4
-
-
-def test_smoke_runs_are_stamped(tmp_path):
-    make, options = fake_points.POINTS["limit_share"]
-    stamped = Context(stamp="SMOKE, not a measurement")
-    drawn = draw("limit_share", make(), tmp_path, options, stamped, flavour="site")
-    assert "SMOKE" in drawn.caption
-    assert "SMOKE" in (tmp_path / "f-half.svg").read_text()

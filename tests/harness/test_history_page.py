@@ -73,17 +73,16 @@ def test_the_commit_that_made_a_race_slower_is_marked_and_noise_is_not():
 
 
 def test_runs_of_a_commit_are_one_point_and_machines_and_presets_stay_apart():
-    runs = [
-        run("aaa", "1", noisy(1, 1)),
-        run("aaa", "2", noisy(1, 2)),
-        run("bbb", "3", noisy(1, 3)),
-    ]
+    runs = [run(c, str(k), noisy(1, k)) for k, c in enumerate(("aaa", "aaa", "bbb"))]
     (series,) = series_of_runs(runs)
     assert [len(p.values) for p in series.points] == [16, 8]
     apart = [run("aaa", "1", noisy(1, 1)), run("bbb", "2", noisy(1, 2), machine="other"),
              run("ccc", "3", noisy(1, 3), preset="full"),
              run("ddd", "4", noisy(1, 4), preset="smoke"), run("", "5", noisy(1, 5))]  # fmt: skip
     assert series_of_runs(apart) == []
+    assert past_runs(apart[3]) == past_runs(apart[4]) == []  # neither is kept
+    apart[0].rows = [structs.replace(row, preset="quality") for row in apart[0].rows]
+    assert past_runs(apart[0]) == []
 
 
 def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
@@ -129,11 +128,3 @@ def test_a_damaged_history_is_no_empty_one(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(StoreError, match=FILE):
         read_past(tmp_path)
-
-
-def test_smoke_runs_and_unknown_code_and_trainings_beside_a_run_are_not_kept():
-    assert past_runs(run("aaa", "1", noisy(1, 1), preset="smoke")) == []
-    assert past_runs(run("", "1", noisy(1, 1))) == []
-    trained = run("aaa", "1", noisy(1, 1))
-    trained.rows = [structs.replace(row, preset="quality") for row in trained.rows]
-    assert past_runs(trained) == []

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dgbench.harness.report import pages
-from dgbench.harness.report.kept_history import PastRun, write_past
 from dgbench.harness.report.race_screen import (
     LINES,
     Screen,
@@ -19,7 +18,6 @@ from dgbench.harness.report.race_screen import (
     race_screen,
     race_tabs,
 )
-from dgbench.harness.samples import sample_name
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.experiment import Measurement
 from dgbench.lab.quality import score_spread
@@ -34,7 +32,6 @@ TASK = ArenaTask(
     contender="setting", time="operation_time", rate=("throughput", {"of": "items"}),
     factors={"first": ("b", "c"), "second": ("c", "a")},
 )  # fmt: skip
-OTHER = replace(TASK, name="other", title="Playing")
 
 
 def rows_of(task: ArenaTask, case: str, *turns: dict[str, float]) -> list[Any]:
@@ -85,9 +82,14 @@ def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) ->
 
 
 def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
-    screen = screen_of([race(a=1.0, b=4.0, c=2.0), race(case="c1", a=9.0, b=1.0)])
+    screen = screen_of(
+        [race(a=1.0, b=4.0, c=2.0), race(case="c1", a=9.0, b=1.0), race(a=3.0, c=1.0)]
+    )
     assert screen is not None
-    first, second = screen.lines
+    first, second, approximate = screen.lines
+    kinds = {dot.label.split(":")[0]: dot.kind for dot in first.dots}
+    assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
+    assert approximate.badges[0].warns
     by_title = {dot.label.split(":")[0]: dot for dot in first.dots}
     assert by_title["A <b>"].at < by_title["C"].at < by_title["B"].at
     assert len(second.dots) == 2
@@ -97,28 +99,6 @@ def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
     every = [x for line in screen.lines for d in line.dots for x in (d.low, d.at, d.high)]
     assert all(0 <= x <= 100 for x in every)
     assert all(d.low <= d.at <= d.high for line in screen.lines for d in line.dots)
-
-
-def test_a_gain_stands_in_parts_and_kinds_of_code_have_their_marks() -> None:
-    screen = screen_of([race(a=1.0, b=2.0, c=6.0), race(a=1.0, b=6.0, c=2.0), race(a=3.0, c=1.0)])
-    assert screen is not None
-    line, other, approximate = screen.lines
-    assert [name for _, name in line.parts] == ["first", "second"]
-    assert other.parts == []  # the parts are those of a over b, and its lead is over c
-    kinds = {dot.label.split(":")[0]: dot.kind for dot in line.dots}
-    assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
-    assert [badges[0].warns for badges in (line.badges, approximate.badges)] == [False, True]
-
-
-def test_many_races_leave_room_for_every_task() -> None:
-    found = [race(TASK, f"c{n}", a=1.0, b=2.0) for n in range(25)]
-    found += [race(OTHER, f"c{n}", a=1.0, b=2.0) for n in range(3)]
-    screen = screen_of(found)
-    assert screen is not None
-    assert len(screen.lines) == LINES
-    assert screen.left == len(found) - LINES
-    assert [line.task for line in screen.lines if line.task] == ["Toying", "Playing"]
-    assert sum(line.anchor.endswith("#exp-other") for line in screen.lines) == 3
 
 
 def test_a_training_is_never_shown_without_its_quality() -> None:
@@ -145,28 +125,6 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     assert spread is not None
     assert f"±{spread.high - spread.value:.3f}" in screen.lines[0].quality
     assert screen.lines[0].badges[0].word == "below dictionary"
-
-
-def test_a_line_shows_its_leader_over_commits(tmp_path: Path) -> None:
-    rows = rows_of(TASK, "c0", {"a": 1.0, "b": 4.0}, {"a": 1.1, "b": 4.2})
-    names = {o.dims["setting"]: sample_name(row, o)
-             for row in rows for o in row.observations if o.metric == "throughput"}  # fmt: skip
-    write_past(tmp_path, [
-        PastRun("arena", "quick", "cpu", commit, commit, {
-            names["a"]: [seconds * d for d in (0.99, 1.0, 1.01, 0.99, 1.0, 1.01)],
-            names["b"]: [7.0] * 6,
-        }) for commit, seconds in (("c1", 1.0), ("c2", 2.0))
-    ])  # fmt: skip
-    store = SimpleNamespace(path=tmp_path / "arena", provenance=dict)
-    screen = screen_of(races(TASK, rows), rows, store=store)
-    assert screen is not None
-    history = screen.lines[0].history
-    assert history is not None
-    assert [point.commit for point in history.points] == ["c1", "c2"]
-    assert [commit for commit, _ in history.worse] == ["c2"]
-    alone = screen_of(races(TASK, rows), rows)
-    assert alone is not None
-    assert alone.lines[0].history is None
 
 
 def test_a_figure_shows_clear_leaders_alone_and_how_far_they_are_ahead() -> None:
@@ -197,7 +155,7 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     few, many = run_of("few"), run_of("many")
     papers = run_of("papers")
     mine = {
-        "few": [race(a=1.0, b=3.0), race(OTHER, a=1.0, b=5.0)],
+        "few": [race(a=1.0, b=3.0), race(case="c1", a=1.0, b=5.0)],
         "many": [race(case=f"c{n}", a=2.0, b=1.0) for n in range(25)],
     }
     measured = [{"row": "r1"}]

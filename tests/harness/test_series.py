@@ -50,21 +50,13 @@ def test_a_ring_is_short_and_keeps_the_extremes_of_every_piece_of_time(points):
 def recording(length=20.0, period=0.02, *, gpu=False, limit=18 << 30):
     made = Recording(begin=100.0)
     made.limits |= {"memory": float(limit), "cpu": 200.0, "gpu_power": 700e3}
-    count = int(length / period)
-    for i in range(count):
+    names = ["gpu_memory", "gpu_power", "gpu_sm_clock", "gpm_sm_active", "gpm_pcie_rx"] * gpu
+    for i in range(int(length / period)):
         now = 100.0 + i * period
         made.add("memory", now, (300 + 7 * i % 911) * 2.0**20)
         made.add("cpu", now, 100.0 + 90 * ((i * 37) % 100) / 100)
-        if gpu:
-            made.add("gpu_memory", now, (3000 + i % 977) * 2.0**20)
-            made.add("gpu_resident", now, float(i % 101))
-            made.add("gpu_power", now, 1e3 * (90 + i % 600))
-            made.add("gpu_sm_clock", now, 1200 + i % 780)
-            made.add("gpm_sm_active", now, (i % 1000) / 10)
-            made.add("gpm_tensor", now, (i % 555) / 10)
-            made.add("gpm_dram", now, (i % 777) / 10)
-            for name in ("gpm_pcie_rx", "gpm_pcie_tx", "gpm_nvlink_rx", "gpm_nvlink_tx"):
-                made.add(name, now, 50_000.0 + 7 * (i % 991))
+        for place, name in enumerate(names):
+            made.add(name, now, 100.0 * place + i % (500 + place))
     return made
 
 
@@ -120,17 +112,6 @@ def test_what_is_short_empty_or_broken_is_no_course():
     ring.add(-0.1, 5.0)
     ring.add(0.1, float("nan"))
     assert len(ring) == 0
-
-
-def test_readings_after_the_end_and_reasons():
-    made = recording(2.0)
-    made.add("memory", 109.0, 9e9)  # the sampler looked once more
-    made.reasons["gpm_dram"] = "not supported"
-    made.rings["cpu"].reason = "gone"
-    found = unpack(pack(made, 2.0))
-    assert found.tracks["memory"].peak < 2000
-    assert found.tracks["gpm_dram"] == "not supported"
-    assert found.tracks["cpu"].ended == "gone"
 
 
 def row(**more):

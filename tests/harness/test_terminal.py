@@ -13,14 +13,9 @@ from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.estimate import TimeEstimate
-from dgbench.harness.terminal.planning import plan_head
 from dgbench.harness.terminal.progress import ProgressListener
-from dgbench.harness.terminal.text import encodable
 from dgbench.harness.terminal.verdicts import (
     check_shares,
-    contradictions,
-    ending,
-    needs_text,
     paper_text,
     verdict_table,
 )
@@ -43,24 +38,7 @@ def test_the_verdict_table_fits_and_adds_up(found, width):
             _, claims, *counts = line.split()
             assert int(claims) == sum(map(int, counts))
         assert int(lines[-1].split()[1]) == 2 * len(verdicts.verdicts)
-    text = "\n".join([contradictions([verdicts]), paper_text(verdicts), needs_text(verdicts)])
-    assert all(verdict.id in text for verdict in verdicts.verdicts)
-
-
-def test_the_last_lines_count_what_ran(found):
-    verdicts, rows = found
-    common = {"rows": rows, "papers": [verdicts], "noise": 0.035, "report": "r.html"}
-    lines = ending(seconds=192, cells=(22, 2, 0, 0), gpu="", **common)
-    assert "22 cells ok, 2 failed" in lines[0]
-    assert lines[2].startswith("4 of 6 datasets")
-    stopped = ending(seconds=2, cells=(3, 0, 0, 1), gpu="H1", stopped=(4, 9), **common)
-    assert "4 of 9 cells kept, 3 cells ok, 1 not run here" in stopped[0]
-
-
-def test_without_utf8_look_alikes_are_written():
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    assert encodable("±3.5 % − 2 ≈ 2 · “x” → 日", stream) == '+-3.5 % - 2 ~ 2 - "x" -> ?'
-    assert encodable("±", io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) == "±"
+    assert all(verdict.id in paper_text(verdicts) for verdict in verdicts.verdicts)
 
 
 def _plan(tmp_path):
@@ -86,25 +64,6 @@ class Clock:
         return self.seconds
 
 
-def test_progress_on_a_terminal_is_one_line_and_what_failed_below(tmp_path, monkeypatch):
-    plan, _ = _plan(tmp_path)
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    progress = ProgressListener(stream, live=True)
-    progress.on_plan(plan, [])
-    progress.on_start(plan.cells[0].cell, 3)
-    progress.on_row(_row(plan.cells[0]))
-    assert len(progress.lines()) == 1
-    for number in range(1, 7):
-        progress.on_row(_row(plan.cells[number], "oom", f"{number} of 24.0 GiB"))
-    head, *failed = progress.lines()
-    assert f"7/{len(plan.steps)}, 6 failed" in head
-    assert "6 of 24.0 GiB" in failed[0]
-    for width in (80, 40):
-        monkeypatch.setenv("COLUMNS", str(width))
-        assert all(len(line) < width for line in progress.lines())
-    progress.on_end(None)
-
-
 def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
     plan, _ = _plan(tmp_path)
     stream, clock = io.StringIO(), Clock()
@@ -124,19 +83,6 @@ def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
     assert text.count("crashed, signal 11") == 1
     assert "round 1 of 5: 4 ok, 1 failed" in text
     assert text.count("round 2 of 5") == 2
-
-
-def test_the_counter_counts_what_will_run(tmp_path):
-    plan, _ = _plan(tmp_path)
-    stream = io.StringIO()
-    progress = ProgressListener(stream, live=False)
-    progress.on_plan(plan, [])
-    rounds = [plan.cells[step.index].hash for step in plan.steps].count(plan.cells[0].hash)
-    assert rounds > 1
-    progress.on_row(_row(plan.cells[0], "skipped", "x is not installed"))
-    assert (progress.done, progress.total) == (0, len(plan.steps) - rounds)
-    progress.on_end(None)
-    assert stream.getvalue() == ""
 
 
 def test_the_rest_is_learned_from_what_has_run(tmp_path):
@@ -162,18 +108,6 @@ def test_the_rest_is_learned_from_what_has_run(tmp_path):
     dropped = estimate.drop(plan.cells[0].hash)
     assert dropped > 0
     assert estimate.drop(plan.cells[0].hash) == 0
-
-
-def test_a_machine_that_is_known_says_a_time_at_once(tmp_path):
-    plan, paper = _plan(tmp_path)
-    assert "about" not in plan_head(plan, [paper]).splitlines()[0]
-    assert not TimeEstimate(plan).learned
-    for planned in plan.cells:
-        planned.estimate_s, planned.known = 2.0, True
-    estimate = TimeEstimate(plan)
-    assert estimate.learned
-    assert estimate.left_s == pytest.approx(2.0 * len(plan.steps))
-    assert "about" in plan_head(plan, [paper])
 
 
 @pytest.mark.parametrize("live", [True, False])
