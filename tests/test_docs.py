@@ -1,19 +1,26 @@
-"""The documentation is true: its code runs, its links lead somewhere, its navigation is whole."""
+"""The documentation is true: its code runs, its links lead somewhere, its numbers are of rows."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
+import math
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
+
+import dgbench
+from dgbench.harness.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -26,7 +33,7 @@ _SKIP = re.compile(r"<!-- not run: (.+) -->\s*$")
 def load(name: str) -> ModuleType:
     """A file of docs/hooks, which is no package."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "hooks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
     spec.loader.exec_module(module)
     return module
 
@@ -138,6 +145,97 @@ def test_reference_pages_name_what_exists() -> None:
 def test_command_line_page_says_what_the_commands_say() -> None:
     found = (DOCS / "command-line.md").read_text()
     assert found == load("command_line").page(), "run: python docs/hooks/command_line.py"
+
+
+# --- the page of performance, and what files say of the project ----------------------------
+
+KEPT = sorted(p.parent for p in (ROOT / "results/reference").glob("*/operators/run.json"))
+
+
+def test_performance_page_is_what_the_kept_rows_say() -> None:
+    hook = load("performance")
+    assert (ROOT / "docs/performance.md").read_text() == hook.page(), f"run: {hook.COMMAND}"
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda p: p.parent.name)
+def test_ratio_of_performance_page_is_the_lowest_mean_over_peers(folder: Path) -> None:
+    """Of races: the geometric mean over processes of what each observed, by hand."""
+    hook, seen = load("performance"), defaultdict(list)
+    with gzip.open(folder / "rows.jsonl.gz") as file:
+        rows = [json.loads(line)["row"] for line in file]
+    for row in rows:
+        good = row["status"] == "ok" and "control" not in row["params"]
+        for one in row.get("observed", ()) if good else ():
+            dims = one.get("dims", {})
+            if one["metric"] == "speedup" and dims.get("method") == "dgbench":
+                key = row["experiment"], tuple(row["params"].items()), dims["baseline"]
+                seen[key].append(math.log(one["value"]))
+    means = {key: math.exp(sum(logs) / len(logs)) for key, logs in seen.items()}
+    raced = [s for s in hook.standings(Store.open(folder).rows()) if s.operator in hook.BOUNDS]
+    assert bool(raced) == bool(means)
+    limits = {"copy of as many bytes", "torch index_select", "lookup of nothing and gather"}
+    peers = {
+        key: mean
+        for key, mean in means.items()
+        if key[2] not in limits and not key[2].startswith("dgbench")
+    }
+    lowest = defaultdict(lambda: math.inf)
+    for (experiment, params, _), mean in peers.items():
+        lowest[experiment, params] = min(lowest[experiment, params], mean)
+    wanted = sorted((experiment, round(mean, 9)) for (experiment, _), mean in lowest.items())
+    assert sorted((s.operator, round(s.ratio.value, 9)) for s in raced) == wanted
+
+
+tomllib = pytest.importorskip("tomllib")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+CODEMETA = json.loads((ROOT / "codemeta.json").read_text())
+AUTHORS = "The dgbench authors"
+
+
+def test_name_and_version_agree() -> None:
+    version = PROJECT["project"]["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert {dgbench.__version__, CITATION["version"], CODEMETA["version"]} == {version}
+    assert CODEMETA["name"] == PROJECT["project"]["name"] == "dgbench"
+    assert CITATION["title"].startswith("dgbench:")
+
+
+def test_licence_authors_and_python_agree() -> None:
+    assert PROJECT["project"]["license"] == {"file": "LICENSE"}
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert CODEMETA["license"].rsplit("/", 1)[1] == CITATION["license"] == "Apache-2.0"
+    assert [a["name"] for a in CITATION["authors"]] == [AUTHORS]
+    assert [a["name"] for a in CODEMETA["author"]] == [AUTHORS]
+    asked = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert CODEMETA["softwareRequirements"] == f"Python >= {asked}"
+    oldest = PROJECT["tool"]["cibuildwheel"]["build"][0]
+    assert oldest.startswith(f"cp{asked.replace('.', '')}-")
+
+
+def test_wheels_are_portable_and_their_options_exist() -> None:
+    settings = PROJECT["tool"]["cibuildwheel"]["config-settings"]
+    assert settings["cmake.define.DGBENCH_PORTABLE"] == "ON"
+    files = ("CMakeLists.txt", "cuda.cmake")
+    cmake = "".join((ROOT / "kernels_cuda" / name).read_text() for name in files)
+    for name in settings:
+        if name.startswith("cmake.define."):
+            option = name.removeprefix("cmake.define.")
+            assert re.search(rf"\b(option|set)\({option}\b", cmake), option
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=str)
+def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
+    steps = [s for job in yaml.safe_load(path.read_text())["jobs"].values() for s in job["steps"]]
+    said = "\n".join(str(step.get("run", "")) for step in steps)
+    for script in re.findall(r"(?:scripts|\.ci)/[\w./-]+", said):
+        assert (ROOT / script).is_file(), script
+    sessions = (ROOT / "noxfile.py").read_text()
+    for session in re.findall(r"nox -s (\w+)", said):
+        assert f"\ndef {session}(session" in sessions
+    commands = (ROOT / "docs/command-line.md").read_text()
+    for command in re.findall(r"\bdgbench (\w+)", said):
+        assert f"dgbench {command}" in commands
 
 
 # --- code blocks ----------------------------------------------------------------------------

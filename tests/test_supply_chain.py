@@ -183,17 +183,6 @@ def test_the_rules_bite(line, rule) -> None:
     assert next(filter(None, map(fault, ast.walk(ast.parse(line)))), "") == rule
 
 
-def test_safe_loaders_are_safe(sources: Nodes) -> None:
-    """The names that the rule of yaml trusts stand for the safe loaders, everywhere."""
-    for name, node in sources:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in SAFE_LOADERS:
-            value = ast.unparse(node.value)
-            assert "yaml" not in value or "SafeLoader" in value, f"{name}: {value}"
-    assert not [n for n, node in sources if called(node).endswith("extractall")
-                and keyword(node, "filter") != "data"]  # fmt: skip
-
-
 class Bomb:
     """Object with a side effect when it is unpickled."""
 

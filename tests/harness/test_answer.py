@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from html import unescape
 from itertools import product
 from types import SimpleNamespace
 
-import fake_run
 import msgspec
 import pytest
 from passed_checks import PASSED
 
-from dgbench.harness.report.build import build_report
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Row
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
 from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
 from dgbench.lab.quality import quality
@@ -237,13 +234,3 @@ def test_an_idle_gpu_is_said(active, idle):
     said = answers([paper_of(RACE)], rows, RunFacts(cpu="2 CPU cores", gpu="NVIDIA H200"))
     assert "NVIDIA H200" in said[0]
     assert ("idle" in " ".join(said)) == idle
-
-
-def test_the_report_begins_with_the_same_sentences(tmp_path):
-    folder, paper = fake_run.make_run(tmp_path), fake_run.light_paper(tmp_path)
-    said = answers([paper], Store.open(folder).rows(), RunFacts.of(Store.open(folder)))
-    build_report(folder, [paper])
-    markdown = (folder / "report.md").read_text("utf-8")
-    page = unescape((folder / "report.html").read_text("utf-8"))
-    assert said
-    assert all(f"- {text}" in markdown and text in page for text in said)

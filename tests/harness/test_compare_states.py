@@ -85,6 +85,7 @@ def test_sides_swapped_invert_ratios_and_words(cells, seed):
         old += cell(f"d{number}", noisy(1.0, seed + number, count))
         new += cell(f"d{number}", noisy(factor, seed - number - 1, count))
     there, back = compared(old, new), compared(new, old)
+    assert compared(old[::-1], new[::-1]).as_plain() == there.as_plain()
     ratios = {c.name: c for c in back.changes}
     for change in there.changes:
         mirrored = ratios[change.name]
@@ -92,18 +93,6 @@ def test_sides_swapped_invert_ratios_and_words(cells, seed):
         assert mirrored.ratio.value == pytest.approx(1 / change.ratio.value)
         if change.ratio.low is not None:
             assert mirrored.ratio.low == pytest.approx(1 / change.ratio.high)
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_nothing(draw):
-    old = [r for n in range(4) for r in cell(f"d{n}", noisy(1 + n, n))]
-    new = [r for n in range(1, 5) for r in cell(f"d{n}", noisy(1.2 + n, 9 + n))]
-    first = compared(old, new).as_plain()
-    draw.shuffle(old)
-    draw.shuffle(new)
-    again = compared(old, new).as_plain()
-    assert again == first
 
 
 def test_a_gain_of_one_process_carries_its_own_interval():
@@ -258,7 +247,7 @@ def test_races_stand_side_by_side_and_pool_runs(tmp_path):
     ((spec, points),) = race_points([one, two], paper)
     assert spec.name == "fig1"
     assert {p["series"]: p["n"] for p in points if not p.get("failed")} == {"one": 5, "two": 10}
-    assert race_points([one], paper) == []
+    assert list(race_points([one], paper)) == []
     same = compare_states(one, one)
     assert {c.word for c in same.changes} <= {"SAME", "AMBG"}
     assert (same.exit_code, same.identity, same.only_a, same.only_b) == (0, [], [], [])

@@ -14,7 +14,6 @@ from dgbench.harness.report import pages
 from dgbench.harness.report.race_screen import (
     LINES,
     Screen,
-    lead_points,
     race_screen,
     race_tabs,
 )
@@ -125,16 +124,6 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     assert spread is not None
     assert f"±{spread.high - spread.value:.3f}" in screen.lines[0].quality
     assert screen.lines[0].badges[0].word == "below dictionary"
-
-
-def test_a_figure_shows_clear_leaders_alone_and_how_far_they_are_ahead() -> None:
-    tied = races(TASK, rows_of(TASK, "c1", *({"a": a, "b": b} for a, b in
-                                             ((1, 1.3), (1, 0.8), (1, 1.2)))))[0]  # fmt: skip
-    screen = screen_of([race(a=1.0, b=4.0, c=2.0), tied])
-    assert screen is not None
-    (point,) = lead_points(screen)
-    assert (point["system"], point["row"]) == ("A <b>", "toy: Graph 0")
-    assert point["value"] == pytest.approx(2.0)
 
 
 def test_the_picture_links_and_escapes_what_it_shows() -> None:

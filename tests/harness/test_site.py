@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,6 +36,7 @@ from dgbench.harness.report.sections import Section
 from dgbench.harness.report.words import markdown
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
+from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.lab.experiment import Contender
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import FigureSpec
@@ -217,6 +219,15 @@ def test_every_claim_and_every_row_is_counted_once(world):
         assert next(r for r in rows if f"row-{r.id}" == ids[0]).status != "ok"  # failures first
 
 
+def test_a_report_begins_with_the_answers_of_the_command(world):
+    store = Store.open(world.first)
+    said = answers([world.paper], store.rows(), RunFacts.of(store))
+    text = (world.first / "report.md").read_text("utf-8")
+    page = unescape((world.first / "report.html").read_text("utf-8"))
+    assert said
+    assert all(f"- {one}" in text and one in page for one in said)
+
+
 def test_a_site_names_its_rows_and_its_files(world):
     found = facts_of(world.out)
     told = {run["id"]: run["rows_sha256"] for run in found["runs"]}
@@ -275,16 +286,15 @@ def test_the_same_rows_give_the_same_bytes_with_and_without_the_cache(world, tmp
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
 
 
-def test_a_figure_whose_contenders_got_other_titles_is_drawn_again(world):
+def test_a_figure_whose_contenders_got_other_titles_is_drawn_again():
     points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0}]
-    jobs = [
-        reuse.FigureJob(
+    places = {
+        reuse._place(reuse.FigureJob(
             reuse.Sketch("speedup", "fig", "A race", points, {}, {"x": Contender("", title)}),
             "figures", fake_run.CONTEXT,
-        )
-        for title in ("X", "the same, without X", "")
-    ]  # fmt: skip
-    assert len({reuse._place(job) for job in jobs}) == 3
+        )) for title in ("X", "the same, without X", "")
+    }  # fmt: skip
+    assert len(places) == 3
 
 
 class Broken(fake_run.LightRace):
