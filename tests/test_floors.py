@@ -46,11 +46,6 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_runtime_basics_import_nothing_of_dgbench() -> None:
-    for name in ("errors", "meter", "touched"):
-        assert not imports(ROOT / "runtime" / f"{name}.py")
-
-
 def test_a_system_imports_no_other_system_and_no_harness() -> None:
     wrong = []
     for path in (ROOT / "systems").rglob("*.py"):

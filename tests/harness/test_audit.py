@@ -69,21 +69,3 @@ def test_what_was_looked_at_is_ignored_by_any_of_its_names(audit) -> None:
     for name in ("PYSEC-1", "CVE-1"):
         assert audit.decide(1, out, "", frozenset([name])).state == "clean"
     assert audit.decide(1, out, "", frozenset(["CVE-2"])).found[0]["fixed"] == ["1.1"]
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "words"),
-    [
-        (f"print({answer(clean('a'))!r})", 0, "audit: clean"),
-        (f"print({answer(dict(clean('a'), vulns=[FLAW]))!r}); raise SystemExit(1)", 1,
-         "PYSEC-1"),
-        ("raise SystemExit('no route to host')", 0, "not audited"),
-        ("import time; time.sleep(60)", 0, "not audited"),
-    ],
-)  # fmt: skip
-def test_the_command_with_a_stand_in(audit, tmp_path, monkeypatch, capsys, body, code, words):
-    (tmp_path / "pip_audit.py").write_text(body)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["audit.py", "--timeout", "1" if "sleep" in body else "60"])
-    assert audit.main() == code
-    assert words in capsys.readouterr().out

@@ -16,7 +16,7 @@ from dgbench.harness.bundle import check_bundle, checking, keep_verified, make_b
 from dgbench.harness.bundle.labels import COUNTERS_VERIFIED, LABEL, RERUN, SELF_REPORTED
 from dgbench.harness.bundle.packing import MANIFEST, MEMBERS, pack, sha256
 from dgbench.harness.bundle.scrub import Scrubber, clean_facts
-from dgbench.harness.bundle.verifying import _candidates, known_rows
+from dgbench.harness.bundle.verifying import known_rows
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import get_paper
 from dgbench.harness.quantities import exact
@@ -36,18 +36,12 @@ PRIVATE = ("alice", "node17", "/home", "Alice Example", "example.org", "192.168"
 @pytest.mark.parametrize(
     "text",
     [
-        "no /home/alice/data/x.csv here",
-        "LD=/opt/a.so:/home/alice/b.so",
+        "LD=/opt/a.so:/home/alice/b.so, ~/secret/x.csv and ~alice/x, in /home",
         "file:///home/alice/x.html",
-        "~/secret/x.csv and ~alice/x",
-        r"C:\Users\alice\x.csv",
-        r"\\node17\share\x",
-        "//node17.example.org/share/x",
+        r"C:\Users\alice\x.csv and \\node17\share\x and //node17.example.org/share/x",
         "/home/Alice Example/graphs/x.csv is missing",
         "mail alice@example.org about 192.168.3.4",
-        "ALICE on node17: out of memory",
-        "alice_graph-v2",
-        "in /home",
+        "ALICE on node17: out of memory in alice_graph-v2",
     ],
 )
 def test_no_private_word_stays(text):
@@ -234,25 +228,19 @@ BAD = {
     "cut off": lambda d: d[: len(d) // 2],
     "other format": lambda d: rebuilt(d, {"format": 2}),
     "newer schema": lambda d: rebuilt(d, {"schema": 99}),
-    "schema of a row": changed(schema=2),
     "unknown key": lambda d: rebuilt(d, {"extra": 1}),
     "path outside": lambda d: archive_of(d, "../rows.jsonl"),
     "absolute path": lambda d: archive_of(d, "/etc/passwd"),
-    "drive": lambda d: archive_of(d, "C:/x"),
     "link": lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777),
-    "device": lambda d: archive_of(d, "x", mode=stat.S_IFCHR | 0o666),
     "pickle": lambda d: archive_of(d, "x.pkl"),
     "hidden pickle": lambda d: rebuilt(d, system_json=b"\x80\x04N."),
-    "other file": lambda d: archive_of(d, "evil.py"),
     "duplicate": lambda d: archive_of(d, "run.json", b"{}"),
     "missing": lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
     "label": with_info(label=RERUN),
-    "private path": with_info(note="/home/bob/x"),
     "private path of a row": changed(reason="see /home/bob/x"),
     "log": changed(log="logs/x"),
     "row of another run": changed(run="ffffffff"),
     "row without provenance": changed(provenance="nothing"),
-    "status": changed(status="splendid"),
     "row id": changed(id="../../x"),
     "other paper": changed(paper="esdg"),
     "row twice": lambda d: with_rows(
@@ -336,16 +324,6 @@ def test_the_sampled_cell_runs_again(data, tmp_path):
     wrong = verify(checked(tmp_path, lied(data)), [])
     assert wrong.differ
     assert wrong.label == SELF_REPORTED
-
-
-def test_cells_of_others_are_not_run(data, tmp_path):
-    rows = checked(tmp_path, data).rows
-    assert len(_candidates(rows, 120.0)) == 2
-    assert not _candidates(rows, min(row.seconds for row in rows) / 2)
-    strange = [msgspec.structs.replace(row, params={"dataset": "covid"}) for row in rows]
-    assert not _candidates(strange, 120.0)
-    unknown = [msgspec.structs.replace(row, paper="unheard-of") for row in rows]
-    assert not _candidates(unknown, 120.0)
 
 
 def test_a_kept_run_has_its_label_and_an_id_of_its_own(run, data, tmp_path):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import shutil
-import sys
 from pathlib import Path
 
 import fake_run
@@ -94,25 +91,3 @@ def test_without_runs_the_kept_ones_are_read_and_toys_have_no_system_of_their_ow
     assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [kept]
     own = a_run(runs)
     assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [own]
-
-
-@pytest.mark.skipif(not SUITE.is_dir(), reason="no checkout: benchmarks do not travel")
-def test_asv_is_told_samples_or_why_there_are_none(runs, tmp_path, monkeypatch):
-    a_run(runs, rounds=6)
-    monkeypatch.syspath_prepend(str(SUITE))
-    monkeypatch.setattr(Path, "resolve", lambda self: tmp_path / "b" / "asv" / "rows.py")
-    sys.modules.pop("rows", None)
-    rows = importlib.import_module("rows")
-    monkeypatch.delitem(sys.modules, "rows")
-    assert rows.Races.params == ("pipad/fig10 x: pipad / pygt", "fewer samples")
-    races = rows.Races()
-    races.setup(rows.Races.params[0])
-    told = races.track_ratio(rows.Races.params[0])
-    assert told == {"samples": pytest.approx([0.25] * 6), "number": 1}
-    with pytest.raises(NotImplementedError):
-        races.setup("fewer samples")
-    assert rows.Events.params == ("fewer samples",)
-    kept = json.loads((tmp_path / ".asv" / "rows.json").read_text())
-    assert kept["series"] == rows.FOUND == rows.found()
-    a_run(runs, started="2027-01-01", rounds=7)
-    assert len(rows.found()["pipad/fig10 x: pipad / pygt"]["values"]) == 13

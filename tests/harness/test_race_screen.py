@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from dgbench.harness.report import pages
-from dgbench.harness.report.race_screen import (
-    LINES,
-    Screen,
-    race_screen,
-    race_tabs,
-)
+from dgbench.harness.report.race_screen import LINES, race_screen, race_tabs
 from dgbench.lab.arena import ArenaCase, ArenaTask, Entrant, QualitySource, races
 from dgbench.lab.experiment import Measurement
 from dgbench.lab.quality import score_spread
@@ -76,7 +71,7 @@ def site_of(*papers: tuple[str, list[tuple[Any, Any]]]) -> Any:
     return SimpleNamespace(papers=made, runs=runs, merged=True)
 
 
-def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Screen | None:
+def screen_of(found: list[Any], rows: list[Any] | None = None, **fields: Any) -> Any:
     return race_screen(site_of(("arena", [(run_of(rows=rows, **fields), shown(found))])))
 
 
@@ -84,7 +79,6 @@ def test_every_timed_contender_is_a_dot_further_out_the_slower_it_is() -> None:
     screen = screen_of(
         [race(a=1.0, b=4.0, c=2.0), race(case="c1", a=9.0, b=1.0), race(a=3.0, c=1.0)]
     )
-    assert screen is not None
     first, second, approximate = screen.lines
     kinds = {dot.label.split(":")[0]: dot.kind for dot in first.dots}
     assert kinds == {"A <b>": "released", "B": "", "C": "approximate"}
@@ -104,7 +98,6 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
     task = replace(TASK, trained=QualitySource("p", "quality", "mrr", floor=True))
     found = [race(task, a=1.0, b=2.0)]
     screen = screen_of(found)
-    assert screen is not None
     assert screen.lines[0].quality.startswith("not trained")
     scored = []
     for seed in range(1, 7):
@@ -118,17 +111,14 @@ def test_a_training_is_never_shown_without_its_quality() -> None:
             replaced=False,
         ))  # fmt: skip
     screen = screen_of(found, scored)
-    assert screen is not None
     assert "EdgeBank" in screen.lines[0].quality
     spread = score_spread({n: 0.1 + 0.001 * n for n in range(1, 6)})
-    assert spread is not None
     assert f"±{spread.high - spread.value:.3f}" in screen.lines[0].quality
     assert screen.lines[0].badges[0].word == "below dictionary"
 
 
 def test_the_picture_links_and_escapes_what_it_shows() -> None:
     screen = screen_of([race(a=1.0, b=4.0, c=2.0)])
-    assert screen is not None
     macro = pages.environment().get_template("races.html.j2").make_module({"root": ""})
     page = str(macro.race_picture(screen))
     dots = re.findall(r'<a class="dot[^>]*>', page)
@@ -141,8 +131,7 @@ def test_the_picture_links_and_escapes_what_it_shows() -> None:
 
 def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     """The machine that raced most is first; each tab is what a site of that machine would show."""
-    few, many = run_of("few"), run_of("many")
-    papers = run_of("papers")
+    few, many, papers = (run_of(name) for name in ("few", "many", "papers"))
     mine = {
         "few": [race(a=1.0, b=3.0), race(case="c1", a=1.0, b=5.0)],
         "many": [race(case=f"c{n}", a=2.0, b=1.0) for n in range(25)],
@@ -155,15 +144,11 @@ def test_each_machine_has_its_races_and_no_other_in_a_tab_of_its_own() -> None:
     ))  # fmt: skip
     assert [tab.slug for tab in tabs] == ["many", "few", "papers"]
     for tab in tabs[:2]:
-        assert tab.screen is not None
-        assert tab.screen.run.machine_slug == tab.slug
-        alone = race_tabs(site_of(("arena", [(tab.screen.run, shown(mine[tab.slug]))])))[0].screen
-        assert alone is not None
-        assert tab.screen.sentence == alone.sentence
-        kept = len(tab.screen.lines)
-        assert [(x.title, x.lead, x.dots) for x in tab.screen.lines] == [
-            (x.title, x.lead, x.dots) for x in alone.lines[:kept]
+        run = tab.screen.run
+        (alone,) = race_tabs(site_of(("arena", [(run, shown(mine[run.machine_slug]))])))
+        assert (tab.slug, tab.screen.sentence) == (run.machine_slug, alone.screen.sentence)
+        assert len(tab.screen.lines) == min(LINES, len(mine[tab.slug]))
+        assert [line.dots for line in tab.screen.lines] == [
+            line.dots for line in alone.screen.lines[: len(tab.screen.lines)]
         ]
-    assert (len(tabs[0].screen.lines), len(tabs[1].screen.lines)) == (LINES, 2)  # type: ignore[union-attr]
     assert tabs[2].screen is None
-    assert [words for _, words in tabs[2].papers] == ["faster on some"]

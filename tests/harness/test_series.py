@@ -20,7 +20,7 @@ from dgbench.harness.probes.series import (
     tell,
     unpack,
 )
-from dgbench.harness.report.series import over_time_options, over_time_points
+from dgbench.harness.report.series import over_time_points
 from dgbench.harness.store import Row
 from dgbench.harness.store.row import decode, encode
 from dgbench.runtime.meter import SpanLog
@@ -157,29 +157,19 @@ def test_processor_time_of_a_tree_is_a_difference_of_clocks(monkeypatch):
     assert busy.percent(14.0) is None
 
 
-def course(system, length, *, spans=0, number=1, experiment="race", **more):
-    packed = pack(recording(length), length, told(spans, length) if spans else {})
-    return Row(id=f"{experiment}-{system}-r{number}", cell_hash=f"{experiment}{system}",
-               paper="pipad", experiment=experiment, group=more.pop("group", "g"),
-               params={"system": system, "dataset": "hepth", **more.pop("params", {})},
-               round=number, instrumented=bool(spans), series=packed, **more)  # fmt: skip
+def test_the_figure_over_time_shows_the_systems_of_a_race_that_ran_longest():
+    def course(system, length, *, spans=5, experiment="race", **params):
+        packed = pack(recording(length), length, told(spans, length) if spans else {})
+        return Row(id=f"{experiment}-{system}-r1", cell_hash=f"{experiment}{system}", series=packed,
+                   paper="pipad", experiment=experiment, group="g", round=1,
+                   params={"system": system, "dataset": "hepth", **params},
+                   instrumented=bool(spans))  # fmt: skip
 
-
-def test_the_figure_shows_the_race_with_phases_that_ran_longest():
-    rows = [course(s, 9.0, experiment="alone", spans=5) for s in ("pygt",)]
     lengths = {"pygt": 4.0, "pipad": 2.0, "pygt-g": 3.0, "pygt-r": 3.5, "x": 1.0}
-    rows += [course(s, length, spans=5, data={"twin": True}) for s, length in lengths.items()]
-    rows += [course(s, 30.0, experiment="unwatched") for s in ("pygt", "pipad")]
-    rows += [course("pipad", 50.0, spans=5, params={"control": "aa"})]
-    rows += [Row(id="none", paper="pipad")]
-    points = over_time_points(rows)
-    panels = list(dict.fromkeys(p["panel"] for p in points))
-    assert panels == ["PiPAD", "PyGT", "PyGT-R", "PyGT-G"]
+    rows = [course(system, length) for system, length in lengths.items()]
+    rows += [course("pygt", 9.0, experiment="alone"), course("pipad", 50.0, control="aa")]
+    rows += [course(s, 30.0, spans=0, experiment="unwatched") for s in ("pygt", "pipad")]
+    points = over_time_points([*rows, Row(id="none", paper="pipad")])
+    assert list(dict.fromkeys(p["panel"] for p in points)) == ["PiPAD", "PyGT", "PyGT-R", "PyGT-G"]
     assert all(p["row_ids"][0].startswith("race-") for p in points)
     assert {p["row"] for p in points} == {"memory", "cpu", "phases", "marks"}
-    assert over_time_options(points) == {"workload": "race: hepth (twin)"}
-    assert over_time_points([Row(id="none", paper="pipad")]) == []
-    untimed = over_time_points([course("pipad", 3.0)])
-    why = next(p["failed"] for p in untimed if p["row"] == "phases")
-    assert why.startswith("skipped")
-    assert "instruments" in why

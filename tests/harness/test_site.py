@@ -37,7 +37,6 @@ from dgbench.harness.report.words import markdown
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.harness.terminal.answer import RunFacts, answers
-from dgbench.lab.experiment import Contender
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.base.registry import find_paper
@@ -286,17 +285,6 @@ def test_the_same_rows_give_the_same_bytes_with_and_without_the_cache(world, tmp
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
 
 
-def test_a_figure_whose_contenders_got_other_titles_is_drawn_again():
-    points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0}]
-    places = {
-        reuse._place(reuse.FigureJob(
-            reuse.Sketch("speedup", "fig", "A race", points, {}, {"x": Contender("", title)}),
-            "figures", fake_run.CONTEXT,
-        )) for title in ("X", "the same, without X", "")
-    }  # fmt: skip
-    assert len(places) == 3
-
-
 class Broken(fake_run.LightRace):
     """An experiment whose answer and figure fail."""
 
@@ -461,18 +449,6 @@ def test_runs_older_than_what_judges_them_are_named_and_not_shown(world, tmp_pat
     assert [name for name, text in pages.items() if b"2025-01-02" in text] == ["runs/index.html"]
     with pytest.raises(InvalidInputError, match="old-machine"):
         build_site([old], tmp_path / "none", [paper])
-
-
-def test_rows_of_a_long_run_take_several_pages(world, monkeypatch):
-    monkeypatch.setattr("dgbench.harness.report.run.ROWS_A_PAGE", 50)
-    run = load_run(world.first)
-    assert [len(page) for page in run.pages][:-1] == [50] * (len(run.pages) - 1)
-    assert sorted(row.id for page in run.pages for row in page) == sorted(
-        row.id for row in run.everything
-    )
-    for name, page in zip(run.row_pages, run.pages, strict=True):
-        assert all(run.row_href(row.id) == f"{name}#row-{row.id}" for row in page)
-    assert run.row_href("unknown") == run.row_pages[0]
 
 
 def test_the_committed_site_is_of_the_committed_rows():

@@ -242,22 +242,3 @@ def test_every_page_with_a_speed_has_the_scores_of_models_and_dictionaries(real,
         else:
             missing = [pair for pair in wanted if not all(number in text for number in pair)]
             assert not missing, (name, missing)
-
-
-def test_each_stream_race_of_the_arena_has_its_own_score_or_the_dictionarys(real):
-    site, texts = real
-    (arena,) = (one for one in site.papers if one.name == "arena")
-    races = [race for _, section in arena.sections for race in section.arena
-             if race.task.trained is not None and race.task.trained.floor]  # fmt: skip
-    assert races
-    page = plain(texts["papers/arena.html"])
-    for race in races:
-        dataset, model = (race.case.settings[key] for key in ("dataset", "model"))
-        rows = [row for run in site.runs for row in run.everything
-                if row.paper == race.task.trained.paper and row.preset == "quality"]  # fmt: skip
-        every = Table.of(rows).where("mrr", statistic=None, of=None, dataset=dataset)
-        means = [sum(one.values) / len(one) for name, one in every.by("method").items() if name]
-        trained = every.where("mrr", method=None, model=model).values
-        expected = [f"{max(means):.3f}"] if means else []
-        expected += [f"{sum(trained) / len(trained):.3f}"] if trained else []
-        assert all(number in page for number in expected), race.case.name

@@ -9,36 +9,13 @@ from types import SimpleNamespace
 import fake_run
 import pytest
 
-from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Row
 from dgbench.harness.terminal.estimate import TimeEstimate
 from dgbench.harness.terminal.progress import ProgressListener
 from dgbench.harness.terminal.verdicts import (
     check_shares,
-    paper_text,
-    verdict_table,
 )
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    store = Store.open(fake_run.make_run(folder))
-    return evaluate(fake_run.toy_paper(folder), store.rows()), store.rows()
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_the_verdict_table_fits_and_adds_up(found, width):
-    verdicts, _ = found
-    lines = verdict_table([verdicts, verdicts], width=width).splitlines()
-    assert all(len(line) <= width for line in lines)
-    if width == 80:
-        for line in lines[1:]:
-            _, claims, *counts = line.split()
-            assert int(claims) == sum(map(int, counts))
-        assert int(lines[-1].split()[1]) == 2 * len(verdicts.verdicts)
-    assert all(verdict.id in paper_text(verdicts) for verdict in verdicts.verdicts)
 
 
 def _plan(tmp_path):
