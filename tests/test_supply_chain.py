@@ -148,6 +148,10 @@ def fault(node: ast.AST) -> str:
 def test_no_source_breaks_a_rule_and_no_exception_is_left_over(sources: Nodes) -> None:
     wrong, used = [], set()
     for name, node in sources:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in SAFE_LOADERS:
+            value = ast.unparse(node.value)
+            assert "yaml" not in value or "SafeLoader" in value, f"{name}: {value}"
         rule = fault(node)
         if not rule:
             continue
@@ -203,32 +207,29 @@ def test_files_with_pickles_in_them_are_refused(read, tmp_path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("read", [TemporalStore.load, read_state])
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_bits_that_flip_in_files_of_ours_never_crash_a_reader(read, save, tmp_path) -> None:
+def test_bits_that_flip_in_files_of_ours_never_crash_a_reader(read, tmp_path) -> None:
     """They may ask for a password, another version of zip, or break the unpacker in the middle."""
-    with (tmp_path / "file").open("wb") as out:
-        if read is read_state:
-            numbers = np.arange(40)
-            save(out, ids=numbers, last=numbers, score=numbers, order=np.array([0, 1]),
-                 rows=np.ones((40, 3), np.float32))  # fmt: skip
-        else:
-            store = TemporalStore(6)
-            store.insert(torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4]), torch.arange(3).double())
-            store.save(tmp_path / "plain")
-            with np.load(tmp_path / "plain") as arrays:
-                save(out, **dict(arrays))
-    right = (tmp_path / "file").read_bytes()
-    read(tmp_path / "file")
+    file = tmp_path / "file"
+    store = TemporalStore(6)
+    store.insert(torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4]), torch.arange(3).double())
+    store.save(file)
+    if read is read_state:
+        numbers = np.arange(40)
+        with file.open("wb") as out:
+            np.savez_compressed(out, ids=numbers, last=numbers, score=numbers, order=numbers[:2],
+                                rows=np.ones((40, 3), np.float32))  # fmt: skip
+    right = file.read_bytes()
+    read(file)
     draw, refused = random.Random(1), 0
-    for _ in range(400):
+    for _ in range(300):
         altered = bytearray(right)
         altered[draw.randrange(len(right))] ^= 1 << draw.randrange(8)
-        (tmp_path / "file").write_bytes(altered)
+        file.write_bytes(altered)
         try:
-            read(tmp_path / "file")
+            read(file)
         except DgbenchError:
             refused += 1
-    assert refused > 100
+    assert refused > 75
 
 
 def own_folder(comm: object, temporary: str) -> list[int]:
@@ -243,19 +244,16 @@ def test_what_ranks_exchange_is_for_their_user_alone(tmp_path, monkeypatch) -> N
 
 def test_every_file_of_the_catalogue_has_a_hash_or_says_why_not() -> None:
     for card in datasets.cards().values():
-        for ref in [r for form in card.forms for r in form.files] + list(card.beside):
+        files = [r for form in card.forms for r in form.files]
+        for ref in [*files, *card.beside]:
             copy = ref.bundled and ref.bundled.sha256
             hashes = [h for h in (ref.sha256, ref.content_sha256, copy) if h is not None]
             assert all(re.fullmatch(r"[0-9a-f]{64}", h) for h in hashes), ref.path
             assert ref.git_blob is None or re.fullmatch(r"[0-9a-f]{40}", ref.git_blob), ref.path
             assert ref.hashed != bool(ref.unhashed), f"{card.name}: {ref.path}"
-            if hashes:
-                assert ref.bytes, ref.path
             assert not Path(ref.path).is_absolute()
             assert ".." not in Path(ref.path).parts
-        for url in [a.url for a in card.addresses] + [
-            r.url for form in card.forms for r in form.files if r.url
-        ]:
+        for url in [a.url for a in card.addresses] + [r.url for r in files if r.url]:
             assert re.match(r"https?://[\w.-]+/", url), url
 
 

@@ -1,4 +1,4 @@
-"""Rings keep every peak, rows keep a course below 6 KB, and clocks of two processes are one."""
+"""Courses of a process: rings keep every peak, rows keep a course below 6 KB."""
 
 from __future__ import annotations
 
@@ -139,6 +139,14 @@ def test_merging_spans_keeps_the_seconds_of_each_phase(parts, limit):
         found[name] = found.get(name, 0.0) + end - begin
     assert found == {name: pytest.approx(seconds, abs=1e-6) for name, seconds in want.items()}
     assert log.merged == len(parts) - len(spans) if not log.resolution else log.seen == len(parts)
+
+
+def test_a_log_keeps_few_marks_at_even_steps():
+    log = SpanLog()
+    for i in range(1000):
+        log.mark("epoch", float(i))
+    assert log.strides["epoch"] == 32
+    assert log.marks["epoch"] == [32.0 * i for i in range(32)]
 
 
 def test_processor_time_of_a_tree_is_a_difference_of_clocks(monkeypatch):

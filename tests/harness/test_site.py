@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, reuse
 from dgbench.harness.report.boards import machine_points
 from dgbench.harness.report.build import build_report, build_site
-from dgbench.harness.report.folders import swap
+from dgbench.harness.report.folders import beside, swap
 from dgbench.harness.report.merge import assemble, merge_claims, over_machines, strength
 from dgbench.harness.report.pages import banners
 from dgbench.harness.report.races import main_race, workloads
@@ -395,6 +396,21 @@ def test_a_swap_that_fails_puts_the_old_site_back(tmp_path, monkeypatch):
     with pytest.raises(StoreError):
         swap(new, old)
     assert (old / "name").read_text() == "site"
+
+
+def test_a_build_that_is_asked_to_end_leaves_no_folder(tmp_path):
+    def build():
+        with beside(tmp_path / "site") as folder:
+            (folder / "page.html").write_text("half a page")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit):
+            build()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_leaves_the_rest_of_its_folder_alone(world, undrawn, tmp_path):
