@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
-import math
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 import yaml
 
 import dgbench
-from dgbench.harness.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -41,34 +37,31 @@ def load(name: str) -> ModuleType:
 site = load("site")
 
 
-@dataclass
-class Block:
+class Block(NamedTuple):
     """A fenced block: its language, text, the file it is to be, and why it is not run, if so."""
 
     language: str
     text: str
     file: str
     skip: str
-    line: int
 
 
 def blocks(page: Path) -> list[Block]:
-    found, inside, before, held = [], None, "", []
-    for number, line in enumerate(page.read_text().splitlines(), 1):
+    found, lines, before = [], None, ""
+    for line in page.read_text().splitlines():
         fence = _FENCE.match(line)
-        if inside is None and fence:
+        if lines is None and fence:
+            language, lines = fence[1], []
+        elif lines is not None and line.startswith("```"):
             file, skip = _FILE.search(before), _SKIP.search(before)
-            inside = Block(fence[1], "", file[1] if file else "", skip[1] if skip else "", number)
-            held = []
-        elif inside is not None and line.startswith("```"):
-            inside.text = "\n".join(held) + "\n"
-            found.append(inside)
-            inside, before = None, ""
-        elif inside is not None:
-            held.append(line)
+            text = "\n".join(lines) + "\n"
+            found.append(Block(language, text, file[1] if file else "", skip[1] if skip else ""))
+            lines, before = None, ""
+        elif lines is not None:
+            lines.append(line)
         elif line.strip():
             before = line
-    assert inside is None, f"{page}: a block is not closed"
+    assert lines is None, f"{page}: a block is not closed"
     return found
 
 
@@ -149,41 +142,10 @@ def test_command_line_page_says_what_the_commands_say() -> None:
 
 # --- the page of performance, and what files say of the project ----------------------------
 
-KEPT = sorted(p.parent for p in (ROOT / "results/reference").glob("*/operators/run.json"))
-
 
 def test_performance_page_is_what_the_kept_rows_say() -> None:
     hook = load("performance")
     assert (ROOT / "docs/performance.md").read_text() == hook.page(), f"run: {hook.COMMAND}"
-
-
-@pytest.mark.parametrize("folder", KEPT, ids=lambda p: p.parent.name)
-def test_ratio_of_performance_page_is_the_lowest_mean_over_peers(folder: Path) -> None:
-    """Of races: the geometric mean over processes of what each observed, by hand."""
-    hook, seen = load("performance"), defaultdict(list)
-    with gzip.open(folder / "rows.jsonl.gz") as file:
-        rows = [json.loads(line)["row"] for line in file]
-    for row in rows:
-        good = row["status"] == "ok" and "control" not in row["params"]
-        for one in row.get("observed", ()) if good else ():
-            dims = one.get("dims", {})
-            if one["metric"] == "speedup" and dims.get("method") == "dgbench":
-                key = row["experiment"], tuple(row["params"].items()), dims["baseline"]
-                seen[key].append(math.log(one["value"]))
-    means = {key: math.exp(sum(logs) / len(logs)) for key, logs in seen.items()}
-    raced = [s for s in hook.standings(Store.open(folder).rows()) if s.operator in hook.BOUNDS]
-    assert bool(raced) == bool(means)
-    limits = {"copy of as many bytes", "torch index_select", "lookup of nothing and gather"}
-    peers = {
-        key: mean
-        for key, mean in means.items()
-        if key[2] not in limits and not key[2].startswith("dgbench")
-    }
-    lowest = defaultdict(lambda: math.inf)
-    for (experiment, params, _), mean in peers.items():
-        lowest[experiment, params] = min(lowest[experiment, params], mean)
-    wanted = sorted((experiment, round(mean, 9)) for (experiment, _), mean in lowest.items())
-    assert sorted((s.operator, round(s.ratio.value, 9)) for s in raced) == wanted
 
 
 def test_files_say_the_same_of_the_project() -> None:
@@ -223,20 +185,6 @@ def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
 
 # --- code blocks ----------------------------------------------------------------------------
 
-PROLOGUE = """
-set -eu
-dgbench() {
-  # A test shows that everything runs; the preset that measures is for people.
-  case "$1" in run | reproduce) set -- "$@" --preset smoke ;; esac
-  warm -m dgbench "$@"
-}
-python() {
-  case "$*" in
-    "-m pip install -e "*) "$PYTHON" "$INSTALL" "${@: -1}" ;;
-    *) warm "$@" ;;
-  esac
-}
-"""
 INSTALL = '''
 """Leave beside the package what `pip install -e` leaves: its entry points. No network, no build."""
 import pathlib, sys, tomllib
@@ -252,75 +200,6 @@ for group, points in project["entry-points"].items():
     lines += [f"[{group}]", *(f"{k} = {v}" for k, v in points.items())]
 (info / "entry_points.txt").write_text("\\n".join(lines) + "\\n")
 '''
-
-
-def one_core() -> None:
-    """Threads of a test that shares its cores wait for each other."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """An empty folder and an environment without real data, whose packages are importable."""
-    install = tmp_path / "install.py"
-    install.write_text(INSTALL)
-    example = tmp_path / "example"
-    example.mkdir()
-    for file in (ROOT / "tests/plugin").iterdir():
-        if file.is_file():
-            (example / file.name).write_bytes(file.read_bytes())
-    subprocess.run([sys.executable, str(install), str(example)], check=True)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")}
-    env |= {
-        "PYTHON": sys.executable,
-        "INSTALL": str(install),
-        "PYTHONPATH": os.pathsep.join(
-            [str(tmp_path / "memo-race"), str(example), env.get("PYTHONPATH", "")]
-        ),
-        "DGBENCH_CACHE": str(tmp_path / "cache"),
-        "DGBENCH_RESULTS": str(tmp_path / "results/runs"),
-        "XDG_DATA_HOME": str(tmp_path / "share"),
-        "OMP_NUM_THREADS": "1",
-        "NO_COLOR": "1",
-        "COLUMNS": "100",
-    }
-    work = tmp_path
-    return work, env
-
-
-def execute(block: Block, python: list[str], work: Path, env: dict[str, str]) -> str:
-    """Output of a block, whose `python` is started by these words."""
-    warm = f'warm() {{ {shlex.join(python)} "$@"; }}\n'
-    command = ["bash", "-c", warm + PROLOGUE + block.text]
-    if block.language == "python":
-        command = [*python, "-c", block.text]
-    done = subprocess.run(
-        command, cwd=work, env=env, capture_output=True, text=True, timeout=240,
-        check=False, preexec_fn=one_core,
-    )  # fmt: skip
-    assert done.returncode == 0, f"line {block.line}:\n{block.text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    work, env = place
-    for block in blocks(DOCS / "tutorial.md"):
-        assert not block.skip, "a newcomer runs every block"
-        if block.file:
-            path = work / block.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text)
-        elif block.language != "text":
-            execute(block, warm_python, work, env)
-    figures = {p.stem for p in (work / "results").rglob("race*.svg")}
-    assert {"race-full", "race-half"} <= figures
-    assert list((work / "results").rglob("papers/memo.html"))
-
-
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []
@@ -333,22 +212,30 @@ sys.exit("\\n".join(failed) or 0)
 """
 
 
-def test_python_of_other_pages(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    work, env = place
+def test_python_of_pages(tmp_path: Path, warm_python: list[str]) -> None:
+    """The blocks of a page are one program; the example of a plugin is installed."""
+    example = tmp_path / "example"
+    shutil.copytree(ROOT / "tests/plugin", example, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "-c", INSTALL, str(example)], check=True)
     scripts = []
-    for page in PAGES:  # the blocks of a page are one program
+    for page in PAGES:
         found = [b for b in blocks(page) if b.language == "python" and not b.skip]
-        if found and page.name != "tutorial.md":
-            name = f"{page.relative_to(DOCS).as_posix().replace('/', '-')}.py"
-            (work / name).write_text("\n".join(block.text for block in found))
-            scripts.append(name)
+        if found and page.name != "tutorial.md":  # which makes a package of its own
+            scripts.append(f"{page.relative_to(DOCS).as_posix().replace('/', '-')}.py")
+            (tmp_path / scripts[-1]).write_text("\n".join(block.text for block in found))
             for block in blocks(page):
                 if block.file and block.language == "yaml":  # a ledger that its code reads
-                    (work / block.file).write_text(block.text)
+                    (tmp_path / block.file).write_text(block.text)
     assert len(scripts) >= 3
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")} | {
+        "PYTHONPATH": os.pathsep.join([str(example), os.environ.get("PYTHONPATH", "")]),
+        "DGBENCH_CACHE": str(tmp_path / "cache"), "DGBENCH_RESULTS": str(tmp_path / "runs"),
+        "XDG_DATA_HOME": str(tmp_path / "share"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }  # fmt: skip
     done = subprocess.run(
-        [*warm_python, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
-        text=True, timeout=240, check=False, preexec_fn=one_core,
+        [*warm_python, "-c", RUN_ALL, *scripts], cwd=tmp_path, env=env, capture_output=True,
+        text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     shown = [b.text for b in blocks(DOCS / "adding-a-paper.md") if b.language == "text"]

@@ -143,21 +143,6 @@ def test_failed_and_missing_checks_are_no_win(system, culprit):
     assert found["pems", "T-GCN model"].outcome == "faster"
 
 
-def test_models_are_judged_by_whole_trainings_of_other_runs():
-    scores = {seed: 0.2 + seed / 1e6 for seed in range(5)}
-    above = {"edgebank": dict.fromkeys(range(5), 0.5)}
-
-    def scored(rows, workload):
-        known = any(one.preset == "quality" for one in rows)
-        return quality("mrr", scores, None, above) if known else None
-
-    race = replace(RACE, comparisons=(replace(HEADLINE, quality=scored),))
-    rows = raced("covid", 8.0)
-    kept = [msgspec.structs.replace(rows[0], experiment="quality", preset="quality")]
-    said = [" ".join(answers([paper_of(race)], rows, FACTS, given)) for given in ((), kept)]
-    assert ["trained whole in another run" in text for text in said] == [False, True]
-
-
 def test_what_did_not_run_is_neither_won_nor_lost():
     rows = raced("covid", 8.0)
     rows += [row(s, "big", status="no-gpu", reason="needs a GPU") for s in ("pygt", "pipad")]

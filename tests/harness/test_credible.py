@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgbench.harness.runner import replaced
-from dgbench.harness.runner import server as server_module
 from dgbench.harness.runner.child import complaints
 from dgbench.harness.runner.credible import (
     SHARE,
@@ -139,43 +135,6 @@ def test_any_text_becomes_readable(text, times):
 def test_what_cannot_be_kept_is_refused(fields):
     assert complaints(Measurement(**fields))
     assert not complaints(told([1.0]))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
-def test_nobody_escapes_by_forking_after_the_children_were_listed(monkeypatch):
-    """The listed one forks and is dead when it is looked at; its child was not in the list."""
-    ours, theirs = os.pipe()
-    if os.fork() == 0:
-        try:
-            server_module.adopt_orphans()
-            go, wait = os.pipe()[::-1]
-            first = os.fork()
-            if first == 0:
-                os.close(ours)
-                os.read(wait, 1)
-                if os.fork() == 0:
-                    time.sleep(60)
-                os._exit(0)
-            listed = []
-
-            class Late(server_module.Tree):
-                def pids(self):
-                    found = super().pids()
-                    if not listed:
-                        os.write(go, b"x")
-                        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-                    listed.append(found)
-                    return found
-
-            monkeypatch.setattr(server_module, "Tree", Late)
-            left = len(server_module.end_strays()[0])
-            os.write(theirs, f"{left} {first in listed[0]}".encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    os.wait()
-    assert os.read(ours, 100) == b"1 True"
-    os.close(ours)
 
 
 def test_more_threads_than_allowed_are_doubted():

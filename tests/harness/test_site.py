@@ -250,11 +250,9 @@ def test_what_others_wrote_is_escaped(world):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("fine, 2.1x [1.9, 2.3] on a_b", "fine, 2.1x [1.9, 2.3] on a_b"),
         ("a [link](javascript:a())", "a [link]\\(javascript:a())"),
         ("two\n\n# lines", "two # lines"),
         ("# a heading", "\\# a heading"),
-        ("- an entry", "\\- an entry"),
         ("```", "\\```"),
         ("-3 %", "-3 %"),
     ],

@@ -19,8 +19,7 @@ from dgbench.harness.terminal.verdicts import (
 
 
 def _plan(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
-    return Plan.build([paper], ["fig1"], "quick", "cpu", control="none"), paper
+    return Plan.build([fake_run.toy_paper(tmp_path)], ["fig1"], "quick", "cpu", control="none")
 
 
 def _row(planned, status="ok", reason="", turn=1, seconds=1.5):
@@ -42,7 +41,7 @@ class Clock:
 
 
 def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
-    plan, _ = _plan(tmp_path)
+    plan = _plan(tmp_path)
     stream, clock = io.StringIO(), Clock()
     progress = ProgressListener(stream, live=False, now=clock)
     progress.on_plan(plan, [])
@@ -63,7 +62,7 @@ def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
 
 
 def test_the_rest_is_learned_from_what_has_run(tmp_path):
-    plan, _ = _plan(tmp_path)
+    plan = _plan(tmp_path)
     for planned in plan.cells:
         planned.estimate_s, planned.known = 1.0, False
     estimate = TimeEstimate(plan)
