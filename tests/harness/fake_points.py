@@ -20,11 +20,6 @@ def spread(key: str, value: float, below: float = 0.07, above: float = 0.08) -> 
     return {key: value, "low": value * (1 - below), "high": value * (1 + above)}
 
 
-def projected(points: Points, keep: Any) -> Points:
-    """The same points, those that `keep` picks as projections of a model."""
-    return [{**p, "projected": True} if keep(p) and not p.get("failed") else p for p in points]
-
-
 def speedup_points() -> Points:
     rng, points = random.Random(1), []
     failing = {("MPNN-LSTM", "Youtube"): ("oom: 21.9 of 24.0 GiB", ""),

@@ -202,7 +202,7 @@ def test_every_kind_draws_with_failures_alone_and_the_same_bytes(kind, tmp_path)
 def test_other_kinds_refuse_projections(kind, tmp_path):
     make, options = fake_points.POINTS[kind]
     with pytest.raises(InvalidInputError, match="projected"):
-        draw(kind, fake_points.projected(make(), lambda p: True), tmp_path, options)
+        draw(kind, [{**p, "projected": True} for p in make()], tmp_path, options)
 
 
 def test_a_projection_is_never_called_faster_or_the_same(tmp_path):

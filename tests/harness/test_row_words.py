@@ -10,7 +10,6 @@ from dgbench.harness.plugins import contender_title, get_paper
 from dgbench.harness.report.subjects import datasets_of
 from dgbench.harness.store import Row
 from dgbench.harness.terminal.progress import describe
-from dgbench.lab.charts import marked
 from dgbench.lab.table import observation
 
 
@@ -30,13 +29,6 @@ def test_a_row_names_datasets_once_and_none_where_it_read_none():
     assert row({"dataset": "movie"}).datasets == ["movie"]
     assert row(dataset="none").datasets == row(dataset="all").datasets == row().datasets == []
     assert datasets_of(row(dataset="MathOverflow, sx-mathoverflow")) == ["sx-mathoverflow"]
-
-
-def test_a_twin_is_said_once():
-    assert marked("Flickr", True) == "Flickr (twin)"
-    assert marked("Flickr (twin)", True) == "Flickr (twin)"
-    assert marked("+ reuse", True, "Flickr (twin)") == "+ reuse"
-    assert marked("Flickr", False) == "Flickr"
 
 
 def test_steady_iterations_are_those_of_the_process_itself():

@@ -1,4 +1,4 @@
-"""Output that fits in 80 columns, without colour, without UTF-8, and its last lines."""
+"""Estimates of the time that is left, shares of checks, and output that nobody reads."""
 
 from __future__ import annotations
 
@@ -28,37 +28,6 @@ def _row(planned, status="ok", reason="", turn=1, seconds=1.5):
         round=turn, seconds=seconds, cell_hash=planned.hash, data={"twin": True}, group="g",
         instrumented=False,
     )  # fmt: skip
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def __call__(self):
-        return self.seconds
-
-
-def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
-    plan = _plan(tmp_path)
-    stream, clock = io.StringIO(), Clock()
-    progress = ProgressListener(stream, live=False, now=clock)
-    progress.on_plan(plan, [])
-    progress.on_start(plan.cells[0].cell, 1)
-    for turn in (1, 2):
-        for planned in plan.cells[:4]:
-            progress.on_row(_row(planned, turn=turn))
-        progress.on_row(_row(plan.cells[4], "crash", "signal 11", turn=turn))
-    clock.seconds = 500  # a round that goes on for minutes is said in between
-    for planned in plan.cells[5:7]:
-        progress.on_row(_row(planned, turn=2))
-    progress.on_end(None)
-    text = stream.getvalue()
-    assert "\x1b" not in text
-    assert text.count("crashed, signal 11") == 1
-    assert "round 1 of 5: 4 ok, 1 failed" in text
-    assert text.count("round 2 of 5") == 2
 
 
 def test_the_rest_is_learned_from_what_has_run(tmp_path):
