@@ -19,7 +19,6 @@ BELOW = {
     "systems": {"kernels_cuda", "datasets", "runtime", "models", "lab"},
     "harness": {"kernels_cuda", "datasets", "runtime", "models", "lab", "systems"},
 }
-PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter", "dgbench.runtime.touched"}
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import fake_run
 import pytest
@@ -12,8 +11,6 @@ from passed_checks import PASSED
 from dgbench.harness.samples import MIN_SAMPLES, PER_EVENT, RATIO, newest_samples
 from dgbench.harness.store import Row, Store
 from dgbench.lab.table import observation
-
-SUITE = Path(__file__).parents[2] / "benchmarks" / "asv"
 
 
 def step_time(seconds):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-from types import SimpleNamespace
 
 import fake_run
 import pytest
@@ -13,21 +12,11 @@ from dgbench.harness.plan import Plan
 from dgbench.harness.store import Row
 from dgbench.harness.terminal.estimate import TimeEstimate
 from dgbench.harness.terminal.progress import ProgressListener
-from dgbench.harness.terminal.verdicts import (
-    check_shares,
-)
+from dgbench.harness.terminal.verdicts import check_shares
 
 
 def _plan(tmp_path):
     return Plan.build([fake_run.toy_paper(tmp_path)], ["fig1"], "quick", "cpu", control="none")
-
-
-def _row(planned, status="ok", reason="", turn=1, seconds=1.5):
-    return SimpleNamespace(
-        paper="toy", experiment="fig1", params=planned.cell.params, status=status, reason=reason,
-        round=turn, seconds=seconds, cell_hash=planned.hash, data={"twin": True}, group="g",
-        instrumented=False,
-    )  # fmt: skip
 
 
 def test_the_rest_is_learned_from_what_has_run(tmp_path):
