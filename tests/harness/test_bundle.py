@@ -199,32 +199,21 @@ def archive_of(data, name, text=b"x", mode=0):
     return out.getvalue()
 
 
-def flipped(data):
+def forged(data, **fields):
     rows = rows_of(data)
-    rows[0]["seconds"] += 1
-    lines = b"".join(to_line(msgspec.json.encode(row)) for row in rows)
-    return pack(files_of(data) | {"rows.jsonl": lines})
+    return with_rows(data, [rows[0] | fields, *rows[1:]])
 
 
-def changed(**fields: object):
-    def change(data: bytes) -> bytes:
-        rows = rows_of(data)
-        return with_rows(data, [rows[0] | fields, *rows[1:]])
-
-    return change
-
-
-def with_info(**fields: object):
-    def change(data: bytes) -> bytes:
-        info = msgspec.json.decode(files_of(data)["run.json"]) | fields
-        info.pop("crc32")
-        return rebuilt(data, run_json=to_checked(info))
-
-    return change
+def with_info(data, **fields):
+    info = msgspec.json.decode(files_of(data)["run.json"]) | fields
+    info.pop("crc32")
+    return rebuilt(data, run_json=to_checked(info))
 
 
 BAD = {
-    "altered": flipped,
+    "altered": lambda d: pack(
+        files_of(d) | {"rows.jsonl": files_of(forged(d, seconds=9))["rows.jsonl"]}
+    ),
     "cut off": lambda d: d[: len(d) // 2],
     "other format": lambda d: rebuilt(d, {"format": 2}),
     "newer schema": lambda d: rebuilt(d, {"schema": 99}),
@@ -236,13 +225,13 @@ BAD = {
     "hidden pickle": lambda d: rebuilt(d, system_json=b"\x80\x04N."),
     "duplicate": lambda d: archive_of(d, "run.json", b"{}"),
     "missing": lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
-    "label": with_info(label=RERUN),
-    "private path of a row": changed(reason="see /home/bob/x"),
-    "log": changed(log="logs/x"),
-    "row of another run": changed(run="ffffffff"),
-    "row without provenance": changed(provenance="nothing"),
-    "row id": changed(id="../../x"),
-    "other paper": changed(paper="esdg"),
+    "label": lambda d: with_info(d, label=RERUN),
+    "private path of a row": lambda d: forged(d, reason="see /home/bob/x"),
+    "log": lambda d: forged(d, log="logs/x"),
+    "row of another run": lambda d: forged(d, run="ffffffff"),
+    "row without provenance": lambda d: forged(d, provenance="nothing"),
+    "row id": lambda d: forged(d, id="../../x"),
+    "other paper": lambda d: forged(d, paper="esdg"),
     "row twice": lambda d: with_rows(
         d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1
     ),

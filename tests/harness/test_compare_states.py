@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 import shutil
 
@@ -19,7 +18,7 @@ from dgbench.harness.figures.compared import change_points, race_points
 from dgbench.harness.quantities import ONE_PROCESS, Quantity, quantities, ratio_of
 from dgbench.harness.states import State, find_state
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.files import to_checked
+from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
@@ -177,18 +176,15 @@ def test_several_runs_a_side_decide_what_one_leaves_open():
 # -- what a side may be
 
 
-def kept(tmp_path, seed=1, scale=1.0, commit="", place="runs", started=""):
+def kept(tmp_path, seed=1, scale=1.0, commit="0" * 40, started=None):
     """A run on disk, with a commit in its provenance."""
-    path = fake_run.make_run(tmp_path / place, seed=seed, scale=scale)
-    facts = json.loads((path / "provenance.json").read_text())
-    facts.pop("crc32", None)
-    for entry in facts.values():
-        entry["code"] = {"commit": commit or "0" * 40, "dirty": False}
+    path = fake_run.make_run(tmp_path / "runs", seed=seed, scale=scale)
+    facts = from_checked(path / "provenance.json")
+    facts = {key: one | {"code": {"commit": commit, "dirty": False}} for key, one in facts.items()}
     (path / "provenance.json").write_bytes(to_checked(facts))
-    if started:
-        info = json.loads((path / "run.json").read_text())
-        info.pop("crc32", None)
-        (path / "run.json").write_bytes(to_checked({**info, "started": started}))
+    info = from_checked(path / "run.json")
+    started = started or info["started"]
+    (path / "run.json").write_bytes(to_checked({**info, "started": started}))
     return path
 
 

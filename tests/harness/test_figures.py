@@ -178,8 +178,9 @@ def test_every_kind_draws_with_failures_alone_and_the_same_bytes(kind, tmp_path)
     assert drawn.image() in drawn.files
     if kind not in ("claim_board", "paper_vs_measured"):  # failures alone still make a figure
         failed = [{k: v for k, v in p.items() if not isinstance(v, float) and k != "word"}
-                  | {"failed": "crash: signal 11"} for p in points]  # fmt: skip
-        assert not draw(kind, failed, tmp_path / "c", options, widths=("half",)).empty
+                  | {"failed": "crash: signal 11"} for p in points[:20]]  # fmt: skip
+        alone = draw(kind, failed, tmp_path / "c", options, flavour="site", widths=("half",))
+        assert not alone.empty
     seen = set()
     for path in (tmp_path / "b").glob("*.svg"):
         text = path.read_text()

@@ -25,6 +25,7 @@ from dgbench.harness.store.files import to_line
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
+RESULTS = '{"result_columns": ["result", "params"], "results": {"a": %s}}'
 COLUMNS = ["result", "params", "version", "started_at", "duration", "samples"]
 
 
@@ -133,13 +134,8 @@ def test_a_baseline_is_read_as_it_was_kept_and_none_is_made_of_failures(tmp_path
         '{"a": {"samples": [1%s]}}' % ("0" * 400),
         '{"a": %s}' % ("9" * 5000),
         # a hundred million names of one benchmark
-        json.dumps(
-            {
-                "result_columns": ["result", "params"],
-                "results": {"a": [None, [list("0123456789")] * 8]},
-            }
-        ),
-        '{"result_columns": ["result", "params"], "results": {"a": [[1, 2], [["x"]]]}}',
+        RESULTS % json.dumps([None, [list("0123456789")] * 8]),
+        RESULTS % '[[1, 2], [["x"]]]',
     ],
 )
 def test_other_files_and_numbers_that_would_overflow_or_fill_the_memory_are_refused(tmp_path, text):
