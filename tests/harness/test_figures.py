@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.figures import draw_points
-from dgbench.harness.figures.colour import VISIONS, difference
+from dgbench.harness.figures.colour import VISIONS, difference, lightness
 from dgbench.harness.figures.correctness import fastest, wrong
 from dgbench.harness.figures.curves import curve_of
 from dgbench.harness.figures.draw import KINDS
@@ -365,6 +365,7 @@ def test_systems_are_told_apart_by_everyone():
     hues = [mark.colour for name, mark in SYSTEMS.items() if name != "reference"]
     for (one, other), vision in itertools.product(itertools.combinations(hues, 2), VISIONS):
         assert difference(one, other, vision) >= 12, (one, other, vision)
+        assert abs(lightness(one) - lightness(other)) >= 6
     near = type("Near", (), {"name": "mine", "colour": "#3A8EF5"})
     assert any("mine" in note for note in close_colours([near]))
     alone, crowd = looks(["pipad"], {}), looks(["a", "b", "pipad", "c"], {})

@@ -14,6 +14,7 @@ from link_checker import broken_links
 from undrawn_site import PARTS, site_of
 
 from dgbench import datasets
+from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.figures.style import with_interval
 from dgbench.harness.report import build, subjects
 from dgbench.harness.report import machines as machine_pages
@@ -26,14 +27,13 @@ from dgbench.lab.noise import NoisePairs
 from dgbench.lab.table import Table
 from dgbench.systems.base import Broken
 
-REFERENCES = sorted(
-    path.parent
-    for path in Path(__file__).resolve().parents[2].glob("results/reference/*/*/rows.jsonl.gz")
-)
+REFERENCE = Path(__file__).resolve().parents[2] / "results/reference"
+KEPT = ("amd-epyc-2-cores/gnnflow", "intel-xeon-2-cores/tgcn", "amd-epyc-2-cores/arena",
+        "amd-epyc-2-cores/pipad", "intel-xeon-2-cores/gnnflow", "nvidia-h200/tgcn")  # fmt: skip
 STREAMS = ("gnnflow", "tgcn")
 """Papers whose systems train models on streams."""
-NOT_PAGES = r"\.(log|svg|png|csv|parquet|json|jsonl|txt|md|css|js)$"
-"""Files beside the pages that a build writes from drawn figures and rows."""
+NOT_PAGES = r"^\.\./$|\.(log|svg|png|csv|parquet|json|jsonl|txt|md|css|js)$"
+"""Files that a build writes beside the pages from rows and drawn figures; "../" is none drawn."""
 
 
 def write(site, folder):
@@ -56,10 +56,17 @@ def toy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    if not REFERENCES:
+    """A site of some kept runs, whose comparisons are not drawn."""
+    if not REFERENCE.is_dir():
         pytest.skip("no reference runs here")
-    site = site_of([load_run(path) for path in REFERENCES], parts=(*PARTS, "compare"))
-    return site, write(site, tmp_path_factory.mktemp("site"))
+
+    def points_of(kind, name, title, points, *rest, **more):
+        return DrawnFigure(name, kind, title, "", "", points)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgbench.harness.figures.compared.draw_points", points_of)
+        site = site_of([load_run(REFERENCE / name) for name in KEPT], parts=(*PARTS, "compare"))
+        return site, write(site, tmp_path_factory.mktemp("site"))
 
 
 def plain(text):
@@ -108,7 +115,7 @@ def test_what_is_not_known_is_escaped_and_has_a_page(toy, tmp_path, monkeypatch)
     )  # fmt: skip
     haunted = dataclasses.replace(
         run, rows=[*run.rows, ghost], everything=[*run.everything, ghost],
-        places=run.places | {ghost.id: 0},
+        places=run.places | {ghost.id: 0}, pages=[[ghost, *run.pages[0]], *run.pages[1:]],
     )  # fmt: skip
     find = subjects.find_system
     broken = Broken("pygt", "dgbench.systems.pygt (dgbench)", "ImportError: no torch <sparse>")
