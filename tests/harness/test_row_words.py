@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import pytest
-
-from dgbench.harness.plugins import contender_title, get_paper
 from dgbench.harness.report.subjects import datasets_of
 from dgbench.harness.store import Row
-from dgbench.harness.terminal.progress import describe
 from dgbench.lab.table import observation
 
 
@@ -38,13 +32,3 @@ def test_steady_iterations_are_those_of_the_process_itself():
     ])  # fmt: skip
     assert (one.steady, one.time) == ([1.0, 2.0, 3.0], 2.0)
     assert (Row(id="b-r1", samples=[4.0]).steady, Row(id="c-r1").time) == ([4.0], None)
-
-
-@pytest.mark.parametrize("paper", ["pipad", "tgcn", "gnnflow", "esdg"])
-def test_settings_that_rows_name_like_a_system_are_called_by_their_title(paper):
-    contenders = get_paper(paper).contenders
-    assert contenders
-    for name, contender in contenders.items():
-        row = SimpleNamespace(paper=paper, params={"system": name, "dataset": "hepth"}, group="g")
-        assert describe(row) == f"{contender.title} | hepth"
-        assert contender_title("dgc", name) == contender_title("no paper", name) == name
