@@ -1,24 +1,22 @@
-"""The documentation is true: its code runs, its links lead somewhere, its navigation is whole."""
+"""The documentation is true: its code runs, its links lead somewhere, its numbers are of rows."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 import yaml
 
-from tests.small_repository import SmallRepository
+import dgbench
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -31,7 +29,7 @@ _SKIP = re.compile(r"<!-- not run: (.+) -->\s*$")
 def load(name: str) -> ModuleType:
     """A file of docs/hooks, which is no package."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "hooks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
     spec.loader.exec_module(module)
     return module
 
@@ -39,34 +37,31 @@ def load(name: str) -> ModuleType:
 site = load("site")
 
 
-@dataclass
-class Block:
+class Block(NamedTuple):
     """A fenced block: its language, text, the file it is to be, and why it is not run, if so."""
 
     language: str
     text: str
     file: str
     skip: str
-    line: int
 
 
 def blocks(page: Path) -> list[Block]:
-    found, inside, before, held = [], None, "", []
-    for number, line in enumerate(page.read_text().splitlines(), 1):
+    found, lines, before = [], None, ""
+    for line in page.read_text().splitlines():
         fence = _FENCE.match(line)
-        if inside is None and fence:
+        if lines is None and fence:
+            language, lines = fence[1], []
+        elif lines is not None and line.startswith("```"):
             file, skip = _FILE.search(before), _SKIP.search(before)
-            inside = Block(fence[1], "", file[1] if file else "", skip[1] if skip else "", number)
-            held = []
-        elif inside is not None and line.startswith("```"):
-            inside.text = "\n".join(held) + "\n"
-            found.append(inside)
-            inside, before = None, ""
-        elif inside is not None:
-            held.append(line)
+            text = "\n".join(lines) + "\n"
+            found.append(Block(language, text, file[1] if file else "", skip[1] if skip else ""))
+            lines, before = None, ""
+        elif lines is not None:
+            lines.append(line)
         elif line.strip():
             before = line
-    assert inside is None, f"{page}: a block is not closed"
+    assert lines is None, f"{page}: a block is not closed"
     return found
 
 
@@ -74,61 +69,19 @@ def blocks(page: Path) -> list[Block]:
 
 CODE = ("benchmarks", "datasets", "docs/hooks", "harness", "kernels_cuda", "lab", "models",
         "runtime", "scripts", "src", "systems", "tests")  # fmt: skip
-_QUESTION = re.compile(r"\s*(What|Whether|How|Which|That)\b")
-
-
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and text of the docstrings of modules, classes, functions, constants and fields."""
-    waiting: list[ast.AST] = [tree]
-    while waiting:  # statements only: most nodes are expressions, which hold none
-        node = waiting.pop()
-        for one in getattr(node, "body", ()):
-            value = (
-                one.value.value
-                if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-                else None
-            )
-            if isinstance(value, str):
-                yield one.lineno, value
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            waiting += getattr(node, field, ())
-
-
-def questions(source: str) -> list[int]:
-    """Lines of docstrings that begin with a question word instead of a noun or a verb."""
-    return sorted(n for n, text in docstrings(ast.parse(source)) if _QUESTION.match(text))
+_QUESTION = re.compile(r'\s*r?"""\s*(What|Whether|How|Which|That)\b')
 
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     """PyTorch's form: "Number of edges", "Return True if", not "How many" or "Whether"."""
     files = [ROOT / "noxfile.py", *(p for folder in CODE for p in (ROOT / folder).rglob("*.py"))]
-    assert len(files) > 1000
     found = [
-        f"{path.relative_to(ROOT)}:{line}"
+        f"{path.relative_to(ROOT)}:{number}"
         for path in sorted(files)
-        for line in questions(path.read_text())
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _QUESTION.match(line)
     ]
     assert not found, "begin with what it is, or with a verb: " + ", ".join(found)
-
-
-def test_question_words_are_found_in_every_docstring() -> None:
-    """A module, a constant, a class, a field, a method and a nested function."""
-    source = '''"""What it does."""
-LIMIT = 3
-"""How many there are."""
-class Sampler:
-    """Which edges to draw."""
-    seed: int = 0
-    """That of the draw."""
-    def draw(self):
-        r"""
-        Whether to draw."""
-        def inner():
-            """What is drawn."""
-def sample():
-    """Whatever is sampled, or `What`."""
-'''
-    assert questions(source) == [1, 3, 5, 7, 9, 12]
 
 
 # --- links and navigation -------------------------------------------------------------------
@@ -171,23 +124,6 @@ def test_navigation_names_every_page_once() -> None:
     assert sorted(named) == sorted(pages)
 
 
-def test_links_that_leave_docs_follow_their_copies() -> None:
-    text = "[a](../tests/conftest.py) [b](pipad.md#x) [c](https://x.org)\n```\n[d](../e.py)\n```"
-    assert site.rewrite("figures.md", text).startswith(
-        "[a](repository/tests/conftest.py.txt) [b](pipad.md#x) [c](https://x.org)"
-    )
-    assert "[d](../e.py)" in site.rewrite("figures.md", text)
-    assert site.rewrite("systems/pipad.md", "[a](../../CHANGELOG.md)") == "[a](../changelog.md)"
-
-
-def test_what_a_page_would_fetch_is_found() -> None:
-    html = '<a href="https://x.org"><img src="a.png"><script async src="https://y.org/z.js">'
-    assert site.loaded(html + "<link rel='stylesheet' href='//w.org/c.css'>") == [
-        "https://y.org/z.js",
-        "//w.org/c.css",
-    ]
-
-
 def test_reference_pages_name_what_exists() -> None:
     for page in (DOCS / "api").glob("*.md"):
         for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
@@ -204,22 +140,51 @@ def test_command_line_page_says_what_the_commands_say() -> None:
     assert found == load("command_line").page(), "run: python docs/hooks/command_line.py"
 
 
+# --- the page of performance, and what files say of the project ----------------------------
+
+
+def test_performance_page_is_what_the_kept_rows_say() -> None:
+    hook = load("performance")
+    assert (ROOT / "docs/performance.md").read_text() == hook.page(), f"run: {hook.COMMAND}"
+
+
+def test_files_say_the_same_of_the_project() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    meta = json.loads((ROOT / "codemeta.json").read_text())
+    version, python = (project["project"][key] for key in ("version", "requires-python"))
+    assert {dgbench.__version__, citation["version"], meta["version"]} == {version}
+    assert meta["license"].rsplit("/", 1)[1] == citation["license"] == "Apache-2.0"
+    assert [a["name"] for a in citation["authors"]] == [a["name"] for a in meta["author"]]
+    assert meta["softwareRequirements"] == f"Python {python.replace('>=', '>= ')}"
+    wheels = project["tool"]["cibuildwheel"]
+    assert wheels["build"][0].startswith(f"cp{python.removeprefix('>=').replace('.', '')}-")
+    files = ("CMakeLists.txt", "cuda.cmake")
+    cmake = "".join((ROOT / "kernels_cuda" / name).read_text() for name in files)
+    options = [n for n in wheels["config-settings"] if n.startswith("cmake.define.")]
+    assert "cmake.define.DGBENCH_PORTABLE" in options
+    for option in options:
+        name = option.removeprefix("cmake.define.")
+        assert re.search(rf"\b(option|set)\({name}\b", cmake), option
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=str)
+def test_workflows_name_scripts_and_sessions_that_exist(path: Path) -> None:
+    steps = [s for job in yaml.safe_load(path.read_text())["jobs"].values() for s in job["steps"]]
+    said = "\n".join(str(step.get("run", "")) for step in steps)
+    for script in re.findall(r"(?:scripts|\.ci)/[\w./-]+", said):
+        assert (ROOT / script).is_file(), script
+    sessions = (ROOT / "noxfile.py").read_text()
+    for session in re.findall(r"nox -s (\w+)", said):
+        assert f"\ndef {session}(session" in sessions
+    commands = (ROOT / "docs/command-line.md").read_text()
+    for command in re.findall(r"\bdgbench (\w+)", said):
+        assert f"dgbench {command}" in commands
+
+
 # --- code blocks ----------------------------------------------------------------------------
 
-PROLOGUE = """
-set -eu
-dgbench() {
-  # A test shows that everything runs; the preset that measures is for people.
-  case "$1" in run | reproduce) set -- "$@" --preset smoke ;; esac
-  warm -m dgbench "$@"
-}
-python() {
-  case "$*" in
-    "-m pip install -e "*) "$PYTHON" "$INSTALL" "${@: -1}" ;;
-    *) warm "$@" ;;
-  esac
-}
-"""
 INSTALL = '''
 """Leave beside the package what `pip install -e` leaves: its entry points. No network, no build."""
 import pathlib, sys, tomllib
@@ -235,159 +200,6 @@ for group, points in project["entry-points"].items():
     lines += [f"[{group}]", *(f"{k} = {v}" for k, v in points.items())]
 (info / "entry_points.txt").write_text("\\n".join(lines) + "\\n")
 '''
-
-
-def one_core() -> None:
-    """Threads of a test that shares its cores wait for each other."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """An empty folder and an environment without real data, whose packages are importable."""
-    install = tmp_path / "install.py"
-    install.write_text(INSTALL)
-    example = tmp_path / "example"
-    example.mkdir()
-    for file in (ROOT / "tests/plugin").iterdir():
-        if file.is_file():
-            (example / file.name).write_bytes(file.read_bytes())
-    subprocess.run([sys.executable, str(install), str(example)], check=True)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")}
-    env |= {
-        "PYTHON": sys.executable,
-        "INSTALL": str(install),
-        "PYTHONPATH": os.pathsep.join(
-            [str(tmp_path / "memo-race"), str(example), env.get("PYTHONPATH", "")]
-        ),
-        "DGBENCH_CACHE": str(tmp_path / "cache"),
-        "DGBENCH_RESULTS": str(tmp_path / "results/runs"),
-        "XDG_DATA_HOME": str(tmp_path / "share"),
-        "OMP_NUM_THREADS": "1",
-        "NO_COLOR": "1",
-        "COLUMNS": "100",
-    }
-    work = tmp_path
-    return work, env
-
-
-def execute(block: Block, python: list[str], work: Path, env: dict[str, str]) -> str:
-    """Output of a block, whose `python` is started by these words."""
-    warm = f'warm() {{ {shlex.join(python)} "$@"; }}\n'
-    command = ["bash", "-c", warm + PROLOGUE + block.text]
-    if block.language == "python":
-        command = [*python, "-c", block.text]
-    done = subprocess.run(
-        command, cwd=work, env=env, capture_output=True, text=True, timeout=240,
-        check=False, preexec_fn=one_core,
-    )  # fmt: skip
-    assert done.returncode == 0, f"line {block.line}:\n{block.text}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def shape(line: str) -> str:
-    """A line without its numbers, ids and spacing."""
-    line = re.sub(r"\S*/report\.html", "PATH", line)
-    return " ".join(re.sub(r"[\d.]+(e[+-]?\d+)?", "#", line).split())
-
-
-def check_shape(shown: str, found: str) -> None:
-    """Every shown line is among the printed ones, in order, but for its numbers."""
-    left = iter([shape(line) for line in found.splitlines()])
-    for line in shown.splitlines():
-        if line.strip() != "...":
-            wanted = shape(line)
-            assert any(wanted in one for one in left), f"'{line}' is not in\n{found}"
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)  # half a minute; its cells have limits of their own
-def test_tutorial(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    work, env = place
-    printed = ""
-    for block in blocks(DOCS / "tutorial.md"):
-        assert not block.skip, "a newcomer runs every block"
-        if block.file:
-            path = work / block.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text)
-        elif block.language == "text":
-            check_shape(block.text, printed)
-        else:
-            printed = execute(block, warm_python, work, env)
-    figures = {p.stem for p in (work / "results").rglob("race*.svg")}
-    assert {"race-full", "race-half"} <= figures
-    assert list((work / "results").rglob("papers/memo.html"))
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_commands_that_share_results(
-    place: tuple[Path, dict[str, str]], warm_python: list[str]
-) -> None:
-    work, env = place
-    printed = []
-    for block in blocks(DOCS / "share-results.md"):
-        if "nox -s" not in block.text:  # an environment of its own, see noxfile.py
-            printed.append(execute(block, warm_python, work, env))
-    assert len(printed) == 4
-    assert "label: re-run" in printed[1]
-    assert "re-run" in (work / "site/index.html").read_text()
-    assert {p.name for p in (work / "appendix").iterdir()} == {
-        "artifact-pipad.md",
-        "artifact-pipad.tex",
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_commands_on_a_cluster(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    """The local executor runs the page's first command; its jobs start in the warm interpreter."""
-    pytest.importorskip("submitit", reason="the cluster extra is not installed")
-    from dgbench.harness.cluster import ClusterFile, read_cluster
-
-    work, env = place
-    script = work / "warm-python"
-    script.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(warm_python)} "$@"\n')  # without -u
-    script.chmod(0o755)
-    files = {block.file: block.text for block in blocks(DOCS / "cluster.md") if block.file}
-    for name, text in files.items():
-        (work / name).write_text(text)
-        assert read_cluster(work / name).executor == name.partition(".")[0]
-    (work / "local.toml").write_text(files["local.toml"] + f'python = "{script}"\n')
-    printed = [
-        execute(block, warm_python, work, env)
-        for block in blocks(DOCS / "cluster.md")
-        if block.language == "sh" and not block.skip
-    ]
-    assert len(printed) == 1
-    assert "1 cell ok" in printed[0]
-    assert len(list((work / "submissions").glob("*/shards/*/*/run.json"))) == 1
-    assert len(list((work / "results").rglob("run.json"))) == 1
-    keys = set(re.findall(r"`(\w+)`", "".join(
-        line.split("|")[1] for line in (DOCS / "cluster.md").read_text().splitlines()
-        if line.startswith("|")
-    )))  # fmt: skip
-    assert keys == set(ClusterFile.__struct_fields__)
-
-
-@pytest.mark.nightly
-def test_commands_of_ranks(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    """The form of one host; that of several needs them."""
-    work, env = place
-    found = [block for block in blocks(DOCS / "several-hosts.md") if not block.skip]
-    first, second = (execute(block, warm_python, work, env) for block in found)
-    assert "2 ranks on 1 host" in first
-    report = json.loads(second)["report"]
-    assert report["first_epoch"] == 3
-    assert len(report["losses"]) == 5
-    assert all(f"{loss:.6f}" in first for loss in report["losses"][:3])
-
-
 RUN_ALL = """
 import pathlib, sys, traceback
 failed = []
@@ -400,56 +212,32 @@ sys.exit("\\n".join(failed) or 0)
 """
 
 
-def test_python_of_other_pages(place: tuple[Path, dict[str, str]], warm_python: list[str]) -> None:
-    work, env = place
+def test_python_of_pages(tmp_path: Path, warm_python: list[str]) -> None:
+    """The blocks of a page are one program; the example of a plugin is installed."""
+    example = tmp_path / "example"
+    shutil.copytree(ROOT / "tests/plugin", example, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "-c", INSTALL, str(example)], check=True)
     scripts = []
-    for page in PAGES:  # the blocks of a page are one program
+    for page in PAGES:
         found = [b for b in blocks(page) if b.language == "python" and not b.skip]
-        if found and page.name != "tutorial.md":
-            name = f"{page.relative_to(DOCS).as_posix().replace('/', '-')}.py"
-            (work / name).write_text("\n".join(block.text for block in found))
-            scripts.append(name)
+        if found and page.name != "tutorial.md":  # which makes a package of its own
+            scripts.append(f"{page.relative_to(DOCS).as_posix().replace('/', '-')}.py")
+            (tmp_path / scripts[-1]).write_text("\n".join(block.text for block in found))
             for block in blocks(page):
                 if block.file and block.language == "yaml":  # a ledger that its code reads
-                    (work / block.file).write_text(block.text)
+                    (tmp_path / block.file).write_text(block.text)
     assert len(scripts) >= 3
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")} | {
+        "PYTHONPATH": os.pathsep.join([str(example), os.environ.get("PYTHONPATH", "")]),
+        "DGBENCH_CACHE": str(tmp_path / "cache"), "DGBENCH_RESULTS": str(tmp_path / "runs"),
+        "XDG_DATA_HOME": str(tmp_path / "share"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }  # fmt: skip
     done = subprocess.run(
-        [*warm_python, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
-        text=True, timeout=240, check=False, preexec_fn=one_core,
+        [*warm_python, "-c", RUN_ALL, *scripts], cwd=tmp_path, env=env, capture_output=True,
+        text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     shown = [b.text for b in blocks(DOCS / "adding-a-paper.md") if b.language == "text"]
     assert shown
     assert all(text in done.stdout for text in shown)
-
-
-def test_blocks_name_their_language() -> None:
-    for page in PAGES:
-        for block in blocks(page):
-            known = ("", "python", "sh", "text", "toml", "yaml")
-            assert block.language in known, f"{page.name}:{block.line}: '{block.language}'"
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_commands_that_race_commits(
-    place: tuple[Path, dict[str, str]], warm_python: list[str]
-) -> None:
-    """In a small repository, whose cells stand for those of a paper."""
-    work, env = place
-    small = SmallRepository(work / "clone")
-    small.commit(subject="first")
-    small.git("tag", "v0.1")
-    small.commit(bytes_=101, subject="one byte more")
-    small.commit(bytes_=101, note__txt="nothing", subject="a note")
-    first, second = (
-        re.sub(r"'pipad/\S+( \S+)*'", "'small/work one'", re.sub(r"--rounds \d+", "", block.text))
-        for block in blocks(DOCS / "track.md")
-    )
-    said = []
-    for line, text in enumerate((first, second)):
-        block = Block("bash", f"{text.rstrip()} --rounds 2\n", "", "", line)
-        said.append(execute(block, warm_python, small.top, env))
-    assert "the same" in said[0]
-    assert "one byte more" in said[1]

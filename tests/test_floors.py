@@ -19,7 +19,6 @@ BELOW = {
     "systems": {"kernels_cuda", "datasets", "runtime", "models", "lab"},
     "harness": {"kernels_cuda", "datasets", "runtime", "models", "lab", "systems"},
 }
-PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter", "dgbench.runtime.touched"}
 
 
 @cache
@@ -44,11 +43,6 @@ def test_imports_point_down() -> None:
                     continue
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_runtime_basics_import_nothing_of_dgbench() -> None:
-    for name in ("errors", "meter", "touched"):
-        assert not imports(ROOT / "runtime" / f"{name}.py")
 
 
 def test_a_system_imports_no_other_system_and_no_harness() -> None:

@@ -1,87 +1,14 @@
-"""Summary at the end of a test run: skipped tests by reason, and files left in the tree."""
+"""Files that a test run leaves in the tree."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from bytecode import write_share
-from skips import MAX_GROUPS, MAX_WIDTH, reason_groups, summary_lines
 from tree_check import left_entries
 
 TESTS = Path(__file__).parent
-
-CONFTEST = """
-import skips
-
-def pytest_collection_modifyitems(config, items):
-    items[:], without = skips.keep_one_a_module(items, "no device here")
-    config.hook.pytest_deselected(items=without)
-
-def pytest_terminal_summary(terminalreporter):
-    skips.write_summary(terminalreporter)
-"""
-MODULE = """
-import pytest
-
-@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.cuda) for n in range(5)] + [9])
-def test_device(n):
-    assert n == 9
-
-@pytest.mark.parametrize("n", range(3))
-def test_data(n):
-    pytest.skip(f"'set-{n}' is not in the folder")
-"""
-
-
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
-def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_a.py").write_text(MODULE)
-    (tmp_path / "test_b.py").write_text(MODULE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "xdist", *workers],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )  # fmt: skip
-    lines = ended.stdout.splitlines()
-    assert ended.returncode == 0, ended.stdout
-    assert "    10 no device here" in lines
-    assert "     6 '...' is not in the folder" in lines
-    assert "2 passed, 8 skipped" in lines[-1]
-
-
-def test_reasons_that_differ_in_names_and_numbers_are_one_group():
-    reasons = ["Skipped: 'a' has 3 ranks", "Skipped: 'b' has 1,200 ranks", "Skipped: no [7 tests]"]
-    assert reason_groups(reasons) == {"'...' has N ranks": 2, "no": 7}
-
-
-def test_few_lines_hold_all_skipped_tests():
-    names = [chr(97 + n) for n in range(20)]
-    reasons = [f"{name}{'x' * 200 if name == 'a' else ''}" for name in names for _ in range(3)]
-    lines = summary_lines(reasons)
-    assert len(lines) == MAX_GROUPS
-    assert sum(int(line.split()[0]) for line in lines) == 60
-    assert max(map(len, lines)) <= MAX_WIDTH
-
-
-def test_workers_write_the_bytecode_of_test_files_in_shares(tmp_path, pytestconfig, monkeypatch):
-    """Bytecode that was written is what pytest reads: nothing is left to write for any of them."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
-    files = [tmp_path / f"test_{number}.py" for number in range(5)]
-    for file in files:
-        file.write_text("def test_it(one=1):\n    assert one == 1\n")
-    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [3, 2]
-    assert [write_share(pytestconfig, files, number, 2) for number in range(2)] == [0, 0]
-    files[2].write_text("def test_it(one=1):\n    assert one == 2\n")
-    assert write_share(pytestconfig, files, 0, 1) == 1
-    written = [path.name.split(".")[0] for path in (tmp_path / "cache").rglob("*.pyc")]
-    assert sorted(written) == [file.stem for file in files]
 
 
 def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):
@@ -117,7 +44,3 @@ def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 1, ended.stdout
     assert "results/.site-abcd" in ended.stdout
-    ended = subprocess.run(
-        [*command, "-k", "no_such"], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert ended.returncode == 5, ended.stdout

@@ -7,7 +7,6 @@ import io
 import stat
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,11 +16,10 @@ from dgbench.harness.bundle import check_bundle, checking, keep_verified, make_b
 from dgbench.harness.bundle.labels import COUNTERS_VERIFIED, LABEL, RERUN, SELF_REPORTED
 from dgbench.harness.bundle.packing import MANIFEST, MEMBERS, pack, sha256
 from dgbench.harness.bundle.scrub import Scrubber, clean_facts
-from dgbench.harness.bundle.verifying import _candidates, known_rows
+from dgbench.harness.bundle.verifying import known_rows
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import get_paper
 from dgbench.harness.quantities import exact
-from dgbench.harness.report.merge import merge_claims
 from dgbench.harness.report.run import load_run
 from dgbench.harness.runner import run_plan
 from dgbench.harness.store import Row, Store
@@ -38,21 +36,15 @@ PRIVATE = ("alice", "node17", "/home", "Alice Example", "example.org", "192.168"
 @pytest.mark.parametrize(
     "text",
     [
-        "no /home/alice/data/x.csv here",
-        "LD=/opt/a.so:/home/alice/b.so",
+        "LD=/opt/a.so:/home/alice/b.so, ~/secret/x.csv and ~alice/x, in /home",
         "file:///home/alice/x.html",
-        "~/secret/x.csv and ~alice/x",
-        r"C:\Users\alice\x.csv",
-        r"\\node17\share\x",
-        "//node17.example.org/share/x",
+        r"C:\Users\alice\x.csv and \\node17\share\x and //node17.example.org/share/x",
         "/home/Alice Example/graphs/x.csv is missing",
         "mail alice@example.org about 192.168.3.4",
-        "ALICE on node17: out of memory",
-        "alice_graph-v2",
-        "in /home",
+        "ALICE on node17: out of memory in alice_graph-v2",
     ],
 )
-def test_no_private_word_stays(text: str) -> None:
+def test_no_private_word_stays(text):
     scrubber = Scrubber(["alice", "node17"], ["/home/Alice Example"])
     found = scrubber.clean({"a": [text, {text: text}], "n": 3})
     assert not [word for word in PRIVATE if word.lower() in str(found).lower()]
@@ -64,39 +56,31 @@ def test_no_private_word_stays(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "hepth/evolvegcn",
-        "3.5/4 GiB, ~1.5/2",
+        "hepth/evolvegcn, edges / second and / or, 3.5/4 GiB, ~1.5/2",
         "https://snap.stanford.edu/data/x.txt.gz",
         "c++ (Debian 12.2.0-14+deb12u1) 12.2.0",
-        "results/reference/a-machine/pipad",
         "a malice of 10.0.0.19.2",
-        "edges / second and / or",
         "2026-11-23T21:04:14.468+00:00",
     ],
 )
-def test_other_words_stay(text: str) -> None:
+def test_other_words_stay(text):
     assert Scrubber(["alice", "node17"]).text(text) == text
 
 
-def test_a_folder_is_no_prefix_of_another() -> None:
+def test_folders_versions_and_kernels_are_told_apart():
     found = Scrubber(folders=["/srv/al"]).text("in '/srv/al' and /srv/alpine/x and /srv/al/A b")
     assert found == "in '<path>' and <path> and <path> b"
-
-
-def test_versions_are_no_addresses_and_kernels_lose_their_suffix() -> None:
     facts = {
         "packages": {"nvidia-cublas": "10.0.0.19"},
         "machine": {"system": "Linux 6.1.2-alicebuild"},
         "environment": {"LD_PRELOAD": "/home/alice/x.so"},
     }
-    assert clean_facts(facts, Scrubber()) == {
-        "packages": {"nvidia-cublas": "10.0.0.19"},
-        "machine": {"system": "Linux 6.1.2"},
-        "environment": {"LD_PRELOAD": "<path>"},
-    }
+    assert clean_facts(facts, Scrubber()) == facts | {
+        "machine": {"system": "Linux 6.1.2"}, "environment": {"LD_PRELOAD": "<path>"},
+    }  # fmt: skip
 
 
-def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_of_this_machine_are_private(monkeypatch, tmp_path):
     monkeypatch.setenv("USER", "carol")
     monkeypatch.setattr("socket.gethostname", lambda: "gpu-box.lab.example.org")
     monkeypatch.setenv("HOME", str(tmp_path / "carol"))
@@ -110,7 +94,7 @@ def test_names_of_this_machine_are_private(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, warm_starts_of_module: None) -> Path:
+def run(tmp_path_factory, warm_starts_of_module):
     """A run of two cells that count, with private words in its texts."""
     folder = tmp_path_factory.mktemp("runs")
     plan = Plan.build([get_paper("pipad")], ["table1"], "smoke", "cpu", control="none")
@@ -127,16 +111,16 @@ def run(tmp_path_factory: pytest.TempPathFactory, warm_starts_of_module: None) -
 
 
 @pytest.fixture(scope="module")
-def data(run: Path) -> bytes:
+def data(run):
     return make_bundle(run, Scrubber(["alice", "node17"]))[0]
 
 
-def files_of(data: bytes) -> dict[str, bytes]:
+def files_of(data):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def rebuilt(data: bytes, manifest: dict | None = None, **members: bytes) -> bytes:
+def rebuilt(data, manifest=None, **members):
     """A bundle with other members and a manifest that fits them, as a forger would make it."""
     files = files_of(data) | {name.replace("_", "."): text for name, text in members.items()}
     found = msgspec.json.decode(files[MANIFEST])
@@ -144,30 +128,34 @@ def rebuilt(data: bytes, manifest: dict | None = None, **members: bytes) -> byte
     return pack(files | {MANIFEST: msgspec.json.encode(found | (manifest or {}))})
 
 
-def rows_of(data: bytes) -> list[dict]:
+def rows_of(data):
     return [msgspec.json.decode(x)["row"] for x in files_of(data)["rows.jsonl"].splitlines()]
 
 
-def with_rows(data: bytes, rows: list[dict], **manifest: object) -> bytes:
+def with_rows(data, rows, **manifest):
     lines = b"".join(to_line(msgspec.json.encode(row)) for row in rows)
     return rebuilt(data, manifest, rows_jsonl=lines)
 
 
-def checked(folder: Path, data: bytes) -> checking.Bundle:
+def checked(folder, data):
     path = folder / "bundle.zip"
     path.write_bytes(data)
     return check_bundle(path)
 
 
-def test_the_same_run_gives_the_same_bytes(run: Path, data: bytes, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes_without_a_private_word(run, data, tmp_path):
     assert make_bundle(run, Scrubber(["alice", "node17"]))[0] == data
     bundle = checked(tmp_path, data)
     with Store.open(run) as store:
         assert [r.id for r in bundle.rows] == [r.id for r in store.written()]
         assert [exact(r) for r in bundle.rows] == [exact(r) for r in store.written()]
+    for name, text in files_of(data).items():
+        words = [*PRIVATE, str(run), str(Path.home() / "x")]
+        assert not [word for word in words if word.encode().lower() in text.lower()], name
+    assert any("seen by <name>" in note for row in rows_of(data) for note in row["notes"])
 
 
-def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
+def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path):
     wrong = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
     fields = {"cell_hash": "a" * 8, "paper": "pipad", "experiment": "fig10", "preset": "smoke"}
     with Store.create(tmp_path, {}) as store:
@@ -184,21 +172,11 @@ def test_a_bundle_holds_attempts_that_failed_a_check(tmp_path: Path) -> None:
     assert [before.attempt for before in row.failed_before] == ["a-r1.2"]
 
 
-def test_a_bundle_holds_no_private_word(run: Path, data: bytes) -> None:
-    for name, text in files_of(data).items():
-        words = [*PRIVATE, str(run), str(Path.home() / "x")]
-        assert not [word for word in words if word.encode().lower() in text.lower()], name
-    assert any("seen by <name>" in note for row in rows_of(data) for note in row["notes"])
-
-
-def test_a_private_name_in_an_identifier_is_refused(run: Path) -> None:
+def test_runs_that_cannot_be_shared_make_no_bundle(run, tmp_path):
     with Store.open(run) as store:
         name = store.written()[0].id.partition("-")[0]
-    with pytest.raises(InvalidInputError, match="private word"):
+    with pytest.raises(InvalidInputError):  # a private word in an identifier
         make_bundle(run, Scrubber([name]))
-
-
-def test_a_run_that_goes_on_or_is_damaged_makes_no_bundle(tmp_path: Path) -> None:
     with Store.create(tmp_path, {}) as store:
         store.update(state="running")
     with pytest.raises(StoreError, match="not finished"):
@@ -211,129 +189,89 @@ def test_a_run_that_goes_on_or_is_damaged_makes_no_bundle(tmp_path: Path) -> Non
 # --- bundles that nobody should believe -----------------------------------------------------
 
 
-def archive_of(data: bytes, name: str, text: bytes = b"x", mode: int = 0, **more: object) -> bytes:
+def archive_of(data, name, text=b"x", mode=0):
     """The bundle with a further entry, as it comes."""
     out = io.BytesIO(data)
-    with zipfile.ZipFile(out, "a", **more) as archive:
+    with zipfile.ZipFile(out, "a") as archive:
         entry = zipfile.ZipInfo(name)
         entry.external_attr = mode << 16
         archive.writestr(entry, text)
     return out.getvalue()
 
 
-def bomb(data: bytes) -> bytes:
-    return pack(files_of(data) | {"rows.jsonl": b"0" * (checking.MAX_UNPACKED + 1)})
-
-
-def flipped(data: bytes) -> bytes:
+def forged(data, **fields):
     rows = rows_of(data)
-    rows[0]["seconds"] += 1
-    lines = b"".join(to_line(msgspec.json.encode(row)) for row in rows)
-    return pack(files_of(data) | {"rows.jsonl": lines})
+    return with_rows(data, [rows[0] | fields, *rows[1:]])
 
 
-def changed(**fields: object):
-    def change(data: bytes) -> bytes:
-        rows = rows_of(data)
-        return with_rows(data, [rows[0] | fields, *rows[1:]])
-
-    return change
-
-
-def with_info(**fields: object):
-    def change(data: bytes) -> bytes:
-        info = msgspec.json.decode(files_of(data)["run.json"]) | fields
-        info.pop("crc32")
-        return rebuilt(data, run_json=to_checked(info))
-
-    return change
+def with_info(data, **fields):
+    info = msgspec.json.decode(files_of(data)["run.json"]) | fields
+    info.pop("crc32")
+    return rebuilt(data, run_json=to_checked(info))
 
 
 BAD = {
-    "altered": (flipped, "altered: rows.jsonl"),
-    "cut off": (lambda d: d[: len(d) // 2], "no bundle"),
-    "other format": (lambda d: rebuilt(d, {"format": 2}), "format 2"),
-    "newer schema": (lambda d: rebuilt(d, {"schema": 99}), "schema 99"),
-    "schema of a row": (changed(schema=2), "schema 2"),
-    "unknown key": (lambda d: rebuilt(d, {"extra": 1}), "no manifest"),
-    "path outside": (lambda d: archive_of(d, "../rows.jsonl"), "outside of the bundle"),
-    "absolute path": (lambda d: archive_of(d, "/etc/passwd"), "absolute path"),
-    "drive": (lambda d: archive_of(d, "C:/x"), "absolute path"),
-    "link": (lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777), "symbolic link"),
-    "device": (lambda d: archive_of(d, "x", mode=stat.S_IFCHR | 0o666), "no regular file"),
-    "pickle": (lambda d: archive_of(d, "x.pkl"), "pickle"),
-    "hidden pickle": (lambda d: rebuilt(d, system_json=b"\x80\x04N."), "pickle"),
-    "other file": (lambda d: archive_of(d, "evil.py"), "holds 'evil.py'"),
-    "duplicate": (lambda d: archive_of(d, "run.json", b"{}"), "two files called 'run.json'"),
-    "missing": (
-        lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
-        "no system.json",
+    "altered": lambda d: pack(
+        files_of(d) | {"rows.jsonl": files_of(forged(d, seconds=9))["rows.jsonl"]}
     ),
-    "label": (with_info(label=RERUN), "label"),
-    "private path": (with_info(note="/home/bob/x"), "private path"),
-    "private path of a row": (changed(reason="see /home/bob/x"), "private path"),
-    "log": (changed(log="logs/x"), "names a log"),
-    "row of another run": (changed(run="ffffffff"), "is of run 'ffffffff'"),
-    "row without provenance": (changed(provenance="nothing"), "provenance 'nothing'"),
-    "status": (changed(status="splendid"), "status 'splendid'"),
-    "row id": (changed(id="../../x"), "not allowed"),
-    "other paper": (changed(paper="esdg"), "other papers"),
-    "row twice": (
-        lambda d: with_rows(d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1),
-        "twice",
+    "cut off": lambda d: d[: len(d) // 2],
+    "other format": lambda d: rebuilt(d, {"format": 2}),
+    "newer schema": lambda d: rebuilt(d, {"schema": 99}),
+    "unknown key": lambda d: rebuilt(d, {"extra": 1}),
+    "path outside": lambda d: archive_of(d, "../rows.jsonl"),
+    "absolute path": lambda d: archive_of(d, "/etc/passwd"),
+    "link": lambda d: archive_of(d, "x", mode=stat.S_IFLNK | 0o777),
+    "pickle": lambda d: archive_of(d, "x.pkl"),
+    "hidden pickle": lambda d: rebuilt(d, system_json=b"\x80\x04N."),
+    "duplicate": lambda d: archive_of(d, "run.json", b"{}"),
+    "missing": lambda d: pack({k: v for k, v in files_of(d).items() if k != "system.json"}),
+    "label": lambda d: with_info(d, label=RERUN),
+    "private path of a row": lambda d: forged(d, reason="see /home/bob/x"),
+    "log": lambda d: forged(d, log="logs/x"),
+    "row of another run": lambda d: forged(d, run="ffffffff"),
+    "row without provenance": lambda d: forged(d, provenance="nothing"),
+    "row id": lambda d: forged(d, id="../../x"),
+    "other paper": lambda d: forged(d, paper="esdg"),
+    "row twice": lambda d: with_rows(
+        d, [*rows_of(d), rows_of(d)[0]], processes=len(rows_of(d)) + 1
     ),
-    "fewer rows": (lambda d: with_rows(d, rows_of(d)[1:]), "rows, bundle.json says"),
+    "fewer rows": lambda d: with_rows(d, rows_of(d)[1:]),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_bundle_is_one_sentence(name: str, data: bytes, tmp_path: Path) -> None:
-    change, said = BAD[name]
+def test_a_bad_bundle_is_refused_and_leaves_nothing(name, data, tmp_path):
     with pytest.raises(StoreError) as error:
-        checked(tmp_path, change(data))
-    assert said in str(error.value)
+        checked(tmp_path, BAD[name](data))
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == [tmp_path / "bundle.zip"]
 
 
-def test_a_bomb_is_refused_before_it_unpacks(
-    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_bomb_is_refused_before_it_unpacks(lies, data, tmp_path, monkeypatch):
     monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
-    packed = bomb(data)
+    full = (1 << 20) + 1
+    packed = bytearray(pack(files_of(data) | {"rows.jsonl": b"0" * full}))
     assert len(packed) < 1 << 17
-    with pytest.raises(StoreError, match="unpacks to more than"):
-        checked(tmp_path, packed)
-
-
-def test_a_bomb_that_lies_about_its_size_is_no_bundle(
-    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checking, "MAX_UNPACKED", 1 << 20)
-    packed = bytearray(bomb(data))
-    size = (checking.MAX_UNPACKED + 1).to_bytes(4, "little")
-    while (place := packed.find(size)) >= 0:
-        packed[place : place + 4] = (100).to_bytes(4, "little")
+    while lies and (place := packed.find(full.to_bytes(4, "little"))) >= 0:
+        packed[place : place + 4] = (100).to_bytes(4, "little")  # of a size that would pass
     with pytest.raises(StoreError):
         checked(tmp_path, bytes(packed))
 
 
-def test_a_link_to_a_bundle_or_a_folder_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_a_link_to_a_bundle_or_a_folder_is_refused(data, tmp_path):
     (tmp_path / "real.zip").write_bytes(data)
     (tmp_path / "link.zip").symlink_to(tmp_path / "real.zip")
-    with pytest.raises(StoreError, match="symbolic link"):
-        check_bundle(tmp_path / "link.zip")
-    with pytest.raises(StoreError, match="no regular file"):
-        check_bundle(tmp_path)
-    with pytest.raises(StoreError, match="cannot read"):
-        check_bundle(tmp_path / "none.zip")
+    for path in (tmp_path / "link.zip", tmp_path, tmp_path / "none.zip"):
+        with pytest.raises(StoreError):
+            check_bundle(path)
 
 
 # --- verifying ------------------------------------------------------------------------------
 
 
-def lied(data: bytes) -> bytes:
+def lied(data):
     """Every exact counter is one more, and all checksums fit."""
     rows = rows_of(data)
     for row in rows:
@@ -343,42 +281,31 @@ def lied(data: bytes) -> bytes:
     return with_rows(data, rows)
 
 
-def test_labels_without_a_run(run: Path, data: bytes, tmp_path: Path) -> None:
-    bundle = checked(tmp_path, data)
+def test_labels_without_a_run(run, data, tmp_path):
+    bundle, known = checked(tmp_path, data), known_rows([run])
     alone = verify(bundle, [], run=False)
     assert (alone.label, alone.counters, alone.differ) == (SELF_REPORTED, 0, [])
-    found = verify(bundle, known_rows([run]), run=False)
-    assert found.label == COUNTERS_VERIFIED
-    assert found.cells == 2
-    assert found.counters == sum(len(counts) for counts in counted(bundle.rows).values())
-
-
-def test_other_code_may_count_otherwise(run: Path, data: bytes, tmp_path: Path) -> None:
-    """It raises no label and refuses nothing; where it counts the same, that says something."""
-    bundle = checked(tmp_path, data)
-    other = [dataclasses.replace(one, code=("0.0.1", "", None)) for one in known_rows([run])]
+    found = verify(bundle, known, run=False)
+    assert (found.label, found.cells) == (COUNTERS_VERIFIED, 2)
+    assert found.counters == sum(
+        len(exact(row)) for row in {r.cell_hash: r for r in bundle.rows}.values()
+    )
+    # Other code may count otherwise: it raises no label and refuses nothing.
+    other = [dataclasses.replace(one, code=("0.0.1", "", None)) for one in known]
     assert verify(bundle, other, run=False).label == COUNTERS_VERIFIED
     false = checked(tmp_path, lied(data))
-    found = verify(false, other, run=False)
-    assert (found.label, found.differ) == (SELF_REPORTED, [])
-    assert len(found.unclear) == verify(bundle, other, run=False).counters
-
-
-def counted(rows: list) -> dict[str, dict[str, int]]:
-    return {row.cell_hash: exact(row) for row in rows}
-
-
-def test_counters_that_differ_keep_the_bundle_out(run: Path, data: bytes, tmp_path: Path) -> None:
-    found = verify(bundle := checked(tmp_path, lied(data)), known_rows([run]), run=False)
-    assert found.label == SELF_REPORTED
-    assert found.differ
-    with pytest.raises(StoreError, match="not kept"):
-        keep_verified(bundle, found, tmp_path / "others")
+    unsure = verify(false, other, run=False)
+    assert (unsure.label, unsure.differ) == (SELF_REPORTED, [])
+    assert len(unsure.unclear) == found.counters
+    bad = verify(false, known, run=False)
+    assert (bad.label, bool(bad.differ)) == (SELF_REPORTED, True)
+    with pytest.raises(StoreError):
+        keep_verified(false, bad, tmp_path / "others")
     assert not (tmp_path / "others").exists()
 
 
 @pytest.mark.timeout(300)
-def test_the_sampled_cell_runs_again(data: bytes, tmp_path: Path) -> None:
+def test_the_sampled_cell_runs_again(data, tmp_path):
     found = verify(checked(tmp_path, data), [])
     assert (found.label, found.differ) == (RERUN, [])
     assert "pipad/table1" in found.sampled
@@ -388,19 +315,7 @@ def test_the_sampled_cell_runs_again(data: bytes, tmp_path: Path) -> None:
     assert wrong.label == SELF_REPORTED
 
 
-def test_cells_of_others_are_not_run(data: bytes, tmp_path: Path) -> None:
-    rows = checked(tmp_path, data).rows
-    assert len(_candidates(rows, 120.0)) == 2
-    assert not _candidates(rows, min(row.seconds for row in rows) / 2)
-    strange = [msgspec.structs.replace(row, params={"dataset": "covid"}) for row in rows]
-    assert not _candidates(strange, 120.0)
-    unknown = [msgspec.structs.replace(row, paper="unheard-of") for row in rows]
-    assert not _candidates(unknown, 120.0)
-
-
-def test_a_kept_run_has_its_label_and_an_id_of_its_own(
-    run: Path, data: bytes, tmp_path: Path
-) -> None:
+def test_a_kept_run_has_its_label_and_an_id_of_its_own(run, data, tmp_path):
     bundle = checked(tmp_path, data)
     found = verify(bundle, known_rows([run]), run=False)
     kept = keep_verified(bundle, found, tmp_path / "others")
@@ -415,23 +330,3 @@ def test_a_kept_run_has_its_label_and_an_id_of_its_own(
         make_bundle(kept, Scrubber())
     with pytest.raises(StoreError, match="there already"):
         keep_verified(bundle, found, tmp_path / "others")
-
-
-def test_strong_evidence_of_others_stands_behind_weak_of_ones_own() -> None:
-    def shown(label: str, strength: str) -> tuple:
-        run = SimpleNamespace(
-            label=label, machine_slug=label or "own", machine_name="m", info={}, slug="s",
-            store=SimpleNamespace(run="r"),
-        )  # fmt: skip
-        verdict = SimpleNamespace(
-            side="for", strength=strength, glyph="S", verdict="v", source="counted"
-        )
-        paper = SimpleNamespace(name="p", title="P")
-        found = SimpleNamespace(claims=["c"], verdicts=[verdict])
-        return run, SimpleNamespace(paper=paper, verdicts=found)
-
-    for order in (1, -1):
-        both = [shown(SELF_REPORTED, "strong"), shown("", "weak")][::order]
-        (claim,) = merge_claims(both)
-        assert claim.run.label == ""
-        assert [run.label for run, _ in claim.all] == ["", SELF_REPORTED]

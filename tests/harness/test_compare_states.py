@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
-import json
 import random
-import re
 import shutil
 
-import fake_points
 import fake_run
 import msgspec
 import pytest
@@ -18,19 +14,11 @@ from hypothesis import strategies as st
 
 from dgbench.harness.cli import main
 from dgbench.harness.compare import compare_runs, compare_states
-from dgbench.harness.figures.changes import laid_out
-from dgbench.harness.figures.compared import change_points, draw_races, race_points
-from dgbench.harness.figures.style import Context
-from dgbench.harness.quantities import ONE_PROCESS, Quantity, percent, quantities, ratio_of, spread
-from dgbench.harness.report.comparisons import ComparisonPair, listed_changes, pages
-from dgbench.harness.report.merge import assemble
-from dgbench.harness.report.pages import environment
-from dgbench.harness.report.run import load_run
-from dgbench.harness.report.site import PaperOnSite
+from dgbench.harness.figures.compared import change_points, race_points
+from dgbench.harness.quantities import ONE_PROCESS, Quantity, quantities, ratio_of
 from dgbench.harness.states import State, find_state
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.files import to_checked
-from dgbench.harness.terminal.comparison import comparison_text
+from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
@@ -87,15 +75,6 @@ def words(found):
     return {change.name.removeprefix("toy/fig1 "): change.word for change in found.changes}
 
 
-def test_a_run_is_the_same_as_itself(tmp_path):
-    run = Store.open(fake_run.make_run(tmp_path))
-    found = compare_runs(run, run)
-    assert {c.word for c in found.changes} <= {"SAME", "AMBG"}
-    assert found.exit_code == 0
-    assert (found.identity, found.only_a, found.only_b) == ([], [], [])
-    assert all(c.ratio.value == pytest.approx(1) for c in found.changes if c.ratio)
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.floats(0.3, 3), st.integers(1, 6)), min_size=1, max_size=5),
        st.integers(0, 99))  # fmt: skip
@@ -105,6 +84,7 @@ def test_sides_swapped_invert_ratios_and_words(cells, seed):
         old += cell(f"d{number}", noisy(1.0, seed + number, count))
         new += cell(f"d{number}", noisy(factor, seed - number - 1, count))
     there, back = compared(old, new), compared(new, old)
+    assert compared(old[::-1], new[::-1]).as_plain() == there.as_plain()
     ratios = {c.name: c for c in back.changes}
     for change in there.changes:
         mirrored = ratios[change.name]
@@ -112,18 +92,6 @@ def test_sides_swapped_invert_ratios_and_words(cells, seed):
         assert mirrored.ratio.value == pytest.approx(1 / change.ratio.value)
         if change.ratio.low is not None:
             assert mirrored.ratio.low == pytest.approx(1 / change.ratio.high)
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_nothing(draw):
-    old = [r for n in range(4) for r in cell(f"d{n}", noisy(1 + n, n))]
-    new = [r for n in range(1, 5) for r in cell(f"d{n}", noisy(1.2 + n, 9 + n))]
-    first = compared(old, new).as_plain()
-    draw.shuffle(old)
-    draw.shuffle(new)
-    again = compared(old, new).as_plain()
-    assert again == first
 
 
 def test_a_gain_of_one_process_carries_its_own_interval():
@@ -171,44 +139,29 @@ def test_counters_are_compared_exactly_where_the_work_was_the_same():
         for n, turns in ((100, 4), (101, 4), (200, 8))
     )
     found = compared(old, more)
-    assert found.changes[0].counters == {"memory": (100, 101)}
-    assert found.exit_code == 1
+    assert (found.changes[0].counters, found.exit_code) == ({"memory": (100, 101)}, 1)
     assert compared(more, old).exit_code == 0
-    paced = compared(old, longer)
-    assert (paced.changes[0].counters, paced.changes[0].paced) == ({}, False)
-    assert "counters of other lengths" in comparison_text(paced, every=True)
-
-
-def test_counters_that_waver_between_rounds_are_not_compared():
-    old = cell("x", noisy(1, 1))
-    for number, row in enumerate(old):
+    paced = compared(old, longer).changes[0]
+    assert (paced.counters, paced.paced) == ({}, False)
+    wavering = cell("x", noisy(1, 1))
+    for number, row in enumerate(wavering):
         row.observed += [observation("transfers", number), observation("edges", 5)]
     new = cell("x", noisy(1, 2), observed=[observation("transfers", 3), observation("edges", 5)])
-    assert compared(old, new).exit_code == 0
+    assert compared(wavering, new).exit_code == 0
 
 
-def test_machines_are_compared_across_devices_but_not_inside_one_run():
+def test_devices_data_and_facts_that_differ_are_told():
     cpu, cuda = cell("x", noisy(1, 1)), cell("x", noisy(0.1, 2), device="cuda")
     found = compared(cpu, cuda)
-    assert words(found) == {"x": "FAST"}
-    assert found.differs == ["device"]
-    both = compared(cpu + cuda, cpu + cuda)
-    assert len(both.changes) == 2
-    assert both.count("FAST") == 0
-
-
-def test_other_data_and_other_facts_are_warned_of():
+    assert (words(found), found.differs) == ({"x": "FAST"}, ["device"])
+    both = compared(cpu + cuda, cpu + cuda)  # inside one run, devices are no two sides
+    assert (len(both.changes), both.count("FAST")) == (2, 0)
     small, large = ({"dataset": "x", "twin": True, "scale": s} for s in (0.1, 0.2))
     facts = {"code": {"commit": "aaaa"}, "packages": {"torch": "2"}, "settings": {"seed": 1}}
     other = {"code": {"commit": "bbbb"}, "packages": {"torch": "3"}, "settings": {"seed": 2}}
     a = Memory(cell("x", noisy(1, 1), data=small), facts=facts)
     b = Memory(cell("x", noisy(1, 2), data=large), facts=other)
-    found = compare_runs(a, b)
-    assert found.differs == ["data", "code", "torch"]
-    assert found.headline.endswith("different data, code, torch")
-    text = comparison_text(found)
-    assert "warning: the two sides differ in more than time: data, code, torch" in text
-    assert "code.commit: aaaa -> bbbb" in text
+    assert compare_runs(a, b).differs == ["data", "code", "torch"]
 
 
 def test_several_runs_a_side_decide_what_one_leaves_open():
@@ -216,53 +169,22 @@ def test_several_runs_a_side_decide_what_one_leaves_open():
               for m in (1.0, 1.5)]  # fmt: skip
     single = compare_states(State.of(stores[0][:1]), State.of(stores[1][:1]))
     assert [c.word for c in single.changes] == ["AMBG"]
-    assert "give more runs a side" in comparison_text(single)
     several = compare_states(State.of(stores[0]), State.of(stores[1]))
     assert [(c.word, c.ratio.n) for c in several.changes] == [("SLOW", 4)]
-
-
-def test_lines_are_as_designed():
-    old = cell("wikipedia", noisy(1, 1, 8)) + cell("a", noisy(1, 3)) + cell("b", noisy(1, 4))
-    new = cell("wikipedia", noisy(1.084, 2, 8)) + cell("a", noisy(1, 5)) + cell("c", [1.0])
-    lines = comparison_text(compared(old, new)).splitlines()
-    slow = next(line for line in lines if line.startswith("SLOW"))
-    name, change, n, counters = slow.split("   ")
-    assert name == "SLOW  toy/fig1 wikipedia"
-    assert re.fullmatch(r"\+\d\.\d % \[\+\d\.\d, \+\d+\.\d\]", change)
-    assert (n, counters) == ("n 8", "counters equal")
-    assert lines[-1] == "exit 1: 1 SLOW cell"
-    assert "only in 0a1b2c3d: 1 cell" in lines
-    assert "SAME  1 more (--all lists them)" in lines
-
-
-@pytest.mark.parametrize(
-    ("ratio", "said"), [(1.084, "+8.4 %"), (0.9, "−10.0 %"), (2.22, "+122 %"), (7.21, "7.2x")]
-)
-def test_changes_are_said_in_percent(ratio, said):
-    assert percent(ratio) == said
-
-
-def test_an_interval_that_spans_everything_is_not_spelt_out():
-    assert spread(0.5, 40) == "[too wide]"
-    assert spread(None, 2.0) == ""
-    assert spread(1.061, 1.108) == "[+6.1, +10.8]"
 
 
 # -- what a side may be
 
 
-def kept(tmp_path, seed=1, scale=1.0, commit="", place="runs", started=""):
+def kept(tmp_path, seed=1, scale=1.0, commit="0" * 40, started=None):
     """A run on disk, with a commit in its provenance."""
-    path = fake_run.make_run(tmp_path / place, seed=seed, scale=scale)
-    facts = json.loads((path / "provenance.json").read_text())
-    facts.pop("crc32", None)
-    for entry in facts.values():
-        entry["code"] = {"commit": commit or "0" * 40, "dirty": False}
+    path = fake_run.make_run(tmp_path / "runs", seed=seed, scale=scale)
+    facts = from_checked(path / "provenance.json")
+    facts = {key: one | {"code": {"commit": commit, "dirty": False}} for key, one in facts.items()}
     (path / "provenance.json").write_bytes(to_checked(facts))
-    if started:
-        info = json.loads((path / "run.json").read_text())
-        info.pop("crc32", None)
-        (path / "run.json").write_bytes(to_checked({**info, "started": started}))
+    info = from_checked(path / "run.json")
+    started = started or info["started"]
+    (path / "run.json").write_bytes(to_checked({**info, "started": started}))
     return path
 
 
@@ -289,34 +211,19 @@ def test_a_side_is_a_run_a_folder_a_commit_or_a_machine(tmp_path, monkeypatch):
     assert find_state(f"{first},{one}").runs == (first,)  # the same run counts once
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "said"),
-    [
-        ("nothing", UnknownKeyError, "run 'nothing' is not known"),
-        ("machine:nowhere", UnknownKeyError, "machine 'nowhere' of results/reference is not known"),
-        ("abcdef1234", UnknownKeyError, "is not known"),
-        ("last", StoreError, "there are no runs"),
-        ("last,", InvalidInputError, "names an empty state"),
-        ("empty", InvalidInputError, "holds no run"),
-    ],
-)
-def test_a_side_that_is_nothing_is_said(tmp_path, monkeypatch, name, error, said):
+@pytest.mark.parametrize("side", ["nothing", "machine:nowhere", "abcdef1234", "last", "last,",
+                                  "empty"])  # fmt: skip
+def test_a_side_that_is_nothing_is_an_error(tmp_path, monkeypatch, side):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(error, match=re.escape(said)):
-        find_state(name)
+    with pytest.raises((UnknownKeyError, StoreError, InvalidInputError)):
+        find_state(side)
+    for words in ([side], [side, "B", "C"], [side, "last"], [side, "last", "--keep"]):
+        assert call(*words) == 2
 
 
-# -- figures and pages
-
-
-def test_a_figure_has_failures_changes_by_size_and_the_rest_folded():
-    rows = laid_out(fake_points.change_points(), 3)
-    assert [row["failed"] for row in rows[:2]] == [True, True]
-    own = [row["points"][0]["value"] for row in rows if not row["failed"] and not row["folded"]]
-    assert own == [2.3, 0.6, 1.3]
-    assert [row["label"] for row in rows if row["folded"]] == ["5 more AMBG", "20 the same"]
+# -- figures, pages and the command
 
 
 def test_every_change_and_every_lonely_cell_becomes_a_point():
@@ -330,20 +237,16 @@ def test_every_change_and_every_lonely_cell_becomes_a_point():
 
 
 def test_races_stand_side_by_side_and_pool_runs(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
+    paper = fake_run.light_paper(tmp_path)
     stores = [Store.open(fake_run.make_run(tmp_path / "r", seed=s)) for s in (1, 2, 3)]
     one, two = State.of(stores[:1], "one"), State.of(stores[1:], "two")
     ((spec, points),) = race_points([one, two], paper)
     assert spec.name == "fig1"
-    counts = {p["series"]: p["n"] for p in points if not p.get("failed")}
-    assert counts == {"one": 5, "two": 10}
-    assert [(s, p) for s, p in race_points([one], paper)] == []
-    (drawn,) = draw_races([one, two], paper, tmp_path / "out", Context(noise=0.03))
-    assert drawn.alt.startswith("no contradiction on 10 workloads")
-    assert (tmp_path / "out" / "toy-fig1-half.svg").is_file()
-
-
-# -- the command
+    assert {p["series"]: p["n"] for p in points if not p.get("failed")} == {"one": 5, "two": 10}
+    assert list(race_points([one], paper)) == []
+    same = compare_states(one, one)
+    assert {c.word for c in same.changes} <= {"SAME", "AMBG"}
+    assert (same.exit_code, same.identity, same.only_a, same.only_b) == (0, [], [], [])
 
 
 def call(*arguments) -> int:
@@ -352,103 +255,17 @@ def call(*arguments) -> int:
     return int(ended.value.code or 0)
 
 
-def test_the_command_writes_a_page_that_stands_alone(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_page_that_stands_alone_and_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     a, b = kept(tmp_path), kept(tmp_path, seed=2, scale=1.5)
     assert call(a, b, "--out", "out") == 1
-    said = capsys.readouterr().out.splitlines()
-    assert said[-2] == "Page: out/compare.html"
-    assert said[-1].startswith("exit 1: 22 x SLOW cell")
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "22 SLOW, 0 FAST" in page
-    for line in page.split('"'):
-        if line.startswith("figures/") or line.endswith(".csv"):
-            assert (tmp_path / "out" / line).is_file(), line
-
-
-def test_where_nothing_changed_the_page_says_so():
-    found = compared(cell("a", noisy(1, 1)), cell("a", noisy(1, 2)))
-    pair = ComparisonPair("Toy", (None, None), found, "a-b", drawn=None)
-    assert pair.headline == "nothing outside the noise floor: 0 SLOW, 0 FAST, 1 SAME, 0 AMBG"
-    assert listed_changes(found) == ([], {"SAME": 1, "single": 0, "AMBG": 0})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["A"], "1 side was given, two are needed"),
-        (["A", "B", "C"], "3 sides were given"),
-        (["A", "B", "--speedups"], "say where: --out FOLDER"),
-        (["base.json", "B", "--out", "x"], "are for runs"),
-        (["A", "B", "--keep"], "--keep needs a baseline"),
-        (["nothing", "last"], "run 'nothing' is not known"),
-    ],
-)
-def test_mistakes_are_named(tmp_path, monkeypatch, capsys, arguments, said):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
-    assert call(*arguments) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_comparison_as_json_can_be_read_back(tmp_path, capsys):
-    a, b = kept(tmp_path), kept(tmp_path, seed=2)
-    assert call(a, b, "--json") == 0
+    linked = [x for x in page.split('"') if x.startswith("figures/") or x.endswith(".csv")]
+    assert linked
+    assert all((tmp_path / "out" / name).is_file() for name in linked)
+    capsys.readouterr()
+    assert call(a, b, "--json") == 1
     plain = msgspec.json.decode(capsys.readouterr().out)
     assert sum(plain["counts"].values()) == len(plain["changes"])
     assert all(len(change["rows"]) == 2 for change in plain["changes"])
-
-
-def test_a_site_has_a_page_for_every_two_runs_of_a_paper(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
-    paths = [kept(tmp_path, seed=s, scale=1 + s / 2) for s in (0, 1)]
-    runs = [
-        dataclasses.replace(load_run(path), slug=slug, machine_slug=slug)
-        for path, slug in zip(paths, ("here", "there"), strict=True)
-    ]
-    on_site = PaperOnSite(paper, [], [(run, None) for run in runs])
-    site = dataclasses.replace(assemble([], runs, merged=True), papers=[on_site])
-    made = pages(site, environment(), asv=tmp_path / "none")
-    assert sorted(made) == [
-        "compare/here-there.html", "compare/index.html", "figures/compare/here-there-full.svg",
-        "figures/compare/here-there-half.svg", "figures/compare/here-there.csv",
-        "figures/compare/toy-fig1-here-there-full.svg",
-        "figures/compare/toy-fig1-here-there-half.svg",
-        "figures/compare/toy-fig1-here-there.csv",
-    ]  # fmt: skip
-    page = made["compare/here-there.html"]
-    assert "<h1>Toy: 22 SLOW, 0 FAST" in page
-    assert "The same races side by side" in page
-    assert 'href="../runs/here.html#row-c' in page
-    assert "here-there.html" in made["compare/index.html"]
-    used = set(re.findall(r'(?:href|src|srcset)="\.\./(figures/[^"]+)"', page))
-    assert used == {name for name in made if name.startswith("figures/")}
-    assert all(len(text) < 60_000 for name, text in made.items() if name.endswith(".svg"))
-    alone = dataclasses.replace(site, runs=runs[:1], papers=[])
-    assert "Nothing to compare here" in pages(alone, environment())["compare/index.html"]
-
-
-@pytest.mark.parametrize(
-    "strange",
-    [
-        {"samples": [-0.1]},
-        {"samples": [1e307]},
-        {"samples": [5e-324]},
-        {"data": {"dataset": ["tiny"], "scale": {"a": 1}}},
-    ],
-)
-def test_what_a_file_may_hold_is_compared_without_a_crash(strange):
-    """Found by fuzzing: no process of ours leaves such rows, a file may."""
-
-    def state(**changed):
-        rows = [
-            Row(id=f"r{k}", cell_hash="1", paper="p", experiment="e", params={"system": name},
-                round=k, samples=[0.1 * k], **{})
-            for name in ("p", "q") for k in (1, 2)
-        ]  # fmt: skip
-        rows[0] = msgspec.structs.replace(rows[0], **changed)
-        return State("s", ("s",), rows, ["s"] * len(rows))
-
-    found = compare_states(state(), state(**strange))
-    assert json.loads(json.dumps(found.as_plain(), allow_nan=False))["changes"]
-    assert comparison_text(found)

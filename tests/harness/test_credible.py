@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import sys
-import time
 from types import SimpleNamespace
 
-import fake_papers
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.harness.runner import ForkServer, client, replaced
-from dgbench.harness.runner import server as server_module
-from dgbench.harness.runner.child import complaints, explain
+from dgbench.harness.runner import replaced
+from dgbench.harness.runner.child import complaints
 from dgbench.harness.runner.credible import (
     SHARE,
     against_loops,
@@ -25,11 +18,7 @@ from dgbench.harness.runner.credible import (
     negative_counters,
     without_witness,
 )
-from dgbench.harness.runner.outcome import KEPT_BYTES, _shorten, _tail
-from dgbench.harness.runner.protocol import Loading, Ready, Setup, receive
-from dgbench.harness.runner.readable import LETTERS, message, readable
-from dgbench.harness.runner.same_data import SameData
-from dgbench.harness.store import Row
+from dgbench.harness.runner.readable import LETTERS, readable
 from dgbench.lab.table import Observation
 from dgbench.runtime import steady as steady_module
 from dgbench.runtime.steady import measure_steady, seen_loops
@@ -94,39 +83,26 @@ def test_samples_of_another_length_are_doubted(factor):
         assert found == []
 
 
-def test_nothing_is_counted_fewer_times_than_never():
-    counted = Measurement()
-    for metric, count in (("edges", 0), ("memory", -3), ("turns", 2)):
-        counted.observe(metric, count)
-    assert negative_counters(counted) == ["its counter 'memory' is -3"]
-
-
-def test_a_clock_of_the_plugins_own_is_found_out(monkeypatch):
+def test_other_clocks_overlaps_and_choices_are_found_out(monkeypatch):
     steady = Clock(monkeypatch, rate=0.9).run([1.0] * 6)
-    found = doubts(steady.samples)
-    assert any("10 % of 6 s of steady steps unexplained" in text for text in found)
-
-
-def test_phases_that_overlap_are_found_out(monkeypatch):
+    assert doubts(steady.samples)
     steady = Clock(monkeypatch).run([1.0] * 6)
     phases = {"gnn": 5.0, "rnn": 5.0}
-    assert "they overlap" in doubts(steady.samples, phases, instrumented=True)[0]
+    assert doubts(steady.samples, phases, instrumented=True)
     assert doubts(steady.samples, phases) == []  # phases of a process that has other parts, too
-
-
-def test_a_choice_among_samples_is_told(monkeypatch):
-    steady = Clock(monkeypatch).run([1.0] * 6)
-    (note,) = without_witness(told(steady.samples[:2]), seen_loops())
-    assert "no steady loop" in note
+    assert len(without_witness(told(steady.samples[:2]), seen_loops())) == 1
     steady_module._LOOPS.clear()
     assert without_witness(told([1.0]), seen_loops()) == []
 
 
-def test_nothing_lasts_longer_than_its_process():
+def test_nothing_lasts_longer_than_its_process_and_no_count_is_negative():
     inside = told([0.5, 0.5], {"gnn": 0.4, "rnn": 0.6})
     assert against_wall(inside, 1.0) == []
     assert len(against_wall(inside, 0.99)) == 2
-    assert "samples add up to 1 s" in against_wall(inside, 0.99)[0]
+    counted = Measurement()
+    for metric, count in (("edges", 0), ("memory", -3), ("turns", 2)):
+        counted.observe(metric, count)
+    assert len(negative_counters(counted)) == 1
 
 
 @given(st.text(st.characters(), max_size=300), st.integers(1, 60))
@@ -139,222 +115,29 @@ def test_any_text_becomes_readable(text, times):
     assert readable(found) == found
 
 
-def test_colours_go_and_the_middle_of_long_text_is_counted():
-    assert readable("\x1b[31;1mred\x1b[0m\x1b]0;title\x07!") == "red!"
-    assert readable("a\nb\tc") == "a\nb\tc"
-    found = readable("a" * 40_000_000 + "end")
-    assert found.startswith("aaa")
-    assert found.endswith("end")
-    assert "(40,000,003 letters)" in found
-
-
-class Mute(Exception):
-    def __str__(self):
-        raise RuntimeError("no words")
-
-
-def test_an_exception_that_cannot_speak_has_a_name():
-    assert message(Mute()) == "Mute"
-    assert explain(Mute()).reason == "Mute: Mute"
-    assert explain(ImportError("no", name=7)).status == "not-supported"
-
-
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    "fields",
     [
-        ({"warmup": -1}, "warmup is -1"),
-        ({"deviation": {"\x1b": 1.0}}, "has the name"),
-        (
-            {"observations": observations(phases={"gnn": -0.1})},
-            "phase_time{'phase': 'gnn'} is -0.1",
-        ),
-        ({"observations": observations({"step tme": 1.0})}, "'step tme' is not known"),
-        ({"observations": observations({"edges": 1.5})}, "takes int, found 1.5"),
-        ({"observations": observations({"edges": 2**70})}, ""),
-        ({"observations": observations({"loss": float("nan")})}, "not finite: loss"),
-        ({"observations": [Observation(metric="loss", value=1.0, dims={"to": 1})]}, "'to' is not"),
-        ({"observations": observations(samples=[0.0])}, "has a sample of 0.0 s"),
-        ({"observations": observations(samples=None)}, ""),
-        ({"observations": [7]}, ""),
-        ({"notes": ["x" * 2_000_000]}, "at most 1,048,576"),
+        {"warmup": -1},
+        {"deviation": {"\x1b": 1.0}},
+        {"observations": observations(phases={"gnn": -0.1})},
+        {"observations": observations({"step tme": 1.0})},
+        {"observations": observations({"edges": 1.5})},
+        {"observations": observations({"edges": 2**70})},
+        {"observations": observations({"loss": float("nan")})},
+        {"observations": [Observation(metric="loss", value=1.0, dims={"to": 1})]},
+        {"observations": observations(samples=[0.0])},
+        {"observations": observations(samples=None)},
+        {"observations": [7]},
+        {"notes": ["x" * 2_000_000]},
     ],
 )
-def test_what_cannot_be_kept_is_refused(fields, words):
-    assert words in complaints(Measurement(**fields))[0]
+def test_what_cannot_be_kept_is_refused(fields):
+    assert complaints(Measurement(**fields))
+    assert not complaints(told([1.0]))
 
 
-def test_the_middle_of_a_long_log_is_cut_out(tmp_path):
-    log = tmp_path / "log"
-    log.write_bytes(b"begin" + b"." * (4 * KEPT_BYTES) + b"end")
-    assert _shorten(log) == 4 * KEPT_BYTES + 8
-    text = log.read_bytes()
-    assert text.startswith(b"begin")
-    assert text.endswith(b"end")
-    assert b"1,048,584 bytes are left out here" in text
-    assert len(text) < 2 * KEPT_BYTES + 100
-    assert _shorten(log) == 0
-
-
-def test_the_tail_of_a_log_shows_what_came_before_a_deep_stack(tmp_path):
-    log = tmp_path / "log"
-    stack = "".join(f'  File "x.py", line {i} in f\n' for i in range(100))
-    log.write_text(f"\x1b[31mhalf done\nFatal Python error: Aborted\n\n{stack}Extension modules: a")
-    tail = _tail(log)
-    assert tail.startswith("half done\nFatal Python error: Aborted")
-    assert "Extension" not in tail
-
-
-def rows_of(*twins, **params):
-    return [
-        Row(id=f"r{i}", group="g", params=params, samples=[1.0], data={"dataset": "x", "twin": t})
-        for i, t in enumerate(twins)
-    ]
-
-
-def test_contenders_on_other_data_are_not_compared():
-    first, second, third = rows_of(False, False, True)
-    same = SameData([first])
-    for row in (second, third):
-        same.check(row)
-    assert second.ok
-    assert third.status == "check"
-    assert third.reason == "it used the twin of 'x', and r0 of its group the real data"
-    assert third.samples == []
-    (other,) = rows_of(True, source="twin")  # was asked for
-    same.check(other)
-    assert other.ok
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
-def test_a_daemon_is_found_and_ended():
-    """In a process of its own, which becomes the parent of what is left."""
-    ours, theirs = os.pipe()
-    if os.fork() == 0:
-        try:
-            server_module.adopt_orphans()
-            between = os.fork()
-            if between == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    os.close(theirs)
-                    time.sleep(60)
-                os._exit(0)
-            os.waitpid(between, 0)
-            left = [len(server_module.end_strays()[0]) for _ in range(2)]
-            os.write(theirs, str(left).encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    os.wait()
-    assert os.read(ours, 100) == b"[1, 0]"
-    os.close(ours)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
-def test_nobody_escapes_by_forking_after_the_children_were_listed(monkeypatch):
-    """The listed one forks and is dead when it is looked at; its child was not in the list."""
-    ours, theirs = os.pipe()
-    if os.fork() == 0:
-        try:
-            server_module.adopt_orphans()
-            go, wait = os.pipe()[::-1]
-            first = os.fork()
-            if first == 0:
-                os.close(ours)
-                os.read(wait, 1)
-                if os.fork() == 0:
-                    time.sleep(60)
-                os._exit(0)
-            listed = []
-
-            class Late(server_module.Tree):
-                def pids(self):
-                    found = super().pids()
-                    if not listed:
-                        os.write(go, b"x")
-                        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-                    listed.append(found)
-                    return found
-
-            monkeypatch.setattr(server_module, "Tree", Late)
-            left = len(server_module.end_strays()[0])
-            os.write(theirs, f"{left} {first in listed[0]}".encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    os.wait()
-    assert os.read(ours, 100) == b"1 True"
-    os.close(ours)
-
-
-def test_what_fails_while_it_is_loaded_is_named_and_changes_nothing(monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", "/here")
-    ours, theirs = socket.socketpair()
-    setup = Setup(lookup="", file="", papers=[], modules=[], without=["killer"])
-    loader = server_module._Loader(setup, [], theirs)
-
-    def meddle():
-        os.environ["DGBENCH_CACHE"] = "/nowhere"
-        os.environ["DGBENCH_X"] = "1"
-        sys.exit(3)
-
-    def kill():
-        raise AssertionError("it was loaded again")
-
-    loader._one("killer", kill)
-    loader._one("meddler", meddle)
-    assert receive(ours).what == "meddler"
-    assert loader.notes == [
-        "meddler was not loaded ahead: SystemExit: 3",
-        "meddler changed DGBENCH_CACHE, DGBENCH_X while it was loaded; it was put back",
-    ]
-    assert os.environ["DGBENCH_CACHE"] == "/here"
-    assert "DGBENCH_X" not in os.environ
-    ours.close()
-    theirs.close()
-
-
-def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch):
-    told = []
-
-    def prepare(self, setup, stop):
-        told.append(setup.without)
-        answers = [(None, "paper a"), (Loading(what="system b"), "system b")]
-        ready = Ready(seconds=1.0, threads=1, pid=os.getpid(), notes=["more"])
-        return answers[len(told) - 1] if len(told) < 3 else (ready, "")
-
-    monkeypatch.setattr(client, "_how", lambda code: "was killed by SIGSEGV")
-    monkeypatch.setattr(ForkServer, "_prepare", prepare)
-    monkeypatch.setattr(ForkServer, "_launch", lambda self, threads, log: None)
-    monkeypatch.setattr(ForkServer, "close", lambda self: None)
-    monkeypatch.setattr(ForkServer, "process", SimpleNamespace(returncode=-11), raising=False)
-    server = ForkServer(fake_papers.lookup, ["a"], threads=1, log=tmp_path / "log", modules=())
-    assert told == [[], ["paper a"], ["paper a", "system b"]]
-    assert server.notes == [
-        "paper a was not loaded ahead: the fork server was killed by SIGSEGV over it",
-        "system b was not loaded ahead: the fork server took too long over it",
-        "more",
-    ]
-
-
-def test_the_end_of_a_server_has_words():
-    assert client._how(-signal.SIGSEGV) == "was killed by SIGSEGV"
-    assert client._how(3) == "ended with exit code 3"
-
-
-def test_a_replaced_operator_and_more_threads_are_doubted(monkeypatch):
-    replaced.shared_functions.cache_clear()
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # lets torch wrap its step, once
-    assert replaced.replaced_functions() == []
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "index_select", lambda *_: None)
-        patch.setattr("dgbench.lab.result_checks.close", lambda *_: None)
-        (doubt,) = replaced.replaced_functions()
-    assert "torch.Tensor.index_select" in doubt
-    assert "dgbench.lab.result_checks.close" in doubt
-    replaced.shared_functions.cache_clear()
+def test_more_threads_than_allowed_are_doubted():
     count = torch.get_num_threads()
     assert replaced.too_many_threads(count) == []
-    assert replaced.too_many_threads(count - 1) == [
-        f"it set torch to {count} threads, {count - 1} are allowed"
-    ]
+    assert len(replaced.too_many_threads(count - 1)) == 1

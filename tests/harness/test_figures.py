@@ -1,4 +1,4 @@
-"""Colours are recomputed, every kind draws with failures in it, and the bytes never change."""
+"""Figures: each kind draws with failures, and shows the numbers of its points in their places."""
 
 from __future__ import annotations
 
@@ -6,249 +6,255 @@ import importlib
 import itertools
 import math
 import re
+from xml.etree import ElementTree
 
 import fake_points
 import fake_run
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dgbench.harness.figures import Context, draw_points
-from dgbench.harness.figures.colour import VISIONS, ciede2000, contrast, difference, lightness
-from dgbench.harness.figures.draw import KINDS, DrawnFigure
+from dgbench.harness.figures import draw_points
+from dgbench.harness.figures.colour import VISIONS, difference, lightness
+from dgbench.harness.figures.correctness import fastest, wrong
+from dgbench.harness.figures.curves import curve_of
+from dgbench.harness.figures.draw import KINDS
+from dgbench.harness.figures.frontier import MAX_LINES, best
 from dgbench.harness.figures.noise import side
-from dgbench.harness.figures.palette import (
-    BASELINES,
-    COMPARISON,
-    GUESTS,
-    INK,
-    LINK,
-    NOISE,
-    PHASES,
-    SECONDARY,
-    SYSTEMS,
-    VERDICTS,
-    WHITE,
-    close_colours,
-    looks,
-    series_looks,
-)
-from dgbench.harness.figures.style import (
-    factor,
-    failure_words,
-    ratio_ticks,
-    same,
-    seconds_text,
-    tick_text,
-    with_interval,
-)
+from dgbench.harness.figures.palette import STATUS_WORDS, SYSTEMS, close_colours, looks
+from dgbench.harness.figures.strips import coarser
+from dgbench.harness.figures.style import styled
+from dgbench.harness.figures.svg import number, short_path
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.runtime.statistics import ConfidenceInterval, verdict
 
-HUES = {name: mark.colour for name, mark in SYSTEMS.items() if name != "reference"}
-GREYS = [mark.colour for mark in BASELINES]
+NOISE = fake_run.CONTEXT.noise
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [  # from the published test data of CIEDE2000
-        ((50.0, 2.6772, -79.7751), (50.0, 0.0, -82.7485), 2.0425),
-        ((50.0, 2.5, 0.0), (73.0, 25.0, -18.0), 27.1492),
-        ((50.0, -1.3802, -84.2814), (50.0, 0.0, -82.7485), 1.0000),
-        ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
-        ((2.0776, 0.0795, -1.1350), (0.9033, -0.0636, -0.5514), 0.9082),
-    ],
-)
-def test_the_difference_is_the_published_one(first, second, expected):
-    assert ciede2000(first, second) == pytest.approx(expected, abs=1e-4)
+def draw(kind, points, folder, options=None, context=fake_run.CONTEXT, **more):
+    return draw_points(kind, "f", "A title", points, folder, context, options, **more)
 
 
-def test_hues_are_told_apart_by_everyone_and_in_grey():
-    for one, other in itertools.combinations(HUES.values(), 2):
-        for vision in VISIONS:
-            assert difference(one, other, vision) >= 12, (one, other, vision)
-        assert abs(lightness(one) - lightness(other)) >= 6
-    for hue, grey, vision in itertools.product(HUES.values(), GREYS, VISIONS):
-        assert difference(hue, grey, vision) >= 9.9, (hue, grey, vision)
+def titled(name):
+    return looks([name])[name].title
 
 
-def test_guests_are_far_from_everything():
-    for guest, other, vision in itertools.product(GUESTS, [*HUES.values(), *GREYS], VISIONS):
-        assert difference(guest.colour, other, vision) >= 11.6
+# Rows of a kind: key of its panels, label of a point's row, and the number in it.
+ROWED = {
+    "speedup": ("panel", lambda p: p["row"], lambda p: p["value"]),
+    "across": ("panel", lambda p: p["row"], lambda p: p["value"]),
+    "time_split": ("panel", lambda p: f"{p['row']} · {titled(p['system'])}",
+                   lambda p: p["total"]),
+    "failed_cells": ("model", lambda p: p["dataset"], lambda p: p["seconds"]),
+    "ablation": ("panel", lambda p: f"+ {p['technique']}" if p["step"] else "all off",
+                 lambda p: p["gain"] if p["step"] else p["seconds"]),
+    "limit_share": ("panel", lambda p: f"{p['row']} · {titled(p['system'])}",
+                    lambda p: p["value"]),
+    "correctness": ("panel", lambda p: titled(p["system"]), lambda p: p["seconds"]),
+    "changes": ("panel", lambda p: p["row"], lambda p: 100 * (p["value"] - 1)),
+    "device_use": ("panel", lambda p: p["row"], lambda p: p["value"]),
+}  # fmt: skip
+UNITS = {"ms": 1e-3, "µs": 1e-6, "k": 1e3, "M": 1e6}
 
 
-def test_marks_and_text_have_contrast():
-    for colour in [*HUES.values(), *GREYS, *(g.colour for g in GUESTS)]:
-        assert contrast(colour, WHITE) >= 3
-    for text in (INK, SECONDARY, LINK):
-        assert contrast(text, WHITE) >= 4.5
-    for glyph in VERDICTS.values():
-        assert contrast(glyph.edge, WHITE) >= 3
-    assert all(contrast(colour, WHITE) >= 3 for colour in COMPARISON.values())
+def says(text, value):
+    """Return True if a text shows a value, as exactly as its digits can."""
+    match = re.match(r"(<?) ?([+-]?\d+(?:\.(\d+))?) ?(ms|µs|k(?=/s)|M(?=/s))?",
+                     text.replace("\N{MINUS SIGN}", "-"))  # fmt: skip
+    if match is None:
+        return text == "same" and 1 / (1 + NOISE) <= value <= 1 + NOISE
+    unit = UNITS.get(match[4], 1.0)
+    shown, half = float(match[2]) * unit, 0.51 * unit * 10.0 ** -len(match[3] or "")
+    return value < shown if match[1] else abs(shown - value) <= half
 
 
-def test_words_of_a_comparison_are_told_apart_by_everyone_and_in_grey():
-    fast, slow, alike = (COMPARISON[word] for word in ("FAST", "SLOW", "SAME"))
-    for vision in VISIONS:
-        assert difference(fast, slow, vision) >= 12
-        assert difference(slow, alike, vision) >= 10
-    assert abs(lightness(fast) - lightness(slow)) >= 6
-    assert COMPARISON["AMBG"] == alike  # told apart by the sign in place of the mark
+def figure_of(kind, points, options):
+    module = importlib.import_module(f"dgbench.harness.figures.{kind}")
+    with styled():
+        figure = module.draw(points, options, fake_run.CONTEXT, True)
+        figure.canvas.draw()
+    return figure
 
 
-def test_phases_are_told_apart_by_colour_or_by_hatch():
-    assert {name: PHASES[name][0] for name in ("compute", "communicate", "transfer", "sample",
-                                               "update")} == {
-        "compute": "#4F5967", "communicate": "#B98BB0", "transfer": "#E0A458",
-        "sample": "#9CC5D8", "update": "#D9DDE3",
-    }  # fmt: skip
-    for (one, first), (other, second) in itertools.combinations(PHASES.values(), 2):
-        if first == second:
-            for vision in VISIONS:
-                assert difference(one, other, vision) >= 10, (one, other, vision)
-            assert abs(lightness(one) - lightness(other)) >= 10
-    for (colour, _), hue, vision in itertools.product(PHASES.values(), HUES.values(), VISIONS):
-        assert difference(colour, hue, vision) >= 6, (colour, hue, vision)
-    assert contrast(SECONDARY, WHITE) >= 3  # the edge round every segment
+def panels(figure, names):
+    """Axes by the title above them; the only ones where there is one panel."""
+    if names == [None]:
+        return {None: figure.axes[0]}
+    return {axes.get_title(loc="left"): axes for axes in figure.axes}
 
 
-def test_marks_are_seen_on_the_noise_band():
-    for mark in [*SYSTEMS.values(), *BASELINES, *GUESTS]:
-        for vision in VISIONS:
-            assert difference(mark.colour, NOISE, vision) >= 12
-    assert abs(lightness(NOISE) - lightness(WHITE)) >= 12
+def texts_by_row(figure, axes):
+    """Texts of a panel by the label of their row, which may stand beside another panel."""
+    marked = next(a for a in (axes, *figure.axes) if abs(a.bbox.y0 - axes.bbox.y0) < 1
+                  and any(t.get_text() for t in a.get_yticklabels()))  # fmt: skip
+    place = marked.get_yaxis_transform().transform
+    labels = [t.get_text().replace("\n", " ").replace(" (twin)", "")
+              for t in marked.get_yticklabels()]  # fmt: skip
+    heights = {label: place((0, tick))[1]
+               for label, tick in zip(labels, marked.get_yticks(), strict=True)}  # fmt: skip
+    rows = {label: [] for label in heights}
+    for text in axes.texts:
+        box = text.get_window_extent()
+        near = min(heights, key=lambda label: abs(heights[label] - (box.y0 + box.y1) / 2))
+        rows[near].append(text.get_text().replace("\n", " "))
+    return rows
 
 
-def test_markers_differ_wherever_colours_do():
-    assert len({m.marker for m in SYSTEMS.values()}) == len(SYSTEMS)
-    assert len({m.marker for m in BASELINES}) == len(BASELINES)
+def uneven(points, key, label):
+    """The points, of whose second panel the first row is gone and the others are turned round."""
+    names = list(dict.fromkeys(p.get(key) for p in points))
+    if len(names) < 2:
+        return points
+    second = [p for p in points if p[key] == names[1]]
+    second = [p for p in second[::-1] if label(p) != label(second[0])]
+    return [p for p in points if p[key] != names[1]] + second
 
 
-def test_a_colour_too_close_to_a_neighbour_is_reported():
-    class Near:
-        name, colour = "mine", "#3A8EF5"
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", ROWED)
+def test_every_number_and_failure_stands_in_its_row(kind, turned):
+    make, options = fake_points.POINTS[kind]
+    key, label, value = ROWED[kind]
+    points = [p for p in make() if not p.get("fold") and p.get("word") != "SAME"]
+    points = uneven(points, key, label) if turned and kind != "ablation" else points
+    figure = figure_of(kind, points, options)
+    names = list(dict.fromkeys(p.get(key) for p in points))
+    for panel, axes in panels(figure, names).items():
+        said_of = texts_by_row(figure, axes)
+        for point in (p for p in points if p.get(key) == panel):
+            said = said_of[label(point)]
+            if point.get("failed"):
+                status = point["failed"].partition(":")[0]
+                words = ("not read", "not offered", STATUS_WORDS.get(status, status))
+                assert any(w in text for text in said for w in words), point
+            else:
+                assert any(says(text, value(point)) for text in said), (point, said)
 
-    class Pale:
-        name, colour = "pale", "#FFFF00"
 
-    notes = close_colours([Near, Pale])
-    assert any("mine" in n and "pipad" in n for n in notes)
-    assert any("pale" in n and "3:1" in n for n in notes)
+def spots(kind, points):
+    """Places in data where marks of these points must be; x is left out where it is no number."""
+    for p in points:
+        if p.get("failed") or p.get("reference"):
+            continue
+        if kind == "frontier":
+            yield p["memory"] / 2**20, p["rate"]
+        elif kind == "paper_vs_measured":
+            yield p["paper"], p["measured"]
+        else:
+            yield (None if kind == "scaling" else p["x"]), p["y"]
 
 
-def test_a_system_keeps_its_colour_whatever_stands_beside_it():
-    alone = looks(["pipad"], {})["pipad"].mark
-    crowd = looks(["a", "b", "pipad", "c"], {})
-    assert crowd["pipad"].mark == alone
-    assert len({look.mark for look in crowd.values()}) == 4
+@pytest.mark.parametrize("kind", ["sweep", "scaling", "frontier", "paper_vs_measured", "curves"])
+def test_every_point_is_marked_in_its_panel(kind):
+    make, options = fake_points.POINTS[kind]
+    points = make()
+    if kind == "sweep":
+        points += [{**p, "panel": "another", "y": 3 * p["y"]} for p in points[::-1] if "y" in p]
+    if kind == "curves":
+        points = [p for p in points if p.get("seed") == 0]
+    names = list(dict.fromkeys(p.get("panel") for p in points))
+    shown = panels(figure_of(kind, points, options), names)
+    for name in names:
+        mine = [p for p in points if p.get("panel") == name]
+        axes = next(a for title, a in shown.items() if str(title).startswith(str(name)))
+        marks = [xy for line in axes.lines
+                 for xy in zip(line.get_xdata(), line.get_ydata(), strict=True)]  # fmt: skip
+        for x, y in spots(kind, mine):
+            assert any(math.isclose(y, b) and (x is None or math.isclose(x, a)) for a, b in marks)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
+def test_every_kind_draws_with_failures_alone_and_the_same_bytes(kind, tmp_path):
+    """A page holds many figures: ids and rules of one reach no other, and none fetches anything."""
     make, options = fake_points.POINTS[kind]
     points = make()
-    if kind != "claim_board":
-        assert any(p.get("failed") for p in points)
-    drawn = [
-        draw_points(
-            kind, "f", "A title", points, tmp_path / name, fake_run.CONTEXT, options, widths=widths
-        )
-        for name, widths in (("a", ("full", "half")), ("b", ("half",)))
-    ]
-    assert set(drawn[0].files) == {
-        "f-full.svg", "f-full.png", "f-half.svg", "f-half.png", "f.csv", "f.txt",
-    }  # fmt: skip
-    for name in drawn[1].files:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-    assert drawn[0].alt.endswith(".")
+    assert kind == "claim_board" or any(p.get("failed") for p in points)
+    for width, folder in (("half", "a"), ("half", "b"), ("full", "b")):
+        drawn = draw(kind, points, tmp_path / folder, options, flavour="site", widths=(width,))
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
     flat = getattr(importlib.import_module(f"dgbench.harness.figures.{kind}"), "flat", list)
     assert len((tmp_path / "a" / "f.csv").read_text().splitlines()) == len(flat(points)) + 1
-    svg = (tmp_path / "a" / "f-full.svg").read_text()
-    assert "<dc:date>" not in svg
-    assert not re.findall(r'(?:href|src)="https?:', svg)
+    assert drawn.image() in drawn.files
+    if kind not in ("claim_board", "paper_vs_measured"):  # failures alone still make a figure
+        failed = [{k: v for k, v in p.items() if not isinstance(v, float) and k != "word"}
+                  | {"failed": "crash: signal 11"} for p in points[:20]]  # fmt: skip
+        alone = draw(kind, failed, tmp_path / "c", options, flavour="site", widths=("half",))
+        assert not alone.empty
+    seen = set()
+    for path in (tmp_path / "b").glob("*.svg"):
+        text = path.read_text()
+        root = ElementTree.fromstring(text)
+        own, ids = root.get("id"), [e.get("id") for e in root.iter() if e.get("id")]
+        assert len(ids) == len(set(ids))
+        assert not seen & set(ids)
+        seen |= set(ids)
+        assert all(one == own or one.startswith(f"{own}-") for one in ids)
+        assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', text)) <= set(ids)
+        rules = re.findall(r"(?:^|\})([^{}]+)\{", re.search("<style>(.*)</style>", text)[1])
+        assert all(rule.startswith(f"#{own} .") for rule in rules)
+        assert not re.search(r'@import|<image|DOCTYPE|(?:href|src)="https?:', text)
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"claim_board", "paper_vs_measured"}))
-def test_only_failures_still_make_a_figure(kind, tmp_path):
-    make, options = fake_points.POINTS[kind]
-    keep = ("panel", "row", "system", "baseline", "step", "technique", "series", "x", "dataset",
-            "model", "setting", "counter")  # fmt: skip
-    points = [
-        {k: v for k, v in p.items() if k in keep} | {"failed": "crash: signal 11"} for p in make()
-    ]
-    drawn = draw_points(
-        kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options,
-        flavour="site", widths=("full", "half"),
-    )  # fmt: skip
-    assert not drawn.empty
-    for width in ("full", "half"):
-        assert (tmp_path / f"f-{width}.svg").stat().st_size > 1000
-
-
-PROJECTING = {
-    "speedup": lambda p: p["row"] == "HepTh" or p["system"] == "pygt-g",
-    "time_split": lambda p: p["system"] == "pipad",
-    "sweep": lambda p: p["x"] >= 64,
-    "paper_vs_measured": lambda p: p["claim"].endswith("1"),
-}
-
-
-@pytest.mark.parametrize("kind", sorted(PROJECTING))
-def test_projections_look_and_read_differently(kind, tmp_path):
-    make, options = fake_points.POINTS[kind]
-    plain = make()
-    some = fake_points.projected(plain, PROJECTING[kind])
-    assert sum(bool(p.get("projected")) for p in some) >= 1
-    every = fake_points.projected(plain, lambda p: True)
-    shown = {
-        name: draw_points(
-            kind, name, "t", points, tmp_path, fake_run.CONTEXT, options,
-            flavour="site", widths=("full",),
-        )
-        for name, points in (("plain", plain), ("some", some), ("every", every))
-    }  # fmt: skip
-    svg = {name: (tmp_path / f"{name}-full.svg").read_text() for name in shown}
-    assert len(set(svg.values())) == 3
-    assert "projected" in (tmp_path / "some.csv").read_text().splitlines()[0]
-    if kind != "paper_vs_measured":  # its marks say it, its sentence counts values of any kind
-        assert "project" not in shown["plain"].alt
-        assert "project" in shown["some"].alt
-        assert "project" in shown["every"].alt
-
-
-def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
-    common = {"system": "esdg", "baseline": "pygt", "projected": True}
-    points = [{**common, "row": "a", "value": 1.001}, {**common, "row": "b", "value": 9.0}]
-    noisy = Context(noise=0.05)
-    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy, widths=())
-    assert "faster" not in drawn.alt
-    assert "the same" not in drawn.alt
-    sure = {"value": 2.0, "low": 1.9, "high": 2.1, "projected": False}
-    mixed = [*points, {**common, **sure, "row": "c"}]
-    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy, widths=())
-    assert "faster than PyGT on 1 of 1 workloads" in drawn.alt
-    assert "2 more are projected" in drawn.alt
+# Points that are refused, joined or judged.
 
 
 @pytest.mark.parametrize("kind", ["ablation", "limit_share", "failed_cells", "frontier"])
 def test_other_kinds_refuse_projections(kind, tmp_path):
     make, options = fake_points.POINTS[kind]
-    points = fake_points.projected(make(), lambda p: True)
     with pytest.raises(InvalidInputError, match="projected"):
-        draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options)
+        draw(kind, [{**p, "projected": True} for p in make()], tmp_path, options)
 
 
-def test_nothing_to_draw_is_said_not_drawn(tmp_path):
-    drawn = draw_points("speedup", "f", "t", [], tmp_path, fake_run.CONTEXT)
-    assert drawn.empty
+def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
+    common = {"system": "esdg", "baseline": "pygt", "projected": True}
+    points = [{**common, "row": "a", "value": 1.001}, {**common, "row": "b", "value": 9.0}]
+    alone = draw("speedup", points, tmp_path, widths=()).alt
+    assert "faster" not in alone
+    assert "the same" not in alone
+    sure = {"value": 2.0, "low": 1.9, "high": 2.1, "projected": False}
+    mixed = draw("speedup", [*points, {**common, **sure, "row": "c"}], tmp_path, widths=())
+    assert "1 of 1 workloads" in mixed.alt
+
+
+def test_a_projection_of_ranks_names_its_topology_and_ends_where_the_paper_ends(tmp_path):
+    def ranks(*xs, projected=True):
+        return [{"series": "esdg", "x": x, "y": x**0.8, "projected": projected} for x in xs]
+
+    for points, options, name in (
+        (ranks(4, 8), {"most": 16}, "topology"),
+        (ranks(16, 32), {"topology": "two nodes", "most": 16}, "32"),
+        (ranks(0.5, 1, projected=False), {}, "x|rank"),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            draw("scaling", points, tmp_path, options)
+
+
+def test_bad_points_and_options_are_named(tmp_path):
+    point = {"row": "a", "system": "pipad", "baseline": "pygt"}
+    with pytest.raises(InvalidInputError, match="value"):
+        draw("speedup", [point], tmp_path)
+    with pytest.raises(UnknownKeyError, match="speedups"):
+        draw("speedups", [point], tmp_path)
+    with pytest.raises(UnknownKeyError, match="width"):
+        draw("speedup", [], tmp_path, widths=("third",))
+    with pytest.raises(UnknownKeyError, match="flavour"):
+        draw("speedup", [], tmp_path, flavour="poster")
+    with pytest.raises(UnknownKeyError, match="beauty"):
+        draw("correctness", [{"system": "a", "seconds": 1.0, "recall": 1.0}], tmp_path,
+             {"columns": ("beauty",)})  # fmt: skip
+    with pytest.raises(InvalidInputError, match="column"):
+        draw("correctness", [{"system": "a", "seconds": 1.0}], tmp_path)
+    with pytest.raises(InvalidInputError, match="start"):
+        draw("curves", [{"series": "a", "x": 1, "y": 1.0}], tmp_path)
+    lines = [{"series": f"s{n}", "setting": "x", "memory": 1e6 + n, "rate": 5}
+             for n in range(MAX_LINES + 1)]  # fmt: skip
+    with pytest.raises(InvalidInputError, match="series"):
+        draw("frontier", lines, tmp_path)
+    assert draw("speedup", [], tmp_path).empty
     assert not list(tmp_path.iterdir())
-
-
-def test_a_point_without_a_key_is_named(tmp_path):
-    points = [{"row": "a", "system": "pipad", "baseline": "pygt"}]
-    with pytest.raises(InvalidInputError, match=r"figure 'f', point 0 lacks 'value'"):
-        draw_points("speedup", "f", "t", points, tmp_path, fake_run.CONTEXT)
-    with pytest.raises(UnknownKeyError) as error:
-        draw_points("speedups", "f", "t", points, tmp_path, fake_run.CONTEXT)
-    assert "speedup" in error.value.hint
+    no_number = draw("speedup", [{**point, "value": math.nan}], tmp_path, widths=())
+    assert no_number.points[0]["failed"].startswith("check")
 
 
 REPEATED = {
@@ -261,12 +267,12 @@ REPEATED = {
 @pytest.mark.parametrize("kind", REPEATED)
 def test_points_at_one_place_are_drawn_as_their_mean_with_its_interval(kind, tmp_path):
     first = REPEATED[kind] | {"row_ids": ["a-r1"]}
-    number = {"time_split": "seconds", "speedup": "value", "sweep": "y"}[kind]
-    points = [first, first | {number: 3.0, "row_ids": ["a-r2"]}]
-    (drawn,) = draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT).points
-    mean = math.sqrt(first[number] * 3) if kind == "speedup" else (first[number] + 3) / 2
-    assert drawn[number] == pytest.approx(mean)
-    assert drawn["low"] < drawn[number] < drawn["high"]
+    key = {"time_split": "seconds", "speedup": "value", "sweep": "y"}[kind]
+    points = [first, first | {key: 3.0, "row_ids": ["a-r2"]}]
+    (drawn,) = draw(kind, points, tmp_path, widths=()).points
+    mean = math.sqrt(first[key] * 3) if kind == "speedup" else (first[key] + 3) / 2
+    assert drawn[key] == pytest.approx(mean)
+    assert drawn["low"] < drawn[key] < drawn["high"]
     assert drawn["row_ids"] == ["a-r1", "a-r2"]
 
 
@@ -280,9 +286,7 @@ def test_points_at_one_place_are_drawn_as_their_mean_with_its_interval(kind, tmp
         (1.9, 2.1, 0.6, "undecided"),
     ],
 )
-def test_a_side_is_said_of_a_whole_interval_beside_a_control_that_ran_undisturbed(
-    low, high, noise, expected
-):
+def test_a_side_needs_an_interval_outside_an_undisturbed_noise_floor(low, high, noise, expected):
     for exchanged in (False, True):
         ends = (low, high) if not exchanged or low is None else (1 / high, 1 / low)
         point = {"value": 0.5 if exchanged else 2.0, "low": ends[0], "high": ends[1]}
@@ -292,104 +296,78 @@ def test_a_side_is_said_of_a_whole_interval_beside_a_control_that_ran_undisturbe
         assert verdict(ConfidenceInterval(point["value"], *ends, 5), noise or 0.0) == said
 
 
-def test_a_category_holds_a_dot_for_each_process(tmp_path):
-    points = [{"series": "pipad", "x": "Flickr", "y": y} for y in (1.0, 2.0)]
-    assert len(draw_points("sweep", "f", "t", points, tmp_path, fake_run.CONTEXT).points) == 2
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12))
+@settings(deadline=None, max_examples=30)
+def test_the_frontier_holds_what_nothing_beats(pairs):
+    points = [{"memory": m, "rate": r} for m, r in pairs]
+    slow = {
+        (m, r) for m, r in pairs
+        if not any(a <= m and b >= r and (a, b) != (m, r) for a, b in pairs)
+    }  # fmt: skip
+    assert [(p["memory"], p["rate"]) for p in best(points)] == sorted(slow)
 
 
-def test_a_value_that_is_no_number_becomes_a_failure(tmp_path):
-    point = {"row": "a", "system": "pipad", "baseline": "pygt", "value": math.nan}
-    drawn = draw_points("speedup", "f", "t", [point], tmp_path, fake_run.CONTEXT)
-    assert drawn.points[0]["failed"].startswith("check")
+def test_a_wrong_contender_is_never_the_fastest():
+    right = {"system": "gnnflow", "seconds": 0.02, "recall": 1.0, "leaks": 0.0}
+    quick = {"system": "quick", "seconds": 0.001, "recall": 0.9996, "leaks": 0.0}
+    unjudged = {"system": "b", "seconds": 1e-6}
+    assert fastest([right, quick, unjudged], {}, None) == [right]
+    close = {**right, "system": "tgl", "seconds": 0.0203}
+    assert len(fastest([right, close], {}, 0.03)) == 2
+    assert len(fastest([right, {**close, "low": 0.019}], {}, None)) == 2
+    assert wrong(quick, {}) == ["recall"]
+    assert wrong({"system": "a", "deviation": 2e-5}, {}) == ["deviation"]
+    assert not wrong({"system": "a", "deviation": 2e-5}, {"tolerance": 1e-4})
 
 
-def test_smoke_and_partial_are_stamped(tmp_path):
-    make, options = fake_points.POINTS["limit_share"]
-    stamped = Context(stamp="SMOKE, not a measurement")
-    plain, smoke = (
-        draw_points("limit_share", name, "t", make(), tmp_path, context, options, widths=("full",))
-        for name, context in (("p", Context()), ("s", stamped))
-    )
-    red = "#c8371b"
-    assert red not in (tmp_path / plain.files[0]).read_text()
-    assert red in (tmp_path / smoke.files[0]).read_text()
-    assert "SMOKE" in smoke.caption
+def test_a_curve_is_the_median_of_seeds_and_not_smoothed():
+    points = [{"series": "dgc", "x": x, "y": 0.01 * x + seed, "seconds": 2.0 * x}
+              for seed in (0.0, 0.3, -0.1) for x in range(1, 31)]  # fmt: skip
+    curve = curve_of(points)
+    assert curve.ys == pytest.approx([0.01 * x for x in range(1, 31)])
+    assert curve.high[0] - curve.low[0] == pytest.approx(0.4)
+    assert curve.seconds == [2.0 * x for x in range(1, 31)]
+    assert curve.reached(0.095, True) == 9
+    assert curve.reached(0.9, True) is None
+    assert curve.reached(0.6, False) == 0
 
 
-def test_words_for_numbers():
-    assert [tick_text(v) for v in (0.5, 2e4, 3e6, 1e11, 2e12)] == ["0.5", "20k", "3M", "100G", "2T"]
-    assert factor(2.13) == "2.1x"
-    assert with_interval(2.13, 1.94, 2.31) == "2.1x [1.9, 2.3]"
-    assert with_interval(2.13, None, None) == "2.1x"
-    assert seconds_text(0.0123) == "12.3 ms"
-    assert seconds_text(125) == "2:05 min"
-    assert same(1.03, 0.035)
-    assert same(1 / 1.03, 0.035)
-    assert not same(1.04, 0.035)
-    assert not same(1.0, None)
+def test_a_peak_survives_when_pieces_of_time_are_merged():
+    point = {"seconds": [i * 0.1 for i in range(400)], "low": [1.0] * 400, "step": 0.1,
+             "high": [1.0] * 137 + [9.0] + [1.0] * 262}  # fmt: skip
+    assert max(coarser(point, 1.5, 40.0)["high"]) == 9.0
+    gone = coarser({**point, "low": [None] * 400, "high": [None] * 400}, 1.5, 40.0)
+    assert set(gone["high"]) == {None}
 
 
-def test_failures_shorten_but_keep_the_reason():
-    point = {"failed": "oom: 21.9 of 24.0 GiB", "failed_system": "pipad"}
-    titles = {"pipad": "PiPAD"}
-    assert failure_words(point, titles, 9) == "PiPAD: OOM (21.9 of 24.0 GiB)"
-    assert failure_words(point, titles, 0.8) == "PiPAD: OOM"
-    assert failure_words(point, titles, 0.1) == "OOM"
+# SVG and colours.
 
 
-@pytest.mark.parametrize("limits", [(0.8, 20), (0.9, 1.3), (1, 1e6), (0.001, 0.002), (3, 4)])
-def test_ticks_are_few_plain_and_inside(limits):
-    ticks = ratio_ticks(*limits)
-    assert 2 <= len(ticks) <= 6
-    assert all(limits[0] <= t <= limits[1] for t in ticks)
+@given(st.lists(st.tuples(st.integers(-300, 300), st.integers(-300, 300)), min_size=2, max_size=12))
+@settings(deadline=None, max_examples=30)
+def test_a_shortened_path_visits_the_same_places(pairs):
+    spots = [(x / 7, y / 7) for x, y in pairs]
+    d = "M " + "\nL ".join(f"{x:.6f} {y:.6f}" for x, y in spots) + " z"
+    seen, x, y = [], 0.0, 0.0
+    for command, rest in re.findall(r"([MLHV])([^MLHVz]*)", short_path(d)):
+        values = [float(v) for v in re.findall(r"-?\d*\.?\d+", rest)]
+        x = x if command == "V" else values[0]
+        y = y if command == "H" else values[-1]
+        seen.append((x, y))
+    rounded = [(float(number(x)), float(number(y))) for x, y in spots]
+    assert all(abs(a - b) <= 0.005 + 1e-9
+               for pair, spot in zip(rounded, spots, strict=True)
+               for a, b in zip(pair, spot, strict=True))  # fmt: skip
+    assert seen == [spot for i, spot in enumerate(rounded) if i < 2 or spot != rounded[i - 1]]
 
 
-def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_path):
-    names = ["TM-GCN, measured", "CD-GCN, measured", "TM-GCN, projected", "CD-GCN, projected"]
-    found = series_looks(names)
-    marks = {name: look.mark for name, look in found.items()}
-    assert marks[names[0]].colour == marks[names[2]].colour != marks[names[1]].colour
-    assert marks[names[0]].filled
-    assert not marks[names[2]].filled
-    assert series_looks(["CSR", "COO"]) == looks(["CSR", "COO"])  # few words stay grey
-    many = series_looks([f"graph {i}" for i in range(16)])
-    assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 16
-    points = [{"series": n, "x": x, "y": x * 1.5} for n in names for x in (4, 16)]
-    printed = [{"series": "TM-GCN, paper", "x": x, "y": x * 1.4, "paper": True} for x in (4, 16)]
-    drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT, widths=())
-    assert "paper" not in drawn.alt  # the sentence is about what was found here
-    assert "TM-GCN, measured" in drawn.alt
-
-
-def test_parts_of_a_system_wear_its_colour_and_differ():
-    names = ["DGC w/o CF&SG", "PyGT-PSS", "DGC", "PGC, refined", "PSS, contiguous", "PSS"]
-    for found in (series_looks(names), looks(names)):
-        own = [found[name].mark for name in ("DGC", "DGC w/o CF&SG", "PGC, refined")]
-        assert {mark.colour for mark in own} == {SYSTEMS["dgc"].colour}
-        assert own[0].filled
-        assert len(set(own)) == 3
-        assert SYSTEMS["dgc"].colour not in {found[n].mark.colour for n in ("PyGT-PSS", "PSS")}
-    beside = looks(["dgc", "DGC w/o SG", "DGC w/o CF&SG"], {})
-    assert len({look.mark for look in beside.values()}) == 3
-    hollow = series_looks([*"abcd", "e, one", "e, two", "e, three", "e, four"])
-    assert len({look.mark for look in hollow.values()}) == 8
-
-
-def test_curves_of_many_points_have_few_marks_and_names_in_the_legend(tmp_path):
-    points = [{"series": n, "x": x, "y": min(1.0, x / 20)} for n in "abc" for x in range(1, 41)]
-    plain, few = (
-        draw_points(
-            "sweep", name, "t", points, tmp_path, fake_run.CONTEXT, options, widths=("full",)
-        )
-        for name, options in (("plain", {}), ("few", {"marks": "few", "names": False}))
-    )
-    sizes = [(tmp_path / f"{name}-full.svg").stat().st_size for name in ("plain", "few")]
-    assert sizes[1] < sizes[0]
-    assert plain.alt == few.alt
-
-
-def test_tables_call_systems_and_contenders_by_their_titles_and_points_keep_their_names():
-    points = [{"system": "pipad", "baseline": "rebuild", "x": 4, "row": "pipad"}]
-    drawn = DrawnFigure("f", "speedup", "F", "", "", points, titles={"rebuild": "Rebuilding"})
-    assert drawn.shown == [{"system": "PiPAD", "baseline": "Rebuilding", "x": 4, "row": "pipad"}]
-    assert drawn.points == points
+def test_systems_are_told_apart_by_everyone():
+    hues = [mark.colour for name, mark in SYSTEMS.items() if name != "reference"]
+    for (one, other), vision in itertools.product(itertools.combinations(hues, 2), VISIONS):
+        assert difference(one, other, vision) >= 12, (one, other, vision)
+        assert abs(lightness(one) - lightness(other)) >= 6
+    near = type("Near", (), {"name": "mine", "colour": "#3A8EF5"})
+    assert any("mine" in note for note in close_colours([near]))
+    alone, crowd = looks(["pipad"], {}), looks(["a", "b", "pipad", "c"], {})
+    assert alone["pipad"].mark == crowd["pipad"].mark
+    assert len({look.mark for look in crowd.values()}) == 4

@@ -1,23 +1,35 @@
-"""The gate on counters: what grew is found and fails, what only wavers does not."""
+"""The gate on counters and the page of history: what grew is found, what wavers is not."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from msgspec import structs
+from passed_checks import PASSED
 
 from dgbench.harness.cli import main
 from dgbench.harness.history import compare_histories, keep_baseline, newest_results, read_state
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.harness.report.comparisons import HISTORY, history_page
+from dgbench.harness.report.history import series_of_asv, series_of_runs
+from dgbench.harness.report.kept_history import FILE, past_runs, read_past, write_past
+from dgbench.harness.report.pages import environment
+from dgbench.harness.report.site import SiteData
+from dgbench.harness.store import Row
+from dgbench.harness.store.files import to_line
+from dgbench.lab.table import observation
+from dgbench.runtime.errors import InvalidInputError, StoreError
 
+RESULTS = '{"result_columns": ["result", "params"], "results": {"a": %s}}'
 COLUMNS = ["result", "params", "version", "started_at", "duration", "samples"]
 
 
-def asv_file(path, **benchmarks):
+def asv_file(path, commit="", date=0, **benchmarks):
     """A result of asv: name -> number, `[samples]`, or {parameter: number}."""
     results = {}
     for name, value in benchmarks.items():
@@ -27,7 +39,8 @@ def asv_file(path, **benchmarks):
             results[f"suite.{name}"] = [[sum(value) / len(value)], [], "v", 0, 0.1, [value]]
         else:
             results[f"suite.{name}"] = [None if value is None else [value], [], "v", 0, 0.1]
-    path.write_text(json.dumps({"result_columns": COLUMNS, "results": results}))
+    found = {"result_columns": COLUMNS, "results": results, "commit_hash": commit, "date": date}
+    path.write_text(json.dumps(found))
     return path
 
 
@@ -46,73 +59,32 @@ def noisy(mean, seed, count=12, spread=0.04):
     return [mean * draw.lognormvariate(0, spread) for _ in range(count)]
 
 
-def test_a_counter_that_grows_by_one_fails_the_command(tmp_path, capsys):
-    old = asv_file(tmp_path / "old.json", words={"a": 100, "b": 7}, blocks=5)
-    baseline = tmp_path / "baseline.json"
-    assert compare(baseline, old, "--keep") == 0
-    assert compare(baseline, old) == 0
-    new = asv_file(tmp_path / "new.json", words={"a": 101, "b": 7}, blocks=4)
-    capsys.readouterr()
-    assert compare(baseline, new) == 1
-    said = capsys.readouterr().out.splitlines()
-    shown = [line for line in said if not line.startswith("  ")]
-    assert shown[1].split() == ["WORSE", "suite.words(a)", "100", "->", "101", "+1.0", "%"]
-    assert shown[2].startswith("BETTER  suite.blocks") or shown[2].startswith("BETTER suite.blocks")
-    assert shown[-1] == "exit 1: 1 WORSE"
-
-
-def test_noise_passes_and_a_slower_measurement_does_not(tmp_path):
-    old = asv_file(tmp_path / "old.json", ratio=noisy(1.0, 1))
-    same = asv_file(tmp_path / "same.json", ratio=noisy(1.01, 2))
-    slow = asv_file(tmp_path / "slow.json", ratio=noisy(1.3, 3))
-    fast = asv_file(tmp_path / "fast.json", ratio=noisy(0.7, 4))
-    assert compare(old, same) == 0
-    assert words(old, slow) == {"ratio": "WORSE"}
-    assert compare(old, slow) == 1
-    assert words(old, fast) == {"ratio": "BETTER"}
-
-
-def test_few_samples_decide_nothing(tmp_path):
-    old = asv_file(tmp_path / "old.json", ratio=[1.0] * 5)
-    new = asv_file(tmp_path / "new.json", ratio=[2.0] * 5)
-    assert words(old, new) == {"ratio": "AMBG"}
-
-
-def test_the_gate_of_ci_sees_a_planted_regression_and_lets_noise_pass(tmp_path, capsys):
-    """The command of `nox -s asv`, with counters and samples in one state."""
+def test_the_gate_sees_planted_regressions_and_lets_noise_pass(tmp_path, capsys):
+    """The command of `nox -s asv`, with counters and samples in one state; the newest counts."""
     counters = {f"counter {i}": 1000 + i for i in range(40)}
     races = {f"race{i}": noisy(0.2 + i / 10, i) for i in range(30)}
-    folder = tmp_path / "results" / "machine"
+    folder, baseline = tmp_path / "results" / "machine", tmp_path / "baseline.json"
     folder.mkdir(parents=True)
-    baseline = tmp_path / "baseline.json"
-    first = asv_file(tmp_path / "first.json", counts=counters, **races)
-    assert compare(baseline, first, "--keep") == 0
+    (folder / "machine.json").write_text("{}")
+    with pytest.raises(InvalidInputError):
+        newest_results(tmp_path / "results")
+    assert compare(baseline, asv_file(tmp_path / "a.json", counts=counters, **races), "--keep") == 0
     again = {f"race{i}": noisy(0.2 + i / 10, 100 + i) for i in range(30)}
-    asv_file(folder / "a.json", counts=counters, **again)
-    assert compare(baseline, tmp_path / "results") == 0
-    assert "nothing is worse" in capsys.readouterr().out
     worse = again | {"race7": [1.3 * v for v in again["race7"]]}
-    asv_file(folder / "b.json", counts=counters, **worse)
-    os.utime(folder / "b.json", (2e9, 2e9))
-    assert compare(baseline, tmp_path / "results") == 1
-    said = [x for x in capsys.readouterr().out.splitlines() if not x.startswith("  ")]
-    assert said[1].startswith("WORSE  suite.race7")
-    assert "n 12" in said[1]
-    assert said[-1] == "exit 1: 1 WORSE"
-    grown = counters | {"counter 3": 1004}
-    asv_file(folder / "c.json", counts=grown, **again)
-    os.utime(folder / "c.json", (2.1e9, 2.1e9))
-    assert compare(baseline, tmp_path / "results") == 1
-    assert "suite.counts(counter 3)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_noise_of_a_hundred_races_does_not_fail_the_gate(tmp_path, seed):
-    draw = random.Random(seed)
-    sides = [{f"race{i}": noisy(1 + i / 50, draw.random(), spread=0.03) for i in range(100)}
-             for _ in range(2)]  # fmt: skip
-    old, new = (asv_file(tmp_path / f"{n}.json", **side) for n, side in enumerate(sides))
-    assert compare_histories(old, new).exit_code == 0
+    better = again | {"race7": [0.7 * v for v in again["race7"]]}
+    states = [
+        (counters, again, None), (counters, worse, "suite.race7"), (counters, better, None),
+        (counters | {"counter 3": 1004}, again, "suite.counts(counter 3)"),
+        (counters | {"counter 3": 1002}, again, None),
+    ]  # fmt: skip
+    for number, (counts, samples, bad) in enumerate(states):
+        asv_file(folder / f"{number}.json", counts=counts, **samples)
+        os.utime(folder / f"{number}.json", (2e9 + number, 2e9 + number))
+        capsys.readouterr()
+        assert compare(baseline, tmp_path / "results") == bool(bad)
+        marked = [x for x in capsys.readouterr().out.splitlines() if x.startswith("WORSE")]
+        assert [line.split()[1:] for line in marked] == [] if bad is None else bad in marked[0]
+    assert compare("last", "last", "--keep") == 2
 
 
 def test_what_was_skipped_is_neither_worse_nor_kept(tmp_path, capsys):
@@ -122,8 +94,6 @@ def test_what_was_skipped_is_neither_worse_nor_kept(tmp_path, capsys):
     assert keep_baseline(old, base) == 2
     new = asv_file(tmp_path / "new.json", race=nan, words=7, other=nan)
     assert words(base, new) == {"race": "SKIP", "words": "SAME", "other": "SKIP"}
-    assert compare(base, new) == 0
-    assert "2 benchmarks skipped, asv says why" in capsys.readouterr().out
     assert compare(base, new, "--json") == 0
     assert json.loads(capsys.readouterr().out)["counts"]["SKIP"] == 2
     lost = asv_file(tmp_path / "lost.json", race=noisy(1, 1), words=nan)
@@ -138,74 +108,23 @@ def test_what_fails_or_is_gone_fails_the_gate_and_what_is_new_does_not(tmp_path)
     assert compare_histories(old, old).exit_code == 0
 
 
-@settings(deadline=None, max_examples=30)
-@given(
-    st.dictionaries(st.text("abc", min_size=1), st.integers(0, 10**12), min_size=1),
-    st.data(),
-)
-def test_the_exit_code_is_whether_any_counter_grew(tmp_path_factory, old, data):
-    folder = tmp_path_factory.mktemp("gate")
-    new = {name: data.draw(st.sampled_from([v, v + 1, max(0, v - 1)])) for name, v in old.items()}
-    for name, state in (("a.json", old), ("b.json", new)):
-        (folder / name).write_text(json.dumps(state))
-    found = compare_histories(folder / "a.json", folder / "b.json")
-    assert found.exit_code == any(new[name] > old[name] for name in old)
-    assert len(found.steps) == len(old)
-
-
-def test_a_baseline_is_read_as_it_was_kept(tmp_path):
+def test_a_baseline_is_read_as_it_was_kept_and_none_is_made_of_failures(tmp_path):
     state = asv_file(tmp_path / "new.json", words={"a": 1, "b": 2}, ratio=noisy(2.0, 1), blocks=0)
     assert keep_baseline(state, tmp_path / "base.json") == 4
     assert read_state(tmp_path / "base.json") == read_state(state)
-
-
-def test_a_failed_benchmark_makes_no_baseline(tmp_path):
-    (tmp_path / "base.json").write_text('{"suite.words": 1}')
-    with pytest.raises(InvalidInputError, match=r"suite\.words failed"):
+    before = (tmp_path / "base.json").read_bytes()
+    with pytest.raises(InvalidInputError, match="words"):
         keep_baseline(asv_file(tmp_path / "new.json", words=None), tmp_path / "base.json")
-    assert read_state(tmp_path / "base.json") == {"suite.words": 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "cannot be read as JSON"),
-        ("[1]", "holds list"),
-        ('{"a": "7"}', "'7', a number is allowed"),
-        ('{"a": {"samples": [1, -2]}}', "numbers > 0 are allowed"),
-        (
-            '{"result_columns": ["result", "params"], "results": {"a": [[1, 2], [["x"]]]}}',
-            "neither",
-        ),
-    ],
-)
-def test_a_file_of_another_kind_is_named(tmp_path, text, said):
-    (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(InvalidInputError, match=r"bad\.json") as error:
-        read_state(tmp_path / "bad.json")
-    assert said in str(error.value)
-
-
-def test_the_folder_of_results_stands_for_its_newest(tmp_path, capsys):
-    machine = tmp_path / "results" / "here"
-    machine.mkdir(parents=True)
-    (machine / "machine.json").write_text("{}")
-    with pytest.raises(InvalidInputError, match="no results of asv"):
-        newest_results(tmp_path / "results")
-    asv_file(machine / "1.json", words=2)
-    (tmp_path / "base.json").write_text('{"suite.words": 1}')
-    assert compare(tmp_path / "base.json", tmp_path / "results") == 1
-    assert "1 WORSE" in capsys.readouterr().out
-
-
-def test_only_a_baseline_can_be_kept(capsys):
-    assert compare("last", "last", "--keep") == 2
-    assert "--keep needs a baseline" in capsys.readouterr().err
+    assert (tmp_path / "base.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "{",
+        "[1]",
+        '{"a": "7"}',
+        '{"a": {"samples": [1, -2]}}',
         "[" * 100_000,
         '{"a": Infinity}',
         '{"a": 1e308}',
@@ -215,16 +134,106 @@ def test_only_a_baseline_can_be_kept(capsys):
         '{"a": {"samples": [1%s]}}' % ("0" * 400),
         '{"a": %s}' % ("9" * 5000),
         # a hundred million names of one benchmark
-        json.dumps(
-            {
-                "result_columns": ["result", "params"],
-                "results": {"a": [None, [list("0123456789")] * 8]},
-            }
-        ),
-        '{"result_columns": ["result", "params"], "results": {"a": [[1, 2], [["x"]]]}}',
+        RESULTS % json.dumps([None, [list("0123456789")] * 8]),
+        RESULTS % '[[1, 2], [["x"]]]',
     ],
 )
-def test_numbers_that_would_overflow_or_fill_the_memory_are_refused(tmp_path, text):
+def test_other_files_and_numbers_that_would_overflow_or_fill_the_memory_are_refused(tmp_path, text):
     (tmp_path / "b.json").write_text(text)
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match=r"b\.json"):
         read_state(tmp_path / "b.json")
+
+
+# Series of commits: what is a point, and which commit is marked.
+
+
+def few(mean, seed):
+    return noisy(mean, seed, 8, 0.01)
+
+
+def run(commit, started, seconds, *, preset="quick", machine="box", noise=0.02):
+    """A run of one race: the own system needs `seconds` where its rival needs one."""
+    rows = [
+        Row(id=f"{system}-r{k}", cell_hash=system, paper="toy", experiment="race", group="g",
+            params={"dataset": "d", "system": system}, round=k, checks=[PASSED],
+            observed=[observation("step_time", t, samples=[t])])
+        for system, times in (("toy", seconds), ("rival", [1.0] * len(seconds)))
+        for k, t in enumerate(times, 1)
+    ]  # fmt: skip
+    return SimpleNamespace(
+        rows=rows, noise=noise, kept=False, smoke=preset == "smoke", device="cpu",
+        slug=f"{machine}-{started}",
+        machine_slug=machine, info={"started": started, "preset": preset},
+        store=SimpleNamespace(
+            path=Path(started), provenance=lambda: {"k": {"code": {"commit": commit}}}
+        ),
+    )  # fmt: skip
+
+
+def test_the_commit_that_made_a_race_slower_is_marked_and_noise_is_not():
+    means = [("aaa", 1.0), ("bbb", 1.0), ("ccc", 1.1), ("ddd", 1.1)]
+    runs = [run(c, f"2026-01-0{k}", few(m, k)) for k, (c, m) in enumerate(means, 1)]
+    (series,) = series_of_runs(runs[::-1])  # in whatever order they are given
+    assert [p.commit for p in series.points] == ["aaa", "bbb", "ccc", "ddd"]
+    assert [commit for commit, _ in series.worse] == ["ccc"]
+    loud = [run(c, f"2026-01-0{k}", few(m, k), noise=0.2) for k, (c, m) in enumerate(means, 1)]
+    assert series_of_runs(loud)[0].worse == []
+
+
+def test_runs_of_a_commit_are_one_point_and_machines_and_presets_stay_apart():
+    runs = [run(c, str(k), few(1, k)) for k, c in enumerate(("aaa", "aaa", "bbb"))]
+    (series,) = series_of_runs(runs)
+    assert [len(p.values) for p in series.points] == [16, 8]
+    apart = [run("aaa", "1", few(1, 1)), run("bbb", "2", few(1, 2), machine="other"),
+             run("ccc", "3", few(1, 3), preset="full"),
+             run("ddd", "4", few(1, 4), preset="smoke"), run("", "5", few(1, 5))]  # fmt: skip
+    assert series_of_runs(apart) == []
+    assert past_runs(apart[3]) == past_runs(apart[4]) == []  # neither is kept
+    apart[0].rows = [structs.replace(row, preset="quality") for row in apart[0].rows]
+    assert past_runs(apart[0]) == []
+
+
+def test_a_counter_of_asv_that_grew_by_one_is_marked_with_its_commit(tmp_path):
+    (tmp_path / "box").mkdir()
+    for date, (commit, count) in enumerate([("c1", 7), ("c0", 7), ("c2", 8), ("c3", 6)]):
+        asv_file(tmp_path / "box" / f"{commit}.json", commit, date, words=count, race=few(1, date))
+    asv_file(tmp_path / "box" / "c4.json", "c4", 9, words=float("nan"))
+    (tmp_path / "box" / "machine.json").write_text("{}")
+    (tmp_path / "box" / "torn.json").write_text('{"commit_hash": ')
+    found = {s.name.removeprefix("suite."): s for s in series_of_asv(tmp_path)}
+    assert [p.commit for p in found["words"].points] == ["c1", "c0", "c2", "c3"]
+    assert found["words"].worse == [("c2", "7 -> 8")]
+    assert found["words"].steps == ["", "SAME", "SLOW", "FAST"]
+    assert found["race"].worse == []
+    site = SiteData(runs=[], front="index.html", papers=[], machines=[], parts=("compare",))
+    page = history_page(site, environment(), tmp_path)[HISTORY]
+    assert "c2" in page[page.index("<tbody>") : page.index("</tbody>")]
+    assert history_page(site, environment(), tmp_path / "none") == {}
+
+
+def test_runs_that_were_kept_and_replaced_are_still_points(tmp_path):
+    means = [("aaa", 1.0), ("bbb", 1.1), ("ccc", 1.1)]
+    runs = [run(c, f"2026-01-0{k}", few(m, k)) for k, (c, m) in enumerate(means, 1)]
+    machine = tmp_path / "box"
+    machine.mkdir()
+    assert read_past(machine) == []
+    write_past(machine, [past for one in runs[::-1] for past in past_runs(one)])
+    write_past(machine, [*read_past(machine), *past_runs(runs[0])])  # one that it has
+    assert [past.commit for past in read_past(machine)] == ["aaa", "bbb", "ccc"]
+    last = runs[-1]
+    last.kept, last.store.path = True, machine / "toy"
+    (kept,), (whole,) = series_of_runs([last]), series_of_runs(runs)
+    assert [p.commit for p in kept.points] == ["aaa", "bbb", "ccc"]
+    assert [c for c, _ in kept.worse] == [c for c, _ in whole.worse] == ["bbb"]
+    last.kept = False  # another run of the machine is not asked for what was kept
+    assert series_of_runs([last]) == []
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: gzip.compress(b"{}\n"),
+                                    lambda b: gzip.compress(to_line(b'{"paper": 1}'))])  # fmt: skip
+def test_a_damaged_history_is_no_empty_one(tmp_path, damage):
+    write_past(tmp_path, past_runs(run("aaa", "2026-01-01", few(1, 1))))
+    path = tmp_path / FILE
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StoreError, match=FILE):
+        read_past(tmp_path)

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-from types import SimpleNamespace
-
-import pytest
-
-from dgbench.harness.figures.draw import draw_points
-from dgbench.harness.figures.style import Context
-from dgbench.harness.plugins import contender_title, get_paper
-from dgbench.harness.report.subjects import Systems, datasets_of
-from dgbench.harness.report.words import row_command
+from dgbench.harness.report.subjects import datasets_of
 from dgbench.harness.store import Row
-from dgbench.harness.terminal.progress import describe
-from dgbench.lab.charts import PointFailure, failed, failure_of, marked
 from dgbench.lab.table import observation
-from dgbench.systems.base import Contender
 
 
 def row(params=None, **data):
@@ -37,50 +25,6 @@ def test_a_row_names_datasets_once_and_none_where_it_read_none():
     assert datasets_of(row(dataset="MathOverflow, sx-mathoverflow")) == ["sx-mathoverflow"]
 
 
-def test_the_scale_of_a_twin_is_no_note():
-    note = "synthetic twin, f = 0.001, a = 1, class mail; without loops; without loops"
-    twin = row(dataset="stack", twin=True, note=note)
-    assert twin.data_notes == ("synthetic twin, a = 1, class mail", "without loops")
-    assert not twin.read_sizes_only
-    assert row(dataset="mag", note="printed sizes alone").read_sizes_only
-
-
-def test_a_figure_says_what_its_contenders_are():
-    systems = Systems(())
-    told = {
-        "with cache": Contender("tgl"),
-        "relaxed": Contender("dygnn", "DyGNN, relaxed"),
-    }
-    assert systems.side("with cache", told).name == "tgl"
-    assert systems.side("relaxed", told).title == "DyGNN, relaxed"
-    assert systems.side("pipad", told).title == "PiPAD"
-    assert systems.side("PiPAD without reuse", told).name == ""  # words are not read
-    assert systems.side("uva", told).name == ""
-    assert systems.side("uva", told, {"uva"}).name == "uva"
-    assert systems.side("pygt", told).described.startswith("PyGT, released")
-
-
-def test_a_failure_is_read_as_it_was_written():
-    bad = Row(id="a-r1", status="no-gpu", reason="needs 2: one is here")
-    found = failure_of({"failed": failed(bad)})
-    assert found == PointFailure("no-gpu", "needs 2: one is here")
-    assert found.words({"no-gpu": "no GPU"}) == "no GPU: needs 2: one is here"
-    assert failure_of({"failed": "oom"}).words({}) == "oom"
-
-
-def test_a_twin_is_said_once():
-    assert marked("Flickr", True) == "Flickr (twin)"
-    assert marked("Flickr (twin)", True) == "Flickr (twin)"
-    assert marked("+ reuse", True, "Flickr (twin)") == "+ reuse"
-    assert marked("Flickr", False) == "Flickr"
-
-
-def test_a_row_of_no_experiment_has_no_command_that_repeats_it():
-    mine = Row(id="a-r1", paper="pipad", experiment="fig10", preset="smoke")
-    assert row_command(mine) == "dgbench run pipad/fig10 --preset smoke --device cpu"
-    assert row_command(Row(id="b-r1", paper="pipad", experiment="device_tables")) == ""
-
-
 def test_steady_iterations_are_those_of_the_process_itself():
     one = Row(id="a-r1", observed=[
         observation("operation_time", 9.0, samples=[9.0], method="x"),
@@ -88,24 +32,3 @@ def test_steady_iterations_are_those_of_the_process_itself():
     ])  # fmt: skip
     assert (one.steady, one.time) == ([1.0, 2.0, 3.0], 2.0)
     assert (Row(id="b-r1", samples=[4.0]).steady, Row(id="c-r1").time) == ([4.0], None)
-
-
-@pytest.mark.parametrize("paper", ["pipad", "tgcn", "gnnflow", "esdg"])
-def test_settings_that_rows_name_like_a_system_are_called_by_their_title(paper, tmp_path):
-    contenders = get_paper(paper).contenders
-    assert contenders
-    for name, contender in contenders.items():
-        row = SimpleNamespace(paper=paper, params={"system": name, "dataset": "hepth"}, group="g")
-        assert describe(row) == f"{contender.title} | hepth"
-        assert contender_title("dgc", name) == contender_title("no paper", name) == name
-    titles = {name: one.title for name, one in contenders.items()}
-    points = [
-        {"row": "hepth", "system": name, "baseline": "pygt", "value": 2.0, "low": 1.9, "high": 2.1}
-        for name in titles
-    ]
-    drawn = draw_points("speedup", "f", "t", points, tmp_path, Context(), titles=titles)
-    table = (tmp_path / "f.csv").read_text()
-    cells = {cell for line in csv.reader(table.splitlines()) for cell in line}
-    assert set(titles.values()) <= cells
-    assert not set(titles) & cells
-    assert [point["system"] for point in drawn.points] == list(titles)

@@ -1,7 +1,4 @@
-"""One site of several runs: merged by evidence, whole or not at all, every link resolved.
-
-Over 500 lines: its tests look at one built site, seconds to make.
-"""
+"""Reports and sites of runs: merged by evidence, numbers of rows, escaped, links resolved."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ import gzip
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
+import signal
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,49 +22,41 @@ from hypothesis import strategies as st
 from link_checker import broken_links, read_pages
 from undrawn_site import site_of
 
-from dgbench.harness.claims.verdict import GLYPHS, OPEN, STRONG, WEAK, Verdict
+from dgbench.harness.claims.verdict import GLYPHS, STRONG, WEAK, Verdict
 from dgbench.harness.cli import main
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import build, reuse
 from dgbench.harness.report.boards import machine_points
 from dgbench.harness.report.build import build_report, build_site
-from dgbench.harness.report.merge import (
-    assemble,
-    disagreement,
-    merge_claims,
-    over_machines,
-    strength,
-)
+from dgbench.harness.report.folders import beside, swap
+from dgbench.harness.report.merge import assemble, merge_claims, over_machines, strength
 from dgbench.harness.report.pages import banners
+from dgbench.harness.report.races import main_race, workloads
 from dgbench.harness.report.run import load_run
+from dgbench.harness.report.sections import Section
+from dgbench.harness.report.words import markdown
 from dgbench.harness.store import Store
 from dgbench.harness.store.files import from_checked, to_checked
-from dgbench.lab.experiment import Contender
+from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.systems.base import FigureSpec
 from dgbench.systems.base.registry import find_paper
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = 7
 
 
-# Merging, on runs that are only names.
-
-
-def verdict(glyph, claim="c0", source=""):
+def verdict(glyph, source=""):
     strong = "strong" if glyph in STRONG else "weak" if glyph in WEAK else ""
-    return Verdict(
-        id=claim, verdict=GLYPHS[glyph], glyph=glyph, reason="", strength=strong, source=source
-    )
+    return Verdict(id="c0", verdict=GLYPHS[glyph], glyph=glyph, reason="", strength=strong,
+                   source=source)  # fmt: skip
 
 
-VERDICTS = tuple(verdict(glyph, source=of) for glyph in GLYPHS for of in ("counted", "timed"))
-
-
-def run_named(slug, machine, started):
+def run_named(slug, machine, started, label=""):
     return SimpleNamespace(
         slug=slug, machine_slug=machine, machine_name=f"the {machine}", device="cpu", limits={},
         machine={}, info={"started": started}, store=SimpleNamespace(run=slug), partial=False,
-        label="",
+        label=label,
     )  # fmt: skip
 
 
@@ -77,6 +67,7 @@ def section(paper, verdicts):
                            verdicts=found, headline="")  # fmt: skip
 
 
+VERDICTS = [verdict(glyph, of) for glyph in GLYPHS for of in ("counted", "timed")]
 runs_of_papers = st.lists(
     st.tuples(
         st.sampled_from("ab"),  # paper
@@ -89,51 +80,29 @@ runs_of_papers = st.lists(
 )
 
 
-def shown_of(drawn):
-    return [
+@settings(deadline=None, max_examples=60)
+@given(runs_of_papers, st.randoms(use_true_random=False))
+def test_merging_counts_each_claim_once_by_the_strongest_and_newest_evidence(drawn, chance):
+    shown = [
         (run_named(f"r{n}", machine, f"2026-01-0{day}"), section(paper, verdicts))
         for n, (paper, machine, day, verdicts) in enumerate(drawn)
     ]
-
-
-def plain(site):
-    return [
-        (c.paper, c.claim.id, c.verdict.glyph, c.run.slug, [r.slug for r, _ in c.all],
-         c.disagreement) for c in site.claims
-    ], [r.slug for r in site.runs], [m.slug for m in site.machines], [
-        [r.slug for r, _ in p.sections] for p in site.papers]  # fmt: skip
-
-
-@settings(deadline=None, max_examples=60)
-@given(runs_of_papers, st.randoms(use_true_random=False))
-def test_merging_counts_every_claim_once_in_any_order(drawn, chance):
-    shown = shown_of(drawn)
     site = assemble(shown, [run for run, _ in shown], merged=True)
-    papers = {paper for paper, *_ in drawn}
-    assert [p.name for p in site.papers] == sorted(papers)
-    assert len(site.claims) == CLAIMS * len(papers) == sum(site.counts.values())
-    assert list(site.counts) == list(GLYPHS)
+    assert [p.name for p in site.papers] == sorted({paper for paper, *_ in drawn})
+    assert len(site.claims) == CLAIMS * len(site.papers) == sum(site.counts.values())
+    mixed = chance.sample(shown, len(shown))
+    again = assemble(mixed, [run for run, _ in mixed], merged=True)
+    assert [(c.verdict, c.run.slug, [r.slug for r, _ in c.all]) for c in again.claims] == [
+        (c.verdict, c.run.slug, [r.slug for r, _ in c.all]) for c in site.claims
+    ]
     for paper in site.papers:
-        assert [c.claim.id for c in paper.claims] == [f"c{n}" for n in range(CLAIMS)]
+        mine = [(run, s) for run, s in shown if s.name == paper.name]
         assert sum(paper.counts.values()) == paper.total == CLAIMS
-    mixed = list(shown)
-    chance.shuffle(mixed)
-    again = assemble(mixed, [run for run, _ in mixed][::-1], merged=True)
-    assert plain(again) == plain(site)
-
-
-@settings(deadline=None, max_examples=60)
-@given(runs_of_papers)
-def test_nothing_stronger_and_nothing_newer_was_passed_over(drawn):
-    shown = shown_of(drawn)
-    for paper in {s.name for _, s in shown}:
-        mine = [(run, s) for run, s in shown if s.name == paper]
         for place, claim in enumerate(merge_claims(mine)):
             offered = [(run, s.verdicts.verdicts[place]) for run, s in mine]
             first = claim.all[0][1]
             best = (strength(first), claim.run.info["started"])
             assert best == max((strength(v), run.info["started"]) for run, v in offered)
-            assert claim.run == claim.all[0][0]
             level = {v.side for _, v in claim.all if v.source == "timed"
                      and strength(v) == strength(first)}  # fmt: skip
             if first.source == "timed" and level >= {"for", "against"}:
@@ -141,59 +110,28 @@ def test_nothing_stronger_and_nothing_newer_was_passed_over(drawn):
             else:
                 assert claim.verdict == first
             machines = [run.machine_slug for run, _ in claim.all]
-            assert len(machines) == len(set(machines)) == len({r.machine_slug for r, _ in offered})
-            ranks = [strength(v) for _, v in claim.all]
-            assert ranks == sorted(ranks, reverse=True)
+            assert sorted(machines) == sorted({r.machine_slug for r, _ in offered})
             sides = {v.side for _, v in claim.all}
             assert bool(claim.disagreement) == ({"for", "against"} <= sides)
 
 
-def test_evidence_is_ranked_as_the_page_says():
-    ranks = [strength(verdict(glyph)) for glyph in ("R", "S", "u", "-")]
-    assert ranks == sorted(ranks, reverse=True)
-    assert len(set(ranks)) == 4
-    for glyphs in (STRONG, WEAK, OPEN):  # for and against alike
-        assert len({strength(verdict(glyph)) for glyph in glyphs}) == 1
-    assert strength(verdict("=")) == strength(verdict("-")) == 0
-
-
 def test_a_speed_that_differs_between_machines_takes_neither_side():
     def over(first, second, label=""):
-        here, there = run_named("h", "here", "2"), run_named("t", "there", "1")
-        there.label = label
-        return over_machines([(here, first), (there, second)])
+        return over_machines([
+            (run_named("h", "here", "2"), first), (run_named("t", "there", "1", label), second)
+        ])  # fmt: skip
 
-    faster, slower = verdict("S", source="timed"), verdict("O", source="timed")
-    for pair in ((faster, slower), (slower, faster)):  # neither side, whichever is newer
-        found = over(*pair)
-        assert (found.glyph, found.verdict, found.side) == ("u", GLYPHS["u"], "")
-    assert over(faster, faster) == faster
-    assert over(faster, verdict("u", source="timed")) == faster
-    strong = verdict("X", source="timed")
-    assert over(strong, faster) == strong  # stronger evidence decides
+    faster, slower = verdict("S", "timed"), verdict("O", "timed")
+    for pair in ((faster, slower), (slower, faster)):  # whichever is newer
+        assert (over(*pair).glyph, over(*pair).side) == ("u", "")
+    assert over(faster, faster) == over(faster, verdict("u", "timed")) == faster
+    assert over(verdict("X", "timed"), faster) == verdict("X", "timed")  # stronger decides
     assert over(faster, slower, label="theirs") == faster  # others' runs stand behind
-    counted = verdict("S", source="counted")
-    assert over(counted, verdict("O", source="counted")) == counted  # no matter of a machine
-
-
-def test_machines_that_disagree_are_named_with_their_words():
-    device, host = run_named("d", "device", "1"), run_named("h", "host", "2")
-    words = disagreement([(device, verdict("X")), (host, verdict("s"))])
-    assert "for it on the host (supported (direction))" in words
-    assert "against it on the device (contradicted)" in words
-    assert disagreement([(device, verdict("R")), (host, verdict("-"))]) == ""
+    counted = verdict("S", "counted")
+    assert over(counted, verdict("O", "counted")) == counted  # no matter of a machine
 
 
 # Whole sites, of runs of the invented paper with one figure.
-
-
-def keep(run: Path, folder: Path) -> Path:
-    """A run as a reference: packed rows, and no plan."""
-    folder.mkdir(parents=True)
-    for name in ("run.json", "provenance.json"):
-        shutil.copy(run / name, folder)
-    (folder / "rows.jsonl.gz").write_bytes(gzip.compress((run / "rows.jsonl").read_bytes()))
-    return folder
 
 
 def change(path: Path, **facts) -> None:
@@ -212,24 +150,27 @@ def world(tmp_path_factory):
     origin = second / "provenance.json"
     text = json.dumps(from_checked(origin)).replace("Invented", "Other")
     origin.write_bytes(to_checked(json.loads(text)))
-    kept = keep(second, folder / "reference" / "other-machine" / "toy")
+    kept = folder / "reference" / "other-machine" / "toy"
+    kept.mkdir(parents=True)
+    for name in ("run.json", "provenance.json"):
+        shutil.copy(second / name, kept)
+    (kept / "rows.jsonl.gz").write_bytes(gzip.compress((second / "rows.jsonl").read_bytes()))
     change(kept / "run.json", state="partial", note="stopped by the user", planned=40)
     out = folder / "out" / "site"
-    index = build_site([first, kept], out, [paper])
-    yield SimpleNamespace(folder=folder, paper=paper, first=first, kept=kept, out=out, index=index)
+    build_site([first, kept], out, [paper])
+    build_report(first, [paper])
+    yield SimpleNamespace(folder=folder, paper=paper, first=first, kept=kept, out=out)
     patch.undo()
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures take no time: they are empty."""
-    monkeypatch.setattr(
-        reuse,
-        "draw_points",
-        lambda kind, name, title, *rest, **more: DrawnFigure(
-            name, kind, title, "", "", [], empty=True
-        ),
-    )
+
+    def empty(kind, name, title, *rest, **more):
+        return DrawnFigure(name, kind, title, "", "", [], empty=True)
+
+    monkeypatch.setattr(reuse, "draw_points", empty)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -237,124 +178,175 @@ def contents(folder: Path) -> dict[str, bytes]:
             for p in sorted(folder.rglob("*")) if p.is_file()}  # fmt: skip
 
 
-def test_every_link_of_every_page_resolves(world):
-    assert world.index.name == "index.html"
-    assert broken_links(world.out) == []
+def facts_of(folder: Path) -> dict:
+    return json.loads((folder / "site.json").read_text())
 
 
-def test_a_broken_link_would_be_found(world, tmp_path):
-    shutil.copytree(world.out, tmp_path / "site")
-    front = tmp_path / "site" / "index.html"
+def test_links_of_reports_and_sites_lead_somewhere_and_nothing_is_fetched(world, tmp_path):
+    assert broken_links(world.out) == broken_links(world.first) == []
+    copy = tmp_path / "site"
+    shutil.copytree(world.out, copy)
     more = '<a href="no.html">a</a><a href="papers/toy.html#no">b</a><img src="https://x/y.png">'
+    front = copy / "index.html"
     front.write_text(front.read_text("utf-8").replace("</body>", f"{more}</body>"), "utf-8")
-    said = " ".join(broken_links(tmp_path / "site"))
-    for words in ("no.html is no file", "toy.html#no is no place", "y.png would be fetched"):
-        assert words in said
+    assert len(broken_links(copy)) == 3
 
 
-def test_the_front_page_counts_over_machines(world):
-    text = world.index.read_text("utf-8")
-    found = json.loads((world.out / "site.json").read_text())
-    assert found["claims"] == 24 == sum(found["counts"].values())
-    assert re.search(r"<h1>\d+ claims on performance, .* on 2 machines; weak", text)
-    assert "Partial: " in text
-    assert "stopped by the user" in text
-    slug = "other-machine-toy"
-    assert [run["slug"] for run in found["runs"]].count(slug) == 1
-    page = read_pages(world.out)[f"runs/{slug}.html"]
-    rows = Store.open(world.kept).rows()
-    shown = [found["id"] for tag, found in page.tags if tag == "tr" and "id" in found]
-    assert sorted(shown) == sorted(f"row-{r.id}" for r in rows)
-    assert "results/reference/other-machine/toy" in (world.out / f"runs/{slug}.html").read_text()
-
-
-def test_claimed_factors_of_machines_stand_in_one_panel(world):
-    site = site_of([load_run(path) for path in (world.first, world.kept)], {"toy": world.paper})
-    (paper,) = site.papers
-    points = machine_points(paper)
-    measured = {
-        (shown.claim.id, run.machine_name): verdict.measured
-        for shown in paper.claims
-        for run, verdict in shown.all
+def test_every_claim_and_every_row_is_counted_once(world):
+    claims = json.loads((world.first / "claims.json").read_text())
+    for name in ("report.html", "papers/toy.html"):
+        text = (world.first / name).read_text("utf-8")
+        chips = re.findall(r'class="chip" data-glyph="[RdXSsOuv=-]".*?<b>(\d+)</b>', text)
+        rows = re.findall(r'<tr id="toy-[^"]+" data-g="([^"]+)"', text)
+        cells = re.findall(r'<a class="g [^"]*" href="#(toy-[^"]+)"', text)
+        assert sum(map(int, chips)) == len(rows) == len(set(cells)) == len(claims) == 24
+        assert sorted(rows) == sorted(c["glyph"] for c in claims)
+    text = (world.first / "report.md").read_text("utf-8")
+    assert sorted(re.findall(r"^\| `(toy-[^`]+)`", text, re.M)) == sorted(c["id"] for c in claims)
+    assert facts_of(world.first)["counts"] == {
+        g: sum(c["glyph"] == g for c in claims) for g in GLYPHS
     }
-    assert points
-    for point in points:
-        assert point["value"] == measured[point["row"], point["series"]]
-    names = [point["row"] for point in points]
-    assert {names.count(name) for name in names} == {len(site.machines)} == {2}
-    page = (world.out / "papers" / "toy.html").read_text("utf-8")
-    for path in re.findall(r'(figures/machines/[^"]+\.svg)', page):
-        assert (world.out / path).is_file()
-    assert "figures/machines/toy" in page
+    found = facts_of(world.out)
+    assert found["claims"] == 24 == sum(found["counts"].values())
+    run = load_run(world.first)
+    for folder, pages, rows in (
+        (world.first, run.row_pages, run.everything),
+        (world.out, ["runs/other-machine-toy.html"], Store.open(world.kept).rows()),
+    ):
+        ids = [tag["id"] for name in pages for kind, tag in read_pages(folder)[name].tags
+               if kind == "tr" and "id" in tag]  # fmt: skip
+        assert sorted(ids) == sorted(f"row-{row.id}" for row in rows)
+        assert next(r for r in rows if f"row-{r.id}" == ids[0]).status != "ok"  # failures first
 
 
-def test_the_site_names_its_rows_and_its_files(world):
-    found = json.loads((world.out / "site.json").read_text())
+def test_a_report_begins_with_the_answers_of_the_command(world):
+    store = Store.open(world.first)
+    said = answers([world.paper], store.rows(), RunFacts.of(store))
+    text = (world.first / "report.md").read_text("utf-8")
+    page = unescape((world.first / "report.html").read_text("utf-8"))
+    assert said
+    assert all(f"- {one}" in text and one in page for one in said)
+
+
+def test_a_site_names_its_rows_and_its_files(world):
+    found = facts_of(world.out)
     told = {run["id"]: run["rows_sha256"] for run in found["runs"]}
-    for path in (world.first, world.kept):
-        store = Store.open(path)
-        assert told[store.run] == hashlib.sha256(store.row_bytes()).hexdigest()
+    assert told == {
+        store.run: hashlib.sha256(store.row_bytes()).hexdigest()
+        for store in map(Store.open, (world.first, world.kept))
+    }
     assert sorted(contents(world.out)) == found["files"]
 
 
-def test_pages_of_a_site_share_style_and_script_and_a_report_stands_alone(world):
-    for name, page in read_pages(world.out).items():
-        root = "../" * name.count("/")
-        assert {f"{root}assets/style.css", f"{root}assets/script.js"} <= set(page.sources), name
-        text = (world.out / name).read_text("utf-8")
-        assert "<style>" not in text
-        assert "<script>" not in text
-    assert {"assets/style.css", "assets/script.js"} <= set(
-        json.loads((world.out / "site.json").read_text())["files"]
-    )
-    build_report(world.first, [world.paper])
-    for name, page in read_pages(world.first).items():
-        assert not any("assets/" in source for source in page.sources), name
-        assert "<style>" in (world.first / name).read_text("utf-8")
-    assert not (world.first / "assets").exists()
+def test_what_others_wrote_is_escaped(world):
+    page = (world.first / "papers/toy.html").read_text("utf-8")
+    assert "&lt;here Adam&gt;" in page
+    for text in (page, (world.first / "report.html").read_text("utf-8")):
+        assert "<b>by this much</b>" not in text
+        assert "&lt;b&gt;by this much&lt;/b&gt;" in text
+    assert "<b>by" not in (world.first / "report.md").read_text("utf-8")
 
 
-def test_the_same_rows_give_the_same_bytes(world, tmp_path):
-    build_site([world.kept, world.first, world.first], tmp_path / "again", [world.paper])
-    assert contents(tmp_path / "again") == contents(world.out)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a [link](javascript:a())", "a [link]\\(javascript:a())"),
+        ("two\n\n# lines", "two # lines"),
+        ("# a heading", "\\# a heading"),
+        ("```", "\\```"),
+        ("-3 %", "-3 %"),
+    ],
+)
+def test_text_in_markdown_makes_no_html_link_or_line(text, shown):
+    assert markdown(text) == shown
 
 
-def test_figures_do_not_depend_on_the_cache(world, tmp_path, monkeypatch):
-    before = contents(world.out)
-    drawn = []
-    real = reuse._light
+def test_claimed_factors_of_machines_are_those_of_their_verdicts(world):
+    site = site_of([load_run(path) for path in (world.first, world.kept)], {"toy": world.paper})
+    measured = {
+        (shown.claim.id, run.machine_name): verdict.measured
+        for shown in site.papers[0].claims for run, verdict in shown.all
+    }  # fmt: skip
+    points = machine_points(site.papers[0])
+    assert {p["series"] for p in points} == {m.name for m in site.machines}
+    assert all(p["value"] == measured[p["row"], p["series"]] for p in points)
+
+
+def test_the_same_rows_give_the_same_bytes_with_and_without_the_cache(world, tmp_path, monkeypatch):
+    before, drawn, real = contents(world.out), [], reuse._light
     monkeypatch.setattr(reuse, "_light", lambda job: drawn.append(job) or real(job))
     monkeypatch.setattr(reuse, "side_by_side", lambda work, items: [work(i) for i in items])
-    build_site([world.first, world.kept], tmp_path / "warm", [world.paper])
+    build_site([world.kept, world.first, world.first], tmp_path / "warm", [world.paper])
     assert drawn == []
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cold"))
     build_site([world.first, world.kept], tmp_path / "cold-site", [world.paper])
-    assert len(drawn) == 5
+    assert drawn
     assert contents(tmp_path / "warm") == contents(tmp_path / "cold-site") == before
 
 
-def test_a_figure_whose_contenders_got_other_titles_is_another_one(world):
-    points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0}]
-    titles = ("X", "the same, without X", "")
-    jobs = [
-        reuse.FigureJob(
-            reuse.Sketch("speedup", "fig", "A race", points, {}, {"x": Contender("", title)}),
-            "figures", fake_run.CONTEXT,
-        )
-        for title in titles
-    ]  # fmt: skip
-    assert len({reuse._place(job) for job in jobs}) == len(titles)
+class Broken(fake_run.LightRace):
+    """An experiment whose answer and figure fail."""
+
+    def figures(self):
+        return [FigureSpec("speedup", "fig1", "Broken", self.answer)]
+
+    def answer(self, rows):
+        raise ValueError("no words")
 
 
-def test_a_site_of_one_run_says_what_its_report_says(world, tmp_path):
-    build_report(world.first, [world.paper])
-    claims = json.loads((world.first / "claims.json").read_text())
-    build_site([world.first], tmp_path / "one", [world.paper])
-    counts = json.loads((tmp_path / "one" / "site.json").read_text())["counts"]
-    assert counts == json.loads((world.first / "site.json").read_text())["counts"]
-    assert counts == {g: sum(c["glyph"] == g for c in claims) for g in GLYPHS}
-    assert broken_links(tmp_path / "one") == []
-    assert broken_links(world.first) == []
+def test_torn_partial_and_broken_runs_have_reports_that_say_so(tmp_path):
+    path = fake_run.make_run(tmp_path, preset="smoke")
+    with (path / "rows.jsonl").open("ab") as file:
+        file.write(b'{"crc":"00000000","row":{"id":\n')
+    plan = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "c000"}, {"hash": "never"}]}
+    (path / "plan.json").write_text(json.dumps(plan))
+    paper = fake_run.light_paper(tmp_path)
+    build_report(path, [dataclasses.replace(paper, experiments=(Broken(),))])
+    for name in ("report.html", "papers/toy.html", "runs/index.html"):
+        text = (path / name).read_text("utf-8")
+        for words in ("Smoke run", "1 of 2 cells", "1 damaged line"):
+            assert words in text
+    text = (path / "papers/toy.html").read_text("utf-8")
+    assert "cannot be drawn" in text
+    assert "ValueError: no words" in text
+    run = load_run(path)
+    void = [msgspec.structs.replace(row, status="void") for row in run.rows]
+    for rows in ([], void):
+        nothing = dataclasses.replace(run, rows=rows, everything=rows)
+        assert any("Nothing" in text for text in banners(assemble([], [nothing], merged=True)))
+
+
+def race(name, *points, main=False):
+    keys = ("panel", "row", "baseline", "failed", "projected")
+    shown = [{"value": 2.0, "system": "s", **dict(zip(keys, point, strict=False))}
+             for point in points]  # fmt: skip
+    return DrawnFigure(name, "speedup", name, "", "", shown, main=main)
+
+
+def test_the_main_race_of_a_page_is_one_that_was_measured():
+    def page(*figures):
+        return [Section("e", "e", "", "", "", "", "", [f], [], [], 0) for f in figures]
+
+    point = (None, "a", "x", "")
+    first, second = race("first", point), race("second", point, main=True)
+    projected = race("model", (*point, True), main=True)
+    assert main_race(page(first, second)) is second
+    assert main_race(page(first, race("other", point))) is first
+    assert main_race(page(first, projected)) is first
+    assert main_race(page(DrawnFigure("s", "sweep", "s", "", "", [{}]))) is None
+
+
+@pytest.mark.parametrize(
+    ("points", "count"),
+    [
+        ([("GCN", "a", "x"), ("GAT", "a", "x"), ("GAT", "a", "y"), ("GAT", "b", "x")], 3),
+        ([("over x", "a", "x"), ("over y", "a", "y"), ("over y", "b", "y")], 2),
+        ([(None, "a", "x"), (None, "b", "x", "oom: no room")], 1),
+        ([], 0),
+    ],
+)
+def test_workloads_of_a_race_are_what_ran_whoever_was_the_baseline(points, count):
+    assert workloads(race("race", *points)) == count
 
 
 def test_a_build_that_fails_leaves_the_old_site(world, monkeypatch):
@@ -363,37 +355,11 @@ def test_a_build_that_fails_leaves_the_old_site(world, monkeypatch):
     def fail(*arguments):
         raise StoreError("the disk is full")
 
-    for name in ("paper_page", "reading"):
-        monkeypatch.setattr(build.pages, name, fail)
-        with pytest.raises(StoreError, match="full"):
-            build_site([world.first], world.out, [world.paper])
-        assert contents(world.out) == before
-        assert [p.name for p in world.out.parent.iterdir()] == ["site"]
-        monkeypatch.undo()
-        monkeypatch.setenv("DGBENCH_CACHE", str(world.folder / "cache"))
-
-
-def test_a_swap_that_fails_puts_the_old_site_back(tmp_path, monkeypatch):
-    from dgbench.harness.report.folders import swap
-
-    old, new = tmp_path / "site", tmp_path / "new"
-    for folder in (old, new):
-        folder.mkdir()
-        (folder / "name").write_text(folder.name)
-    real = os.rename
-    monkeypatch.setattr(os, "rename", _failing(real, new))
-    with pytest.raises(StoreError, match="cannot write"):
-        swap(new, old)
-    assert (old / "name").read_text() == "site"
-
-
-def _failing(real, source):
-    def rename(a, b):
-        if a == source:
-            raise OSError(28, "No space left on device")
-        return real(a, b)
-
-    return rename
+    monkeypatch.setattr(build.pages, "reading", fail)
+    with pytest.raises(StoreError):
+        build_site([world.first], world.out, [world.paper])
+    assert contents(world.out) == before
+    assert [p.name for p in world.out.parent.iterdir()] == ["site"]
 
 
 def test_stale_files_go_and_foreign_ones_stay(world, tmp_path):
@@ -408,51 +374,81 @@ def test_stale_files_go_and_foreign_ones_stay(world, tmp_path):
         build_site([world.first], out, [world.paper])
     assert contents(out) == before
     (tmp_path / "file").write_text("")
-    for bad, words in ((tmp_path / "file", "is a file"), (world.folder / "runs", "no earlier")):
-        with pytest.raises(StoreError, match=words):
+    for bad in (tmp_path / "file", world.folder / "runs"):
+        with pytest.raises(StoreError):
             build_site([world.first], bad, [world.paper])
 
 
-def test_a_report_leaves_the_rest_of_its_folder_alone(world, undrawn):
-    notes = world.first / "papers" / "notes.txt"
-    notes.parent.mkdir(exist_ok=True)
-    notes.write_text("mine")
-    rows = (world.first / "rows.jsonl").read_bytes()
-    stale = world.first / "papers" / "gone.html"
-    stale.write_text("old")
-    (world.first / "site.json").write_text('{"files": ["papers/gone.html"]}')
-    build_report(world.first, [world.paper])
-    assert notes.read_text() == "mine"
-    assert not stale.exists()
-    assert (world.first / "rows.jsonl").read_bytes() == rows
-    change(world.first / "site.json", files=["../outside.txt"])
-    outside = world.first.parent / "outside.txt"
+def test_a_swap_that_fails_puts_the_old_site_back(tmp_path, monkeypatch):
+    old, new, real = tmp_path / "site", tmp_path / "new", os.rename
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "name").write_text(folder.name)
+
+    def rename(a, b):
+        if a == new:
+            raise OSError(28, "No space left on device")
+        return real(a, b)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(StoreError):
+        swap(new, old)
+    assert (old / "name").read_text() == "site"
+
+
+def test_a_build_that_is_asked_to_end_leaves_no_folder(tmp_path):
+    def build():
+        with beside(tmp_path / "site") as folder:
+            (folder / "page.html").write_text("half a page")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit):
+            build()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_leaves_the_rest_of_its_folder_alone(world, undrawn, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(world.first, run)
+    rows = (run / "rows.jsonl").read_bytes()
+    for name, text in (("papers/notes.txt", "mine"), ("papers/gone.html", "old")):
+        (run / name).write_text(text)
+    (run / "site.json").write_text('{"files": ["papers/gone.html"]}')
+    build_report(run, [world.paper])
+    assert (run / "papers/notes.txt").read_text() == "mine"
+    assert not (run / "papers/gone.html").exists()
+    assert (run / "rows.jsonl").read_bytes() == rows
+    outside = tmp_path / "outside.txt"
     outside.write_text("not ours")
+    change(run / "site.json", files=["../outside.txt"])
     with pytest.raises(StoreError, match="outside"):
-        build_report(world.first, [world.paper])
+        build_report(run, [world.paper])
     assert outside.exists()
-    outside.unlink()
-    notes.unlink()
-    (world.first / "site.json").unlink()
 
 
-def test_mistakes_are_said(world, tmp_path):
+def test_mistakes_are_named(world, tmp_path, monkeypatch, capsys):
     other = dataclasses.replace(world.paper, name="unheard")
-    with pytest.raises(InvalidInputError, match="rows of toy"):
-        build_site([world.first], tmp_path / "s", [other])
-    with pytest.raises(InvalidInputError, match="at least one run"):
-        build_site([], tmp_path / "s")
-    with pytest.raises(StoreError, match="not the folder"):
-        build_site([tmp_path], tmp_path / "s")
+    for runs, papers, error in (
+        ([world.first], [other], InvalidInputError), ([], None, InvalidInputError),
+        ([tmp_path], None, StoreError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            build_site(runs, tmp_path / "s", papers)
     assert not (tmp_path / "s").exists()
-
-
-def test_each_machine_of_a_paper_names_day_and_commit(world):
-    page = (world.out / "papers" / "toy.html").read_text("utf-8")
-    for folder in (world.first, world.kept):
-        run = load_run(folder)
-        assert run.info["started"][:10] in run.measured
-        assert f"{run.machine_name}</a> <small>{run.measured}" in page
+    with pytest.raises(StoreError):
+        build_report(tmp_path, [])
+    monkeypatch.setenv("DGBENCH_RESULTS", str(world.first.parent))
+    monkeypatch.chdir(tmp_path)
+    for words in (["unheard-of"], ["last", "--paper", "nothing"], [str(world.kept)]):
+        with pytest.raises(SystemExit) as end:
+            main(["report", *words])
+        assert end.value.code == 2
+        assert capsys.readouterr().err.startswith("error: ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_older_than_what_judges_them_are_named_and_not_shown(world, tmp_path, undrawn):
@@ -461,78 +457,12 @@ def test_runs_older_than_what_judges_them_are_named_and_not_shown(world, tmp_pat
     change(old / "run.json", started="2025-01-02T03:04:05+00:00")
     paper = dataclasses.replace(world.paper, since="2025-06-01")
     build_site([world.first, old], tmp_path / "site", [paper])
-    pages = {name: data.decode() for name, data in contents(tmp_path / "site").items()
+    pages = {name: data for name, data in contents(tmp_path / "site").items()
              if name.endswith(".html")}  # fmt: skip
-    assert [name for name, text in pages.items() if "old-machine" in name] == []
-    assert {name for name, text in pages.items() if "2025-01-02" in text} == {"runs/index.html"}
-    assert "reproduce toy" in pages["runs/index.html"]
-    assert broken_links(tmp_path / "site") == []
-    with pytest.raises(InvalidInputError, match=r"old-machine.* of 2025-01-02.* since 2025-06-01"):
+    assert not [name for name in pages if "old-machine" in name]
+    assert [name for name, text in pages.items() if b"2025-01-02" in text] == ["runs/index.html"]
+    with pytest.raises(InvalidInputError, match="old-machine"):
         build_site([old], tmp_path / "none", [paper])
-    assert not (tmp_path / "none").exists()
-
-
-def test_rows_of_a_long_run_take_several_pages(world, monkeypatch):
-    from dgbench.harness.report import run as run_module
-
-    monkeypatch.setattr(run_module, "ROWS_A_PAGE", 50)
-    run = load_run(world.first)
-    assert [len(page) for page in run.pages][:-1] == [50] * (len(run.pages) - 1)
-    rows = [row.id for page in run.pages for row in page]
-    assert sorted(rows) == sorted(row.id for row in run.everything)
-    assert run.row_pages[0] == run.row_page == f"runs/{run.slug}.html"
-    for row in random.Random(1).sample(run.everything, 20):
-        page = next(n for n, rows in enumerate(run.pages) if row in rows)
-        assert run.row_href(row.id) == f"{run.row_pages[page]}#row-{row.id}"
-    assert run.row_href("unknown") == run.row_page
-
-
-def call(*words: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["report", *words])
-    return int(end.value.code or 0)
-
-
-def test_mistakes_at_the_command_are_said(world, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DGBENCH_RESULTS", str(world.first.parent))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for words, said in (
-        (["unheard-of"], "unheard-of"),
-        (["empty"], "there is no run in empty"),
-        (["last", "--paper", "nothing"], "nothing"),
-        ([str(world.kept)], "--out"),
-        ([str(world.kept), str(tmp_path / "no")], "no"),
-    ):
-        assert call(*words) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("error: ")
-        assert said in error
-        assert "Traceback" not in error
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty"]
-
-
-def test_runs_that_say_little_have_a_banner(world):
-    run = load_run(world.first)
-    empty = dataclasses.replace(run, rows=[], everything=[], torn=2)
-    said = " ".join(banners(assemble([], [empty], merged=True)))
-    assert "2 damaged lines were set aside" in said
-    assert "Nothing ran" in said
-    void = [msgspec.structs.replace(row, status="void") for row in run.rows]
-    (said,) = banners(assemble([], [dataclasses.replace(run, rows=void)], merged=True))
-    assert "Nothing counts" in said
-    assert banners(assemble([], [run], merged=True)) == []
-    left = dataclasses.replace(run, planned=31, left=7)
-    (words,) = banners(assemble([], [left], merged=False))
-    assert words == f"Partial: 24 of 31 cells; continue with dgbench run --resume {run.store.run}"
-    trains = dataclasses.replace(run, left=7, left_trained=7, info={**run.info, "trained": 9})
-    again = dataclasses.replace(trains, slug="another")
-    (words,) = banners(assemble([], [trains, again], merged=True))  # one line for all runs
-    assert words.count("of 9") == 2
-    assert banners(assemble([], [trains, again], merged=True), trainings=False) == []
-    both = assemble([], [trains, again], merged=True)
-    (words,) = banners(both, [trains])  # a page speaks of its own runs alone
-    assert words.count("of 9") == 1
 
 
 def test_the_committed_site_is_of_the_committed_rows():
@@ -540,17 +470,11 @@ def test_the_committed_site_is_of_the_committed_rows():
     site = ROOT / "results" / "site" / "site.json"
     if not site.is_file():
         pytest.skip("no committed site here")
-    told = {
-        run["slug"]: run["rows_sha256"] for run in msgspec.json.decode(site.read_bytes())["runs"]
-    }
+    told = {run["slug"]: run["rows_sha256"] for run in facts_of(site.parent)["runs"]}
     kept = {}
     for path in sorted((ROOT / "results" / "reference").glob("*/*/run.json")):
         run = load_run(path.parent)
         if any(run.info["started"] >= find_paper(name).since for name in run.papers):
             kept[run.slug] = hashlib.sha256(run.store.row_bytes()).hexdigest()
     assert told == kept
-    weights = [p.stat().st_size for p in site.parent.rglob("*") if p.is_file()]
-    assert sum(weights) < 20_000_000
     assert broken_links(site.parent) == []
-    front = (site.parent / "index.html").read_text("utf-8")
-    assert len(front.encode()) < 150_000

@@ -1,193 +1,26 @@
-"""Output that fits in 80 columns, without colour, without UTF-8, and its last lines."""
+"""Estimates of the time that is left, shares of checks, and output that nobody reads."""
 
 from __future__ import annotations
 
 import errno
 import io
-from types import SimpleNamespace
 
 import fake_run
 import pytest
 
-from dgbench.harness.claims import evaluate
-from dgbench.harness.claims.verdict import GLYPHS
 from dgbench.harness.plan import Plan
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Row
 from dgbench.harness.terminal.estimate import TimeEstimate
-from dgbench.harness.terminal.left_out import failed_text, failure, skipped_text
-from dgbench.harness.terminal.planning import plan_head
-from dgbench.harness.terminal.progress import ProgressListener, describe
-from dgbench.harness.terminal.text import encodable, fitted, listing, table
-from dgbench.harness.terminal.verdicts import (
-    check_shares,
-    clock,
-    contradictions,
-    ending,
-    needs_text,
-    paper_text,
-    verdict_table,
-)
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    store = Store.open(fake_run.make_run(folder))
-    return evaluate(fake_run.toy_paper(folder), store.rows()), store.rows()
-
-
-def test_the_verdict_table_fits_and_adds_up(found):
-    verdicts, _ = found
-    text = verdict_table([verdicts, verdicts])
-    lines = text.splitlines()
-    assert lines[0].split()[:2] == ["paper", "claims"]
-    assert all(len(line) <= 80 for line in lines)
-    for line in lines[1:]:
-        _, claims, *counts = line.split()
-        assert int(claims) == sum(map(int, counts))
-    assert lines[-1].startswith("all ")
-    assert int(lines[-1].split()[1]) == 2 * len(verdicts.verdicts)
-
-
-def test_a_narrow_terminal_gets_blocks(found):
-    verdicts, _ = found
-    text = verdict_table([verdicts], width=60)
-    assert all(len(line) < 40 for line in text.splitlines())
-    assert all(GLYPHS[v.glyph] in text for v in verdicts.verdicts)
-
-
-def test_nothing_is_cut_off(found):
-    verdicts, _ = found
-    text = "\n".join([contradictions([verdicts]), paper_text(verdicts), needs_text(verdicts)])
-    assert "…" not in text
-    assert "..." not in text
-    assert all(len(line) <= 80 for line in text.splitlines())
-    for verdict in verdicts.verdicts:
-        assert verdict.id in text
-
-
-def test_the_four_last_lines(found):
-    verdicts, rows = found
-    lines = ending(
-        seconds=192,
-        cells=(22, 2, 0, 0),
-        rows=rows,
-        papers=[verdicts],
-        noise=0.035,
-        gpu="",
-        report="results/runs/x/report.html",
-    )
-    assert lines[0] == "Done in 3:12. 22 cells ok, 2 failed. Noise floor ±3.5 %."
-    assert lines[1].startswith("No GPU here: ")
-    assert lines[2] == "4 of 6 datasets are synthetic twins."
-    assert lines[3] == "Report: results/runs/x/report.html"
-    stopped = ending(
-        seconds=2, cells=(3, 0, 0, 1), rows=[], papers=[], noise=None, gpu="H1", report="r",
-        stopped=(4, 9),
-    )  # fmt: skip
-    assert stopped[0].startswith("Stopped: 4 of 9 cells kept, 3 cells ok, 1 not run here.")
-    assert "not measured" in stopped[0]
-    assert stopped[1].startswith("Measured on H1")
-    assert all(len(line) <= 80 for line in lines)
-
-
-def test_without_utf8_look_alikes_are_written():
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    text = encodable("±3.5 % − 2 ≈ 2 · “x” → 日", stream)
-    assert text == '+-3.5 % - 2 ~ 2 - "x" -> ?'
-    utf8 = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    assert encodable("±", utf8) == "±"
+from dgbench.harness.terminal.progress import ProgressListener
+from dgbench.harness.terminal.verdicts import check_shares
 
 
 def _plan(tmp_path):
-    paper = fake_run.toy_paper(tmp_path)
-    return Plan.build([paper], ["fig1"], "quick", "cpu", control="none"), paper
-
-
-def _row(planned, status="ok", reason="", turn=1, seconds=1.5):
-    return SimpleNamespace(
-        paper="toy", experiment="fig1", params=planned.cell.params, status=status, reason=reason,
-        round=turn, seconds=seconds, cell_hash=planned.hash, data={"twin": True}, group="g",
-        instrumented=False,
-    )  # fmt: skip
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def __call__(self):
-        return self.seconds
-
-
-def test_progress_on_a_terminal_is_one_line_and_what_failed_below(tmp_path, monkeypatch):
-    plan, _ = _plan(tmp_path)
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    progress = ProgressListener(stream, live=True)
-    progress.on_plan(plan, [])
-    progress.on_start(plan.cells[0].cell, 3)
-    progress.on_row(_row(plan.cells[0]))
-    assert len(progress.lines()) == 1
-    for number in range(1, 7):
-        progress.on_row(_row(plan.cells[number], "oom", f"{number} of 24.0 GiB"))
-    head, *failed = progress.lines()
-    assert f"7/{len(plan.steps)}, 6 failed" in head
-    assert "toy/fig1" in head
-    assert "(twin): out of memory, 6 of 24.0 GiB" in failed[0]
-    assert failed[-1] == "failed  2 more cells"
-    for width in (80, 40):
-        monkeypatch.setenv("COLUMNS", str(width))
-        assert all(len(line) < width for line in progress.lines())
-    progress.on_end(None)
-    stream.seek(0)
-    written = stream.read()
-    assert "\x1b[6A" in written
-    assert "\x1b[31m" not in written
-
-
-def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
-    plan, _ = _plan(tmp_path)
-    stream = io.StringIO()
-    clock = Clock()
-    progress = ProgressListener(stream, live=False, now=clock)
-    progress.on_plan(plan, [])
-    progress.on_start(plan.cells[0].cell, 1)
-    for turn in (1, 2):
-        for planned in plan.cells[:4]:
-            progress.on_row(_row(planned, turn=turn))
-        progress.on_row(_row(plan.cells[4], "crash", "signal 11", turn=turn))
-    progress.on_note("2 lines were set aside")
-    clock.seconds = 500
-    progress.on_row(_row(plan.cells[5], turn=2))
-    progress.on_row(_row(plan.cells[6], turn=2))
-    progress.on_end(None)
-    lines = stream.getvalue().splitlines()
-    assert "\x1b" not in stream.getvalue()
-    assert sum("crashed, signal 11" in line for line in lines) == 1
-    assert "toy/fig1 round 1 of 5: 4 ok, 1 failed" in "\n".join(lines)
-    assert "note: 2 lines were set aside" in lines
-    # a round that goes on for minutes is said in between
-    assert len([line for line in lines if "round 2 of 5" in line]) == 2
-    assert len(lines) == 5
-
-
-def test_the_counter_counts_what_will_run(tmp_path):
-    plan, _ = _plan(tmp_path)
-    stream = io.StringIO()
-    progress = ProgressListener(stream, live=False)
-    progress.on_plan(plan, [])
-    rounds = [plan.cells[step.index].hash for step in plan.steps].count(plan.cells[0].hash)
-    assert rounds > 1
-    progress.on_row(_row(plan.cells[0], "skipped", "x is not installed"))
-    assert (progress.done, progress.total) == (0, len(plan.steps) - rounds)
-    progress.on_end(None)
-    assert stream.getvalue() == ""
+    return Plan.build([fake_run.toy_paper(tmp_path)], ["fig1"], "quick", "cpu", control="none")
 
 
 def test_the_rest_is_learned_from_what_has_run(tmp_path):
-    plan, _ = _plan(tmp_path)
+    plan = _plan(tmp_path)
     for planned in plan.cells:
         planned.estimate_s, planned.known = 1.0, False
     estimate = TimeEstimate(plan)
@@ -209,73 +42,6 @@ def test_the_rest_is_learned_from_what_has_run(tmp_path):
     dropped = estimate.drop(plan.cells[0].hash)
     assert dropped > 0
     assert estimate.drop(plan.cells[0].hash) == 0
-
-
-def test_a_machine_that_is_known_says_a_time_at_once(tmp_path):
-    plan, paper = _plan(tmp_path)
-    assert "about" not in plan_head(plan, [paper]).splitlines()[0]
-    assert not TimeEstimate(plan).learned
-    for planned in plan.cells:
-        planned.estimate_s, planned.known = 2.0, True
-    estimate = TimeEstimate(plan)
-    assert estimate.learned
-    assert estimate.left_s == pytest.approx(2.0 * len(plan.steps))
-    assert "about" in plan_head(plan, [paper])
-
-
-def test_reasons_are_said_once_with_what_helps(tmp_path):
-    plan, _ = _plan(tmp_path)
-    reason = "tglite is not installed"
-    rows = [_row(cell, "skipped", reason, turn) for cell in plan.cells[:5] for turn in (1, 2, 3)]
-    rows += [_row(plan.cells[6], "no-gpu", "no device")]
-    text = skipped_text(rows, [])
-    assert text.splitlines()[0] == "not run: 6 cells"
-    assert text.count(reason) == 1
-    assert "nox -s peers" in text
-    assert "needs an NVIDIA GPU" in text
-    assert skipped_text([_row(plan.cells[0])], []) == ""
-    failed = failed_text([_row(plan.cells[0], "time", "stopped")], "7f3a91c2")
-    assert "failed: 1 cell" in failed
-    assert "--resume 7f3a91c2 --retry failed" in failed
-    for width in (80, 40):
-        text = skipped_text(rows, [], width)
-        assert all(len(line) <= width for line in text.splitlines())
-
-
-def test_tables_become_blocks_where_they_do_not_fit():
-    header, rows = ["name", "count", "words"], [["a", "1", "long words " * 9], ["b", "22", "x"]]
-    assert listing(header, [rows[1]]) == table(header, [rows[1]])
-    wide = listing(header, rows, 80, {1}).splitlines()
-    assert wide[1].startswith("a         1  long words")
-    assert wide[2].startswith(" " * 13 + "long")
-    narrow = listing(header, rows, 40, {1})
-    assert "    count: 22" in narrow.splitlines()
-    for width in (80, 40):
-        lines = listing(header, rows, width).splitlines()
-        assert all(len(line) <= width for line in lines)
-    assert "https://" + "x" * 90 in fitted("  see https://" + "x" * 90, 40)
-
-
-def test_the_plan_says_what_is_missing(tmp_path):
-    plan, paper = _plan(tmp_path)
-    plan.cells[0].status, plan.cells[0].reason = "no-gpu", "no NVIDIA GPU was found here"
-    text = plan_head(plan, [paper], last_s=171)
-    assert f"23 cells in {len(plan.steps)} processes" in text
-    assert "of 24 claims can be checked without a GPU" in text
-    assert "1 cell will not start here" in text
-    assert all(len(line) <= 40 for line in plan_head(plan, [paper], width=40).splitlines())
-    for planned in plan.cells:
-        planned.known = True
-    assert "(last time 2:51)" in plan_head(plan, [paper], last_s=171)
-
-
-def test_small_things():
-    assert [clock(s) for s in (0.4, 59, 192, 3792)] == ["0:00", "0:59", "3:12", "1:03:12"]
-    row = SimpleNamespace(params={"system": "a", "model": "m", "dataset": "d"}, data={}, group="g")
-    assert describe(row) == "a | m | d"
-    assert failure(SimpleNamespace(status="time", reason="")) == "time limit"
-    text = table(["a", "b"], [["1", "long words"], ["22", "x"]], right={0})
-    assert text.splitlines()[1] == " 1  long words"
 
 
 @pytest.mark.parametrize("live", [True, False])
