@@ -218,7 +218,7 @@ def compare(
 
 
 def _taking_in(vertices: Mapping[int, PlainVertex | PlainJodieVertex]) -> dict[str, Tensor]:
-    """What events can change of the states of vertices that something waits for, by name.
+    """States of vertices that something waits for, as far as events can change them, by name.
 
     The first event of a vertex changes nothing yet: it waits until the vertex is read again.
     """
