@@ -90,21 +90,6 @@ def test_the_printed_score_leaves_workers_empty_and_the_corrected_does_not():
     assert fixed.cut <= 8
 
 
-def test_no_traffic_is_balanced_by_load_alone():
-    work = torch.tensor([5.0, 4.0, 3.0, 3.0, 3.0], dtype=torch.float64)
-    found = assign_chunks(work, traffic_of(5, {}), 2)
-    assert sorted(found.loads.tolist()) == [8.0, 10.0]
-    assert found.cut == 0
-
-
-def test_communities_stay_together():
-    # Chunks 0, 2, 4, .. talk to each other, and so do 1, 3, 5, ..
-    pairs = {(a, b): 10 for a in range(10) for b in range(a + 1, 10) if a % 2 == b % 2}
-    found = assign_chunks(torch.ones(10, dtype=torch.float64), traffic_of(10, pairs), 2)
-    assert found.cut == 0
-    assert found.imbalance == 1.0
-
-
 def test_no_chunks_and_no_work():
     none = assign_chunks(torch.zeros(0, dtype=torch.float64), traffic_of(0, {}), 3)
     assert (none.worker.numel(), none.loads.tolist(), none.cut) == (0, [0.0] * 3, 0)

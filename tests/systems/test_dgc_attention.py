@@ -6,10 +6,8 @@ import sys
 
 import pytest
 import torch
-from paper_rows import failed_rows
 
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import RunContext
 from dgbench.systems.dgc.experiments import attention
 
 CASE = attention.SequenceCase("tiny", 40, 3, 9, 2, 8)
@@ -23,16 +21,6 @@ def test_contenders_attend_within_sequences(name):
     worst, checks = attention.compared(contender, packed, name)
     assert worst < 1e-5
     assert all(check.passed for check in checks)
-
-
-def test_a_contender_that_sees_other_sequences_fails():
-    packed = attention.draw_steps(CASE)
-    plain = attention.plain_packed_attention
-    blind = attention._spread(
-        packed, lambda q, k, v, _, heads: plain(q, k, v, heads=heads), packed.sequence, packed.place
-    )
-    _, checks = attention.compared(blind, packed, "blind")
-    assert not any(check.passed for check in checks)
 
 
 def test_varlen_is_a_gap_with_its_reason(monkeypatch):
@@ -69,17 +57,3 @@ def test_varlen_gets_offsets_of_the_sequences(monkeypatch):
     worst, checks = attention.compared(contender, packed, attention.VARLEN)
     assert attention.TOLERANCE < worst < 2 * attention.HALF_TOLERANCE
     assert all(check.passed and check.gap < worst for check in checks)
-
-
-def test_rows_and_points():
-    experiment = attention.Attention()
-    cells = experiment.cells("smoke", "cpu")
-    assert {c.params["contender"] for c in cells} == set(attention.CONTENDERS)
-    context = RunContext("cpu", "smoke", 1, budget_s=0.01)
-    mine = next(c for c in cells if c.params["contender"] == attention.NESTED)
-    measured = experiment.run(mine, context)
-    assert measured.steady
-    assert measured.deviation["output"] < 1e-5
-    points = attention.attention_points(failed_rows(experiment))
-    assert points
-    assert all(p["failed"] for p in points)

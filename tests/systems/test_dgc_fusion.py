@@ -13,7 +13,6 @@ from torch import Tensor
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.dgc.fusion import CLOSE, fuse_units, shared_rows, unit_loads, unit_memory
-from dgbench.systems.dgc.plan import make_groups
 
 
 def matrix(rows: int, columns: int, entries: set[tuple[int, int]]) -> Csr:
@@ -138,43 +137,6 @@ def test_reads_and_loads_are_those_of_sets(worker) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=60)
-@given(workers(), st.data())
-def test_groups_compute_what_the_whole_matrix_does(worker, data) -> None:
-    csr, unit, units = worker
-    fused = fuse_units(
-        shared_rows(csr, unit, units), rest=data.draw(st.sampled_from(("apart", "together")))
-    )
-    loop = torch.rand(csr.num_rows)
-    x = torch.rand(csr.num_cols, 2, dtype=torch.float64, requires_grad=True)
-    dense = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
-    for (r, c), value in zip(entries_of(csr), csr.values.tolist(), strict=True):
-        dense[r, c] = value
-    wanted = dense @ x
-    out = torch.zeros_like(wanted)
-    groups = make_groups(csr, loop, fused.group[unit] if unit.numel() else unit, unit)
-    for group in groups:
-        local = torch.zeros(group.rows.numel(), group.columns.numel(), dtype=torch.float64)
-        for (r, c), value in zip(entries_of(group.csr), group.csr.values.tolist(), strict=True):
-            local[r, c] = value
-        out = out.index_copy(0, group.rows, local @ x[group.columns])
-        assert torch.equal(group.loop, loop[group.rows])
-        assert torch.equal(group.columns[: group.rows.numel()], group.rows)
-    assert torch.allclose(out, wanted, rtol=0, atol=1e-12)
-    weight = torch.rand_like(wanted)
-    found, known = (
-        torch.autograd.grad((y * weight).sum(), x, retain_graph=True)[0]
-        if y.requires_grad
-        else torch.zeros_like(x)
-        for y in (out, wanted)
-    )
-    assert torch.allclose(found, known, rtol=0, atol=1e-12)
-    every = sum(group.columns.numel() for group in groups)
-    assert every == int(
-        unit_loads(csr, fused.group[unit] if unit.numel() else unit, max(1, fused.groups)).sum()
-    )
-
-
 def test_a_row_between_two_chunks_is_loaded_twice_then_once() -> None:
     """Figure 8: A - D with A in one chunk and D in the other."""
     csr = matrix(4, 4, {(0, 3), (3, 0), (0, 1), (1, 0), (2, 3), (3, 2)})
@@ -183,26 +145,6 @@ def test_a_row_between_two_chunks_is_loaded_twice_then_once() -> None:
     found = fuse_units(shared_rows(csr, unit, 2), row_bytes=8)
     assert (found.groups, found.saved_rows, found.saved_bytes) == (1, 2, 16)
     assert unit_loads(csr, found.group[unit], 1).tolist() == [4]
-
-
-def test_a_row_of_a_third_chunk_counts_once_for_the_fused_two() -> None:
-    """Chunks 0 and 1 hear each other and both hear row 4 of chunk 2."""
-    csr = matrix(6, 6, {(0, 2), (2, 0), (1, 2), (0, 4), (2, 4), (5, 4)})
-    unit = torch.tensor([0, 0, 1, 1, 2, 2])
-    memory = torch.tensor([4.0, 4.0, 4.0], dtype=torch.float64)
-    found = fuse_units(shared_rows(csr, unit, 3), memory=memory, limit=9.0)
-    assert found.group.tolist() == [0, 0, 1]
-    assert found.saved_rows == 3
-    assert found.frozen == 0
-
-
-def test_a_group_close_to_the_limit_takes_no_other() -> None:
-    csr = matrix(3, 3, {(0, 1), (1, 0), (1, 2), (2, 1), (0, 2)})
-    unit = torch.tensor([0, 1, 2])
-    memory = torch.tensor([5.0, 4.5, 0.1], dtype=torch.float64)
-    found = fuse_units(shared_rows(csr, unit, 3), memory=memory, limit=10.0, rest="apart")
-    assert found.group.tolist() == [0, 0, 1]
-    assert found.frozen == 1
 
 
 def test_what_shares_nothing_is_joined_as_memory_allows() -> None:

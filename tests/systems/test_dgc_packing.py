@@ -10,10 +10,6 @@ from hypothesis import strategies as st
 from dgbench.kernels_cuda.scan import (
     CONTINUES,
     FROM_ZERO,
-    gru_scan,
-    lstm_scan,
-    packed_gru_scan,
-    packed_lstm_scan,
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.packing import pack_sequences
@@ -73,59 +69,6 @@ def test_every_step_has_a_place_of_its_own(lengths):
             assert int(rows.begins[t, n]) == (FROM_ZERO if k == 0 else CONTINUES)
             at += 1
     assert bool((rows.begins[rows.sequence < 0] == FROM_ZERO).all())
-
-
-def weights_for(gates, features=5, hidden=7):
-    draw = torch.Generator().manual_seed(gates)
-    shapes = [(features, gates * hidden), (hidden, gates * hidden), (gates * hidden,)]
-    return [torch.randn(*s, generator=draw).mul(0.4).requires_grad_() for s in shapes]
-
-
-@pytest.mark.parametrize("scan", ["gru", "lstm"])
-def test_fused_equals_unfused(scan):
-    """The paper's claim for fusion: values and gradients of 200 sequences to 1e-6."""
-    draw = torch.Generator().manual_seed(2)
-    lengths = torch.randint(0, 15, (200,), generator=draw)
-    rows = pack_sequences(lengths)
-    x = torch.randn(rows.steps, 5, generator=draw).requires_grad_()
-    weights = weights_for(3 if scan == "gru" else 4)
-    target = torch.randn(rows.steps, 7, generator=draw)
-    leaves = [x, *weights]
-    if scan == "gru":
-        fused = packed_gru_scan(rows.pack(x), *weights, rows.begins)
-        alone = [
-            gru_scan(p.unsqueeze(1), *weights, all_steps=True)[0] for p in x.split(list(lengths))
-        ]
-    else:
-        fused, _ = packed_lstm_scan(rows.pack(x), *weights, rows.begins)
-        alone = [lstm_scan(p.unsqueeze(1), *weights)[0] for p in x.split(list(lengths))]
-    fused, alone = rows.unpack(fused), torch.cat(alone).squeeze(1)
-    torch.testing.assert_close(fused, alone, rtol=1e-6, atol=1e-6)
-    ours = torch.autograd.grad((fused * target).sum() / rows.steps, leaves)
-    theirs = torch.autograd.grad((alone * target).sum() / rows.steps, leaves)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
-
-
-def test_a_cut_sequence_goes_on_from_what_was_sent():
-    """A sequence of two workers: the second begins from the first's last state, with gradient."""
-    draw = torch.Generator().manual_seed(8)
-    weights = weights_for(3)
-    lengths = torch.tensor([3, 5, 2])
-    x = torch.randn(10, 5, generator=draw)
-    whole = pack_sequences(lengths)
-    expected = whole.unpack(packed_gru_scan(whole.pack(x), *weights, whole.begins))
-    # The second sequence, vertex-steps 3 .. 7, is cut after its second step.
-    first, second = pack_sequences(torch.tensor([3, 2])), pack_sequences(torch.tensor([3, 2]))
-    one = first.unpack(packed_gru_scan(first.pack(x[:5]), *weights, first.begins))
-    begins = second.begins_from(torch.tensor([0, FROM_ZERO]))
-    two = second.unpack(packed_gru_scan(second.pack(x[5:]), *weights, begins, one[4:5]))
-    found = torch.cat([one, two])
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-    ours = torch.autograd.grad(found.square().sum(), weights)
-    theirs = torch.autograd.grad(expected.square().sum(), weights)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
 
-from dgbench.kernels_cuda.supergraph import build_supergraph, chunk_edges
+from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.dgc import controls, partition
-from dgbench.systems.dgc.candidates import Candidate, Search, span_of
+from dgbench.systems.dgc.candidates import span_of
 from dgbench.systems.dgc.partition import (
     PAPER,
     ChunkSettings,
     critical_path,
     partition_chunks,
-    vertex_loads,
 )
 from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.refinement import (
@@ -97,19 +96,6 @@ def test_work_has_any_unit():
         for bits in (0, 40)
     ]  # fmt: skip
     assert torch.equal(*found)
-
-
-@pytest.mark.parametrize("share", [1e-7, 1.0, 1e7])
-def test_work_of_vertices_and_edges_keeps_its_ratio(share):
-    _, graph, _ = graph_of("mpnn", 5, count=40)
-    chunk = torch.arange(graph.num_vertices, dtype=torch.int32) // 4
-    statistics = chunk_statistics(graph, chunk, int(chunk[-1]) + 1)
-    edges, each = vertex_loads(
-        graph, statistics, lambda of: share * of.vertices.double() + of.edges.double()
-    )
-    one = edges.double() / chunk_edges(graph, torch.arange(edges.numel()).int(), edges.numel())[0]
-    assert each.double().mean() / one.nanmean() == pytest.approx(share, rel=1e-2)
-    assert int(edges.sum() + each.sum()) < 2**53
 
 
 def test_no_single_move_with_room_is_left():
@@ -289,35 +275,6 @@ def test_a_recurrence_is_not_done_by_one_worker_after_another():
         assert span[limit] <= limit or (span[limit] <= span[None] and sent[limit] <= simple)
 
 
-def test_ranks_of_candidates():
-    _, graph, shape = graph_of("tgcn", 4, count=30)
-    fine = hypergraph_of(graph, shape.counts(), torch.ones(graph.num_vertices, dtype=torch.int64))
-    search = Search(graph, shape.counts(), 4, fine, 100, 1, 0, 1, 1.5, {})
-    simple = search.simple()
-    both = count_traffic(
-        Snapshots([random_csr(4 + t, 30, 30, 0.15) for t in range(6)]),
-        graph,
-        by_both(graph, 4),
-        shape,
-    )
-    assert simple <= both.bytes() // 4
-
-    def one(floats, span):
-        return Candidate("", torch.empty(0), floats, span, 1)
-
-    ordered = [
-        one(simple - 2, 1.4),  # within both: least traffic
-        one(simple, 1.0),
-        one(simple, 2.0),  # too serial: least span
-        one(1, 4.0),
-        one(simple + 1, 1.2),  # more than simple ones: below the limit first
-        one(simple + 1, 3.0),
-    ]
-    assert [search.rank(a) < search.rank(b) for a, b in itertools.pairwise(ordered)] == [True] * 5
-    search.span_limit = None
-    assert min(ordered, key=search.rank) is ordered[3]
-
-
 def test_chunks_of_wholes_do_not_cut_in_time():
     _, graph, _ = graph_of("tgcn", 3, count=30, steps=9, density=0.1)
     made = make_chunks(graph, 40, wholes=True, threads=1)
@@ -336,15 +293,6 @@ def test_work_decides_balance():
     assert by_edges.assignment.imbalance <= 1.1
     assert by_edges.notes == []
     assert partition_chunks(graph, shape.counts(), 4, threads=1).notes
-
-
-def test_stages_of_blocks():
-    _, graph, _ = graph_of("tgcn", 2, steps=8, density=0.3)
-    block = (graph.step // 2).to(torch.int32)
-    stages, span = critical_path(graph, placed(block, None, 4))
-    assert stages == 4
-    assert 3 < span <= 4
-    assert critical_path(graph, placed(torch.zeros_like(block), None, 1)) == (1, 1.0)
 
 
 def test_refusals():

@@ -60,17 +60,6 @@ def test_snapshots_and_sequences_are_dealt_out_evenly(graph: Supergraph, workers
     assert ordered == sorted(ordered)
 
 
-def test_chunks_go_where_they_are_assigned() -> None:
-    graph = build_supergraph([snapshot(3, {(0, 1), (1, 2)}), snapshot(3, {(2, 0)})])
-    chunk = torch.tensor([0, 2, 1, 2, 2], dtype=torch.int32)[: graph.num_vertices]
-    worker = torch.tensor([1, 0, 3])
-    placed = by_chunks(graph, chunk, 3, worker, 4)
-    assert placed.structure.tolist() == [int(worker[c]) for c in chunk]
-    assert placed.time is placed.structure
-    assert placed.units == 3
-    assert placed.loads()[0].tolist() == torch.bincount(placed.structure, minlength=4).tolist()
-
-
 def test_refused() -> None:
     graph = build_supergraph([snapshot(2, {(0, 1)})])
     with pytest.raises(InvalidInputError, match="workers is 0"):

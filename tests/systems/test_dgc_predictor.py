@@ -14,7 +14,6 @@ from dgbench.harness.cli import main
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.dgc import calibrated, workloads
-from dgbench.systems.dgc import predictor as predictor_module
 from dgbench.systems.dgc.chunk_samples import RandomChunks
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS, model_named, statistics_of
 from dgbench.systems.dgc.predictor import (
@@ -27,7 +26,7 @@ from dgbench.systems.dgc.predictor import (
     scaled_to,
     train_mlp,
 )
-from dgbench.systems.dgc.study import WHOLE, Study, StudySize, study
+from dgbench.systems.dgc.study import WHOLE, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import shape_of
 from dgbench.systems.dgc.workloads import workload_of
@@ -102,23 +101,6 @@ def test_the_output_is_alive_for_constant_and_for_tiny_times():
         found = net(inputs)
         assert bool((found > 0).all())
         assert error_of(found, torch.full((40,), seconds).double()).mean < 0.1
-
-
-def test_steps_are_those_of_adam(monkeypatch):
-    monkeypatch.setattr(predictor_module, "_wave", lambda done: 1.0)
-    torch.manual_seed(3)
-    ours, theirs = (torch.nn.Sequential(torch.nn.Linear(4, 1)) for _ in range(2))
-    theirs.load_state_dict(ours.state_dict())
-    x, target = torch.rand(6, 4), torch.rand(6)
-    predictor_module._descend(ours, x, target, 5, 6)
-    optimiser = torch.optim.Adam(theirs.parameters(), lr=predictor_module.RATE)
-    for _ in range(5):
-        loss = torch.expm1(theirs(x).squeeze(1) - target).abs().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, other)
 
 
 def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
@@ -219,19 +201,6 @@ def test_unseen_chunks_are_unseen_and_noise_is_told_apart():
     torch.testing.assert_close(total, parts[0] + parts[1])
 
 
-def test_other_sizes_are_measured_and_predicted_as_well():
-    timers = {hidden: LawTimer(hidden=hidden) for hidden in (32, 64)}
-    size = replace(TINY, train=120, test=10, hidden_dims=(32, 64), epochs=80)
-    found = study("tgcn_2layer", [], size, timer=timers.get)
-    assert [len(timers[hidden].seen[0]) for hidden in (32, 64)] == [60, 60]
-    assert [shape.hidden_dim for shape in found.shapes] == [32, 64]
-    s = sizes_of(30, seed=3, largest=300)
-    ratio = found.workload("mlp", s, found.shapes[1]) / found.workload("mlp", s)
-    assert 1.5 < float(ratio.median()) < 2.5
-    with pytest.raises(InvalidInputError, match="train is 1"):
-        study("dysat", [], StudySize(train=1, test=2, largest=9, budget_s=1), timer=timers.get)
-
-
 # --- the file of a machine ------------------------------------------------------------------------
 
 
@@ -327,14 +296,6 @@ def test_cut_off_absent_and_unwritable_files(machine, tmp_path):
         made(folder)
 
 
-def test_a_model_of_any_study_can_be_kept():
-    found = study("dysat", [], TINY, timer=lambda hidden: LawTimer("dysat"))
-    assert isinstance(found, Study)
-    kept = calibrated.kept_of(found)
-    assert kept.sizes == [(2, 32)]
-    assert f"{WHOLE}/mlp" in kept.errors
-
-
 def call(*words: str) -> int:
     """The exit status of `dgbench WORDS`."""
     with pytest.raises(SystemExit) as ended:
@@ -354,15 +315,6 @@ def test_the_command_makes_the_file_that_workloads_read(machine, monkeypatch, ca
 
 
 # --- workloads ------------------------------------------------------------------------------------
-
-
-def test_counts_need_no_machine(machine):
-    s = sizes_of(6)
-    assert torch.equal(workload_of("vertices", SHAPE)(s), s.vertices.double())
-    assert torch.equal(workload_of("edges", SHAPE)(s), s.edges.double())
-    assert workload_of("edges", SHAPE).note == ""
-    with pytest.raises(UnknownKeyError, match="workload"):
-        workload_of("sequences", SHAPE)
 
 
 def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypatch):

@@ -154,12 +154,6 @@ def test_spread_takes_each_at_most_once(sizes, count, seed):
     assert all(0 <= place < len(sizes) for place in found)
 
 
-def test_spread_finds_the_few_large_ones():
-    sizes = torch.tensor([2] * 2000 + [4000] * 20)
-    draw = torch.Generator().manual_seed(0)
-    assert int((spread(sizes, 30, draw) >= 2000).sum()) > 5
-
-
 # --- running a chunk ------------------------------------------------------------------------------
 
 
@@ -205,14 +199,6 @@ def test_chunks_of_one_vertex_without_edges_and_of_none_can_be_run(model):
     assert timer.both(bare) == (0.0, 0.0)
 
 
-def test_the_lower_quartile_of_a_few_counts():
-    chunk = RandomChunks(1, 20).take(1)[0]
-    timer = ChunkTimer(
-        model_named("dysat", 2, 4), clock=Ticks([3.0, 1.0, 2.0, 5.0, 4.0]), least=5, most=5
-    )
-    assert timer.once(chunk, "time") == 2.0
-
-
 def test_short_chunks_are_measured_more_often_within_bounds():
     chunk = RandomChunks(1, 20).take(1)[0]
     net = model_named("dysat", 2, 4)
@@ -233,13 +219,6 @@ def test_the_smaller_pass_counts_and_a_budget_ends_the_first(monkeypatch):
     assert len(timer.measure(chunks, passes=1, budget_s=-1.0, told=seen.append)) == 2
     assert seen == [1, 2]
     assert timer.measure([], passes=2).shape == (0, 2)
-
-
-def test_threads_are_as_before_after_measuring():
-    torch.set_num_threads(2)
-    chunk = RandomChunks(1, 20).take(1)[0]
-    ChunkTimer(model_named("dysat", 2, 4)).once(chunk, "structure")
-    assert torch.get_num_threads() == 2
 
 
 @given(st.lists(st.integers(1, 9), max_size=8))

@@ -105,25 +105,6 @@ def test_a_run_says_what_it_did():
         torch.testing.assert_close(exact.state[name], value, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["tgcn_2layer", "dysat"])
-def test_the_store_keeps_what_is_stale(model):
-    """Through the store a run learns and sends what it does by direct exchange."""
-    work = tiny_workload(model, hidden_dim=8)
-    placement = by_sequences(vertex_steps(DATA, work), 2)
-    stale = StaleSettings(threshold=0.5)
-    direct, stored = (
-        train_ranked(
-            work, 2, ChunkRankSettings(partition="sequences", stale=stale, store=store), epochs=5,
-            data=DATA, placement=placement,
-        )
-        for store in (False, True)
-    )  # fmt: skip
-    assert stored.losses == pytest.approx(direct.losses, rel=1e-5)
-    assert [(e.sent, e.held) for e in stored.stale] == [(e.sent, e.held) for e in direct.stale]
-    assert sum(epoch.held for epoch in stored.stale) > 0
-    assert stored.counters["store_rows_pulled"] == stored.counters["stale_rows_sent"] > 0
-
-
 def test_one_rank_runs_in_this_process():
     work = tiny_workload(hidden_dim=8)
     run = train_ranked(work, 1, _small(ChunkRankSettings()), budget_s=0.02, data=DATA)

@@ -14,40 +14,30 @@ from tiny_data import tiny_sequence
 from dgbench.harness.store.row import Row
 from dgbench.lab.compare import AGAIN, control_ratios
 from dgbench.lab.table import Table
-from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.sequences import SequenceWorkload
-from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
-from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
-from dgbench.systems.dgc.experiments.projection_runs import project_all
+from dgbench.systems.dgc.experiments import fig5c, race_runs
+from dgbench.systems.dgc.experiments.fig12_rows import sent_shares
 from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
     ADDED,
-    CONTIGUOUS,
     DGC,
     EVERY,
     EXACT,
-    FAIR,
     FUSED,
-    HELD_NAMES,
     PAPER_NAMES,
     PLACED,
     PLAIN,
     PSS,
     PTS,
-    SHOWN,
-    TWINS,
     WIRE,
     RaceJob,
     contenders,
     race,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
-from dgbench.systems.dgc.projection import LINKS, Rates
 from dgbench.systems.dgc.sequence_oracle import NOTHING_SCORED, SequenceOracle
 
-PRESETS = ("smoke", "quick", "full", "paper")
-EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())
 CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
 
 
@@ -75,25 +65,6 @@ def raced() -> Measurement:
     return race([job(), job("dysat")], 2, CONTEXT, least=2, budget_s=0.01)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_cells_are_cheap_and_apart(preset) -> None:
-    for experiment in EXPERIMENTS:
-        cells = experiment.cells(preset, "cpu")
-        assert cells, experiment.name
-        assert len({c.group for c in cells}) == len(cells)
-        assert len({str(sorted(c.params.items())) for c in cells}) == len(cells)
-        assert all(not c.unavailable for c in cells)
-        assert all(c.unavailable for c in experiment.cells(preset, "cuda") if "ranks" in c.params)
-
-
-def test_the_whole_paper_is_planned_in_full() -> None:
-    groups = fig12.groups("full")
-    for name in (*HELD_NAMES, *TWINS):
-        assert any(g.dataset == name and g.models == MODELS and g.ranks == 4 for g in groups), name
-    assert {g.link for g in groups if g.dataset == fig12.QUICK} == {"gloo", "wire"}
-    assert set().union(*fig4.sets("full").values()) == {*HELD_NAMES, *TWINS}
-
-
 def test_contenders_differ_by_what_their_names_say() -> None:
     every = contenders(*EVERY)
     assert tuple(every) == EVERY
@@ -113,35 +84,6 @@ def test_contenders_differ_by_what_their_names_say() -> None:
     assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
 
 
-def test_baselines_race_with_fusion_and_dgc_with_refinement_on_real_graphs() -> None:
-    for preset in ("quick", "full", "paper"):
-        names = set(fig12.racing(fig12.QUICK, preset))
-        every = {*PAPER_NAMES, *FAIR, CONTIGUOUS, ADDED}
-        assert names == every - ({fig12.SLOW} if preset == "quick" else set())
-        assert set(fig12.racing("movie", preset)) == {*PAPER_NAMES, CONTIGUOUS} - {fig12.SLOW}
-
-
-@pytest.mark.parametrize("experiment", [fig4.Fig4(), fig12.Fig12()])
-def test_a_race_is_five_processes_and_no_control(experiment) -> None:
-    cells = [c for c in experiment.cells("quick", "cpu") if c.params.get("part") != "projected"]
-    assert {(cell.repeats, cell.interleaved) for cell in cells} == {(5, True)}
-
-
-def test_later_processes_compare_losses_and_an_audited_epoch(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    race([live_job()], 2, CONTEXT, least=1, budget_s=0.01, clocked=0)
-    later = replace(CONTEXT, round=2)
-    found = race([live_job()], 2, later, least=1, budget_s=0.01, clocked=0)
-    assert [check.words for check in found.checks if not check.passed] == []
-    assert {check.of for check in found.checks} == {
-        "losses", "updates", "moments", "updates so far",
-    }  # fmt: skip
-    assert not found.deviation
-    table = Table.of([row_of(found, "fig12")])
-    assert table.where("epoch_time")
-    assert not table.where("phase_time")
-
-
 def test_a_race_keeps_every_turn_and_every_count(raced) -> None:
     found = races([row_of(raced, "fig12")], "fig12")
     assert [one.model for one in found] == ["tgcn_2layer", "dysat"]
@@ -159,24 +101,6 @@ def test_a_race_keeps_every_turn_and_every_count(raced) -> None:
     assert shares == {}  # a twin's rows do not say what is held back
 
 
-def test_without_a_job_there_is_no_row() -> None:
-    with pytest.raises(UnsupportedError):
-        race([], 2, CONTEXT, least=1, budget_s=0.01)
-
-
-def test_a_contender_that_computes_something_else_fails_its_check(monkeypatch) -> None:
-    true = race_runs.take_rank_turns
-
-    def wrong(*args, **options):
-        turns = true(*args, **options)
-        turns.output[PTS] = turns.output[PTS] + 1
-        return turns
-
-    monkeypatch.setattr(race_runs, "take_rank_turns", wrong)
-    found = race([live_job()], 2, CONTEXT, least=1, budget_s=0.01)
-    assert [(c.of, c.system) for c in found.checks if not c.passed] == [("outputs", PTS)]
-
-
 def test_the_first_contender_may_race_itself():
     found = race([job()], 2, CONTEXT, least=2, budget_s=0.01, control=True)
     table = Table.of([row_of(found, "fig12")])
@@ -185,49 +109,6 @@ def test_the_first_contender_may_race_itself():
     assert pair.value > 0
     assert AGAIN not in table.by("setting")
     assert control_ratios([row_of(found, "fig12")]) == [pair.value]
-
-
-def test_curves_of_all_systems(monkeypatch) -> None:
-    monkeypatch.setattr(fig18, "load_sequences", lambda task: tiny_sequence(features=3))
-    monkeypatch.setattr(
-        fig18, "task_of", lambda dataset, model, preset, **f: job(model, lr=fig18.LR).task
-    )
-    cell = fig18.Fig18().cells("smoke", "cpu")[0]
-    measured = fig18.Fig18().run(cell, CONTEXT)
-    row = row_of(measured, "fig18", model="tgcn_2layer")
-    (one,) = fig18.trained([row])
-    assert set(one.names) == {fig18.ONE, *fig18.SYSTEMS} - {PLAIN}
-    for name in one.names:
-        if name != DGC:
-            assert max(one.gaps(name)) < 1e-4, name
-        assert len(one.curve("accuracy", name)) == one.epochs
-    assert one.seconds(EXACT) > 0
-    points = fig18.curve_points([row], "loss")
-    assert {p["target"] for p in points} == {one.curve("loss", fig18.ONE)[-1]}
-    timed = [p["seconds"] for p in points if p["series"] == SHOWN[DGC]]
-    assert timed == sorted(timed)
-    assert not any("seconds" in p for p in points if p.get("reference"))
-    row.status, row.reason = "oom", "9 GiB"
-    (point,) = fig18.curve_points([row], "loss")
-    assert point["failed"] == "oom: 9 GiB"
-
-
-def test_projections_of_twins(monkeypatch) -> None:
-    from dgbench.systems.dgc.experiments import projection_runs
-
-    monkeypatch.setattr(projection_runs, "load_sequences", lambda task: tiny_sequence(features=2))
-    rates = {m: Rates(1e-6, 1e-7, 2e-6, 1e-4, 1e10) for m in MODELS}
-    measured = project_all(("amazon", "stack"), "quick", rates=rates)
-    row = row_of(measured, "fig12", part="projected")
-    found = projected([row])
-    assert set(found) == {(d, m, k) for d in ("amazon", "stack") for m in MODELS for k in LINKS}
-    for epochs in found.values():
-        assert set(epochs) == {*PLACED, PLAIN, EXACT}
-        assert all(e.seconds > 0 for e in epochs.values())
-        assert projected_gain(epochs, EXACT) >= projected_gain(epochs, PLAIN)
-        assert projected_gain(epochs, DGC) is None  # no race said what still travels
-    assert measured.data["dataset"] == "amazon, stack"
-    assert fig12.projected_points([row])
 
 
 def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> None:

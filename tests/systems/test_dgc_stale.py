@@ -124,6 +124,9 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
     return seen_all, gone_all
 
 
+NUMBERS = ("index_elements", "cache_bytes", "received_bytes")
+
+
 def take(comm: Communicator, case: Case, stale: StaleSettings):
     """Be one rank: what came, gradients of sum(came * weight), counts."""
     exchange = StaleRows(comm, stale)
@@ -137,7 +140,8 @@ def take(comm: Communicator, case: Case, stale: StaleSettings):
         (found * weight[:, None]).sum().backward()
         gradients.append(torch.zeros_like(x) if x.grad is None else x.grad)
         exchange.end_epoch(loss)
-    return seen, gradients, exchange.history, comm.traffic, comm.meter.counters, exchange
+    numbers = {name: getattr(exchange, name) for name in NUMBERS}
+    return seen, gradients, exchange.history, comm.traffic, dict(comm.meter.counters), numbers
 
 
 ALL = [
@@ -183,14 +187,14 @@ def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, 
         assert total[epoch].sent_floats == 3 * went
     floats = 0
     for rank in range(ranks):
-        traffic, exchange = found[rank][3], found[rank][5]
+        traffic, elements = found[rank][3], found[rank][5]["index_elements"]
         forward = traffic.total("floats", operation="all_to_all", phase="forward")
         # Ids and bits are elements of all-to-alls, too; what is left are the embeddings.
-        assert forward - exchange.index_elements == sum(e.sent_floats for e in found[rank][2])
-        index = forward * 0 + sum(e.index_bytes for e in found[rank][2])
+        assert forward - elements == sum(e.sent_floats for e in found[rank][2])
+        index = sum(e.index_bytes for e in found[rank][2])
         sizes = traffic.total("bytes", operation="sizes")
         in_bytes = traffic.total("bytes", operation="all_to_all", phase="forward")
-        embeddings = 4 * (forward - exchange.index_elements)
+        embeddings = 4 * (forward - elements)
         assert in_bytes - embeddings + sizes == index == found[rank][4]["stale_index_bytes"]
         floats += traffic.total("floats", operation="all_to_all", phase="backward")
     assert floats == sum(epoch.sent_floats for epoch in total)
@@ -211,10 +215,10 @@ def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
     stale = as_ranks(3, take, case, StaleSettings(threshold=0.0))
     for mine, theirs in zip(stale, as_ranks(3, plain), strict=True):
         assert mine[3].counters() == theirs[1]
-        assert {**mine[4], **theirs[2]} == mine[4]  # and more, of what might have been held
+        assert theirs[2].items() <= mine[4].items()  # and more, of what might have been held
         for a, b in zip(mine[0], theirs[0], strict=True):
             assert torch.equal(a, b)
-        assert mine[5].cache_bytes == 0
+        assert mine[5]["cache_bytes"] == 0
 
 
 def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previous_one():
@@ -231,20 +235,14 @@ def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previ
     assert creeps["previous"] == pytest.approx(1.1)
 
 
-def test_constant_rows_are_sent_once():
-    rows = [[torch.ones(4, 2), torch.ones(3, 2)]] * 5
-    case = Case(rows, {(0, 1): [0, 3], (1, 0): [2]}, [1.0] * 5, 2)
-    total = summed([f[2] for f in as_ranks(2, take, case, StaleSettings())])
-    assert [epoch.sent for epoch in total] == [3, 0, 0, 0, 0]
-    assert [epoch.held for epoch in total] == [0, 3, 3, 3, 3]
-
-
 def test_copies_are_one_row_of_each_sender_whatever_its_readers():
     rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
     found = as_ranks(3, take, case, StaleSettings())
-    assert [f[5].cache_bytes for f in found] == [2 * 2 * 4, 0, 0]
-    assert [f[5].received_bytes for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
+    assert [f[5]["cache_bytes"] for f in found] == [2 * 2 * 4, 0, 0]
+    assert [f[5]["received_bytes"] for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
+    total = summed([f[2] for f in found])
+    assert [(epoch.sent, epoch.held) for epoch in total] == [(3, 0), (0, 3)]
 
 
 def test_what_is_measured_without_gradients_changes_and_counts_nothing():
@@ -296,7 +294,7 @@ def test_inputs_travel_once_and_nobody_is_told_again(stale):
             rows.end_epoch(1.0)
             operations.append(comm.traffic.total("messages"))
         for changed in (lambda: x + 1, lambda: x.add_(1)) if comm.rank == 0 else ():
-            with pytest.raises(InvalidInputError, match="'structure0' need no gradient"):
+            with pytest.raises(InvalidInputError, match="structure0"):
                 rows.fetch("structure0", changed(), lists)
         return found, operations, rows.history, rows.cache_bytes
 
@@ -317,7 +315,7 @@ def test_one_rank_alone_and_ranks_without_rows():
 def test_other_lists_under_one_name_are_refused():
     rows = StaleRows(LocalCommunicator(), StaleSettings())
     rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([0]), [1], [1]))
-    with pytest.raises(InvalidInputError, match="'time' came with other lists"):
+    with pytest.raises(InvalidInputError, match="time"):
         rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([1]), [1], [1]))
 
 
@@ -341,7 +339,7 @@ def test_equations_6_and_7():
 
 
 def test_no_threshold_follows_from_a_loss_that_is_no_number():
-    with pytest.raises(CheckFailed, match="loss of epoch 1 is nan"):
+    with pytest.raises(CheckFailed, match="loss"):
         Threshold(StaleSettings()).end_epoch(math.nan)
 
 
@@ -368,35 +366,21 @@ def test_bits_come_back_list_by_list(lists):
     assert torch.equal(places_of(mask, int(mask.sum())), mask.nonzero().squeeze(1))
 
 
-@pytest.mark.parametrize(
-    ("fields", "error"),
-    [
-        ({"threshold": 1.5}, InvalidInputError),
-        ({"threshold": -0.1}, InvalidInputError),
-        ({"sign": "minus"}, UnknownKeyError),
-        ({"cache": "last"}, UnknownKeyError),
-        ({"scope": "all"}, UnknownKeyError),
-        ({"index": "none"}, UnknownKeyError),
-        ({"reach": "future"}, UnknownKeyError),
-        ({"quantile": 0.0}, InvalidInputError),
-        ({"quantile": 0.5, "scope": "global"}, InvalidInputError),
-        ({"whole_epochs": 0}, InvalidInputError),
-        ({"refresh": 0}, InvalidInputError),
-    ],
-)
-def test_settings_out_of_range_are_refused(fields, error):
-    with pytest.raises(error):
-        StaleSettings(**fields).check()
-
-
-def _launched(comm: Communicator, case: Case, stale: StaleSettings):
-    seen, gradients, history, _, counters, _ = take(comm, case, stale)
-    return seen, gradients, history, dict(counters)
+def test_settings_out_of_range_are_refused():
+    for field, value in (("sign", "minus"), ("cache", "last"), ("scope", "all"),
+                         ("index", "none"), ("reach", "future")):  # fmt: skip
+        with pytest.raises(UnknownKeyError, match=field):
+            StaleSettings(**{field: value}).check()
+    for fields in ({"threshold": 1.5}, {"threshold": -0.1}, {"quantile": 0.0},
+                   {"quantile": 0.5, "scope": "global"}, {"whole_epochs": 0},
+                   {"refresh": 0}):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=next(iter(fields))):
+            StaleSettings(**fields).check()
 
 
 def test_processes_do_what_threads_do():
     case, stale = case_of(2, 5, 3), StaleSettings()
-    processes = launch(_launched, 2, (case, stale), timeout_s=240, threads=1)
+    processes = launch(take, 2, (case, stale), timeout_s=240, threads=1)
     for one, other in zip(processes, as_ranks(2, take, case, stale), strict=True):
         for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
             assert torch.equal(a, b)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_data import csr_of
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph, contract
+from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.supergraph import (
     ExchangeCounts,
@@ -99,20 +99,6 @@ def test_levels_fill_chunks_and_cut_less():
     assert cut_weight(graph, more.chunk) <= cut_weight(graph, one.chunk)
     # Groups stay together: what is cut is a small part of all weight.
     assert cut_weight(graph, more.chunk) < 0.3 * int(graph.edge_weight.sum()) // 2
-
-
-def test_threads_do_not_show_in_chunks():
-    graph = build_supergraph(communities(6, 10, 8))
-    one, two = (make_chunks(graph, 30, seed=3, threads=threads) for threads in (1, 2))
-    assert torch.equal(one.chunk, two.chunk)
-
-
-def test_contracting_keeps_cut_weight():
-    graph = build_supergraph(communities(4, 6, 5), spatial=2)
-    made = make_chunks(graph, 12, levels=1)
-    csr, sums = contract(graph.csr, graph.edge_weight, made.chunk, made.count)
-    assert int(sums.sum()) // 2 == cut_weight(graph, made.chunk)
-    assert csr.num_rows == made.count
 
 
 def test_weights_that_outgrow_32_bits_are_scaled_down():

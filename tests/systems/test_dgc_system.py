@@ -103,15 +103,6 @@ def test_what_it_cannot_run_it_says(system):
         system.open(tiny_workload(), workers=0)
 
 
-def test_switches_are_complete():
-    techniques = {t.name: t for t in DgcSystem.techniques}
-    assert set(techniques) == {*SWITCHES, "stale"}
-    assert [t.name for t in techniques.values() if not t.exact] == ["stale"]
-    assert not techniques["stale"].default
-    assert all(t.what.endswith(".") for t in techniques.values())
-    assert DgcSystem().switches()["pgc"]
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 30), st.integers(1, 4), st.integers(1, 9))
 def test_small_chunks_are_bundled_inside_a_worker(vertices, chunks, workers, cap):

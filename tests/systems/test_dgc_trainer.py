@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -30,7 +31,7 @@ from dgbench.systems.dgc.placement import (
     by_snapshots,
 )
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
-from dgbench.systems.dgc.stale import StaleRows, StaleSettings
+from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
@@ -50,10 +51,11 @@ def opened(comm, work, data, placement, exchange=None, **options):
 
 
 def answers(trainer, epochs=2):
-    found = {"output": trainer.evaluate(), "gradients": trainer.gradients()}
-    found["accuracy"] = trainer.accuracy()
-    found["losses"] = [trainer.train_epoch() for _ in range(epochs)]
-    return found
+    return {
+        "output": trainer.evaluate(), "gradients": trainer.gradients(),
+        "accuracy": trainer.accuracy(),
+        "losses": [trainer.train_epoch() for _ in range(epochs)],
+    }  # fmt: skip
 
 
 def differ(found, want):
@@ -191,7 +193,7 @@ def named(graph, workers):
 
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_every_partition_trains_and_sends_as_counted(model, workers):
     data = random_sequence(11, 5, 18, 4)
     for task in TASKS:
@@ -207,14 +209,9 @@ def test_every_partition_trains_and_sends_as_counted(model, workers):
                     sent[name] = sent.get(name, 0) + number
             counted = 0
             for flow in expected.flows:
-                names = [
-                    n
-                    for n in sent
-                    if n.endswith(f"_floats_{flow.direction}")
-                    and n.split("_")[0].rstrip("0123456789") == flow.name.rstrip("0123456789")
-                    and (flow.name == "state" or n.startswith(flow.name + "_"))
-                ]
-                floats = sum(sent[n] for n in names)
+                stem = r"state\d*" if flow.name == "state" else flow.name
+                of_flow = re.compile(rf"{stem}_.*floats_{flow.direction}")
+                floats = sum(n for name, n in sent.items() if of_flow.fullmatch(name))
                 assert floats == int(flow.rows.sum()) * flow.width, (placement.partition, flow.name)
                 counted += floats
             spent = sum(n for k, n in sent.items() if k.startswith("all_to_all_floats"))
@@ -231,50 +228,10 @@ def test_fused_is_unfused(model, dtype):
     graph = vertex_steps(data, work)
     placement = named(graph, 2)[-1]
     plain = train(work, data, placement, fusion="none", temporal="padded", dtype=dtype)[0]
-    for fusion, temporal in (
-        ("whole", "packed"),
-        ("spatial", "packed"),
-        ("whole", "padded"),
-        ("whole", "packed_sequence"),
-    ):
+    for fusion, temporal in (("spatial", "packed"), ("whole", "padded"), ("whole", "packed")):
         fused = train(work, data, placement, fusion=fusion, temporal=temporal, dtype=dtype)[0]
         # Sums of float32 run in another order with other vectors: 1.3e-6 was seen with AVX2.
         assert differ(fused, plain) < (3e-6 if dtype is torch.float32 else 1e-12)
-
-
-@pytest.mark.parametrize("model", SEQUENCE_MODELS)
-def test_single_precision_is_near_double(model):
-    data = random_sequence(40, 9, 80, 21)
-    work = tiny_workload(model, hidden_dim=16)
-    for placement in named(vertex_steps(data, work), 2):
-        check(work, data, placement, tolerance=1e-5, dtype=torch.float32)
-
-
-@pytest.mark.parametrize("model", SEQUENCE_MODELS)
-def test_inputs_can_be_fetched_once(model):
-    data = random_sequence(14, 7, 22, 4)
-    work = tiny_workload(model)
-    placement = by_sequences(vertex_steps(data, work), 2)
-    plain = check(work, data, placement)
-
-    def be(comm):
-        with _one_at_a_time:
-            trainer = ChunkRankTrainer(comm, work, data, placement, dtype=torch.float64)
-        trainer.worker.fetch_inputs()  # which all ranks do together, so outside of the lock
-        found = answers(trainer)
-        comm.meter.counters.clear()
-        trainer.train_epoch()
-        return found | {"counters": dict(comm.meter.counters)}
-
-    found = as_ranks(2, be)
-    for rank, before in zip(found, plain, strict=True):
-        assert differ(rank, before) < 1e-12
-        assert before["counters"]["structure0_floats_forward"] > 0
-        assert "structure0_floats_forward" not in rank["counters"]
-
-
-def _never_stale(comm):
-    return StaleRows(comm, StaleSettings(threshold=0.0))
 
 
 def test_a_store_and_a_threshold_of_nothing_change_nothing():
@@ -285,24 +242,7 @@ def test_a_store_and_a_threshold_of_nothing_change_nothing():
         placement = named(graph, 2)[-1]
         more = Placement("chunks", 3, placement.structure, placement.time, placement.unit, 6)
         check(work, data, more, exchange=StoreRows)
-        check(work, data, placement, exchange=_never_stale)
-
-
-def test_stale_rows_hold_back_and_still_learn():
-    data = random_sequence(20, 7, 40, 4)
-    work = tiny_workload(lr=3e-2)
-    placement = named(vertex_steps(data, work), 2)[-1]
-
-    def be(comm):
-        trainer = opened(comm, work, data, placement, exchange=StaleRows)
-        losses = [trainer.train_epoch() for _ in range(12)]
-        return losses, trainer.exchange.history
-
-    (losses, history), _ = as_ranks(2, be)
-    assert losses[-1] < losses[0]
-    assert len(history) == 12
-    assert history[0].held == 0
-    assert sum(epoch.held for epoch in history) > 0
+        check(work, data, placement, exchange=lambda c: StaleRows(c, StaleSettings(threshold=0.0)))
 
 
 def test_nothing_to_do_at_all():
@@ -319,10 +259,10 @@ def test_a_placement_for_others_is_refused():
     data = random_sequence(8, 4, 9, 1)
     work = tiny_workload()
     graph = vertex_steps(data, work)
-    with pytest.raises(InvalidInputError, match="for 2 workers"):
+    with pytest.raises(InvalidInputError, match="placement"):
         ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(graph, 2))
     other = vertex_steps(random_sequence(9, 5, 12, 2), work)
-    with pytest.raises(InvalidInputError, match="vertex-steps"):
+    with pytest.raises(InvalidInputError, match="placement"):
         ChunkRankTrainer(LocalCommunicator(), work, data, by_sequences(other, 1), graph=graph)
     for bad in ({"partition": "rows"}, {"temporal": "sorted"}, {"transport": "mail"}):
         with pytest.raises(UnknownKeyError, match=next(iter(bad))):
@@ -330,14 +270,15 @@ def test_a_placement_for_others_is_refused():
     with pytest.raises(InvalidInputError, match="memory_limit_bytes"):
         ChunkRankSettings(memory_limit_bytes=0).check()
     ChunkRankSettings(store=True, stale=StaleSettings()).check()
-    with pytest.raises(InvalidInputError, match=r"'stale\.index' is 'ids', allowed with a 'store'"):
+    with pytest.raises(InvalidInputError, match=r"stale\.index"):
         ChunkRankSettings(store=True, stale=StaleSettings(index="ids")).check()
-    with pytest.raises(InvalidInputError, match=r"'settings\.store' is True"):
+    with pytest.raises(InvalidInputError, match=r"settings\.store"):
         DgcTrainer(work, data, DgcSystem().switches(None), settings=ChunkRankSettings(store=True))
 
 
-@pytest.mark.parametrize("model", SEQUENCE_MODELS)
-@pytest.mark.parametrize("precompute", [False, True])
+@pytest.mark.parametrize(
+    ("model", "precompute"), [("tgcn_2layer", True), ("dysat", False), ("mpnn_lstm_bare", True)]
+)
 def test_units_are_measured_in_the_first_epoch_and_fused_after_it(model, precompute):
     data = random_sequence(14, 5, 40, 3)
     work = tiny_workload(model)
