@@ -99,19 +99,12 @@ def test_no_chunks_and_no_work():
 
 def test_refusals():
     work, none = torch.ones(2, dtype=torch.float64), traffic_of(2, {})
-    with pytest.raises(InvalidInputError, match="workers is 0"):
-        assign_chunks(work, none, 0)
-    with pytest.raises(InvalidInputError, match="epsilon"):
-        assign_chunks(work, none, 2, epsilon=0.0)
-    with pytest.raises(InvalidInputError, match="float32"):
-        assign_chunks(work.float(), none, 2)
-    with pytest.raises(InvalidInputError, match="negative or not finite"):
-        assign_chunks(-work, none, 2)
-    with pytest.raises(InvalidInputError, match="negative or not finite"):
-        assign_chunks(work * float("nan"), none, 2)
-    with pytest.raises(InvalidInputError, match="3 elements, expected 2"):
-        assign_chunks(torch.ones(3, dtype=torch.float64), none, 2)
-    with pytest.raises(UnknownKeyError, match="half"):
-        assign_chunks(work, none, 2, mean="half")
-    with pytest.raises(UnknownKeyError, match="none"):
-        assign_chunks(work, none, 2, empty="none")
+    for bad in (work.float(), -work, work * float("nan"), torch.ones(3, dtype=torch.float64)):
+        with pytest.raises(InvalidInputError, match="workload"):
+            assign_chunks(bad, none, 2)
+    for workers, epsilon, name in ((0, 1.0, "workers"), (2, 0.0, "epsilon")):
+        with pytest.raises(InvalidInputError, match=name):
+            assign_chunks(work, none, workers, epsilon=epsilon)
+    for name in ("mean", "empty"):
+        with pytest.raises(UnknownKeyError, match=name):
+            assign_chunks(work, none, 2, **{name: "none"})

@@ -6,32 +6,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import csr_of
 
-from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.placement import by_both, by_chunks, by_sequences, by_snapshots
-
-
-def snapshot(count: int, edges: set[tuple[int, int]]) -> Csr:
-    """Row u hears column v for every (u, v)."""
-    ordered = sorted(edges)
-    rows = torch.tensor([u for u, _ in ordered], dtype=torch.int64)
-    counts = torch.bincount(rows, minlength=count)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return Csr(indptr, torch.tensor([v for _, v in ordered], dtype=torch.int32), count)
 
 
 @st.composite
 def graphs(draw) -> Supergraph:
     count, steps = draw(st.integers(1, 7)), draw(st.integers(1, 6))
     ends = st.integers(0, count - 1)
-    made = [
-        {(u, v) for u, v in draw(st.sets(st.tuples(ends, ends), max_size=8)) if u != v}
-        for _ in range(steps)
-    ]
+    pairs = st.sets(st.tuples(ends, ends), max_size=8)
     presence = draw(st.sampled_from(("span", "tail", "edges")))
-    return build_supergraph([snapshot(count, edges) for edges in made], presence=presence)
+    return build_supergraph([csr_of(draw(pairs), count) for _ in range(steps)], presence=presence)
 
 
 @settings(deadline=None, max_examples=100)
@@ -61,14 +49,11 @@ def test_snapshots_and_sequences_are_dealt_out_evenly(graph: Supergraph, workers
 
 
 def test_refused() -> None:
-    graph = build_supergraph([snapshot(2, {(0, 1)})])
-    with pytest.raises(InvalidInputError, match="workers is 0"):
-        by_snapshots(graph, 0)
-    with pytest.raises(InvalidInputError, match="workers is 0"):
-        by_sequences(graph, 0)
-    with pytest.raises(InvalidInputError, match=r"chunk is torch.int32 \[3\]"):
-        by_chunks(graph, torch.zeros(3, dtype=torch.int32), 1, torch.zeros(1), 1)
-    with pytest.raises(InvalidInputError, match="chunk holds 0 to 1, allowed are 0 to 0"):
-        by_chunks(graph, torch.tensor([0, 1], dtype=torch.int32), 1, torch.zeros(1), 1)
-    with pytest.raises(InvalidInputError, match="worker_of_chunk holds"):
-        by_chunks(graph, torch.zeros(2, dtype=torch.int32), 1, torch.tensor([2]), 2)
+    graph = build_supergraph([csr_of({(1, 0)}, 2)])
+    for place in (by_snapshots, by_sequences):
+        with pytest.raises(InvalidInputError, match="workers"):
+            place(graph, 0)
+    for chunk, owner, name in (([0, 0, 0], [0], "chunk"), ([0, 1], [0], "chunk"),
+                               ([0, 0], [2], "worker_of_chunk")):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            by_chunks(graph, torch.tensor(chunk).int(), 1, torch.tensor(owner), 2)

@@ -9,20 +9,15 @@ from hypothesis import strategies as st
 from tiny_data import tiny_sequence
 
 from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.models import build_model
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks, cuts_of, mixed, spread
+from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks, cuts_of, mixed
 from dgbench.systems.dgc.chunk_times import (
     MODELS,
     ChunkTimer,
     model_named,
-    model_of,
-    pad_sequences,
     statistics_of,
 )
-from dgbench.systems.dgc.packing import pack_sequences
 from dgbench.systems.dgc.supergraph import chunk_statistics
-from dgbench.systems.dgc.volumes import shape_of
 
 FIELDS = ("vertices", "edges", "inner_edges", "sequences", "longest")
 
@@ -89,16 +84,6 @@ def test_sizes_of_cut_chunks_are_the_partitions(seed, count):
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
 
 
-def test_chunks_taken_together_are_the_whole_graph():
-    graph = graph_of(3)
-    cut = GraphChunks(graph, chunked(graph, 3, 4), 4, "tiny")
-    whole = cut.together(range(4))
-    assert whole.rows == whole.csr.num_cols == graph.num_vertices
-    assert torch.equal(whole.csr.indices, graph.incoming().indices)
-    assert torch.equal(whole.lengths, graph.start.diff()[graph.start.diff() > 0])
-    assert cut.together([]).rows == 0
-
-
 # --- random chunks --------------------------------------------------------------------------------
 
 
@@ -129,7 +114,7 @@ def test_random_chunks_repeat_for_a_seed_and_spread_over_sizes():
     assert int((sizes > 45).sum()) > 60
     assert any(chunk.csr.nnz == 0 for chunk in first)
     assert {chunk.key for chunk in first} != {c.key for c in RandomChunks(6, 2000).take(200)}
-    with pytest.raises(InvalidInputError, match="largest is 0"):
+    with pytest.raises(InvalidInputError, match="largest"):
         RandomChunks(1, 0).take(1)
 
 
@@ -144,14 +129,6 @@ def test_a_mixed_list_holds_no_chunk_twice():
     again = mixed(cuts, 60, seed=1, largest=50)
     assert [(c.source, c.key) for c in again] == keys
     assert {c.source for c in mixed([], 10, seed=1, largest=9)} == {"random"}
-
-
-@given(st.lists(st.integers(0, 5000), max_size=60), st.integers(0, 20), st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
-def test_spread_takes_each_at_most_once(sizes, count, seed):
-    found = spread(torch.tensor(sizes).long(), count, torch.Generator().manual_seed(seed)).tolist()
-    assert len(found) == min(count, len(sizes)) == len(set(found))
-    assert all(0 <= place < len(sizes) for place in found)
 
 
 # --- running a chunk ------------------------------------------------------------------------------
@@ -202,44 +179,9 @@ def test_chunks_of_one_vertex_without_edges_and_of_none_can_be_run(model):
 def test_short_chunks_are_measured_more_often_within_bounds():
     chunk = RandomChunks(1, 20).take(1)[0]
     net = model_named("dysat", 2, 4)
+    timer = ChunkTimer(net, clock=Ticks([3.0, 1.0, 2.0, 5.0, 4.0]), least=5, most=5)
+    assert timer.once(chunk, "time") == 2.0  # the lower quartile
     for seconds, wanted in ((1.0, 3), (0.25, 4), (0.0, 9), (0.01, 9)):
         clock = Ticks([seconds] * 20)
         ChunkTimer(net, clock=clock, least=3, most=9, aim_s=1.0).once(chunk, "structure")
         assert clock.calls == 2 * wanted
-
-
-def test_the_smaller_pass_counts_and_a_budget_ends_the_first(monkeypatch):
-    chunks = RandomChunks(1, 20).take(4)
-    timer = ChunkTimer(model_named("dysat", 2, 4), clock=lambda: 0.0)
-    turns = iter([(4.0, 1.0), (2.0, 2.0), (1.0, 5.0), (3.0, 1.0)])
-    monkeypatch.setattr(timer, "both", lambda chunk: next(turns))
-    assert timer.measure(chunks[:2], passes=2).tolist() == [[1.0, 1.0], [2.0, 1.0]]
-    monkeypatch.setattr(timer, "both", lambda chunk: (1.0, 1.0))
-    seen: list[int] = []
-    assert len(timer.measure(chunks, passes=1, budget_s=-1.0, told=seen.append)) == 2
-    assert seen == [1, 2]
-    assert timer.measure([], passes=2).shape == (0, 2)
-
-
-@given(st.lists(st.integers(1, 9), max_size=8))
-@settings(max_examples=30, deadline=None)
-def test_padded_rows_hold_the_same_steps(lengths):
-    sizes = torch.tensor(lengths, dtype=torch.int64)
-    padded, packed = pad_sequences(sizes), pack_sequences(sizes)
-    assert padded.steps == packed.steps
-    assert padded.padding == packed.padding_unpacked
-    assert padded.place.unique().numel() == padded.steps
-
-
-def test_models_are_told_by_their_states_and_wrong_words_are_refused():
-    for name in MODELS:
-        assert model_of(shape_of(model_named(name, 2, 8))) == name
-    other = shape_of(model_named("dysat", 2, 8))
-    object.__setattr__(other, "state_dims", (8, 8))
-    with pytest.raises(InvalidInputError, match="2 states"):
-        model_of(other)
-    net = build_model("dysat", feature_dim=2, hidden_dim=4)
-    with pytest.raises(InvalidInputError, match="least and most"):
-        ChunkTimer(net, least=4, most=3)
-    with pytest.raises(InvalidInputError, match="encoder is 'rnn'"):
-        ChunkTimer(net).job(RandomChunks(1, 9).take(1)[0], "rnn")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from dgc_tiny import random_sequence, tiny_workload
@@ -27,17 +29,13 @@ DATA = random_sequence(30, 7, 60, 8)
 
 
 def contenders():
-    found = {**BASELINES, **{n: _small(s) for n, s in LADDER.items()}}
-    found["contiguous"] = ChunkRankSettings(partition="snapshots-contiguous")
-    found["once"] = _small(ChunkRankSettings(precompute=True))
-    found["little memory"] = _small(ChunkRankSettings(memory_limit_bytes=4000))
-    return found
-
-
-def _small(settings: ChunkRankSettings) -> ChunkRankSettings:
-    from dataclasses import replace
-
-    return replace(settings, chunks=CHUNKS)
+    return {
+        **BASELINES,
+        **{name: replace(settings, chunks=CHUNKS) for name, settings in LADDER.items()},
+        "contiguous": ChunkRankSettings(partition="snapshots-contiguous"),
+        "once": ChunkRankSettings(chunks=CHUNKS, precompute=True),
+        "little memory": ChunkRankSettings(chunks=CHUNKS, memory_limit_bytes=4000),
+    }
 
 
 @pytest.mark.parametrize("transport", ["auto", "gloo"])
@@ -76,15 +74,8 @@ def test_contenders_take_turns_and_agree(transport):
 def test_a_run_says_what_it_did():
     work = tiny_workload("mpnn_lstm_bare", hidden_dim=8)
     placement = by_sequences(vertex_steps(DATA, work), 2)
-    run = train_ranked(
-        work,
-        2,
-        ChunkRankSettings(partition="sequences", stale=StaleSettings(threshold=0.5)),
-        epochs=5,
-        data=DATA,
-        accuracy=True,
-        placement=placement,
-    )
+    stale = ChunkRankSettings(partition="sequences", stale=StaleSettings(threshold=0.5))
+    run = train_ranked(work, 2, stale, epochs=5, data=DATA, accuracy=True, placement=placement)
     assert len(run.losses) == len(run.accuracy) == 5
     assert len(run.samples) + run.warmup == 5
     assert len(run.stale) == 5
@@ -107,7 +98,7 @@ def test_a_run_says_what_it_did():
 
 def test_one_rank_runs_in_this_process():
     work = tiny_workload(hidden_dim=8)
-    run = train_ranked(work, 1, _small(ChunkRankSettings()), budget_s=0.02, data=DATA)
+    run = train_ranked(work, 1, ChunkRankSettings(chunks=CHUNKS), budget_s=0.02, data=DATA)
     oracle = PlainSequences(work, DATA)
     assert run.losses == pytest.approx([oracle.train_epoch() for _ in run.losses], rel=1e-5)
     assert run.traffic.total() == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dgc_rows import kept
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +12,6 @@ from dgbench.datasets import EventStream, Origin
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.kernels_cuda.supergraph import build_supergraph
-from dgbench.lab.table import number
-from dgbench.systems.base import Measurement
-from dgbench.systems.dgc.experiments import fig3
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
 
 EVENTS = st.integers(1, 6).flatmap(
@@ -61,11 +57,6 @@ def test_counts_are_those_of_the_supergraph(given, steps):
     assert found.lengths.tolist() == lengths[lengths > 0].tolist()
 
 
-def test_a_window_is_the_timeline_over_its_snapshots():
-    made = stream(2, [(0, 1, 3), (1, 0, 9)])
-    assert Lifetimes.of_events(made, 3).window == 2.0
-
-
 @given(st.lists(st.integers(0, 50), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_gini_is_the_mean_difference_over_twice_the_mean(numbers):
@@ -79,17 +70,3 @@ def test_quarters_share_out_all_values():
     assert quarters(np.arange(8)) == [0.5, 2.5, 4.5, 6.5]
     assert quarters(np.arange(6)) == [0.5, 2.5, 4.0, 5.0]
     assert quarters(np.array([3.0])) == [3.0, 0.0, 0.0, 0.0]
-
-
-def test_distributions_end_at_one():
-    numbers = np.array([1, 1, 4, 6])
-    assert fig3.at_most(numbers, numbers.mean(), (1 / 3, 0.5, 4 / 3, 2, 8)) == [
-        0.5, 0.5, 0.75, 1.0, 1.0,
-    ]  # fmt: skip
-    found = Measurement()
-    fig3.observe_spread(found, "edges", numbers)
-    fig3.observe_spread(found, "lengths", np.zeros(4))
-    row = kept(found, "fig3", {})
-    assert number(row, "quantile_ratio", of="edges", quantile=1.0) == 6 / 2.5
-    assert number(row, "estimate", of="edges") == 3.0
-    assert number(row, "gini_index", of="lengths") == 0.0

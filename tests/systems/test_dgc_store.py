@@ -58,24 +58,6 @@ def test_rows_and_gradients_are_those_of_a_direct_exchange(seed, ranks):
             torch.testing.assert_close(found[rank][1][epoch], expected[rank])
 
 
-def test_every_row_crosses_the_servers_link_and_is_pushed_once():
-    rows = [[torch.ones(3, 2), torch.ones(1, 2), torch.ones(1, 2), torch.zeros(0, 2)]] * 2
-    case = Case(rows, {(0, 1): [0, 2], (0, 2): [2], (2, 1): [0]}, [1.0] * 2, 4)
-    found = as_ranks(4, through_store, case)
-    pushed = [f[3].get("store_rows_pushed", 0) for f in found]
-    assert pushed == [2 * 2, 0, 2 * 1, 0]
-    server = found[3]
-    assert server[3]["store_rows_pulled"] == 2 * 4
-    assert server[3]["store_floats_pulled"] == 2 * 4 * 2
-    # Nothing goes from worker to worker, and the server sends what was pulled.
-    floats = [f[2].row("floats", operation="all_to_all", phase="forward") for f in found]
-    assert all(floats[rank][:3].sum() == 0 for rank in range(3))
-    assert floats[3].tolist() == [0, 2 * 3 * 2, 2 * 1 * 2, 0]
-    backward = [f[2].row("floats", operation="all_to_all", phase="backward") for f in found]
-    assert backward[3].tolist() == [2 * 2 * 2, 0, 2 * 1 * 2, 0]  # summed: a row once
-    assert server[4]["store_serve"] > 0
-
-
 def test_the_server_may_own_nothing_and_must_be_there():
     with pytest.raises(InvalidInputError):
         StoreRows(LocalCommunicator())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny_data import csr_of
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
+from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.supergraph import (
     ExchangeCounts,
@@ -37,15 +37,6 @@ def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:
         pairs = set(zip(source.tolist(), target.tolist(), strict=True))
         made.append(csr_of(pairs | {(v, u) for u, v in pairs}, count))
     return made
-
-
-def test_weights_are_exchanges_times_floats_without_a_common_factor():
-    assert TGCN.weights() == (2, 1)
-    assert ExchangeCounts(2, 96, 1, 32).weights() == (6, 1)
-    assert ExchangeCounts(1, 0, 1, 8).weights() == (0, 1)
-    assert ExchangeCounts(0, 0, 0, 0).weights() == (0, 0)
-    with pytest.raises(InvalidInputError, match="-1"):
-        ExchangeCounts(1, -1, 1, 1).weights()
 
 
 @settings(deadline=None, max_examples=25)
@@ -108,26 +99,17 @@ def test_weights_that_outgrow_32_bits_are_scaled_down():
     assert made.count == 1
 
 
-def empty() -> Supergraph:
-    return build_supergraph([csr_of([], 3)] * 2)
-
-
 def test_a_sequence_without_edges_has_no_chunks():
-    graph = empty()
+    graph = build_supergraph([csr_of([], 3)] * 2)
     made = make_chunks(graph, chunk_cap(graph, 4))
     assert (made.count, made.chunk.numel(), made.cap) == (0, 0, 1)
     assert chunk_statistics(graph, made.chunk, 0).features(2, [4]).shape == (0, 4)
-
-
-def test_refusals():
-    graph = empty()
-    with pytest.raises(InvalidInputError, match="workers is 0"):
-        chunk_cap(graph, 0)
-    with pytest.raises(InvalidInputError, match="per_worker is 0"):
-        chunk_cap(graph, 1, 0)
-    with pytest.raises(InvalidInputError, match="levels is 0"):
-        make_chunks(graph, 1, levels=0)
-    with pytest.raises(InvalidInputError, match="cap is 0"):
-        make_chunks(graph, 0)
-    with pytest.raises(InvalidInputError, match="chunk"):
-        chunk_statistics(graph, torch.zeros(1, dtype=torch.int32), 1)
+    for name, call in (
+        ("workers", lambda: chunk_cap(graph, 0)),
+        ("per_worker", lambda: chunk_cap(graph, 1, 0)),
+        ("levels", lambda: make_chunks(graph, 1, levels=0)),
+        ("cap", lambda: make_chunks(graph, 0)),
+        ("chunk", lambda: chunk_statistics(graph, torch.zeros(1, dtype=torch.int32), 1)),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            call()

@@ -31,7 +31,7 @@ from dgbench.systems.dgc.placement import (
     by_snapshots,
 )
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
-from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 from dgbench.systems.dgc.trainer import ChunkRankTrainer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of
+from tiny_data import TinySequence, csr_of
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
@@ -21,7 +20,7 @@ from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
 from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.partition import critical_path
-from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.volumes import count_traffic, hearing, shape_of
 
@@ -125,40 +124,23 @@ def test_rows_are_those_of_sets(case, name):
     assert hears.indices.tolist() == graph.incoming().indices.tolist()
 
 
-@dataclass
-class Spans(Snapshots):
-    """As much of a SnapshotSequence as a recount reads."""
-
-    num_nodes: int = 0
-
-
 def recounted(count: int, name: str, seed: int = 1):
-    """Rows and stages of a recount, the flows of `count_traffic`, and Python lines that it ran."""
+    """Rows and stages of a recount, and the flows of `count_traffic`."""
     csrs = [random_csr(seed + t, count, count, 0.1) for t in range(6)]
     graph, shape = build_supergraph(csrs, presence="span"), shape_of(MODELS[name](2, 4))
     worker = torch.randint(0, 5, (graph.num_vertices,), dtype=torch.int32,
                            generator=torch.Generator().manual_seed(seed))  # fmt: skip
     placement = placed(worker, worker.flip(0), 5)
-    edges, lines = EdgeRecount(Spans(csrs, count), 6), 0
-
-    def count_lines(frame, event, _):
-        nonlocal lines
-        lines += event == "line"
-        return count_lines
-
-    sys.settrace(count_lines)
-    try:
-        found = edges.rows(placement, shape), edges.span(placement)
-    finally:
-        sys.settrace(None)
+    edges = EdgeRecount(TinySequence(csrs, torch.empty(0), torch.empty(0), count), 6)
+    found = edges.rows(placement, shape), edges.span(placement)
     flows = count_traffic(Snapshots([*csrs, csrs[0]]), graph, placement, shape).flows
     sent = {flow.name: flow.rows for flow in flows if flow.direction == "forward"}
-    return *found, sent, critical_path(graph, placement), lines
+    return *found, sent, critical_path(graph, placement)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_recount_finds_the_same_without_a_walk_over_vertex_steps(name):
-    rows, span, flows, wanted_span, _ = recounted(8, name)
+def test_a_recount_finds_the_same(name):
+    rows, span, flows, wanted_span = recounted(8, name)
     states = sum(matrix for key, matrix in rows.items() if key.startswith("state"))
     plain = {key: matrix for key, matrix in rows.items() if not key.startswith("state")}
     if name != "dysat":
@@ -167,8 +149,6 @@ def test_a_recount_finds_the_same_without_a_walk_over_vertex_steps(name):
         key: of.tolist() for key, of in flows.items()
     }
     assert span == pytest.approx(wanted_span)
-    few, many = (recounted(count, name)[-1] for count in (8, 40))  # a first call may import
-    assert many < 2 * few
 
 
 def test_widths_and_what_goes_back():
@@ -182,32 +162,8 @@ def test_widths_and_what_goes_back():
     assert shapes["dysat"].attention
     assert shapes["dysat"].counts().all_steps
     assert shapes["tgcn"].counts().weights() == (25, 8)
-
-
-def test_a_model_of_another_dtype_has_the_same_shape():
     for model in MODELS.values():
         assert shape_of(model(2, 8).double()) == shape_of(model(2, 8))
-
-
-def test_known_partitions_keep_their_promises():
-    csrs = [random_csr(t, 12, 12, 0.3) for t in range(6)]
-    graph = build_supergraph(csrs, presence="tail")
-    shape = shape_of(TgcnTwoLayer(2, 4))
-    by = {
-        "pss": by_snapshots(graph, 3),
-        "pts": by_sequences(graph, 3),
-        "both": by_both(graph, 3),
-    }
-    sent = {k: count_traffic(Snapshots(csrs), graph, p, shape) for k, p in by.items()}
-    assert sent["pss"].spatial == 0
-    assert sent["pss"].rows("state", "forward") == graph.temporal_edges
-    assert sent["pts"].temporal == 0
-    assert sent["both"].spatial == sent["both"].rows("state") == 0
-    moved = int((by["both"].structure != by["both"].time).sum())
-    assert sent["both"].rows("move", "forward") == moved
-    assert critical_path(graph, by["pts"]) == (1, pytest.approx(1, abs=0.1))
-    contiguous = by_snapshots(graph, 3, contiguous=True)
-    assert critical_path(graph, contiguous) == (3, pytest.approx(3, abs=0.1))
 
 
 def test_refusals():
@@ -215,14 +171,8 @@ def test_refusals():
     graph = build_supergraph(csrs)
     shape = shape_of(TgcnTwoLayer(2, 4))
     good = torch.zeros(graph.num_vertices, dtype=torch.int32)
-    with pytest.raises(InvalidInputError, match="one worker for each"):
-        count_traffic(Snapshots(csrs), graph, placed(good[1:], None, 2), shape)
-    with pytest.raises(InvalidInputError, match="allowed are 0 to 1"):
-        count_traffic(Snapshots(csrs), graph, placed(good + 2, None, 2), shape)
-    with pytest.raises(InvalidInputError, match="only 1"):
-        count_traffic(Snapshots(csrs[:1]), graph, placed(good, None, 2), shape)
-    whole = [random_csr(9, 5, 5, 1.0)] * 3
-    sparse = build_supergraph([random_csr(3, 5, 5, 0.1)] * 3)
-    if sparse.num_vertices < 15:
-        with pytest.raises(InvalidInputError, match="does not have"):
-            hearing(Snapshots(whole), sparse)
+    for data, worker in ((csrs, good[1:]), (csrs, good + 2), (csrs[:1], good)):
+        with pytest.raises(InvalidInputError):
+            count_traffic(Snapshots(data), graph, placed(worker, None, 2), shape)
+    with pytest.raises(InvalidInputError):
+        hearing(Snapshots([random_csr(9, 5, 5, 1.0)] * 3), build_supergraph([csr_of([], 5)] * 3))
