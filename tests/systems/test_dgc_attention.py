@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
-from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.dgc.experiments import attention
 
 CASE = attention.SequenceCase("tiny", 40, 3, 9, 2, 8)
@@ -21,15 +18,6 @@ def test_contenders_attend_within_sequences(name):
     worst, checks = attention.compared(contender, packed, name)
     assert worst < 1e-5
     assert all(check.passed for check in checks)
-
-
-def test_varlen_is_a_gap_with_its_reason(monkeypatch):
-    packed = attention.draw_steps(CASE)
-    for module in ({}, {"torch.nn.attention.varlen": None}):
-        for name, value in module.items():
-            monkeypatch.setitem(sys.modules, name, value)
-        with pytest.raises(UnsupportedError):
-            attention.varlen_rows(packed)
 
 
 def test_varlen_gets_offsets_of_the_sequences(monkeypatch):

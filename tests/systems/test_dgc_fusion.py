@@ -115,16 +115,6 @@ def test_fusion_is_that_of_sets_counted_anew(worker, data) -> None:
         assert found.frozen == int((size >= CLOSE * limit).sum())
 
 
-def test_a_row_between_two_chunks_is_loaded_twice_then_once() -> None:
-    """Figure 8: A - D with A in one chunk and D in the other."""
-    csr = matrix(4, 4, {(0, 3), (3, 0), (0, 1), (1, 0), (2, 3), (3, 2)})
-    unit = torch.tensor([0, 0, 1, 1])
-    assert unit_loads(csr, unit, 2).tolist() == [3, 3]
-    found = fuse_units(shared_rows(csr, unit, 2), row_bytes=8)
-    assert (found.groups, found.saved_rows, found.saved_bytes) == (1, 2, 16)
-    assert unit_loads(csr, found.group[unit], 1).tolist() == [4]
-
-
 def test_what_shares_nothing_is_joined_as_memory_allows() -> None:
     csr = matrix(4, 4, set())
     unit = torch.arange(4)

@@ -7,7 +7,6 @@ import torch
 from tiny_data import tiny_sequence
 
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
-from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.dealing import WorkAssignment
 from dgbench.systems.dgc.loading import (
     OFF,
@@ -18,8 +17,7 @@ from dgbench.systems.dgc.loading import (
     plans_of,
 )
 from dgbench.systems.dgc.placement import by_chunks
-from dgbench.systems.dgc.plan import plan_worker, step_entries
-from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, TORCH, time_encoders
+from dgbench.systems.dgc.plan import step_entries
 from dgbench.systems.dgc.volumes import shape_of
 
 
@@ -62,26 +60,3 @@ def test_loads_are_counted_by_formula(tiny):
     assert loads[SPATIAL].rows == loads[ON].rows < loads[OFF].rows == loads[TEMPORAL].rows
     assert loads[TEMPORAL].zeros == loads[ON].zeros < loads[OFF].zeros == loads[SPATIAL].zeros
     assert loads[ON].groups == 1 < loads[OFF].groups
-
-
-def test_memory_is_measured_for_every_chunk(tiny):
-    task, data, out = tiny
-    plan = plan_worker(data, out.graph, out.placement, 0, attention=True).structure
-    kept = kept_by_chunks(sequence_model(task), plan, "cpu", 3)
-    assert kept.shape == (3, len(plan.groups))
-    assert bool((kept > 0).all())
-    assert kept[1].tolist() == kept[2].tolist()
-    whole = plan_worker(data, out.graph, out.placement, 0, attention=True, fusion="whole").structure
-    assert int(kept_by_chunks(sequence_model(task), whole, "cpu", 1)) > int(kept[0].max())
-
-
-def test_forms_of_the_encoder_agree(tiny):
-    task, data, out = tiny
-    forms = time_encoders(task, data, out, "cpu", 2, 0.0)
-    assert tuple(forms) == CONTENDERS
-    assert all(len(form.seconds) == 2 for form in forms.values())
-    assert max(form.deviation for form in forms.values()) <= 1e-6
-    assert forms[TORCH].zeros == 0
-    lengths = out.graph.start.diff()
-    lengths = lengths[lengths > 0]
-    assert forms[PADDED].zeros == int((lengths.max() - lengths).sum()) * 8

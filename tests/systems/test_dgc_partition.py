@@ -28,7 +28,7 @@ from dgbench.systems.dgc.refinement import (
     improve,
     refine_apart,
 )
-from dgbench.systems.dgc.supergraph import chunk_statistics, make_chunks
+from dgbench.systems.dgc.supergraph import chunk_statistics
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 
@@ -190,21 +190,6 @@ def test_cost_of_encoders_apart_is_what_is_counted(seed, workers):
         assert both.cost(found) == sent
 
 
-def test_encoders_apart_only_where_that_sends_less():
-    csrs, graph, shape = graph_of("dysat", 4, count=30, steps=8, density=0.2)
-    kept = ChunkSettings(apart=False)
-    made = [partition_chunks(graph, shape.counts(), 4, s, threads=1) for s in (kept, None)]
-    together, apart = (sent_by(csrs, graph, m, shape) for m in made)
-    assert not made[0].placement.moves
-    assert made[1].placement.moves == ("apart" in made[1].floats and apart < together)
-    assert apart < together  # dense snapshots: sequences meet elsewhere
-    assert made[1].assignment.imbalance <= 1.1
-    _, graph, shape = graph_of("tgcn", 4)
-    work = torch.ones(graph.num_vertices, dtype=torch.int64)
-    with pytest.raises(InvalidInputError):
-        apart_hypergraph(graph, shape.counts(), work, work)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
@@ -248,16 +233,6 @@ def test_a_recurrence_is_not_done_by_one_worker_after_another():
     for limit in (1.5, 3.0):
         # Below the limit, or as little as is found among those that send no more than simple ones.
         assert span[limit] <= limit or (span[limit] <= span[None] and sent[limit] <= simple)
-
-
-def test_chunks_of_wholes_do_not_cut_in_time():
-    _, graph, _ = graph_of("tgcn", 3, count=30, steps=9, density=0.1)
-    made = make_chunks(graph, 40, wholes=True, threads=1)
-    same = graph.entity[1:] == graph.entity[:-1]
-    assert torch.equal(made.chunk[1:][same], made.chunk[:-1][same])
-    assert made.count < int((graph.start.diff() > 0).sum())
-    assert int(torch.bincount(made.chunk).max()) <= 40
-    assert sorted(made.chunk.unique().tolist()) == list(range(made.count))
 
 
 def test_refusals(monkeypatch):

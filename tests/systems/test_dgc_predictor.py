@@ -25,9 +25,7 @@ from dgbench.systems.dgc.predictor import (
     Linear,
     as_part,
     error_of,
-    fit_linear,
     inputs_of,
-    scaled_to,
     train_mlp,
 )
 from dgbench.systems.dgc.study import WHOLE, StudySize, study
@@ -84,19 +82,6 @@ def test_inputs_are_those_of_the_paper_with_lengths_beside_them():
         inputs_of(s, SHAPE, "structure", "all")
 
 
-def test_a_law_is_learnt_far_better_than_by_vertices():
-    s, unseen = sizes_of(300), sizes_of(80, seed=2)
-    seconds, truth = law(s)[:, 1], law(unseen)[:, 1]
-    net = train_mlp(inputs_of(s, SHAPE, "time"), seconds, hidden=64, epochs=60)
-    found = error_of(net(inputs_of(unseen, SHAPE, "time")), truth)
-    assert found.mean < 0.1
-    assert found.low <= found.mean <= found.high
-    vertices = error_of(scaled_to(s.vertices, seconds)(unseen.vertices), truth)
-    assert vertices.mean > 3 * found.mean
-    again = train_mlp(inputs_of(s, SHAPE, "time"), seconds, hidden=64, epochs=60)
-    assert torch.equal(net.layers[0][0], again.layers[0][0])
-
-
 def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
     before = torch.get_rng_state()
     inputs = inputs_of(sizes_of(4), SHAPE, "time")
@@ -110,18 +95,6 @@ def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
 
 
 # --- linear models and errors ---------------------------------------------------------------------
-
-
-@given(
-    st.floats(1e-6, 1e-2), st.floats(0, 1e-5), st.floats(0, 1e-6), st.floats(0, 1e-6),
-    st.integers(0, 99),
-)  # fmt: skip
-@settings(max_examples=30, deadline=None)
-def test_a_linear_law_is_found(call, vertices, edges, padded, seed):
-    s = sizes_of(40, seed=seed)
-    wanted = Linear(torch.tensor([call, vertices, edges, padded]).double())
-    found = fit_linear(s, wanted(s))
-    torch.testing.assert_close(found(s), wanted(s), rtol=1e-4, atol=0)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=2, max_size=20))

@@ -10,7 +10,7 @@ from tiny_data import tiny_sequence
 
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks, cuts_of, mixed
+from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks
 from dgbench.systems.dgc.chunk_times import (
     MODELS,
     ChunkTimer,
@@ -118,33 +118,7 @@ def test_random_chunks_repeat_for_a_seed_and_spread_over_sizes():
         RandomChunks(1, 0).take(1)
 
 
-def test_a_mixed_list_holds_no_chunk_twice():
-    graph = graph_of(2)
-    cuts = cuts_of(graph, [1, 2, 4, 100], source="tiny")
-    found = mixed(cuts, 60, seed=1, largest=50)
-    keys = [(chunk.source, chunk.key) for chunk in found]
-    assert len(set(keys)) == len(keys) == 60
-    assert {chunk.source for chunk in found} == {"tiny", "random"}
-    assert max(chunk.rows for chunk in found) <= 50
-    again = mixed(cuts, 60, seed=1, largest=50)
-    assert [(c.source, c.key) for c in again] == keys
-    assert {c.source for c in mixed([], 10, seed=1, largest=9)} == {"random"}
-
-
 # --- running a chunk ------------------------------------------------------------------------------
-
-
-class Ticks:
-    """A clock whose intervals are given: every second call ends one."""
-
-    def __init__(self, intervals):
-        self.intervals, self.now, self.calls = list(intervals), 0.0, 0
-
-    def __call__(self):
-        self.calls += 1
-        if self.calls % 2 == 0:
-            self.now += self.intervals.pop(0)
-        return self.now
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -174,14 +148,3 @@ def test_chunks_of_one_vertex_without_edges_and_of_none_can_be_run(model):
         assert timer.both(cut[number]) == (0.0, 0.0)
     bare = next(c for c in RandomChunks(4, 9).take(99) if c.csr.nnz == 0)
     assert timer.both(bare) == (0.0, 0.0)
-
-
-def test_short_chunks_are_measured_more_often_within_bounds():
-    chunk = RandomChunks(1, 20).take(1)[0]
-    net = model_named("dysat", 2, 4)
-    timer = ChunkTimer(net, clock=Ticks([3.0, 1.0, 2.0, 5.0, 4.0]), least=5, most=5)
-    assert timer.once(chunk, "time") == 2.0  # the lower quartile
-    for seconds, wanted in ((1.0, 3), (0.25, 4), (0.0, 9), (0.01, 9)):
-        clock = Ticks([seconds] * 20)
-        ChunkTimer(net, clock=clock, least=3, most=9, aim_s=1.0).once(chunk, "structure")
-        assert clock.calls == 2 * wanted

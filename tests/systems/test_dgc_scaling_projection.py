@@ -19,7 +19,6 @@ from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.dgc.placement import by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.projection import (
     LINKS,
-    Factor,
     MeasuredEpoch,
     Rates,
     fit_rates,
@@ -27,7 +26,6 @@ from dgbench.systems.dgc.projection import (
     machine,
     project,
     stages_of,
-    with_share,
 )
 from dgbench.systems.dgc.volumes import Shape, hearing
 
@@ -113,28 +111,6 @@ def test_an_epoch_is_the_sum_of_its_parts_on_either_machine() -> None:
             assert found[0].load_s == pytest.approx(int(load.loaded.max()) * widths / PCIE3)
             fused = project(load, shape, RATES, machine("pcie"), fused=True)
             assert fused.seconds <= found[1].seconds
-
-
-def test_larger_graphs_take_longer_by_what_grows() -> None:
-    graph, hears = example()
-    load = load_of(graph, hears, by_sequences(graph, 8), RNN)
-    plain = project(load, RNN, RATES, machine("nvlink"))
-    edges = project(load, RNN, RATES, machine("nvlink"), factor=Factor(1.0, 1000.0))
-    vertices = project(load, RNN, RATES, machine("nvlink"), factor=Factor(1000.0, 1.0))
-    assert edges.communicate_s > 2 * plain.communicate_s  # only halos travel under PTS
-    assert vertices.communicate_s == plain.communicate_s
-    assert vertices.compute_s > plain.compute_s
-    for wrong in ((0.0, 1.0), (1.0, float("nan"))):
-        with pytest.raises(InvalidInputError):
-            Factor(*wrong)
-    with pytest.raises(InvalidInputError, match="workers"):
-        project(load_of(graph, hears, by_sequences(graph, 4), RNN), RNN, RATES, machine("nvlink"))
-    with pytest.raises(InvalidInputError):
-        machine("ethernet")
-    stale = with_share(plain, 0.25)  # rows that are held back leave a share of the traffic
-    assert (stale.communicate_s, stale.compute_s) == (plain.communicate_s / 4, plain.compute_s)
-    with pytest.raises(InvalidInputError):
-        with_share(plain, 1.5)
 
 
 def test_rates_are_found_again() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-import torch
 from dgc_rows import kept
 from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from tiny_data import tiny_sequence
 
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.sequences import SequenceWorkload
-from dgbench.systems.dgc.experiments import fig5c, race_runs
+from dgbench.systems.dgc.experiments import race_runs
 from dgbench.systems.dgc.experiments.fig12_rows import sent_shares
 from dgbench.systems.dgc.experiments.race_rows import races
 from dgbench.systems.dgc.experiments.race_runs import (
@@ -79,23 +77,6 @@ def test_a_race_keeps_every_turn_and_every_count() -> None:
         assert not one.has("row_share", EXACT)
         assert one.row.deviation[one.key] < 1e-5
     assert sent_shares([row]) == {}  # a twin's rows do not say what is held back
-
-
-def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> None:
-    whole = tiny_sequence(snapshots=9, features=3)
-    cut: list[tuple[int, int]] = []
-
-    def piece(begin: int, end: int):
-        cut.append((begin, end))
-        return SimpleNamespace(topology=whole.topology[begin:end])
-
-    fake = type("Fake", (), {"slice": staticmethod(piece), "__len__": lambda self: 9})()
-    monkeypatch.setattr(fig5c, "load_sequences", lambda task: fake)
-    jobs = list(fig5c.quarters("email-eu-core", "full"))
-    assert [j.dims["quarter"] for j in jobs] == [1, 2, 3, 4]
-    assert [j.key for j in jobs] == [f"email-eu-core#{i}/dysat" for i in (1, 2, 3, 4)]
-    assert cut == [(0, 3), (2, 5), (4, 7), (6, 9)]
-    assert torch.equal(whole.topology[2].indices, jobs[0].data.topology[-1].indices)
 
 
 @pytest.mark.parametrize("model", ["tgcn_2layer", "dysat"])

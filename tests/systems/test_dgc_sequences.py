@@ -27,24 +27,6 @@ def present(data, t, presence="edges"):
     return rows | set(csr.indices.tolist())
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 9), st.integers(2, 6), st.integers(0, 12), st.integers(0, 999))
-def test_numbers_of_vertex_steps_are_found(nodes, steps, most, seed):
-    data = random_sequence(nodes, steps, most, seed)
-    for presence in ("edges", "span", "tail"):
-        graph = vertex_steps(data, tiny_workload(presence=presence))
-        known = {
-            (int(e), int(t)): i
-            for i, (e, t) in enumerate(zip(graph.entity, graph.step, strict=True))
-        }
-        pairs = [(v, t) for v in range(nodes) for t in range(steps)]
-        entity, step = torch.tensor(pairs).t()
-        found = find_vertex_steps(graph, entity, step)
-        assert found.tolist() == [known.get(pair, -1) for pair in pairs]
-        if presence == "edges":
-            assert set(known) == {(v, t) for t in range(steps - 1) for v in present(data, t)}
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 15), st.integers(0, 999))
 def test_as_many_active_vertex_steps_as_others_are_scored(nodes, steps, most, seed):

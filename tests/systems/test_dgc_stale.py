@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, LocalCommunicator
+from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.dgc.exchange import PlainRows
@@ -283,13 +283,6 @@ def test_inputs_travel_once_and_nobody_is_told_again(stale):
     assert first[1] == [1, 1, 1]
     assert [(e.sent, e.held, e.index_bytes) for e in first[2]] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
     assert first[3] == 8
-
-
-def test_other_lists_under_one_name_are_refused():
-    rows = StaleRows(LocalCommunicator(), StaleSettings())
-    rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([0]), [1], [1]))
-    with pytest.raises(InvalidInputError, match="time"):
-        rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([1]), [1], [1]))
 
 
 def test_equations_6_and_7():

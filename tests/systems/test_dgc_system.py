@@ -50,33 +50,6 @@ def test_exact_switches_train_as_the_reference(system, model):
         trainer.close()
 
 
-def test_fusion_spares_loads_and_padding(system):
-    work = tiny_workload()
-
-    def said(**switches):
-        return system.open(work, switches=switches, settings=SMALL, workers=4).report()
-
-    fused, apart = said(), said(spatial_fusion=False)
-    assert fused["loaded_rows"] < apart["loaded_rows"]
-    assert fused["padded_steps"] == apart["padded_steps"]
-    packed, padded = said(pgc=False), said(pgc=False, temporal_fusion=False)
-    assert packed["padded_steps"] < padded["padded_steps"]
-    assert packed["loaded_rows"] == padded["loaded_rows"]
-
-
-def test_stale_workers_are_emulated(system):
-    work = tiny_workload(lr=3e-2)
-    trainer = system.open(work, switches={"stale": True}, settings=SMALL)
-    losses = [trainer.train_epoch() for _ in range(10)]
-    assert losses[-1] < losses[0]
-    assert trainer.inner.history[-1].held > 0
-    assert any("4 workers" in note for note in trainer.notes)
-    exact = system.open(work, settings=SMALL)
-    assert losses[0] == pytest.approx(exact.train_epoch(), rel=1e-5)
-    with pytest.raises(InvalidInputError):
-        system.open(work, switches={"stale": True}, settings=SMALL, dtype=torch.float64)
-
-
 def test_what_it_cannot_run_it_says(system):
     assert system.unsupported(tiny_workload(), "cpu") == []
     other = Workload(dataset="tiny", model="tgcn_model")

@@ -11,7 +11,6 @@ from dgc_ranks import as_ranks
 from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
@@ -130,53 +129,6 @@ def test_any_placement_trains_the_same(
     graph = vertex_steps(data, work)
     placement = drawn(graph, workers, 5, seed, moves=moves, entities=seed % 2 == 0)
     check(work, data, placement, fusion=fusion, temporal=temporal)
-
-
-class Moved(TorchDispatchMode):
-    """Rows that are picked one by one, and rows that are added one by one into others."""
-
-    def __init__(self):
-        super().__init__()
-        self.picked = self.added = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.index_select.default:
-            self.picked += args[2].numel()
-        if func in (torch.ops.aten.index_add_.default, torch.ops.aten.index_add.default):
-            self.added += args[2].numel()
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    ("place", "workers"),
-    [
-        (by_snapshots, 2),
-        (lambda graph, p: by_snapshots(graph, p, contiguous=True), 2),
-        (by_sequences, 3),
-        (by_both, 2),
-    ],
-)
-def test_baselines_pick_no_row_that_lies_where_it_is_read(place, workers):
-    """Snapshot by snapshot, a worker's rows lie in the order of snapshots: what is picked are rows
-    that leave for others and rows that came, and what is added are gradients of those that left."""
-    data, work = random_sequence(12, 6, 40, 3), tiny_workload("tgcn_2layer")
-    placement = place(vertex_steps(data, work), workers)
-
-    def be(comm):
-        trainer = opened(comm, work, data, placement, fusion="none", temporal="padded")
-        with Moved() as forward:
-            out = trainer.worker._structure()
-        with Moved() as backward:
-            out.square().sum().backward()
-        return forward, backward, trainer.plan.structure
-
-    for forward, backward, plan in as_ranks(workers, be):
-        assert len(plan.groups) > 1
-        sent, came = plan.lists.sent, plan.halo.numel()
-        assert forward.picked == 2 * (sent + came)
-        assert backward.picked == came  # of the round whose rows have gradients
-        assert (forward.added, backward.added) == (0, sent)
-        assert (sent == 0) == (placement.partition != "sequences")
 
 
 def named(graph, workers):

@@ -1,75 +1,17 @@
-"""PiPAD: every switch keeps the mathematics, counters follow the formulas, reuse removes work."""
+"""PiPAD's merging of snapshots: what is aggregated, by which kernel, and what reuse removes."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 import pytest
-import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
 
-from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.lab.printed import same_printed
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.base.race import relative
-from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad import PipadSystem, kernels, paper_kernel
 from dgbench.systems.pipad.engine import merging_pays
-from dgbench.systems.pipad.ladders import PUBLISHED, stage
-from dgbench.systems.pipad.partitions import Partitions, split
-from dgbench.systems.reference import ReferenceSystem
-
-NAMES = [t.name for t in PipadSystem.techniques]
-DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
-SETTINGS = [
-    {},
-    dict.fromkeys(NAMES, False),
-    *({name: not DEFAULTS[name]} for name in NAMES),
-    *({**dict.fromkeys(NAMES, False), name: True} for name in NAMES),
-    {"slice_coalescing": True, "reuse": False, "cache_rule": False},
-]
-MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
-
-
-def _id(switches: dict[str, bool]) -> str:
-    return ",".join(f"{k}={int(v)}" for k, v in switches.items()) or "defaults"
-
-
-@pytest.mark.parametrize("switches", SETTINGS, ids=_id)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_switch_is_exact(monkeypatch, model, switches) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
-    task = tiny_workload(model=model, loss_on="every", lr=1e-2)
-    mine = PipadSystem(s_per=3).open(task, switches=switches)
-    mine.prepare()
-    truth = ReferenceSystem(torch.float64).open(task)
-    for frame in (0, truth.num_frames - 1):
-        assert relative(mine.evaluate(frame), truth.evaluate(frame)) < 1e-5
-        got, want = mine.gradients(frame), truth.gradients(frame)
-        whole = float(torch.cat([g.flatten() for g in want.values()]).norm())
-        for name, gradient in want.items():
-            assert float((got[name].double() - gradient).norm()) < 1e-5 * whole, name
-    losses = [(mine.step(i), truth.step(i)) for i in range(truth.num_frames)]
-    assert all(a == pytest.approx(b, rel=1e-5) for a, b in losses)
-
-
-@pytest.mark.parametrize(
-    "switches",
-    [{}, {"compiled_step": False}, {"arena": True}, {"slice_coalescing": True, "reuse": False}],
-    ids=_id,
-)
-def test_without_a_budget_training_is_the_same(monkeypatch, switches) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
-    task, found = tiny_workload(model="mpnn_lstm", loss_on="every", lr=1e-2), []
-    for budget in (0, 2**30):
-        monkeypatch.setattr(Partitions, "keep_bytes", budget)
-        trainer = PipadSystem(s_per=3).open(task, switches=switches)
-        trainer.prepare()
-        losses = [trainer.step(i) for _ in range(2) for i in range(trainer.num_frames)]
-        trainer.meter.counters.pop("rebuilt_groups", None)
-        found.append((losses, trainer.meter.counters))
-        trainer.close()
-    assert found[0] == found[1]
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, stage
+from dgbench.systems.pipad.partitions import split
 
 
 def _counted(monkeypatch, model: str, **switches: bool) -> dict[str, int]:
@@ -99,57 +41,10 @@ def test_two_layer_models_aggregate_once_a_layer(monkeypatch) -> None:
     assert _counted(monkeypatch, "evolvegcn", reuse=False)["aggregations"] == 4
 
 
-def test_bytes_follow_the_word_formula(monkeypatch) -> None:
-    data = tiny_sequence(nodes=15, edges=50, snapshots=8)
-    groups = [range(1, 3), range(3, 5)]
-
-    def words(csrs) -> int:
-        parts = PartTopology.build(csrs)
-        total = 0
-        for part in (parts.over, *parts.exclusive):
-            sliced = slice_csr(part)
-            total += part.nnz + 2 * sliced.num_slices + 1
-        return total
-
-    expected = sum(4 * words([data.topology[t] for t in group]) for group in groups)
-    counters = _counted(monkeypatch, "evolvegcn")
-    assert counters["adjacency_bytes_counted"] == expected
-
-
-@pytest.mark.parametrize("granularity", ["edge", "slice"])
-def test_partitions_are_disjoint_and_complete(granularity) -> None:
-    data = tiny_sequence(nodes=40, edges=400, snapshots=6)
-    partitions = Partitions(data, norm="sym", granularity=granularity)
-    for times in split(range(6), 4):
-        part = partitions.partition(times)
-
-        def edges(csr) -> set[tuple[int, int]]:
-            rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
-            return set(zip(rows.tolist(), csr.indices.tolist(), strict=True))
-
-        over = edges(part.parts.over)
-        for i, t in enumerate(times):
-            rest = edges(part.parts.exclusive[i])
-            assert not over & rest
-            assert over | rest == edges(data.topology[t])
-        assert part.row_scale.shape == (40, len(times))
-
-
-def test_partitions_are_extracted_once() -> None:
-    data = tiny_sequence(snapshots=6)
-    partitions = Partitions(data, norm="sym")
-    assert partitions.partition(range(0, 4)) is partitions.partition(range(0, 4))
-
-
-def test_split_covers_a_frame() -> None:
+def test_split_covers_a_frame_and_merging_pays_within_a_cache() -> None:
     assert split(range(3, 10), 4) == [range(3, 7), range(7, 10)]
     assert split(range(0), 4) == []
-
-
-def test_merging_rule() -> None:
-    assert merging_pays(8, 10**6, 8)
-    assert merging_pays(8, 129, 32)
-    assert not merging_pays(8, 20_000, 32)
+    assert [merging_pays(8, *of) for of in ((10**6, 8), (129, 32), (20_000, 32))] == [1, 1, 0]
 
 
 WIDE, MANY = 32, 20_000
@@ -180,28 +75,53 @@ def test_a_device_merges_every_partition_whatever_a_cpu_does(monkeypatch) -> Non
 
 def test_what_is_ours_is_off_in_the_published_form() -> None:
     on = PipadSystem().switches(stage(PUBLISHED))
-    papers = {t.name for t in PipadSystem.techniques if not t.source.startswith("ours")}
-    assert not {name for name, is_on in on.items() if is_on} - papers
+    ours = {t.name for t in PipadSystem.techniques if t.source.startswith("ours")}
+    assert not any(on[name] for name in ours)
+    assert not any(stage(BARE).values())
+    assert {name for name, is_on in stage(REUSED).items() if is_on} == {"reuse", "pipeline"}
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(InvalidInputError, match="s_per"):
-        PipadSystem(s_per=0)
+    for name, value in (("s_per", 0), ("slice_cap", 7), ("buffer_bytes", -1)):
+        with pytest.raises(InvalidInputError, match=name):
+            PipadSystem(**{name: value})
     with pytest.raises(UnknownKeyError, match="reus"):
         PipadSystem().switches({"reus": True})
 
 
-@pytest.mark.parametrize(
-    ("counted", "printed", "same"),
-    [
-        (129, 130, True),
-        (82_529, 82_000, True),
-        (107_930, 108_000, True),
-        (170, 170, True),
-        (24_930, 7202, False),
-        (141, 130, False),
-        (7203, 7202, False),
-    ],
-)
-def test_printed_digits(counted, printed, same) -> None:
-    assert same_printed(counted, printed) is same
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("s_per", [1, 2])
+@pytest.mark.parametrize("arena", [False, True])
+def test_algorithm_1_alone_aggregates(monkeypatch, arena, s_per, reuse) -> None:
+    """In preparation and in training, forward and backward, whatever a partition holds."""
+
+    def ours(*_, **__):
+        raise AssertionError("a product of ours")
+
+    for node in (kernels.PartitionAggregation, kernels.SnapshotAggregation,
+                 kernels.ReceivedAggregation):  # fmt: skip
+        monkeypatch.setattr(node, "apply", ours)
+    monkeypatch.setattr(kernels, "aggregate_parts_scatter", ours)
+    widths: dict[str, list[tuple[int, ...]]] = {}
+    for name in ("aggregate_parts_sliced", "scatter_parts_sliced"):
+        run, taken = getattr(paper_kernel, name), widths.setdefault(name, [])
+
+        def counted(parts, x, run=run, taken=taken, **named):
+            taken.append(tuple(x.shape))
+            return run(parts, x, **named)
+
+        monkeypatch.setattr(paper_kernel, name, counted)
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    switches = stage(PUBLISHED) | {"arena": arena, "reuse": reuse}
+    task = tiny_workload(model="evolvegcn", frame=4)
+    with closing(PipadSystem(s_per=s_per).open(task, switches=switches)) as trainer:
+        trainer.prepare()
+        trainer.step(0)
+        for taken in widths.values():
+            taken.clear()
+        trainer.step(1)
+    forward, backward = widths.values()
+    hidden = [shape for shape in forward if shape == (15, s_per, task.hidden_dim)]
+    assert len(hidden) == (4 // s_per) * (1 if arena else 2)  # the transpose is gathered from, too
+    assert len(backward) == (4 // s_per if arena else 0)
+    assert (len(forward) > len(hidden)) == (not reuse)

@@ -6,27 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import csr_of, tiny_sequence
 
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
-from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
+from dgbench.systems.pipad.buffers import DeviceBuffer
 from dgbench.systems.pipad.delivery import FramePrefetcher, Unit
-from dgbench.systems.pipad.partitions import Partitions
-from dgbench.systems.pipad.received import Received, ReceivedAggregation
-from dgbench.systems.pipad.snapshots import SnapshotAggregation
-from dgbench.systems.pipad.wire import pack, unpack
 
 CPU = torch.device("cpu")
-
-
-def test_the_store_knows_what_it_lacks() -> None:
-    store = HostStore(5, 2, 3)
-    assert store.nbytes == 4 * 5 * 2 * 3
-    assert store.missing(range(1, 4)) == [1, 2, 3]
-    store.put(2, torch.full((2, 3), 2.0))
-    assert store.missing(range(1, 4)) == [1, 3]
-    assert torch.equal(store.rows(range(2, 3)), torch.full((1, 2, 3), 2.0))
 
 
 @settings(max_examples=80)
@@ -62,18 +48,6 @@ def test_the_buffer_gives_every_frame_back(frames, holds) -> None:
     buffer.close()
     assert buffer.nbytes == 0
     assert not buffer.resident
-
-
-def test_the_buffer_takes_memory_only_when_it_is_too_small() -> None:
-    buffer = DeviceBuffer(1, 1, device=CPU, capacity=400)
-    values = torch.arange(30.0).view(30, 1, 1)
-    for start in range(20):
-        now, after = range(start, start + 8), range(start + 1, start + 9)
-        runs = buffer.fresh(now)
-        frame = buffer.frame(now, [values[r.start : r.stop] for r in runs])
-        buffer.keep(now, after, frame)
-    assert buffer.reallocations == 1
-    assert buffer.nbytes == 4 * 7
 
 
 class Log:
@@ -146,55 +120,6 @@ def test_a_frame_that_does_not_come_is_dropped() -> None:
     ]
     mail.forget()
     assert log.lines[-1] == "free 50"
-
-
-def test_without_the_pipeline_nothing_goes_ahead() -> None:
-    log = Log()
-    mail = courier(log, ahead=False)
-    mail.begin(range(1, 2))
-    mail.take(0)
-    mail.look_ahead(range(2, 3))
-    assert log.lines == ["send 10", "wait 10"]
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.integers(1, 9),
-    st.integers(1, 4),
-    st.integers(0, 12),
-    st.integers(1, 9),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from(["sym", "mean"]),
-)
-def test_what_arrived_aggregates_like_the_graph(
-    nodes, snapshots, count, width, weighted, whole, sliced, norm
-) -> None:
-    draw = torch.Generator().manual_seed(nodes * 100 + count)
-
-    def one():
-        found = torch.randint(0, nodes, (count, 2), generator=draw).tolist()
-        weights = {(a, b): 0.5 + a + b for a in range(nodes) for b in range(nodes)}
-        return csr_of(map(tuple, found), nodes, weights if weighted else None)
-
-    data = tiny_sequence(nodes=nodes, snapshots=snapshots)
-    data.topology = [one() for _ in range(snapshots)]
-    times = range(snapshots)
-    partitions = Partitions(data, norm=norm)
-    if whole:
-        wires = [pack(csr, sliced=sliced) for csr in data.topology]
-    else:
-        wires = [pack(partitions.partition(times).parts, sliced=sliced)]
-    found = [unpack(wire.layout, wire.tensors) for wire in wires]
-    received = Received.of(times, found, norm)
-    x = torch.randn(snapshots, nodes, width, generator=draw, requires_grad=True)
-    g = torch.randn(snapshots, nodes, width, generator=draw)
-    y = ReceivedAggregation.apply(x, lambda: (received.snapshot(i) for i in times))
-    want = SnapshotAggregation.apply(x, [partitions.snapshot(t) for t in times])
-    assert torch.allclose(y, want, rtol=1e-5, atol=1e-5)
-    got, right = (torch.autograd.grad((r * g).sum(), x)[0] for r in (y, want))
-    assert torch.allclose(got, right, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

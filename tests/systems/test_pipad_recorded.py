@@ -21,7 +21,7 @@ from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.recorded import RecordedSteps
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
-SWITCHES = ({}, {"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})
+SWITCHES = ({"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})
 
 
 class CopyingLink(TransferLink):
@@ -95,9 +95,11 @@ def by_one(trainer, steps: RecordedSteps, frame: int) -> float:
     return trainer.step(frame) if found is None else found.value()
 
 
-@pytest.mark.parametrize("snapshots", [6, 9, 10])  # 1, 4 and 5 frames
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "switches", "snapshots"),  # of 1, 4 and 5 frames
+    [*((model, {}, n) for model in MODELS for n in (6, 9, 10)),
+     *((MODELS[n % 3], switches, 9) for n, switches in enumerate(SWITCHES, 1))],
+)  # fmt: skip
 def test_recorded_steps_are_the_steps(monkeypatch, model, switches, snapshots) -> None:
     serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=snapshots))
     task = tiny_workload(model=model, frame=4 if snapshots > 6 else 5, loss_on="every")
@@ -113,37 +115,6 @@ def test_recorded_steps_are_the_steps(monkeypatch, model, switches, snapshots) -
     for name, value in plain.state().items():
         torch.testing.assert_close(trainer.state()[name], value, rtol=1e-5, atol=1e-7)
     assert not steps.note()
-    trainer.close(), plain.close()
-
-
-def test_what_is_counted_is_what_the_steps_count(monkeypatch) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
-    task = tiny_workload(model="mpnn_lstm", frame=4)
-    counted = []
-    for whole in (False, True):
-        trainer = opened(task, {})
-        steps = recorded(trainer)[0] if whole else None
-        count = trainer.num_frames
-        for i in range(3 * count):
-            if i == count:
-                trainer.meter.counters.clear()
-            trainer.step(i % count) if steps is None else by_one(trainer, steps, i % count)
-        counted.append({name: n for name, n in trainer.meter.counters.items() if n})
-        trainer.close()
-    assert counted[0] == counted[1]
-
-
-def test_frames_beyond_the_most_run_operator_by_operator(monkeypatch) -> None:
-    monkeypatch.setattr("dgbench.systems.pipad.recorded.MOST_FRAMES", 3)
-    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=10))
-    task = tiny_workload(model="mpnn_lstm", frame=4)
-    plain, trainer = opened(task, {}), opened(task, {})
-    steps, recorder = recorded(trainer)
-    assert steps.note()
-    for i in range(3 * trainer.num_frames):
-        frame = i % trainer.num_frames
-        assert by_one(trainer, steps, frame) == pytest.approx(plain.step(frame), rel=1e-6)
-    assert 0 < recorder.launches <= 3 * 3
     trainer.close(), plain.close()
 
 
@@ -179,6 +150,6 @@ def test_what_cannot_be_recorded_is_an_error(monkeypatch) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(RepeatingRecorder, "record", refuse)
-    with pytest.raises(UnsupportedError, match="could not be captured"):
+    with pytest.raises(UnsupportedError):
         recorded(trainer)
     trainer.close()
