@@ -1,34 +1,35 @@
-"""The partition by chunks: its objective, its moves, its switches."""
+"""Chunks, their assignment by Algorithm 1, and the partition's moves and switches."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
+from tiny_data import csr_of
 
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.dgc import controls
+from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.candidates import span_of
-from dgbench.systems.dgc.partition import (
-    PAPER,
-    ChunkSettings,
-    critical_path,
-    partition_chunks,
-)
+from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
 from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
-from dgbench.systems.dgc.refinement import (
-    apart_hypergraph,
-    hypergraph_of,
-    improve,
-    refine_apart,
+from dgbench.systems.dgc.refinement import apart_hypergraph, hypergraph_of, improve, refine_apart
+from dgbench.systems.dgc.supergraph import (
+    ExchangeCounts,
+    chunk_cap,
+    chunk_statistics,
+    cut_weight,
+    make_chunks,
 )
-from dgbench.systems.dgc.supergraph import chunk_statistics
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 
@@ -258,3 +259,194 @@ def test_a_partitioner_that_dies_is_a_reason(monkeypatch):
         monkeypatch.setattr(controls, "_METIS", script)
         with pytest.raises(UnsupportedError):
             controls.cut_by("metis", graph, 2, timeout_s=limit_s)
+
+
+Pairs = dict[tuple[int, int], int]
+
+
+def traffic_of(chunks: int, pairs: Pairs) -> tuple[Csr, torch.Tensor]:
+    """The symmetric matrix of these weights."""
+    both = sorted({**pairs, **{(b, a): w for (a, b), w in pairs.items()}}.items())
+    counts = np.bincount([a for (a, _), _ in both], minlength=chunks)
+    indptr = torch.from_numpy(np.concatenate([[0], counts.cumsum()]).astype(np.int64))
+    columns = torch.tensor([b for (_, b), _ in both], dtype=torch.int32)
+    return Csr(indptr, columns, chunks), torch.tensor([w for _, w in both], dtype=torch.int64)
+
+
+def slow(workload, pairs: Pairs, workers, mean, empty):
+    """Equation 3 worker by worker."""
+    both = {**pairs, **{(b, a): w for (a, b), w in pairs.items()}}
+    target = sum(workload) / (workers if mean == "worker" else max(1, len(workload)))
+    given_to: list[list[int]] = [[] for _ in range(workers)]
+    load = [0.0] * workers
+    for a in sorted(range(len(workload)), key=lambda a: (-workload[a], a)):
+        h = [sum(both.get((a, b), 0) for b in queue) for queue in given_to]
+        room = [target - x for x in load]
+        if empty == "literal":
+            score = [r * x for r, x in zip(room, h, strict=True)]
+            m = score.index(max(score))
+        elif max(room) > 0:
+            score = [r * (x + 1.0) for r, x in zip(room, h, strict=True)]
+            best = max(score)
+            m = min((load[i], i) for i in range(workers) if score[i] == best)[1]
+        else:
+            m = load.index(min(load))
+        given_to[m].append(a)
+        load[m] += workload[a]
+    where = {a: m for m, queue in enumerate(given_to) for a in queue}
+    cut = sum(w for (a, b), w in pairs.items() if where[a] != where[b])
+    return [where[a] for a in range(len(workload))], load, cut
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    chunks=st.sampled_from([0, 1, 2, 9, 30]),
+    workers=st.sampled_from([1, 2, 3, 8]),
+    density=st.sampled_from([0.0, 0.1, 0.6]),
+    mean=st.sampled_from(["worker", "chunk"]),
+    empty=st.sampled_from(["corrected", "literal"]),
+    equal=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_the_same_as_the_slow_loop(chunks, workers, density, mean, empty, equal, seed):
+    generator = np.random.default_rng(seed)
+    # Halves, so that sums are exact and ties are ties.
+    workload = [1.0] * chunks if equal else (generator.integers(0, 40, chunks) / 2).tolist()
+    pairs = {
+        (a, b): int(generator.integers(1, 9))
+        for a in range(chunks)
+        for b in range(a + 1, chunks)
+        if generator.random() < density
+    }
+    work = torch.tensor(workload, dtype=torch.float64)
+    found = assign_chunks(work, traffic_of(chunks, pairs), workers, mean=mean, empty=empty)
+    where, load, cut = slow(workload, pairs, workers, mean, empty)
+    assert found.worker.tolist() == where
+    assert found.loads.tolist() == load
+    assert found.cut == cut
+
+
+def test_the_printed_score_leaves_workers_empty_and_the_corrected_does_not():
+    # One line of chunks: the first worker's traffic beats every empty worker's zero.
+    work = torch.ones(12, dtype=torch.float64)
+    line = traffic_of(12, {(i, i + 1): 1 for i in range(11)})
+    literal = assign_chunks(work, line, 4, empty="literal")
+    fixed = assign_chunks(work, line, 4)
+    assert int((literal.loads == 0).sum()) > 0
+    assert fixed.loads.tolist() == [3.0] * 4
+    assert fixed.imbalance == 1.0 < literal.imbalance
+    # Four runs of three neighbours would cut 3 of 11; equal loads may cost some more.
+    assert fixed.cut <= 8
+
+
+def test_no_chunks_and_no_work():
+    none = assign_chunks(torch.zeros(0, dtype=torch.float64), traffic_of(0, {}), 3)
+    assert (none.worker.numel(), none.loads.tolist(), none.cut) == (0, [0.0] * 3, 0)
+    idle = assign_chunks(torch.zeros(4, dtype=torch.float64), traffic_of(4, {(0, 1): 1}), 2)
+    assert idle.imbalance == 1.0
+
+
+def test_assignment_refusals():
+    work, none = torch.ones(2, dtype=torch.float64), traffic_of(2, {})
+    for bad in (work.float(), -work, work * float("nan"), torch.ones(3, dtype=torch.float64)):
+        with pytest.raises(InvalidInputError, match="workload"):
+            assign_chunks(bad, none, 2)
+    for workers, epsilon, name in ((0, 1.0, "workers"), (2, 0.0, "epsilon")):
+        with pytest.raises(InvalidInputError, match=name):
+            assign_chunks(work, none, workers, epsilon=epsilon)
+    for name in ("mean", "empty"):
+        with pytest.raises(UnknownKeyError, match=name):
+            assign_chunks(work, none, 2, **{name: "none"})
+
+
+TGCN = ExchangeCounts(spatial=2, spatial_floats=32, temporal=1, temporal_floats=32)
+
+
+def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:
+    """Snapshots in which entities meet inside their group, and seldom outside."""
+    generator = np.random.default_rng(seed)
+    count = groups * size
+    made = []
+    for _ in range(steps):
+        source = generator.integers(0, count, 3 * count)
+        inside = source // size * size + generator.integers(0, size, 3 * count)
+        target = np.where(generator.random(3 * count) < 0.98, inside, source[::-1])
+        pairs = set(zip(source.tolist(), target.tolist(), strict=True))
+        made.append(csr_of(pairs | {(v, u) for u, v in pairs}, count))
+    return made
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 999),
+    cap=st.sampled_from([1, 3, 10, 100_000]),
+    levels=st.sampled_from([1, 2, 8]),
+    chunks=st.sampled_from([None, 4]),
+)
+def test_statistics_of_chunks(seed, cap, levels, chunks):
+    graph = build_supergraph(communities(3, 5, 4, seed), spatial=2)
+    made = make_chunks(graph, cap, levels=levels, seed=seed)
+    chunk, count = made.chunk, made.count
+    assert sorted(set(chunk.tolist())) == list(range(count))
+    assert int(torch.bincount(chunk).max()) <= cap
+    assert len(made.runs) <= levels
+    if chunks is not None:
+        generator = torch.Generator().manual_seed(seed)
+        chunk, count = torch.randint(chunks, chunk.shape, generator=generator).int(), chunks
+    found = chunk_statistics(graph, chunk, count)
+    names, where = graph.entity.tolist(), chunk.tolist()
+    vertices, edges, inner, cut = Counter(where), Counter(), Counter(), 0
+    for v in range(graph.num_vertices):
+        for e in range(int(graph.csr.indptr[v]), int(graph.csr.indptr[v + 1])):
+            u = int(graph.csr.indices[e])
+            if v < u and where[u] != where[v]:
+                cut += int(graph.edge_weight[e])
+            if names[u] != names[v]:
+                edges[where[v]] += 1
+                inner[where[v]] += where[u] == where[v] and u > v
+    assert found.vertices.tolist() == [vertices[c] for c in range(count)]
+    assert found.edges.tolist() == [edges[c] for c in range(count)]
+    assert found.inner_edges.tolist() == [inner[c] for c in range(count)]
+    assert cut_weight(graph, chunk) == cut
+    assert torch.equal(found.padded, found.sequences * found.longest)
+    features = found.features(16, [32, 8], lengths=True)
+    assert features.shape == (count, 7)
+    assert features[0].tolist() == [
+        *(float(x[0]) for x in (found.vertices, found.edges)),
+        *(16.0, 32.0, 8.0, float(found.sequences[0]), float(found.padded[0])),
+    ]
+    assert found.features(16, [32]).shape == (count, 4)
+
+
+def test_levels_fill_chunks_and_cut_less():
+    graph = build_supergraph(communities(8, 12, 12), spatial=2)
+    cap = chunk_cap(graph, 2, 4)
+    one, more = (make_chunks(graph, cap, levels=levels) for levels in (1, 8))
+    assert len(more.runs) > len(one.runs) == 1
+    assert more.count < one.count
+    assert cut_weight(graph, more.chunk) <= cut_weight(graph, one.chunk)
+    # Groups stay together: what is cut is a small part of all weight.
+    assert cut_weight(graph, more.chunk) < 0.3 * int(graph.edge_weight.sum()) // 2
+
+
+def test_weights_that_outgrow_32_bits_are_scaled_down():
+    chain = csr_of([(0, 1), (1, 0), (2, 3), (3, 2), (1, 2), (2, 1)], 4)
+    graph = build_supergraph([chain] * 6, spatial=2**30 - 1, temporal=1)
+    made = make_chunks(graph, graph.num_vertices)
+    assert made.count == 1
+
+
+def test_a_sequence_without_edges_has_no_chunks():
+    graph = build_supergraph([csr_of([], 3)] * 2)
+    made = make_chunks(graph, chunk_cap(graph, 4))
+    assert (made.count, made.chunk.numel(), made.cap) == (0, 0, 1)
+    assert chunk_statistics(graph, made.chunk, 0).features(2, [4]).shape == (0, 4)
+    for name, call in (
+        ("workers", lambda: chunk_cap(graph, 0)),
+        ("per_worker", lambda: chunk_cap(graph, 1, 0)),
+        ("levels", lambda: make_chunks(graph, 1, levels=0)),
+        ("cap", lambda: make_chunks(graph, 0)),
+        ("chunk", lambda: chunk_statistics(graph, torch.zeros(1, dtype=torch.int32), 1)),
+    ):
+        with pytest.raises(InvalidInputError, match=name):
+            call()

@@ -1,4 +1,4 @@
-"""Counted traffic of any placement against sets of pairs, and against what the engine sends."""
+"""Placements of DGC, their counted traffic against sets of pairs, and projected epochs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,26 @@ from tiny_data import TinySequence, csr_of
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.models.dtdg.dysat import Dysat
 from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
 from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.dgc.partition import critical_path
-from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
+from dgbench.systems.dgc.projection import (
+    LINKS,
+    MeasuredEpoch,
+    Rates,
+    fit_rates,
+    load_of,
+    machine,
+    project,
+    stages_of,
+)
 from dgbench.systems.dgc.recount import EdgeRecount
-from dgbench.systems.dgc.volumes import count_traffic, hearing, shape_of
+from dgbench.systems.dgc.volumes import Shape, count_traffic, hearing, shape_of
 
 MODELS = {"tgcn": TgcnTwoLayer, "dysat": Dysat, "mpnn": MpnnLstmBare}
 
@@ -176,3 +187,150 @@ def test_refusals():
             count_traffic(Snapshots(data), graph, placed(worker, None, 2), shape)
     with pytest.raises(InvalidInputError):
         hearing(Snapshots([random_csr(9, 5, 5, 1.0)] * 3), build_supergraph([csr_of([], 5)] * 3))
+
+
+@st.composite
+def graphs(draw) -> Supergraph:
+    count, steps = draw(st.integers(1, 7)), draw(st.integers(1, 6))
+    ends = st.integers(0, count - 1)
+    pairs = st.sets(st.tuples(ends, ends), max_size=8)
+    presence = draw(st.sampled_from(("span", "tail", "edges")))
+    return build_supergraph([csr_of(draw(pairs), count) for _ in range(steps)], presence=presence)
+
+
+@settings(deadline=None, max_examples=100)
+@given(graphs(), st.integers(1, 9))
+def test_snapshots_and_sequences_are_dealt_out_evenly(graph: Supergraph, workers: int) -> None:
+    turns = by_snapshots(graph, workers)
+    runs = by_snapshots(graph, workers, contiguous=True)
+    whole = by_sequences(graph, workers)
+    assert turns.structure.tolist() == [int(t) % workers for t in graph.step]
+    assert runs.structure.tolist() == [int(t) * workers // graph.steps for t in graph.step]
+    entities = sorted(set(graph.entity.tolist()))
+    turn = {entity: i % workers for i, entity in enumerate(entities)}
+    assert whole.structure.tolist() == [turn[int(v)] for v in graph.entity]
+    for placement in (turns, runs, whole):
+        assert not placement.moves
+        assert placement.unit.tolist() == graph.step.tolist()
+        assert placement.structure.dtype == torch.int32
+    both = by_both(graph, workers)
+    assert both.structure.tolist() == turns.structure.tolist()
+    assert both.time.tolist() == whole.time.tolist()
+    assert both.moves == (workers > 1)
+    assert both.loads().sum(1).tolist() == [graph.num_vertices] * 2
+    # Runs of snapshots differ by one at most, and no worker before a run has a later one.
+    given_out = {t: int(w) for t, w in zip(graph.step.tolist(), runs.structure, strict=True)}
+    ordered = [given_out[t] for t in sorted(given_out)]
+    assert ordered == sorted(ordered)
+
+
+def test_refused() -> None:
+    graph = build_supergraph([csr_of({(1, 0)}, 2)])
+    for place in (by_snapshots, by_sequences):
+        with pytest.raises(InvalidInputError, match="workers"):
+            place(graph, 0)
+    for chunk, owner, name in (([0, 0, 0], [0], "chunk"), ([0, 1], [0], "chunk"),
+                               ([0, 0], [2], "worker_of_chunk")):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            by_chunks(graph, torch.tensor(chunk).int(), 1, torch.tensor(owner), 2)
+
+
+RNN = Shape(
+    feature_dim=2, hidden_dim=8, round_dims=(2, 8), round_grads=(False, True), spatial_dim=8,
+    state_dims=(8,), attention=False,
+)  # fmt: skip
+ATTENTION = Shape(
+    feature_dim=2, hidden_dim=8, round_dims=(9,), round_grads=(True,), spatial_dim=8,
+    state_dims=(), attention=True,
+)  # fmt: skip
+RATES = Rates(vertex_s=1e-6, edge_s=2e-7, time_s=3e-6, unit_s=1e-4, copy_bytes_per_s=1e10)
+
+
+@st.composite
+def dealt_graphs(draw) -> tuple[Snapshots, Supergraph, Tensor, int]:
+    """A sequence, its vertex-steps, and a worker for each."""
+    count, steps, size = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    vertex = st.integers(0, count - 1)
+    pairs = st.sets(st.tuples(vertex, vertex), max_size=8)
+    csrs = [csr_of(draw(pairs), count) for _ in range(steps)]
+    graph = build_supergraph(csrs)
+    total = graph.num_vertices
+    workers = draw(st.lists(st.integers(0, size - 1), min_size=total, max_size=total))
+    return Snapshots(csrs), graph, torch.tensor(workers, dtype=torch.int32), size
+
+
+@settings(max_examples=60, deadline=None)
+@given(dealt_graphs())
+def test_stages_are_the_most_pieces_of_an_entity(case) -> None:
+    _, graph, worker, _ = case
+    pieces = [0]
+    for first, stop in pairwise(graph.start.tolist()):
+        mine = worker[first:stop].tolist()
+        pieces.append(bool(mine) + sum(a != b for a, b in pairwise(mine)))
+    assert stages_of(graph, worker) == max(pieces)
+
+
+@settings(max_examples=60, deadline=None)
+@given(dealt_graphs(), st.integers(1, 3))
+def test_loads_are_those_of_a_slow_count(case, chunks: int) -> None:
+    data, graph, _, size = case
+    chunk = (torch.arange(graph.num_vertices) % chunks).to(torch.int32)
+    placement = by_chunks(graph, chunk, chunks, torch.arange(chunks) % size, size)
+    hears = hearing(data, graph)
+    load = load_of(graph, hears, placement, RNN)
+    owner = placement.structure.tolist()
+    heard: dict[int, set[int]] = {u: set() for u in range(chunks)}
+    edges = [0] * size
+    for v in range(graph.num_vertices):
+        for u in hears.indices[int(hears.indptr[v]) : int(hears.indptr[v + 1])].tolist():
+            edges[owner[v]] += 1
+            heard[int(chunk[v])].add(u)
+    for p in range(size):
+        own = {v for v in range(graph.num_vertices) if owner[v] == p}
+        units = {int(chunk[v]) for v in own}
+        loaded = sum(len(heard[c] - {v for v in own if int(chunk[v]) == c}) for c in units)
+        fused = len(set().union(*(heard[c] for c in units)) - own)
+        assert int(load.vertices[p]) == int(load.rows[p]) == len(own)
+        assert int(load.edges[p]) == edges[p]
+        assert int(load.units[p]) == len(units)
+        assert int(load.loaded[p]) == len(own) + loaded
+        assert int(load.fused[p]) == len(own) + fused
+
+
+def example() -> tuple[Supergraph, Csr]:
+    ring = [csr_of({(v, (v + t + 1) % 40) for v in range(40)}, 40) for t in range(16)]
+    graph = build_supergraph(ring)
+    return graph, hearing(Snapshots(ring), graph)
+
+
+def test_an_epoch_is_the_sum_of_its_parts_on_either_machine() -> None:
+    graph, hears = example()
+    for shape in (RNN, ATTENTION):
+        for make in (by_snapshots, by_sequences, by_both):
+            load = load_of(graph, hears, make(graph, 8), shape)
+            found = [project(load, shape, RATES, machine(links)) for links in LINKS]
+            for epoch in found:
+                assert epoch.seconds == epoch.compute_s + epoch.load_s + epoch.communicate_s
+            assert found[0].compute_s == found[1].compute_s
+            assert found[0].communicate_s > 0
+            widths = sum(shape.round_dims) * 4
+            assert found[0].load_s == pytest.approx(int(load.loaded.max()) * widths / PCIE3)
+            fused = project(load, shape, RATES, machine("pcie"), fused=True)
+            assert fused.seconds <= found[1].seconds
+
+
+def test_rates_are_found_again() -> None:
+    sizes = ((1000, 500, 1), (1000, 500, 40), (3000, 9000, 1), (3000, 9000, 60))
+    runs = [
+        MeasuredEpoch(
+            v, e, u, v, v * RATES.vertex_s + e * RATES.edge_s + u * RATES.unit_s, v * RATES.time_s
+        )
+        for v, e, u in sizes
+    ]
+    found = fit_rates(runs, 1e10)
+    for name in ("vertex_s", "edge_s", "time_s", "unit_s"):
+        assert getattr(found, name) == pytest.approx(getattr(RATES, name), rel=1e-6), name
+    assert found.speed == pytest.approx(90.0)
+    for few in ([runs[0]] * 4, runs[:2]):
+        with pytest.raises(InvalidInputError):
+            fit_rates(few, 1e10)
