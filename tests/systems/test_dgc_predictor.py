@@ -21,7 +21,7 @@ from dgbench.systems.dgc import calibrated, workloads
 from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS, ChunkTimer, model_named, statistics_of
 from dgbench.systems.dgc.experiments import fig7, fig16
-from dgbench.systems.dgc.predictor import Linear, as_part, error_of, inputs_of, train_mlp
+from dgbench.systems.dgc.predictor import error_of, inputs_of, train_mlp
 from dgbench.systems.dgc.study import WHOLE, StudySize, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics
 from dgbench.systems.dgc.volumes import shape_of
@@ -101,23 +101,6 @@ def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
     each = ((guess - truth).abs() / truth).tolist()
     assert min(each) - 1e-12 <= found.low <= found.high <= max(each) + 1e-12
     assert found.count == len(pairs)
-
-
-@given(st.integers(0, 99), st.integers(1, 5000))
-@settings(max_examples=20, deadline=None)
-def test_what_every_chunk_costs_alone_is_left_out_where_chunks_run_as_one(seed, large):
-    s = sizes_of(30, seed=seed)
-    linear = Linear(torch.tensor([1e-3, 2e-6, 1e-7, 0.0]).double())
-    wanted = 2e-6 * s.vertices.double() + 1e-7 * s.edges.double()
-    close = {"rtol": 0.05, "atol": 1e-7}  # sizes of several chunks are whole numbers
-    torch.testing.assert_close(as_part(linear, linear, s, large), wanted, **close)
-    twice = as_part(lambda several: 2 * linear(several), linear, s, large)
-    torch.testing.assert_close(twice, 2 * wanted, **close)
-    # Steps of the longest sequence are shared by all chunks that fill a worker.
-    steps = as_part(lambda several: linear(several) + 1e-4 * several.longest, linear, s, 10**7)
-    torch.testing.assert_close(steps, wanted, rtol=0.1, atol=1e-6)
-    constant = Linear(torch.tensor([1e-3, 0.0, 0.0, 0.0]).double())
-    assert bool((as_part(constant, constant, s, large) > 0).all())
 
 
 # --- chunks of equal size, chunks on workers, and a study -----------------------------------------
@@ -316,20 +299,6 @@ def test_what_stands_in_is_measured_once_a_machine(machine, monkeypatch):
     assert bool((workload_of("mlp", SHAPE)(s) >= 0).all())
 
 
-def test_a_calibrated_machine_uses_its_own(machine, monkeypatch):
-    made(machine)
-    s = sizes_of(20, largest=300)
-    found = workload_of("mlp", SHAPE, fused=False)
-    assert (found.source, found.note) == ("calibrated", "")
-    assert error_of(found(s), law(s).sum(1)).mean < 0.2
-    assert workload_of("linear", SHAPE).source == "calibrated"
-    monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: LawTimer())
-    other = shape_of(model_named("tgcn_2layer", 2, 16))
-    assert "hidden size 16" in workload_of("mlp", other).note
-    dysat = shape_of(model_named("dysat", 2, 32))
-    assert "no chunk of dysat" in workload_of("mlp", dysat).note
-
-
 FIELDS = ("vertices", "edges", "inner_edges", "sequences", "longest")
 
 
@@ -412,21 +381,6 @@ def test_random_chunks_are_well_formed(seed, largest):
         assert bool((csr.indices.diff()[_inside(csr.indptr)] > 0).all())
         far = csr.indices[csr.indices >= rows].unique()
         assert far.tolist() == list(range(rows, csr.num_cols))
-
-
-def test_random_chunks_repeat_for_a_seed_and_spread_over_sizes():
-    first, second = RandomChunks(5, 2000).take(200), RandomChunks(5, 2000).take(200)
-    assert [c.key for c in first] == [c.key for c in second]
-    assert all(
-        torch.equal(a.csr.indices, b.csr.indices) for a, b in zip(first, second, strict=True)
-    )
-    sizes = torch.tensor([chunk.rows for chunk in first])
-    assert int((sizes < 45).sum()) > 60  # 45 is the root of 2000: half of the logarithms
-    assert int((sizes > 45).sum()) > 60
-    assert any(chunk.csr.nnz == 0 for chunk in first)
-    assert {chunk.key for chunk in first} != {c.key for c in RandomChunks(6, 2000).take(200)}
-    with pytest.raises(InvalidInputError, match="largest"):
-        RandomChunks(1, 0).take(1)
 
 
 # --- running a chunk ------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import torch
 from dgc_ranks import as_ranks
 from dgc_rows import kept
 from dgc_tiny import random_sequence, scattered, sequence_of, tiny_workload
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny_data import tiny_sequence
 
 from dgbench.lab.result_checks import largest
@@ -45,7 +43,7 @@ from dgbench.systems.dgc.ranked import PHASES, train_ranked
 from dgbench.systems.dgc.sequence_oracle import NOTHING_SCORED, SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
-from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.turns import WARM, take_rank_turns
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
@@ -225,7 +223,6 @@ def test_checks_of_a_task_that_scores_nothing_say_so() -> None:
 
 
 _one_at_a_time = threading.Lock()
-MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 
 
 def task_of(model: str, **fields) -> SequenceWorkload:
@@ -310,20 +307,3 @@ def test_rows_that_change_workers_between_the_encoders_are_refused():
     graph = vertex_steps(data, task)
     with pytest.raises(InvalidInputError):
         Workers(task, data, graph, by_both(graph, 2), attention=True)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 3)), max_size=30))
-def test_readers_are_distinct_workers_beyond_the_own_one(triples):
-    owner = {}
-    triples = [(row, owner.setdefault(row, by), to) for row, by, to in triples]
-    columns = [torch.tensor([t[k] for t in triples], dtype=torch.int64) for k in range(3)]
-    found = Boundary.of(*columns, 4)
-    expected: dict[int, set[int]] = {}
-    for row, by, to in triples:
-        if by != to:
-            expected.setdefault(row, set()).add(to)
-    assert found.rows.tolist() == sorted(expected)
-    assert found.sender.tolist() == [owner[row] for row in sorted(expected)]
-    assert found.readers.tolist() == [len(expected[row]) for row in sorted(expected)]
-    assert found.pairs == sum(map(len, expected.values()))

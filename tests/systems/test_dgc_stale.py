@@ -223,20 +223,6 @@ def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
         assert mine[5]["cache_bytes"] == 0
 
 
-def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previous_one():
-    """One row jumps to and fro and sets D; the other moves by a tenth of it, always one way."""
-    rows = [[torch.tensor([[float(e % 2)], [0.1 * e]]), torch.zeros(0, 1)] for e in range(12)]
-    case = Case(rows, {(0, 1): [0, 1]}, [1.0] * 12, 2)
-    creeps = {}
-    for cache in ("sent", "previous"):
-        found = as_ranks(2, take, case, StaleSettings(threshold=0.5, cache=cache))
-        creeps[cache] = max(
-            abs(float(seen[1] - rows[e][0][1])) for e, seen in enumerate(found[1][0])
-        )
-    assert creeps["sent"] <= 0.5 + 1e-6
-    assert creeps["previous"] == pytest.approx(1.1)
-
-
 def test_copies_are_one_row_of_each_sender_whatever_its_readers():
     rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)

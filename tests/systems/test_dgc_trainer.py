@@ -20,7 +20,6 @@ from dgbench.systems.base import sequences
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.sequences import (
-    ScoredOutputs,
     SequenceTask,
     find_vertex_steps,
     sequence_model,
@@ -28,7 +27,7 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.base.workload import Workload
-from dgbench.systems.dgc.partition import ChunkSettings, bundled
+from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
@@ -329,27 +328,6 @@ def test_pairs_name_absent_vertices():
         assert owner == (a if a < absent else b if b < absent else 0)
 
 
-@pytest.mark.parametrize("kind", ["active", "link"])
-def test_losses_of_parts_add_up(kind):
-    data = random_sequence(9, 6, 14, 3)
-    work = tiny_workload(task=kind, held_out=0.5)
-    trainer = PlainSequences(work, data, dtype=torch.float64)
-    hidden, task, head = trainer.outputs(), trainer.task, trainer.model.head
-    whole = task.loss_sum(head, hidden, task.scored).detach()
-    some = torch.rand(task.scored.label.numel()) < 0.4
-    parts = [
-        ScoredOutputs(task.scored.places[..., m], task.scored.label[m], task.scored.test[m])
-        for m in (some, ~some)
-    ]
-    total = sum(task.loss_sum(head, hidden, part).detach() for part in parts)
-    assert float(total) == pytest.approx(float(whole), rel=1e-12)
-    hits = [task.hits(head, hidden, part) for part in (*parts, task.scored)]
-    assert tuple(a + b for a, b in zip(*hits[:2], strict=True)) == hits[2]
-    assert hits[2][1] == task.tested
-    before = trainer.accuracy()
-    assert before == hits[2][0] / hits[2][1]
-
-
 def test_what_cannot_be_trained_is_refused(monkeypatch):
     for fields in ({"held_out": 1.0}, {"theta": 0.0}, {"hidden_dim": 0}, {"snapshots": 0}):
         with pytest.raises(InvalidInputError, match=next(iter(fields))):
@@ -433,27 +411,3 @@ def test_what_it_cannot_run_it_says(system):
         system.open(tiny_workload(), switches={"fuse": True})
     with pytest.raises(InvalidInputError, match="workers"):
         system.open(tiny_workload(), workers=0)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 60), st.integers(1, 30), st.integers(1, 4), st.integers(1, 9))
-def test_small_chunks_are_bundled_inside_a_worker(vertices, chunks, workers, cap):
-    draw = torch.Generator().manual_seed(vertices * 31 + chunks)
-    owner = torch.randint(0, workers, (chunks,), generator=draw, dtype=torch.int32)
-    chunk = torch.randint(0, chunks, (vertices,), generator=draw, dtype=torch.int32)
-    joined, count = bundled(chunk, chunks, owner[chunk.long()], cap)
-    assert sorted(set(joined.tolist())) == list(range(count))
-    homes, parts = {}, {}
-    for old, new in zip(chunk.tolist(), joined.tolist(), strict=True):
-        assert homes.setdefault(new, int(owner[old])) == int(owner[old])
-        parts.setdefault(new, set()).add(old)
-    assert sum(map(len, parts.values())) == len(set(chunk.tolist()))  # none is torn apart
-    sizes = torch.bincount(chunk, minlength=chunks)
-    for some in parts.values():
-        assert len(some) == 1 or int(sizes[list(some)].sum()) <= max(cap, 2)
-    half = max(1, cap // 2)
-    for worker in range(workers):
-        made = [new for new, home in homes.items() if home == worker]
-        small = [new for new in made if int(sizes[list(parts[new])].max()) <= half]
-        total = sum(int(sizes[list(parts[new])].sum()) for new in small)
-        assert len(small) <= total // half + 1

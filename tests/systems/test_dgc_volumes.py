@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_data import TinySequence, csr_of
+from tiny_data import csr_of
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
@@ -20,19 +20,8 @@ from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
 from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology.named import PCIE3
-from dgbench.systems.dgc.partition import critical_path
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
-from dgbench.systems.dgc.projection import (
-    LINKS,
-    MeasuredEpoch,
-    Rates,
-    fit_rates,
-    load_of,
-    machine,
-    project,
-    stages_of,
-)
-from dgbench.systems.dgc.recount import EdgeRecount
+from dgbench.systems.dgc.projection import LINKS, Rates, load_of, machine, project, stages_of
 from dgbench.systems.dgc.volumes import Shape, count_traffic, hearing, shape_of
 
 MODELS = {"tgcn": TgcnTwoLayer, "dysat": Dysat, "mpnn": MpnnLstmBare}
@@ -133,33 +122,6 @@ def test_rows_are_those_of_sets(case, name):
     hears = hearing(Snapshots(csrs), graph)
     assert hears.indptr.tolist() == graph.incoming().indptr.tolist()
     assert hears.indices.tolist() == graph.incoming().indices.tolist()
-
-
-def recounted(count: int, name: str, seed: int = 1):
-    """Rows and stages of a recount, and the flows of `count_traffic`."""
-    csrs = [random_csr(seed + t, count, count, 0.1) for t in range(6)]
-    graph, shape = build_supergraph(csrs, presence="span"), shape_of(MODELS[name](2, 4))
-    worker = torch.randint(0, 5, (graph.num_vertices,), dtype=torch.int32,
-                           generator=torch.Generator().manual_seed(seed))  # fmt: skip
-    placement = placed(worker, worker.flip(0), 5)
-    edges = EdgeRecount(TinySequence(csrs, torch.empty(0), torch.empty(0), count), 6)
-    found = edges.rows(placement, shape), edges.span(placement)
-    flows = count_traffic(Snapshots([*csrs, csrs[0]]), graph, placement, shape).flows
-    sent = {flow.name: flow.rows for flow in flows if flow.direction == "forward"}
-    return *found, sent, critical_path(graph, placement)
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_a_recount_finds_the_same(name):
-    rows, span, flows, wanted_span = recounted(8, name)
-    states = sum(matrix for key, matrix in rows.items() if key.startswith("state"))
-    plain = {key: matrix for key, matrix in rows.items() if not key.startswith("state")}
-    if name != "dysat":
-        plain["state"] = states
-    assert {key: of.tolist() for key, of in plain.items()} == {
-        key: of.tolist() for key, of in flows.items()
-    }
-    assert span == pytest.approx(wanted_span)
 
 
 def test_widths_and_what_goes_back():
@@ -317,20 +279,3 @@ def test_an_epoch_is_the_sum_of_its_parts_on_either_machine() -> None:
             assert found[0].load_s == pytest.approx(int(load.loaded.max()) * widths / PCIE3)
             fused = project(load, shape, RATES, machine("pcie"), fused=True)
             assert fused.seconds <= found[1].seconds
-
-
-def test_rates_are_found_again() -> None:
-    sizes = ((1000, 500, 1), (1000, 500, 40), (3000, 9000, 1), (3000, 9000, 60))
-    runs = [
-        MeasuredEpoch(
-            v, e, u, v, v * RATES.vertex_s + e * RATES.edge_s + u * RATES.unit_s, v * RATES.time_s
-        )
-        for v, e, u in sizes
-    ]
-    found = fit_rates(runs, 1e10)
-    for name in ("vertex_s", "edge_s", "time_s", "unit_s"):
-        assert getattr(found, name) == pytest.approx(getattr(RATES, name), rel=1e-6), name
-    assert found.speed == pytest.approx(90.0)
-    for few in ([runs[0]] * 4, runs[:2]):
-        with pytest.raises(InvalidInputError):
-            fit_rates(few, 1e10)

@@ -172,26 +172,6 @@ def transposes() -> int:
     )
 
 
-def test_no_product_outlives_its_groups(monkeypatch) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=LONG))
-    task = tiny_workload(model="evolvegcn", frame=4)
-    with closing(PipadSystem(s_per=2).open(task)) as trainer:
-        trainer.prepare()
-        used = trainer.engine.partitions.kept_bytes
-    monkeypatch.setattr(Partitions, "keep_bytes", used // 2)
-    with closing(PipadSystem(s_per=2).open(task)) as trainer:
-        trainer.prepare()
-        engine, most = trainer.engine, 0
-        for frame in [*range(trainer.num_frames)] * 2:
-            trainer.step(frame)
-            held = engine.partitions._host.identities()
-            for start in engine._products:
-                groups = engine.groups(range(start, start + 4))
-                assert {engine.partitions.identity(group) for group in groups} <= held
-            most = max(most, len(engine._products))
-        assert 0 < most < trainer.num_frames
-
-
 CPU = torch.device("cpu")
 
 

@@ -22,7 +22,6 @@ from dgbench.runtime.transfer.slots import Slot
 from dgbench.systems.pipad import PipadSystem
 from dgbench.systems.pipad.experiments.tuning import PAPERS, frame_bytes
 from dgbench.systems.pipad.forward import Stages
-from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.recorded import RecordedSteps
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
@@ -331,40 +330,3 @@ def test_recorded_steps_are_the_steps(monkeypatch, model, switches, snapshots) -
         torch.testing.assert_close(trainer.state()[name], value, rtol=1e-5, atol=1e-7)
     assert not steps.note()
     trainer.close(), plain.close()
-
-
-@pytest.mark.parametrize("share", [0, 0.5, 1])
-def test_graphs_read_no_more_host_memory_than_the_budget_has(monkeypatch, share) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=10))
-    task = tiny_workload(model="mpnn_lstm", frame=4)
-    plain = opened_of_recorded(task, {})
-    groups = {g for times in plain.controller.frames for g in plain.engine.groups(times)}
-    words = sum(plain.engine.partitions.words(group) for group in groups)
-    monkeypatch.setattr(Partitions, "keep_bytes", int(share * 2 * 4 * words))
-    trainer = opened_of_recorded(task, {})
-    partitions = trainer.engine.partitions
-    steps, recorder = recorded(trainer)
-    assert (len(steps._frames) == 0) == (share == 0)
-    assert (len(steps._frames) == trainer.num_frames) == (share == 1)
-    read = {partitions.identity(g) for times in steps._frames for g in trainer.engine.groups(times)}
-    for identity in read:
-        assert partitions._host.get(identity, ("staged", False)) is not None
-    for i in range(2 * trainer.num_frames):
-        frame = i % trainer.num_frames
-        assert by_one(trainer, steps, frame) == pytest.approx(plain.step(frame), rel=1e-6)
-        assert partitions.kept_bytes <= partitions.keep_bytes
-    assert (recorder.launches == 0) == (share == 0)
-    trainer.close(), plain.close()
-
-
-def test_what_cannot_be_recorded_is_an_error(monkeypatch) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
-    trainer = opened_of_recorded(tiny_workload(model="tgcn_model", frame=4), {})
-
-    def refuse(*_):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(RepeatingRecorder, "record", refuse)
-    with pytest.raises(UnsupportedError):
-        recorded(trainer)
-    trainer.close()

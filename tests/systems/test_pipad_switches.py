@@ -357,28 +357,6 @@ WIDE, MANY = 32, 20_000
 """Floats and vertices for which a CPU's caches speak against merging eight snapshots."""
 
 
-def test_the_published_form_merges_every_partition(monkeypatch) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
-    task = tiny_workload(model="evolvegcn", frame=4)
-    for switches, merged in ((stage(PUBLISHED), True), ({}, False)):
-        with closing(PipadSystem(s_per=2).open(task, switches=switches)) as trainer:
-            trainer.prepare()
-            engine = trainer.engine
-            assert engine.merges(2, 15, 3)
-            assert engine.merges(8, MANY, WIDE) == merged
-            assert not engine.merges(1, 15, 3)
-
-
-def test_a_device_merges_every_partition_whatever_a_cpu_does(monkeypatch) -> None:
-    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
-    task = tiny_workload(model="evolvegcn", frame=4)
-    for switches, merged in (({}, True), ({"parallel_aggregation": False}, False),
-                             ({"overlap": False}, False)):  # fmt: skip
-        with closing(PipadSystem().open(task, switches={"arena": True, **switches})) as trainer:
-            trainer.prepare()
-            assert trainer.engine.merges(8, MANY, WIDE) == merged
-
-
 def test_what_is_ours_is_off_in_the_published_form() -> None:
     on = PipadSystem().switches(stage(PUBLISHED))
     ours = {t.name for t in PipadSystem.techniques if t.source.startswith("ours")}

@@ -25,13 +25,13 @@ from dgbench.kernels_cuda.steps import FrameProduct
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import Measurement, RunContext, get_system
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.calibration import calibration_path, machine_of
+from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.pipad import gains as gains_module
 from dgbench.systems.pipad import ladders
 from dgbench.systems.pipad.experiments import fig3, fig11
 from dgbench.systems.pipad.experiments import tuning as experiment
 from dgbench.systems.pipad.gains import GainTable, MeasuredGain, measure_gains, save_all
-from dgbench.systems.pipad.groups import aggregation, partitions_for, random_group
+from dgbench.systems.pipad.groups import partitions_for, random_group
 from dgbench.systems.pipad.kernels import ArrivedKernel, kernels_on
 from dgbench.systems.pipad.ladders import PUBLISHED, stage
 from dgbench.systems.pipad.layers import layer_deviation, pipad_layer, published_layer, single_layer
@@ -293,21 +293,6 @@ def test_finding_prefers_this_machine(tmp_path, monkeypatch):
         assert GainTable.find("cpu", "rows").points == packaged.points
 
 
-def test_the_nearest_packaged_table_says_whose_it_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(gains_module, "PACKAGED", tmp_path)
-    assert GainTable.find("cpu", "rows") is None
-    machine = machine_of("cpu")
-    for name, threads in (("other", machine["threads"]), (machine["name"], 64)):
-        found = table()
-        found.machine = {"name": name, "threads": threads}
-        found.save(tmp_path / f"{threads}-{name[:3]}.json")
-    nearest = GainTable.find("cpu", "rows")
-    assert nearest.machine["threads"] == 64  # the same CPU, with other threads
-    assert nearest.source != "table of this machine"
-    assert GainTable.find("cuda", "rows") is None
-
-
 def test_a_table_of_another_kernel_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(gains_module, "PACKAGED", tmp_path / "none")
@@ -428,22 +413,6 @@ def test_the_tuner_times_the_kernels_that_run(monkeypatch, request, switches, s_
     assert called == running
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kernel", kernels_on("cpu"), ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("s_per", [2, 3, 7])
-def test_frames_that_do_not_divide_are_aggregated_like_single_snapshots(s_per, kernel, weighted):
-    group = [tiny_sequence(14, 7, 40, weighted=weighted).topology[t] for t in range(7)]
-    draw = torch.Generator().manual_seed(2)
-    x = torch.randn(7, 14, 3, generator=draw, requires_grad=True)
-    grad = torch.randn(7, 14, 3, generator=draw)
-    found, wanted = (aggregation(kernel, group, s)(x) for s in (s_per, 1))
-    torch.testing.assert_close(found, wanted)
-    one, other = (torch.autograd.grad(y, x, grad)[0] for y in (found, wanted))
-    torch.testing.assert_close(one, other)
-    with torch.no_grad():
-        assert torch.equal(aggregation(kernel, group, s_per)(x), found)
-
-
 # --- measuring ------------------------------------------------------------------------------------
 
 
@@ -496,15 +465,6 @@ def test_settings_turn_one_switch_at_a_time(link) -> None:
         assert everything[name] == ladder[-1][name]
     for name, switches in list(ladders.settings(link, "alone").items())[1:]:
         assert {k for k in switches if switches[k] != ladder[0][k]} == {name}
-
-
-def test_what_a_compiled_step_has_built_in_is_left_out_of_single_operators() -> None:
-    assert ladders.everything("plain") == get_system("pipad").switches(None)
-    found = ladders.ratios_of("removed", list(ladders.settings("plain", "removed")))
-    assert {found[name] for name in ladders.BUILT_IN} == {
-        (name, "compiled_step") for name in ladders.BUILT_IN
-    }
-    assert found["reuse"] == ("reuse", ladders.ON)
 
 
 @pytest.mark.parametrize("number", [1, 2])
