@@ -145,7 +145,7 @@ def named(graph, workers):
 
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [2, 4])
 def test_every_partition_trains_and_sends_as_counted(model, workers):
     data = random_sequence(11, 5, 18, 4)
     for task in TASKS:
