@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, LocalCommunicator
+from dgbench.runtime.collectives import Communicator, LocalCommunicator, TrafficMatrix
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.dgc.exchange import PlainRows
@@ -126,24 +127,57 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
     return seen_all, gone_all
 
 
-NUMBERS = ("index_elements", "cache_bytes", "received_bytes")
+NUMBERS = ("index_elements", "cache_bytes", "received_bytes", "stored_bytes")
 
 
-def take(comm: Communicator, case: Case, stale: StaleSettings):
-    """Be one rank: what came, gradients of sum(came * weight), counts."""
-    exchange = StaleRows(comm, stale)
-    lists = case.lists(comm.rank)
-    seen, gradients = [], []
-    for epoch, loss in enumerate(case.losses):
-        x = case.rows[epoch][comm.rank].clone().requires_grad_()
-        found = exchange.fetch("structure0", x, lists)
-        seen.append(found.detach())
-        weight = 1.0 + torch.arange(found.shape[0], dtype=torch.float32)
-        (found * weight[:, None]).sum().backward()
-        gradients.append(torch.zeros_like(x) if x.grad is None else x.grad)
+@dataclass
+class Taken:
+    """What came to a rank in each epoch, gradients of sum(came * weight), and counts."""
+
+    seen: list[Tensor]
+    gradients: list[Tensor]
+    moved: list[tuple[int, int]]  # rows pushed to a store and pulled from it
+    history: list
+    traffic: TrafficMatrix
+    counters: dict[str, int]
+    numbers: dict[str, int]
+
+
+def take(comm: Communicator, case: Case, kind: type, *stale: StaleSettings) -> Taken:
+    """Be one rank; of a store the last one is the server, which owns nothing."""
+    exchange, lists, counters = kind(comm, *stale), case.lists(comm.rank), comm.meter.counters
+    found = Taken([], [], [], [], comm.traffic, {}, {})
+    for rows, loss in zip(case.rows, case.losses, strict=True):
+        x = rows[comm.rank].clone().requires_grad_()
+        before = counters["store_rows_pushed"], counters["store_rows_pulled"]
+        came = exchange.fetch("structure0", x, lists)
+        after = counters["store_rows_pushed"], counters["store_rows_pulled"]
+        found.moved.append((after[0] - before[0], after[1] - before[1]))
+        found.seen.append(came.detach())
+        weight = 1.0 + torch.arange(came.shape[0], dtype=torch.float32)
+        (came * weight[:, None]).sum().backward()
+        found.gradients.append(torch.zeros_like(x) if x.grad is None else x.grad)
         exchange.end_epoch(loss)
-    numbers = {name: getattr(exchange, name) for name in NUMBERS}
-    return seen, gradients, exchange.history, comm.traffic, dict(comm.meter.counters), numbers
+    found.history, found.counters = getattr(exchange, "history", []), dict(counters)
+    found.numbers = {name: getattr(exchange, name, 0) for name in NUMBERS}
+    return found
+
+
+def compared(case: Case, found: list[Taken], stale: StaleSettings) -> list[set]:
+    """Rows that went out in each epoch, after a comparison of rows and gradients."""
+    seen, gone = reference(case, stale)
+    for epoch, rows in enumerate(case.rows):
+        expected = [torch.zeros_like(x) for x in rows]
+        for rank, mine in enumerate(found):
+            assert torch.equal(mine.seen[epoch], seen[epoch][rank].view(-1, 3))
+            heard = [
+                (by, row) for by in range(case.ranks) for row in case.reads.get((by, rank), [])
+            ]
+            for place, (by, row) in enumerate(heard):
+                expected[by][row] += (1.0 + place) * ((by, row) in gone[epoch])
+        for mine, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine.gradients[epoch], wanted)
+    return gone
 
 
 ALL = [
@@ -165,71 +199,44 @@ ALL = [
 @given(seed=st.integers(0, 10_000), ranks=st.integers(2, 4), which=st.integers(0, len(ALL) - 1))
 def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, which):
     stale, case = ALL[which], case_of(ranks, 5, seed)
-    found = as_ranks(ranks, take, case, stale)
-    seen, gone = reference(case, stale)
+    found = as_ranks(ranks, take, case, StaleRows, stale)
+    gone = compared(case, found, stale)
     pairs = sum(len(kept) for kept in case.reads.values())
-    total = summed([f[2] for f in found])
-    for epoch in range(len(case.losses)):
-        expected = [torch.zeros_like(rows) for rows in case.rows[epoch]]
-        for rank in range(ranks):
-            torch.testing.assert_close(
-                found[rank][0][epoch], seen[epoch][rank].view(-1, 3), rtol=0, atol=0
-            )
-            place = 0
-            for by in range(ranks):
-                for row in case.reads.get((by, rank), []):
-                    if (by, row) in gone[epoch]:
-                        expected[by][row] += 1.0 + place
-                    place += 1
-        for rank in range(ranks):
-            torch.testing.assert_close(found[rank][1][epoch], expected[rank])
-        went = sum((by, row) in gone[epoch] for (by, _), kept in case.reads.items() for row in kept)
-        assert total[epoch].sent == went
-        assert total[epoch].held == pairs - went
-        assert total[epoch].sent_floats == 3 * went
+    total = summed([f.history for f in found])
+    for sent, epoch in zip(gone, total, strict=True):
+        went = sum((by, row) in sent for (by, _), kept in case.reads.items() for row in kept)
+        assert (epoch.sent, epoch.held, epoch.sent_floats) == (went, pairs - went, 3 * went)
     floats = 0
-    for rank in range(ranks):
-        traffic, elements = found[rank][3], found[rank][5]["index_elements"]
-        forward = traffic.total("floats", operation="all_to_all", phase="forward")
+    for one in found:
+        forward = one.traffic.total("floats", operation="all_to_all", phase="forward")
         # Ids and bits are elements of all-to-alls, too; what is left are the embeddings.
-        assert forward - elements == sum(e.sent_floats for e in found[rank][2])
-        index = sum(e.index_bytes for e in found[rank][2])
-        sizes = traffic.total("bytes", operation="sizes")
-        in_bytes = traffic.total("bytes", operation="all_to_all", phase="forward")
-        embeddings = 4 * (forward - elements)
-        assert in_bytes - embeddings + sizes == index == found[rank][4]["stale_index_bytes"]
-        floats += traffic.total("floats", operation="all_to_all", phase="backward")
+        embeddings = forward - one.numbers["index_elements"]
+        assert embeddings == sum(e.sent_floats for e in one.history)
+        index = one.traffic.total("bytes", operation="all_to_all", phase="forward") - 4 * embeddings
+        index += one.traffic.total("bytes", operation="sizes")
+        assert index == sum(e.index_bytes for e in one.history) == one.counters["stale_index_bytes"]
+        floats += one.traffic.total("floats", operation="all_to_all", phase="backward")
     assert floats == sum(epoch.sent_floats for epoch in total)
 
 
 def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
     case = case_of(3, 4, 7)
-
-    def plain(comm):
-        lists, seen, plain = case.lists(comm.rank), [], PlainRows(comm)
-        for rows in case.rows:
-            x = rows[comm.rank].clone().requires_grad_()
-            found = plain.fetch("structure0", x, lists)
-            found.sum().backward()
-            seen.append(found.detach())
-        return seen, comm.traffic.counters(), dict(comm.meter.counters)
-
-    stale = as_ranks(3, take, case, StaleSettings(threshold=0.0))
-    for mine, theirs in zip(stale, as_ranks(3, plain), strict=True):
-        assert mine[3].counters() == theirs[1]
-        assert theirs[2].items() <= mine[4].items()  # and more, of what might have been held
-        for a, b in zip(mine[0], theirs[0], strict=True):
-            assert torch.equal(a, b)
-        assert mine[5]["cache_bytes"] == 0
+    stale = as_ranks(3, take, case, StaleRows, StaleSettings(threshold=0.0))
+    for mine, theirs in zip(stale, as_ranks(3, take, case, PlainRows), strict=True):
+        assert mine.traffic.counters() == theirs.traffic.counters()
+        # And more, of what might have been held.
+        assert theirs.counters.items() <= mine.counters.items()
+        assert all(map(torch.equal, mine.seen, theirs.seen))
+        assert mine.numbers["cache_bytes"] == 0
 
 
 def test_copies_are_one_row_of_each_sender_whatever_its_readers():
     rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
     case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
-    found = as_ranks(3, take, case, StaleSettings())
-    assert [f[5]["cache_bytes"] for f in found] == [2 * 2 * 4, 0, 0]
-    assert [f[5]["received_bytes"] for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
-    total = summed([f[2] for f in found])
+    found = as_ranks(3, take, case, StaleRows, StaleSettings())
+    assert [f.numbers["cache_bytes"] for f in found] == [2 * 2 * 4, 0, 0]
+    assert [f.numbers["received_bytes"] for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
+    total = summed([f.history for f in found])
     assert [(epoch.sent, epoch.held) for epoch in total] == [(3, 0), (0, 3)]
 
 
@@ -332,31 +339,15 @@ def test_settings_out_of_range_are_refused():
             StaleSettings(**fields).check()
 
 
-def test_processes_do_what_threads_do():
-    case, stale = case_of(2, 5, 3), StaleSettings()
-    processes = launch(take, 2, (case, stale), timeout_s=240, threads=1)
-    for one, other in zip(processes, as_ranks(2, take, case, stale), strict=True):
-        for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
-            assert torch.equal(a, b)
-        assert [(e.sent, e.held, e.index_bytes) for e in one[2]] == [
-            (e.sent, e.held, e.index_bytes) for e in other[2]
-        ]
-
-
-def through_store(comm: Communicator, case: Case):
-    """Be a worker, or the server as the last rank, which owns nothing."""
-    rows = StoreRows(comm)
-    lists = case.lists(comm.rank)
-    seen, gradients = [], []
-    for epoch, loss in enumerate(case.losses):
-        x = case.rows[epoch][comm.rank].clone().requires_grad_()
-        found = rows.fetch("structure0", x, lists)
-        seen.append(found.detach())
-        weight = 1.0 + torch.arange(found.shape[0], dtype=torch.float32)
-        (found * weight[:, None]).sum().backward()
-        gradients.append(x.grad if x.grad is not None else torch.zeros_like(x))
-        rows.end_epoch(loss)
-    return seen, gradients, comm.traffic, dict(comm.meter.counters), dict(comm.meter.spent)
+@pytest.mark.parametrize("kind", [StaleRows, StaleStoreRows])
+def test_processes_do_what_threads_do(kind):
+    case, stale = with_server(1, 5, 3), StaleSettings()
+    if kind is StaleRows:
+        case = case_of(2, 5, 3)
+    processes = launch(take, 2, (case, kind, stale), timeout_s=240, threads=1)
+    for one, other in zip(processes, as_ranks(2, take, case, kind, stale), strict=True):
+        assert all(map(torch.equal, one.seen + one.gradients, other.seen + other.gradients))
+        assert str(one.history) == str(other.history)
 
 
 def with_server(ranks: int, epochs: int, seed: int) -> Case:
@@ -366,51 +357,14 @@ def with_server(ranks: int, epochs: int, seed: int) -> Case:
     return Case(rows, case.reads, case.losses, ranks + 1)
 
 
-@settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 10_000), ranks=st.integers(1, 3))
-def test_rows_and_gradients_are_those_of_a_direct_exchange(seed, ranks):
-    case = with_server(ranks, 2, seed)
-    found = as_ranks(ranks + 1, through_store, case)
-    for epoch, rows in enumerate(case.rows):
-        expected = [torch.zeros_like(x) for x in rows]
-        for rank in range(ranks + 1):
-            parts, place = [rows[0][:0].view(0, 3)], 0
-            for by in range(ranks):
-                for row in case.reads.get((by, rank), []):
-                    parts.append(rows[by][row][None])
-                    expected[by][row] += 1.0 + place
-                    place += 1
-            assert torch.equal(found[rank][0][epoch], torch.cat(parts))
-        for rank in range(ranks):
-            torch.testing.assert_close(found[rank][1][epoch], expected[rank])
-
-
-def test_the_server_may_own_nothing_and_must_be_there():
+def test_the_server_owns_nothing_and_must_be_there():
     with pytest.raises(InvalidInputError):
         StoreRows(LocalCommunicator())
     case = Case([[torch.ones(1, 3), torch.ones(1, 3)]], {(1, 0): [0]}, [1.0], 2)
     with pytest.raises(InvalidInputError):
-        as_ranks(2, through_store, case)
-
-
-def through_cache(comm: Communicator, case: Case, stale: StaleSettings):
-    """As `test_dgc_stale.take`, through the store; with what was pushed and pulled by epoch."""
-    exchange = StaleStoreRows(comm, stale)
-    lists, counters = case.lists(comm.rank), comm.meter.counters
-    seen, gradients, moved = [], [], []
-    for epoch, loss in enumerate(case.losses):
-        x = case.rows[epoch][comm.rank].clone().requires_grad_()
-        before = counters["store_rows_pushed"], counters["store_rows_pulled"]
-        found = exchange.fetch("structure0", x, lists)
-        moved.append(
-            (counters["store_rows_pushed"] - before[0], counters["store_rows_pulled"] - before[1])
-        )
-        seen.append(found.detach())
-        weight = 1.0 + torch.arange(found.shape[0], dtype=torch.float32)
-        (found * weight[:, None]).sum().backward()
-        gradients.append(torch.zeros_like(x) if x.grad is None else x.grad)
-        exchange.end_epoch(loss)
-    return seen, gradients, exchange.history, comm.traffic, moved, exchange
+        as_ranks(2, take, case, StoreRows)
+    with pytest.raises(InvalidInputError, match="index"):
+        as_ranks(2, StaleStoreRows, StaleSettings(index="ids"))
 
 
 BITS = [stale for stale in ALL if stale.index == "bits"]
@@ -419,49 +373,35 @@ BITS = [stale for stale in ALL if stale.index == "bits"]
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), ranks=st.integers(1, 3), which=st.integers(0, len(BITS) - 1))
 def test_the_store_is_the_stale_cache(seed, ranks, which):
-    """Rows, gradients and counts are those of stale rows that travel directly and of the slow
-    reference; a row crosses the server's link once as it is pushed and once for each reader."""
+    """A row crosses the server's link once as it is pushed and once for each reader, and counts are
+    those of stale rows that travel directly; without stale rows every row does in every epoch."""
     stale, case = BITS[which], with_server(ranks, 5, seed)
-    found = as_ranks(ranks + 1, through_cache, case, stale)
-    direct = as_ranks(ranks + 1, take, case, stale)
-    seen, gone = reference(case, stale)
-    readers = {}
-    for (by, _), kept in case.reads.items():
-        for row in kept:
-            readers[by, row] = readers.get((by, row), 0) + 1
+    compared(case, as_ranks(ranks + 1, take, case, StoreRows), StaleSettings(threshold=0.0))
+    found = as_ranks(ranks + 1, take, case, StaleStoreRows, stale)
+    gone = compared(case, found, stale)
+    direct = as_ranks(ranks + 1, take, case, StaleRows, stale)
+    readers = Counter((by, row) for (by, _), kept in case.reads.items() for row in kept)
     for mine, theirs in zip(found, direct, strict=True):
-        for a, b in zip(mine[0], theirs[0], strict=True):
-            assert torch.equal(a, b)
-        for a, b in zip(mine[1], theirs[1], strict=True):
-            torch.testing.assert_close(a, b)
-        assert [(e.sent, e.held, e.largest, e.rows) for e in mine[2]] == [
-            (e.sent, e.held, e.largest, e.rows) for e in theirs[2]
+        assert [(e.sent, e.held, e.largest, e.rows) for e in mine.history] == [
+            (e.sent, e.held, e.largest, e.rows) for e in theirs.history
         ]
-    for rank in range(ranks):
-        assert all(
-            torch.equal(a, b[rank].view(-1, 3)) for a, b in zip(found[rank][0], seen, strict=True)
-        )
     server = found[ranks]
-    total = summed([f[2] for f in found])
+    total = summed([f.history for f in found])
     for epoch, sent in enumerate(gone):
-        assert sum(f[4][epoch][0] for f in found) == len(sent)  # pushed, each once
-        assert server[4][epoch][1] == sum(readers[row] for row in sent) == total[epoch].sent
+        assert sum(f.moved[epoch][0] for f in found) == len(sent)  # pushed, each once
+        assert server.moved[epoch][1] == sum(readers[row] for row in sent) == total[epoch].sent
     if readers and stale.threshold != 0:
-        assert server[5].stored_bytes == 4 * 3 * len(readers)
-        assert sum(f[5].stored_bytes for f in found) == server[5].stored_bytes
-        assert sum(f[5].cache_bytes for f in found) == 4 * 3 * len(readers)
+        copies = 4 * 3 * len(readers)
+        assert server.numbers["stored_bytes"] == copies
+        for name in ("stored_bytes", "cache_bytes"):
+            assert sum(f.numbers[name] for f in found) == copies
     # Embeddings and bits are all that travels forward; gradients go back as the rows came.
     pushes, pulls = sum(len(sent) for sent in gone), sum(e.sent for e in total)
     forward, backward = (
-        sum(f[3].total("bytes", operation="all_to_all", phase=p) for f in found)
+        sum(f.traffic.total("bytes", operation="all_to_all", phase=p) for f in found)
         for p in ("forward", "backward")
     )
-    told = 8 * (ranks + 1) ** 2  # integers of the layout, at the first exchange
+    layout = 8 * (ranks + 1) ** 2 + 8 * sum(readers.values())  # integers, at the first exchange
     index = sum(e.index_bytes for e in total)
     assert backward == 4 * 3 * (pushes + pulls)
-    assert 0 <= forward - 4 * 3 * (pushes + pulls) - index <= told + 8 * (sum(readers.values()))
-
-
-def test_stale_rows_in_a_store_are_told_by_bits():
-    with pytest.raises(InvalidInputError, match="index"):
-        as_ranks(2, StaleStoreRows, StaleSettings(index="ids"))
+    assert 0 <= forward - 4 * 3 * (pushes + pulls) - index <= layout

@@ -30,8 +30,7 @@ from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.settings_run import ChunkRankSettings
-from dgbench.systems.dgc.stale import StaleRows, StaleSettings
-from dgbench.systems.dgc.store import StoreRows
+from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.unit_bytes import UnitBytes
@@ -184,17 +183,6 @@ def test_fused_is_unfused(model, dtype):
         fused = train(work, data, placement, fusion=fusion, temporal=temporal, dtype=dtype)[0]
         # Sums of float32 run in another order with other vectors: 1.3e-6 was seen with AVX2.
         assert differ(fused, plain) < (3e-6 if dtype is torch.float32 else 1e-12)
-
-
-def test_a_store_and_a_threshold_of_nothing_change_nothing():
-    data = random_sequence(14, 7, 22, 4)
-    for model in SEQUENCE_MODELS:
-        work = tiny_workload(model)
-        graph = vertex_steps(data, work)
-        placement = named(graph, 2)[-1]
-        more = Placement("chunks", 3, placement.structure, placement.time, placement.unit, 6)
-        check(work, data, more, exchange=StoreRows)
-        check(work, data, placement, exchange=lambda c: StaleRows(c, StaleSettings(threshold=0.0)))
 
 
 def test_nothing_to_do_at_all():

@@ -21,7 +21,7 @@ from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
-from dgbench.systems.dgc.projection import LINKS, Rates, load_of, machine, project, stages_of
+from dgbench.systems.dgc.projection import LINKS, Rates, load_of, machine, project
 from dgbench.systems.dgc.volumes import Shape, count_traffic, hearing, shape_of
 
 MODELS = {"tgcn": TgcnTwoLayer, "dysat": Dysat, "mpnn": MpnnLstmBare}
@@ -219,17 +219,6 @@ def dealt_graphs(draw) -> tuple[Snapshots, Supergraph, Tensor, int]:
     total = graph.num_vertices
     workers = draw(st.lists(st.integers(0, size - 1), min_size=total, max_size=total))
     return Snapshots(csrs), graph, torch.tensor(workers, dtype=torch.int32), size
-
-
-@settings(max_examples=60, deadline=None)
-@given(dealt_graphs())
-def test_stages_are_the_most_pieces_of_an_entity(case) -> None:
-    _, graph, worker, _ = case
-    pieces = [0]
-    for first, stop in pairwise(graph.start.tolist()):
-        mine = worker[first:stop].tolist()
-        pieces.append(bool(mine) + sum(a != b for a, b in pairwise(mine)))
-    assert stages_of(graph, worker) == max(pieces)
 
 
 @settings(max_examples=60, deadline=None)

@@ -180,20 +180,6 @@ def test_what_is_packed_comes_out(data, size, sliced, granularity, cap):
         assert_same(unpack(wire.layout, wire.tensors), csr)
 
 
-@settings(deadline=None)
-@given(data=sequences(), size=st.integers(1, 8), norm=st.sampled_from(["sym", "mean"]))
-def test_scales_come_from_the_received_degrees(data, size, norm):
-    group = data.topology[:size]
-    wire = pack(PartTopology.build(group))
-    scales = scales_of(unpack(wire.layout, wire.tensors), norm)
-    for i, csr in enumerate(group):
-        single = pack(csr)
-        alone = scales_of(unpack(single.layout, single.tensors), norm)
-        for found, one, expected in zip(scales, alone, factors(csr, norm), strict=True):
-            torch.testing.assert_close(found[:, i], expected, rtol=1e-6, atol=0)
-            torch.testing.assert_close(one[:, 0], expected, rtol=1e-6, atol=0)
-
-
 def test_tensors_that_do_not_fit_the_layout_are_refused():
     wire = pack(PartTopology.build([csr_of([(1, 0)], 3, {(1, 0): 2.0})] * 2))
     ints, floats = wire.tensors

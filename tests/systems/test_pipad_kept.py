@@ -261,27 +261,6 @@ def test_the_next_unit_is_on_its_way_before_this_one_is_computed() -> None:
     assert log.lines[7:] == ["wait 20"]
 
 
-def test_a_frame_that_does_not_come_is_dropped() -> None:
-    log = Log()
-    mail = courier(log, ahead=True, units=1)
-    mail.begin(range(1, 2))
-    mail.take(0)
-    mail.look_ahead(range(2, 3))
-    mail.begin(range(5, 6))
-    assert mail.take(0) == 50
-    assert log.lines == [
-        "send 10",
-        "wait 10",
-        "send 20",
-        "free 10",
-        "free 20",
-        "send 50",
-        "wait 50",
-    ]
-    mail.forget()
-    assert log.lines[-1] == "free 50"
-
-
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_memory_is_lent_until_the_step_is_over(asynchronous) -> None:
     """Frames over a real arena: contents stay while later ones arrive, bytes are those sent."""
