@@ -320,7 +320,7 @@ def test_no_chunks_and_no_work():
 def test_assignment_refusals():
     work, none = torch.ones(2, dtype=torch.float64), traffic_of(2, {})
     for bad in (work.float(), -work, work * float("nan"), torch.ones(3, dtype=torch.float64)):
-        with pytest.raises(InvalidInputError, match="workload"):
+        with pytest.raises(InvalidInputError):
             assign_chunks(bad, none, 2)
     for workers, epsilon, name in ((0, 1.0, "workers"), (2, 0.0, "epsilon")):
         with pytest.raises(InvalidInputError, match=name):

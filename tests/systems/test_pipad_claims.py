@@ -102,7 +102,7 @@ def thirds(*costs: float, noise: float = 0.005) -> list[Row]:
 
 TRAINED = [
     *((name, glyph, rows) for name in SPEED for glyph, rows in (
-        ("s" if "avg" in name or "range" in name else "S", race),
+        ("S" if name.endswith(("mpnn-lstm", "best", "pygtg")) else "s", race),
         ("O", lambda: race(every={PUBLISHED: 7.0})),  # as it is 12 times as fast as PyGT
         ("u", lambda: race(every={PUBLISHED: 4.0, BARE: 4.0})),
         ("-", lambda: lacking(race(), *STAGES)))),
@@ -185,7 +185,8 @@ def copies(percent: float, device: str, sm: float | None = None, rounds: int = 5
     params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
     share = observation("time_share", percent / 100, phase="transfer")
     probes = {} if sm is None else {fig3.SM.name: sm}
-    return [made("fig3", params, [share], device=device, instrumented=True, round=n, probes=probes)
+    return [made("fig3", params, [share], device=device, instrumented=sm is None, round=n,
+                 probes=probes)
             for n in range(rounds)]  # fmt: skip
 
 
@@ -201,9 +202,9 @@ READ = [
     ("fig11a-youtube-memory", "S", lambda: loads(0.9, 0.8) + loads(0.5, 0.5, LARGE)),
     ("fig11a-youtube-memory", "v", lambda: loads(0.9, 0.2) + loads(0.5, 0.5, LARGE)),
     ("fig11a-youtube-memory", "O", lambda: loads(0.4, 0.2) + loads(0.5, 0.5, LARGE)),
-    ("tab2-order-pipad-over-pygtg", "S", lambda: busy(0.5, 0.6)),
-    ("tab2-order-pipad-over-pygtg", "s", lambda: busy(0.5, 0.6, last=0.1)),
-    ("tab2-order-pipad-over-pygtg", "O", lambda: busy(0.6, 0.5)),
+    ("tab2-order-pipad-over-pygtg", "R", lambda: busy(0.5, 0.6)),
+    ("tab2-order-pipad-over-pygtg", "d", lambda: busy(0.5, 0.6, last=0.1)),
+    ("tab2-order-pipad-over-pygtg", "X", lambda: busy(0.6, 0.5)),
     ("s2-reordering-cost", "R", lambda: reordered(2.0, 2.1, 2.0, 2.2, 2.0)),
     ("s2-reordering-cost", "S", lambda: reordered(2.0)),
     ("s2-reordering-cost", "X", lambda: reordered(*[0.2] * 5)),
@@ -224,23 +225,23 @@ READ = [
 # Figures 4, 9 and 12, and the tuner
 
 
-def split(model: str, dataset: str = LARGE, device: str = "cpu", **phases: float) -> list[Row]:
+def split(model: str, dataset: str = LARGE, **phases: float) -> list[Row]:
     """A plain run and an instrumented one of three steps, of which the first is in no phase."""
     params, samples = {"dataset": dataset, "model": model, "system": "pygt"}, (1.0,)
     step = observation("step_time", median(samples), samples=samples)
     told = [observation("phase_time", 2 * s, phase=name) for name, s in phases.items()]
-    plain = made("fig4", params, [step], device=device)
-    return [plain, made("fig4", params, [step, *told], device=device, id=f"{plain.id}-told",
-                        warmup=2, instrumented=True)]  # fmt: skip
+    plain = made("fig4", params, [step])
+    again = {"id": f"{plain.id}-told", "warmup": 2, "instrumented": True}
+    return [plain, made("fig4", params, [step, *told], **again)]
 
 
-def leads(last: float = 0.6, device: str = "cpu") -> list[Row]:
+def leads(last: float = 0.6) -> list[Row]:
     """Graph layers take 0.6 of all models, `last` of the T-GCN model."""
     return [
         row
         for model in MODELS
         for share in [last if model == "tgcn_model" else 0.6]
-        for row in split(model, LARGE, device, gnn=share, rnn=0.9 - share, update=0.1)
+        for row in split(model, gnn=share, rnn=0.9 - share, update=0.1)
     ]
 
 
@@ -309,7 +310,6 @@ def tuned(dataset=LARGE, model="evolvegcn", gib=7.9, decided=8, options=OPTIONS,
 
 FIGURES = [
     ("fig4-gnn-dominates-compute", "S", leads),
-    ("fig4-gnn-dominates-compute", "R", lambda: leads(device="cuda")),
     ("fig4-gnn-dominates-compute", "O", lambda: leads(0.2)),
     ("fig4-gnn-dominates-compute", "u", lambda: leads(0.45)),
     ("fig4-gnn-dominates-compute", "-", lambda: leads()[:4]),

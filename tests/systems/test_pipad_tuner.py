@@ -311,9 +311,9 @@ def test_gains_that_cannot_be_asked_for():
     for bad in ((0, 0.5, 8), (2, math.nan, 8), (2, 0.5, 0), (-3, 0.5, 8), (2, math.inf, 8)):
         with pytest.raises(InvalidInputError):
             table().gain(*bad)
-    for arguments, name in (((10, 5, 1.5), "overlap_rate"), ((4, 6, 0.0), "edges")):
-        with pytest.raises(InvalidInputError, match=name):
-            random_group(*arguments)
+    for bad in ((10, 5, 1.5), (4, 6, 0.0)):
+        with pytest.raises(InvalidInputError):
+            random_group(*bad)
 
 
 # --- groups ---------------------------------------------------------------------------------------
