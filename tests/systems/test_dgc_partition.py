@@ -23,7 +23,6 @@ from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, p
 from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.refinement import apart_hypergraph, hypergraph_of, improve, refine_apart
 from dgbench.systems.dgc.supergraph import (
-    ExchangeCounts,
     chunk_cap,
     chunk_statistics,
     cut_weight,
@@ -328,9 +327,6 @@ def test_assignment_refusals():
     for name in ("mean", "empty"):
         with pytest.raises(UnknownKeyError, match=name):
             assign_chunks(work, none, 2, **{name: "none"})
-
-
-TGCN = ExchangeCounts(spatial=2, spatial_floats=32, temporal=1, temporal_floats=32)
 
 
 def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:

@@ -20,7 +20,6 @@ from dgbench.runtime.transfer.link import TransferLink
 from dgbench.runtime.transfer.recorded import RecordedTicket
 from dgbench.runtime.transfer.slots import Slot
 from dgbench.systems.pipad import PipadSystem
-from dgbench.systems.pipad.experiments.tuning import PAPERS, frame_bytes
 from dgbench.systems.pipad.forward import Stages
 from dgbench.systems.pipad.recorded import RecordedSteps
 
@@ -110,23 +109,6 @@ def test_counts_and_losses_are_those_of_single_operators(model, switches):
         assert torch.allclose(state[name], tensor, rtol=1e-3, atol=1e-4), name
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_asking_for_a_result_trains_nothing(model):
-    trainer = opened(model)
-    before = trainer.state()
-    result = trainer.result(1)
-    assert trainer.loss(1) == pytest.approx(result.loss, rel=1e-5)
-    assert torch.allclose(trainer.evaluate(1), result.output, rtol=1e-4, atol=1e-5)
-    gradients = trainer.gradients(1)
-    assert list(gradients) == list(dict(trainer.model.named_parameters()))
-    for name, gradient in result.gradients.items():
-        assert torch.equal(gradients[name], gradient)
-    after = trainer.state()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert trainer.step(1) == result.loss
-    assert any(not torch.equal(trainer.state()[name], before[name]) for name in before)
-
-
 @pytest.mark.parametrize(
     ("model", "options", "switches"),
     [
@@ -144,14 +126,6 @@ def test_a_row_says_why_its_steps_are_not_compiled(model, options, switches):
         assert any(reason in note and "compiled" in note for note in it.notes)
         it.prepare()
         it.step(0)
-
-
-def test_a_frames_memory_is_asked_of_steps_that_autograd_keeps():
-    """The tuner's formula has the activations of a frame; a compiled step keeps none."""
-    papers, compiled = (opened("evolvegcn", switches=one) for one in (PAPERS, None))
-    assert compiled.compiled is not None
-    assert frame_bytes(papers) > 0 == frame_bytes(compiled)
-    papers.close(), compiled.close()
 
 
 STAGES = {"tgcn_model": 1, "evolvegcn": 3, "mpnn_lstm": 3}
