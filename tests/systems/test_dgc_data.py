@@ -42,7 +42,7 @@ def stream(nodes: int, events: list[tuple[int, int, int]]) -> EventStream:
 
 
 @given(EVENTS, st.integers(1, 7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_counts_are_those_of_the_supergraph(given, steps):
     nodes, events = given
     made = stream(nodes, events)
@@ -62,7 +62,7 @@ def test_counts_are_those_of_the_supergraph(given, steps):
 
 
 @given(st.lists(st.integers(0, 50), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_gini_is_the_mean_difference_over_twice_the_mean(numbers):
     values = np.array(numbers, dtype=float)
     total = values.sum()
@@ -77,7 +77,7 @@ def test_quarters_share_out_all_values():
 
 
 @given(st.integers(0, 500), st.integers(1, 30), st.floats(0, 3), st.integers(0, 9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_draws_add_up_and_spread_with_the_level(total, count, level, seed):
     found = _draw(np.random.default_rng(seed), total, count, level)
     assert found.sum() == total

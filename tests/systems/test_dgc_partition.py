@@ -49,7 +49,7 @@ def loads_of(load: torch.Tensor, worker: torch.Tensor, workers: int) -> torch.Te
     return torch.zeros(workers, dtype=torch.int64).index_add_(0, worker.long(), load)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     seed=st.integers(0, 2**16),
@@ -85,7 +85,7 @@ def test_cost_is_what_is_counted(name, seed, workers, density, clusters):
         assert int(loads_of(load, moved, workers).max()) <= cap if count else True
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     seed=st.integers(0, 2**16),
@@ -146,7 +146,7 @@ def test_refinement_lowers_what_is_sent_and_keeps_balance():
         assert bool(made.notes) == notes  # without a workload it says what stands for it
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**16), workers=st.sampled_from([2, 3, 8]))
 def test_cost_of_encoders_apart_is_what_is_counted(seed, workers):
     csrs, graph, shape = graph_of("dysat", seed)
@@ -161,7 +161,7 @@ def test_cost_of_encoders_apart_is_what_is_counted(seed, workers):
         assert both.cost(found) == sent
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
     workers=st.sampled_from([1, 2, 5]),
@@ -268,7 +268,7 @@ def slow(workload, pairs: Pairs, workers, mean, empty):
     return [where[a] for a in range(len(workload))], load, cut
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(
     chunks=st.sampled_from([0, 1, 2, 9, 30]),
     workers=st.sampled_from([1, 2, 3, 8]),
@@ -343,7 +343,7 @@ def communities(groups: int, size: int, steps: int, seed: int = 0) -> list[Csr]:
     return made
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 999),
     cap=st.sampled_from([1, 3, 10, 100_000]),

@@ -80,7 +80,7 @@ def plans_of(case: Case, **settings) -> list[WorkerPlan]:
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases())
 def test_all_workers_know_whether_anybody_sends(case: Case) -> None:
     for attention in (False, True):
@@ -95,7 +95,7 @@ def test_all_workers_know_whether_anybody_sends(case: Case) -> None:
             assert {some.idle for some in lists} == {nobody}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases())
 def test_padding_is_the_formula_of_each_unit_and_stage(case: Case) -> None:
     """Section 4.3: sum of Lmax - L over sequences padded together; packing never needs more."""
@@ -170,7 +170,7 @@ def first_fit(lengths, capacity):
     return row, offset, len(room)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(lengths=LENGTHS, longer=st.integers(0, 9))
 def test_is_first_fit_decreasing(lengths, longer):
     capacity = max(lengths, default=0) + longer
@@ -181,7 +181,7 @@ def test_is_first_fit_decreasing(lengths, longer):
         assert (int(rows.row[i]), int(rows.offset[i])) == (row[i], offset[i])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(lengths=LENGTHS)
 def test_every_step_has_a_place_of_its_own(lengths):
     rows = pack_sequences(torch.tensor(lengths, dtype=torch.int64))
@@ -291,7 +291,7 @@ def plain_fusion(
         merges += 1
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(workers(), st.data())
 def test_fusion_is_that_of_sets_counted_anew(worker, data) -> None:
     csr, unit, units = worker

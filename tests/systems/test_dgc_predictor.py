@@ -57,9 +57,6 @@ class LawTimer:
         return times * (1 + self.noise * spread).clamp(min=0.1)
 
 
-# --- inputs and training --------------------------------------------------------------------------
-
-
 def test_inputs_are_those_of_the_paper_with_lengths_beside_them():
     s = sizes_of(5)
     paper = inputs_of(s, SHAPE, "structure", "paper")
@@ -88,11 +85,8 @@ def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
         net(inputs[:, :3])
 
 
-# --- linear models and errors ---------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=2, max_size=20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
     guess, truth = (torch.tensor(side).double() for side in zip(*pairs, strict=True))
     found = error_of(guess, truth)
@@ -103,14 +97,11 @@ def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
     assert found.count == len(pairs)
 
 
-# --- chunks of equal size, chunks on workers, and a study -----------------------------------------
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(1, 9)), min_size=1),
     st.integers(1, 20),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_four_chunks_are_of_full_size_and_extreme(sizes, cap):
     vertices, edges, sequences = (torch.tensor(column) for column in zip(*sizes, strict=True))
     s = ChunkStatistics(vertices, edges, edges, sequences, vertices)
@@ -159,9 +150,6 @@ def test_unseen_chunks_are_unseen_and_noise_is_told_apart():
     total = found.workload("mlp", s)
     parts = [found.predictors[e].guess("mlp", s, found.shapes[0], e) for e in ENCODERS]
     torch.testing.assert_close(total, parts[0] + parts[1])
-
-
-# --- the file of a machine ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -246,9 +234,6 @@ def test_broken_absent_and_unwritable_files_are_errors(machine, tmp_path):
         made(tmp_path / "a folder")
 
 
-# --- workloads ------------------------------------------------------------------------------------
-
-
 def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypatch):
     monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: LawTimer())
     s = sizes_of(20)
@@ -312,11 +297,8 @@ def chunked(graph, seed: int, count: int):
     return torch.randint(count, (graph.num_vertices,), generator=draw).int()
 
 
-# --- chunks of a graph ----------------------------------------------------------------------------
-
-
 @given(st.integers(0, 50), st.integers(1, 5), st.sampled_from(("edges", "span", "tail")))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_chunk_holds_what_its_rows_hear(seed, count, presence):
     graph = graph_of(seed, presence)
     chunk = chunked(graph, seed, count)
@@ -353,7 +335,7 @@ def _inside(indptr):
 
 
 @given(st.integers(0, 50), st.integers(1, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sizes_of_cut_chunks_are_the_partitions(seed, count):
     graph = graph_of(seed)
     chunk = chunked(graph, seed, count)
@@ -364,11 +346,8 @@ def test_sizes_of_cut_chunks_are_the_partitions(seed, count):
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
 
 
-# --- random chunks --------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 10_000), st.integers(1, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_random_chunks_are_well_formed(seed, largest):
     for chunk in RandomChunks(seed, largest).take(2):
         csr, rows = chunk.csr, chunk.rows
@@ -381,9 +360,6 @@ def test_random_chunks_are_well_formed(seed, largest):
         assert bool((csr.indices.diff()[_inside(csr.indptr)] > 0).all())
         far = csr.indices[csr.indices >= rows].unique()
         assert far.tolist() == list(range(rows, csr.num_cols))
-
-
-# --- running a chunk ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", MODELS)

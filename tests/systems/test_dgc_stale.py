@@ -195,7 +195,7 @@ ALL = [
 ]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), ranks=st.integers(2, 4), which=st.integers(0, len(ALL) - 1))
 def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, which):
     stale, case = ALL[which], case_of(ranks, 5, seed)
@@ -310,7 +310,7 @@ def test_a_row_of_nan_is_sent():
     assert last.choose(torch.tensor([[math.nan], [1.0]]), 0.5)[0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=5))
 def test_bits_come_back_list_by_list(lists):
     mask = torch.tensor([bit for some in lists for bit in some], dtype=torch.bool)
@@ -370,7 +370,7 @@ def test_the_server_owns_nothing_and_must_be_there():
 BITS = [stale for stale in ALL if stale.index == "bits"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), ranks=st.integers(1, 3), which=st.integers(0, len(BITS) - 1))
 def test_the_store_is_the_stale_cache(seed, ranks, which):
     """A row crosses the server's link once as it is pushed and once for each reader, and counts are

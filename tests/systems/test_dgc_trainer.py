@@ -106,7 +106,7 @@ def drawn(graph, workers, units, seed, *, moves=False, entities=False):
     return Placement("chunks", workers, structure, time, some(units), units)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     model=st.sampled_from(SEQUENCE_MODELS),
     task=st.sampled_from(TASKS),
@@ -275,7 +275,7 @@ def present(data, t, presence="edges"):
     return rows | set(csr.indices.tolist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 15), st.integers(0, 999))
 def test_as_many_active_vertex_steps_as_others_are_scored(nodes, steps, most, seed):
     data = random_sequence(nodes, steps, most, seed)
@@ -338,7 +338,7 @@ def test_what_cannot_be_trained_is_refused(monkeypatch):
     assert loaded.topology[-1] is data.topology[-1]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 9), st.integers(3, 6), st.integers(1, 15), st.integers(0, 999))
 def test_predictors_that_train_nothing_look_at_the_past_alone(nodes, steps, most, seed):
     data = random_sequence(nodes, steps, most, seed)

@@ -105,7 +105,7 @@ def cases(draw: st.DrawFn):
     return csrs, graph, placed(one, other if draw(st.booleans()) else None, workers)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(case=cases(), name=st.sampled_from(sorted(MODELS)))
 def test_rows_are_those_of_sets(case, name):
     csrs, graph, placement = case
@@ -160,7 +160,7 @@ def graphs(draw) -> Supergraph:
     return build_supergraph([csr_of(draw(pairs), count) for _ in range(steps)], presence=presence)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(graphs(), st.integers(1, 9))
 def test_snapshots_and_sequences_are_dealt_out_evenly(graph: Supergraph, workers: int) -> None:
     turns = by_snapshots(graph, workers)
@@ -221,7 +221,7 @@ def dealt_graphs(draw) -> tuple[Snapshots, Supergraph, Tensor, int]:
     return Snapshots(csrs), graph, torch.tensor(workers, dtype=torch.int32), size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(dealt_graphs(), st.integers(1, 3))
 def test_loads_are_those_of_a_slow_count(case, chunks: int) -> None:
     data, graph, _, size = case

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_data import TinySequence, csr_of, tiny_sequence
 
@@ -103,10 +103,6 @@ def analyse(partitions: Partitions, **arguments) -> Analysis:
     return analyzer.wait()
 
 
-# --- groups ---------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(data=sequences(), choice=settings_of, analysed=st.booleans())
 def test_parts_are_disjoint_complete_and_worth_their_words(data, choice, analysed):
     partitions = Partitions(data, norm="sym", **choice)
@@ -128,7 +124,6 @@ def test_parts_are_disjoint_complete_and_worth_their_words(data, choice, analyse
             assert part.words == partitions.words(times) == sum(wire.words for wire in wires)
 
 
-@settings(deadline=None)
 @given(data=sequences(), choice=settings_of)
 def test_facts_are_those_of_the_groups(data, choice):
     found = analyse(Partitions(data, norm="sym", **choice))
@@ -153,10 +148,6 @@ def test_facts_are_those_of_the_groups(data, choice):
         assert rate == pytest.approx(1 - len(one & other) / union if union else 0.0)
 
 
-# --- wires ----------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(
     data=sequences(),
     size=st.integers(1, 10),
@@ -192,9 +183,6 @@ def test_tensors_that_do_not_fit_the_layout_are_refused():
     broken[0] = 3  # the row of a slice, of three rows
     with pytest.raises(ValueError, match="slices"):
         unpack(wire.layout, (broken, floats))
-
-
-# --- the analyzer ---------------------------------------------------------------------------------
 
 
 def analyzer_threads() -> list[str]:

@@ -160,9 +160,6 @@ def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
     trainer.close()
 
 
-# --- bytes: counted here from sets of edges, by the formulas of 3.1 and 8 -------------------------
-
-
 def edges(data: TinySequence, t: int) -> set[tuple[int, int]]:
     csr = data.topology[t]
     rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())

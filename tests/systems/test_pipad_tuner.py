@@ -93,7 +93,7 @@ def slowly(gains, frame: FrameFacts, bandwidth, free: int) -> tuple[int, dict[in
 seconds = st.floats(1e-6, 1.0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     frame=st.integers(1, 20),
     widths=st.lists(st.integers(1, 64), max_size=3),
@@ -189,9 +189,6 @@ TINY = {
 }
 
 
-# --- the table ------------------------------------------------------------------------------------
-
-
 def table(
     gain=lambda s, r, w, n, d: 1.0 + s * r / (w + n / 100 + d), axes=TINY, kernel="rows"
 ) -> GainTable:
@@ -206,7 +203,7 @@ def table(
     return GainTable(device="cpu", machine={"name": "a test", "threads": 1}, points=places)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     data=st.data(),
     s_per=st.integers(2, 9),
@@ -316,10 +313,7 @@ def test_gains_that_cannot_be_asked_for():
             random_group(*bad)
 
 
-# --- groups ---------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nodes=st.integers(2, 60),
     share=st.floats(0.0, 1.0),
@@ -413,11 +407,8 @@ def test_the_tuner_times_the_kernels_that_run(monkeypatch, request, switches, s_
     assert called == running
 
 
-# --- measuring ------------------------------------------------------------------------------------
-
-
 def test_the_command_writes_where_training_looks(tmp_path, monkeypatch, capsys):
-    """Real races of one place of the grid: `measure_gains` is tested above."""
+    """Real races of one place of the grid."""
     one = {name: values[:1] for name, values in TINY.items()}
     monkeypatch.setattr(gains_module, "QUICK", one)
     monkeypatch.setattr(gains_module, "measure_gains", partial(measure_gains, budget_s=0.0))
