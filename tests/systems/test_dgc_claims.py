@@ -6,7 +6,6 @@ are next to it.
 
 from __future__ import annotations
 
-import math
 from itertools import product
 
 import pytest
@@ -32,7 +31,7 @@ from dgc_rows import (
 
 from dgbench.harness.store.row import Row
 from dgbench.systems.base import Measurement
-from dgbench.systems.dgc.experiments import fig5, fig7, fig14, fig16, fig18
+from dgbench.systems.dgc.experiments import fig5, fig7, fig14, fig18
 from dgbench.systems.dgc.experiments.fig17 import PARTS
 from dgbench.systems.dgc.experiments.partition_rows import LABELS_ONCE
 from dgbench.systems.dgc.experiments.race_rows import races
@@ -57,7 +56,6 @@ from dgbench.systems.dgc.experiments.settings import (
     standing_in,
 )
 from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
-from dgbench.systems.dgc.study import GUESSES, WHOLE
 from dgbench.systems.dgc.synthetic import ENDS
 
 # Figures 4, 5(c), 12 and 18: races.
@@ -404,26 +402,6 @@ def gap(last=7.5, dataset="wikipedia", twin=False, **fields) -> list[Row]:
     return [row_of("fig7", {"dataset": dataset}, found.observations, data={"twin": twin}, **fields)]
 
 
-def predicted(model="tgcn_2layer", error=0.05, mlp=1.1, vertices=1.8):
-    observed = []
-    for phase, guess in product(("structure", "time", WHOLE), GUESSES):
-        off = error if guess == "mlp" else 2 * error
-        dims = {"low": 0.9 * off, "high": 1.1 * off, "phase": phase, "method": guess}
-        observed.append(seen("prediction_error", off, **dims))
-    for phase in ("structure", "time", WHOLE):
-        observed.append(seen("prediction_error", 0.02, phase=phase, method="measured"))
-    for name in fig16.WORKLOADS:
-        factor = {"mlp": mlp, "vertices": vertices}.get(name, 1.2)
-        observed.append(seen("divergence", factor, method=name, dataset="wikipedia"))
-        observed.append(seen("imbalance", math.sqrt(factor), method=name, dataset="wikipedia"))
-    observed += [
-        seen("training_chunks", 400), seen("hidden_size", 3, of="layers"),
-        seen("hidden_size", 256, of="units"), seen("epochs", 100),
-        seen("chunks", 100, of="tested"),
-    ]  # fmt: skip
-    return [row_of("fig16", {"model": model, "ranks": 4}, observed)]
-
-
 CHUNKS = [
     ("s72-tgcn-spatial-more", "S", chunks),
     ("s72-tgcn-spatial-more", "O", lambda: chunks("exchanged", 41, of="temporal")),
@@ -433,9 +411,6 @@ CHUNKS = [
     ("s72-mpnn-more-comm", "S", chunks),
     ("s72-mpnn-more-comm", "O", lambda: chunks("exchanged", 70, "dysat", 4)),
     ("s72-mpnn-more-comm", "O", lambda: chunks("exchanged", 70, "dysat", 4, method="both")),
-    ("fig17-overhead", "S", costs),
-    ("fig17-overhead", "O", lambda: costs(40.0)),
-    ("fig17-overhead", "S", lambda: costs(refinement=90.0)),  # ours, and not the paper's
     ("fig17-fusion-larger", "S", lambda: costs(refinement=90.0)),
     ("fig17-fusion-larger", "O", lambda: costs(4.0)),
     ("fig17-fusion-larger", "O", lambda: costs(fusion=30.0)),
@@ -449,12 +424,6 @@ CHUNKS = [
     ("fig7-chunk-time-gap", "R", lambda: [row for n in range(1, 6) for row in
                                           gap(15.4 + n / 10, device="cuda", round=n, id=f"r{n}")]),
     ("fig7-chunk-time-gap", "S", lambda: gap(15.5, device="cuda")),  # one process of five
-    ("fig16-mlp-error", "S", lambda: predicted(error=0.02)),
-    ("fig16-mlp-error", "O", lambda: predicted(error=0.02) + predicted("dysat", error=0.3)),
-    ("fig16-mlp-error", "v", lambda: predicted(error=0.07)),
-    ("fig16-divergence-mlp", "s", predicted),
-    ("fig16-divergence-mlp", "O", lambda: predicted(mlp=2.0)),
-    ("fig16-divergence-vertices", "s", predicted),
 ]  # fmt: skip
 
 

@@ -22,12 +22,7 @@ from dgbench.systems.dgc.candidates import span_of
 from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
 from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.refinement import apart_hypergraph, hypergraph_of, improve, refine_apart
-from dgbench.systems.dgc.supergraph import (
-    chunk_cap,
-    chunk_statistics,
-    cut_weight,
-    make_chunks,
-)
+from dgbench.systems.dgc.supergraph import chunk_cap, chunk_statistics, cut_weight, make_chunks
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 

@@ -126,8 +126,6 @@ TRAINED = [
     ("s43-preprocessing-epochs", "O", lambda: prepared(5.0)),
     ("fig11b-dim-sensitivity", "S", lambda: layers({2: 6.0, 16: 7.0, 32: 5.5})),
     ("fig11b-dim-sensitivity", "O", lambda: layers({2: 6.0, 16: 7.0, 32: 2.0})),
-    ("fig11a-gnn-speedup-pygt", "S", lambda: layers({16: 5.6})),
-    ("fig11a-gnn-speedup-pygt", "O", lambda: layers({16: 0.5})),
     ("s43-epochs-similar", "S", lambda: thirds(1.0, 1.01, 0.99)),
     ("s43-epochs-similar", "O", lambda: thirds(1.3, 1.0, 0.9)),
     ("s43-epochs-similar", "O", lambda: thirds(0.7, 1.0, 1.0)),
@@ -196,9 +194,6 @@ READ = [
     ("tab1-covid", "X", lambda: sizes(N=200)),
     ("tab1-covid", "R", lambda: sizes(N=130, E_smoothed=1)),  # fitted: no say
     ("tab1-covid", "X", lambda: sizes(N=130, T=60)),
-    ("fig11a-requests", "S", lambda: loads(0.57)),
-    ("fig11a-requests", "s", lambda: loads(0.87)),
-    ("fig11a-requests", "O", lambda: loads(-0.2)),
     ("fig11a-youtube-memory", "S", lambda: loads(0.9, 0.8) + loads(0.5, 0.5, LARGE)),
     ("fig11a-youtube-memory", "v", lambda: loads(0.9, 0.2) + loads(0.5, 0.5, LARGE)),
     ("fig11a-youtube-memory", "O", lambda: loads(0.4, 0.2) + loads(0.5, 0.5, LARGE)),
