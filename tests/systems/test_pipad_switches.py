@@ -32,8 +32,9 @@ STEPS = 9
 TOLERANCE = 1e-5
 
 
-def switched() -> list[dict[str, bool]]:
-    """All off, all on, as published, each alone off or on, and every way to copy."""
+def switched() -> list[tuple[str, dict[str, bool]]]:
+    """All off, all on, as published, each alone off or on with every model; every way to copy, and
+    each off beside copies, with one model in turn."""
     alone = [{name: not DEFAULTS[name]} for name in NAMES] + [{**OFF, name: True} for name in NAMES]
     copies = [
         {"arena": arena, "pipeline": pipeline, "device_buffer": buffer, "reuse": reuse}
@@ -42,7 +43,8 @@ def switched() -> list[dict[str, bool]]:
     shipped = [{"arena": True, name: not DEFAULTS[name]} for name in NAMES if name != "arena"]
     published = [{**stage(PUBLISHED), "arena": arena} for arena in (False, True)]
     no_reuse = {**ON, "reuse": False, "cache_rule": False}
-    return [OFF, ON, *published, *alone, *copies, *shipped, no_reuse]
+    every = itertools.product(MODELS, [OFF, ON, *published, *alone, no_reuse])
+    return [*every, *zip(itertools.cycle(MODELS), [*copies, *shipped])]
 
 
 def name_of(switches: dict[str, bool]) -> str:
@@ -97,8 +99,9 @@ def same_training(
         assert apart(trainer.state(), parameters) < TOLERANCE
 
 
-@pytest.mark.parametrize("switches", switched(), ids=name_of)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "switches"), switched(), ids=lambda one: one if isinstance(one, str) else name_of(one)
+)
 def test_every_switch_trains_like_the_reference(monkeypatch, model, switches) -> None:
     work = tiny_workload(model=model, loss_on="every")
     same_training(monkeypatch, work, PipadSystem(s_per=3), switches)
