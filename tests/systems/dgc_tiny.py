@@ -8,6 +8,7 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base.sequences import SequenceWorkload
+from dgbench.systems.dgc.placement import Placement
 
 
 def sequence_of(edges: list[list[tuple[int, int]]], nodes: int, features: int = 2, seed: int = 0):
@@ -46,3 +47,10 @@ def tiny_workload(model: str = "tgcn_2layer", **fields) -> SequenceWorkload:
     return SequenceWorkload(
         **{"dataset": "tiny", "model": model, "hidden_dim": 4, "theta": 0.5, "lr": 1e-2} | fields
     )
+
+
+def scattered(graph, workers: int, seed: int) -> Placement:
+    """Vertex-steps dealt out at random: sequences are cut anywhere."""
+    draw = torch.Generator().manual_seed(seed)
+    worker = torch.randint(0, workers, (graph.num_vertices,), generator=draw).int()
+    return Placement("chunks", workers, worker, worker, worker, workers)

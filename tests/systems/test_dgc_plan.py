@@ -1,73 +1,51 @@
-"""Plans of all workers against one dense matrix and against sequences run entity by entity."""
+"""Plans of workers: packed rows, fused groups, padding, loads; test_dgc_trainer runs them."""
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import TinySequence, csr_of, tiny_sequence
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.scan import CONTINUES
+from dgbench.kernels_cuda.scan import CONTINUES, FROM_ZERO
 from dgbench.kernels_cuda.supergraph import Supergraph, build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.dgc.halo_lists import RowLists
-from dgbench.systems.dgc.placement import (
-    Placement,
-    by_both,
-    by_chunks,
-    by_sequences,
-    by_snapshots,
-)
+from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
+from dgbench.systems.dgc.dealing import WorkAssignment
+from dgbench.systems.dgc.fusion import CLOSE, fuse_units, shared_rows, unit_loads, unit_memory
+from dgbench.systems.dgc.loading import OFF, ON, SPATIAL, TEMPORAL, count_loads
+from dgbench.systems.dgc.loading import plans_of as loaded_plans
+from dgbench.systems.dgc.packing import pack_sequences
+from dgbench.systems.dgc.placement import Placement, by_both, by_chunks, by_sequences, by_snapshots
 from dgbench.systems.dgc.plan import WorkerPlan, plan_worker, step_entries
-
-
-@dataclass
-class Snapshots:
-    """As much of a `SnapshotSequence` as a plan reads."""
-
-    topology: list[Csr]
-    num_nodes: int
-
-    def __len__(self) -> int:
-        return len(self.topology)
+from dgbench.systems.dgc.volumes import shape_of
 
 
 @dataclass
 class Case:
-    data: Snapshots
+    data: TinySequence
     graph: Supergraph
     placement: Placement
 
 
-def snapshot(count: int, edges: dict[tuple[int, int], float] | set[tuple[int, int]]) -> Csr:
-    """Row u hears column v for every (u, v)."""
-    ordered = sorted(edges)
-    rows = torch.tensor([u for u, _ in ordered], dtype=torch.int64)
-    counts = torch.bincount(rows, minlength=count)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    values = None
-    if isinstance(edges, dict):
-        values = torch.tensor([edges[e] for e in ordered])
-    indices = torch.tensor([v for _, v in ordered], dtype=torch.int32)
-    return Csr(indptr, indices, count, values)
+def of(topology: list[Csr], nodes: int) -> TinySequence:
+    """As much of a sequence as a plan reads."""
+    return TinySequence(topology, torch.empty(0), torch.empty(0), nodes)
 
 
 @st.composite
 def cases(draw) -> Case:
     count, steps = draw(st.integers(1, 8)), draw(st.integers(1, 6))
     ends = st.integers(0, count - 1)
-    weighted = draw(st.booleans())
-    topology = []
-    for _ in range(steps):
-        edges = draw(st.sets(st.tuples(ends, ends), max_size=10))
-        edges = {(u, v) for u, v in edges if u != v}
-        if weighted:
-            edges = {e: draw(st.sampled_from((0.5, 1.0, 2.0))) for e in sorted(edges)}
-        topology.append(snapshot(count, edges))
+    pairs = st.sets(st.tuples(ends, ends), max_size=10)
+    topology = [csr_of(draw(pairs), count) for _ in range(steps)]
     graph = build_supergraph(topology, presence=draw(st.sampled_from(("span", "tail", "edges"))))
     workers = draw(st.integers(1, 5))
     kind = draw(st.sampled_from(("turns", "runs", "sequences", "both", "chunks", "cut")))
@@ -91,7 +69,7 @@ def cases(draw) -> Case:
             "both": by_both,
         }[kind]
         placement = make(graph, workers)
-    return Case(Snapshots(topology, count), graph, placement)
+    return Case(of(topology, count), graph, placement)
 
 
 def plans_of(case: Case, **settings) -> list[WorkerPlan]:
@@ -102,175 +80,7 @@ def plans_of(case: Case, **settings) -> list[WorkerPlan]:
     ]
 
 
-def dense(csr: Csr) -> Tensor:
-    out = torch.zeros(csr.num_rows, csr.num_cols)
-    ends, columns, values = csr.indptr.tolist(), csr.indices.tolist(), csr.values.tolist()
-    for row in range(csr.num_rows):
-        found = columns[ends[row] : ends[row + 1]]
-        assert found == sorted(set(found))
-        for column, value in zip(found, values[ends[row] : ends[row + 1]], strict=True):
-            out[row, column] = value
-    return out
-
-
-def a_hat(case: Case) -> Tensor:
-    """D^-1/2 (A + I) D^-1/2 of every snapshot, over vertex-steps."""
-    graph = case.graph
-    number = {
-        (int(v), int(t)): i for i, (v, t) in enumerate(zip(graph.entity, graph.step, strict=True))
-    }
-    out = torch.zeros(graph.num_vertices, graph.num_vertices)
-    for t, csr in enumerate(case.data.topology):
-        whole = torch.eye(csr.num_rows)
-        ends = csr.indptr.tolist()
-        for row in range(csr.num_rows):
-            for k in range(ends[row], ends[row + 1]):
-                whole[row, csr.indices[k]] += 1.0 if csr.values is None else csr.values[k]
-        scale = whole.sum(1) ** -0.5
-        whole = scale[:, None] * whole * scale
-        for (v, at), i in number.items():
-            if at == t:
-                for (u, there), j in number.items():
-                    if there == t:
-                        out[i, j] = whole[v, u]
-    return out
-
-
-def deliver(values: list[Tensor], lists: list[RowLists], reader: int) -> Tensor:
-    """Rows that a worker receives when each sends those of its lists."""
-    parts = []
-    for sender, (mine, its) in enumerate(zip(values, lists, strict=True)):
-        first = sum(its.send_counts[:reader])
-        count = its.send_counts[reader]
-        assert count == lists[reader].receive_counts[sender]
-        assert sender != reader or count == 0
-        parts.append(mine[its.send[first : first + count]])
-    return torch.cat(parts)
-
-
-@settings(deadline=None, max_examples=60)
-@given(cases(), st.sampled_from(("none", "spatial", "whole")))
-def test_structure_rounds_are_one_dense_product(case: Case, fusion: str) -> None:
-    plans = plans_of(case, fusion=fusion)
-    x = torch.rand(case.graph.num_vertices, 2)
-    wanted = a_hat(case) @ x
-    owned = torch.cat([plan.structure.rows for plan in plans])
-    assert owned.sort().values.tolist() == list(range(case.graph.num_vertices))
-    shown = [x[plan.structure.rows] for plan in plans]
-    ids = [plan.structure.rows for plan in plans]
-    lists = [plan.structure.lists for plan in plans]
-    for rank, plan in enumerate(plans):
-        part = plan.structure
-        assert deliver(ids, lists, rank).tolist() == part.halo.tolist()
-        assert len(set(part.halo.tolist())) == part.halo.numel()
-        table = torch.cat([shown[rank], deliver(shown, lists, rank)])
-        out = dense(part.csr) @ table + part.loop[:, None] * shown[rank]
-        assert torch.allclose(out, wanted[part.rows], atol=1e-5)
-        taken = []
-        for group in part.groups:
-            loaded = table[group.columns]
-            made = dense(group.csr) @ loaded
-            made += group.loop[:, None] * loaded[: group.rows.numel()]
-            assert torch.allclose(made, wanted[part.rows[group.rows]], atol=1e-5)
-            units = set(case.placement.unit[part.rows[group.rows]].tolist())
-            assert units == set(group.units.tolist())
-            assert fusion != "none" or len(units) == 1
-            others = group.columns[group.rows.numel() :].tolist()
-            assert set(others) <= set(group.columns[group.csr.indices.long()].tolist())
-            taken += group.rows.tolist()
-        assert sorted(taken) == list(range(part.rows.numel()))
-        if fusion != "none":
-            assert len(part.groups) == min(1, part.rows.numel())
-        if fusion == "whole" and part.groups:
-            used = set(part.csr.indices.tolist()) | set(range(part.rows.numel()))
-            assert part.loads == len(used)
-
-
-def scan(x: Tensor, begins: Tensor, given: Tensor) -> Tensor:
-    """h = 0.5 h + x along rows [T, N] whose states begin as `begins` says."""
-    h = torch.zeros(x.shape[1])
-    out = []
-    for step, begin in zip(x, begins, strict=True):
-        h = torch.where(begin == CONTINUES, h, 0.0)
-        for place in (begin >= 0).nonzero().squeeze(1).tolist():
-            h[place] = given[begin[place]]
-        h = 0.5 * h + step
-        out.append(h)
-    return torch.stack(out)
-
-
-@settings(deadline=None, max_examples=80)
-@given(cases(), st.sampled_from(("packed", "padded", "packed_sequence")))
-def test_stages_run_every_sequence_in_its_order(case: Case, temporal: str) -> None:
-    graph = case.graph
-    plans = plans_of(case, temporal=temporal)
-    x = torch.rand(graph.num_vertices)
-    wanted = torch.zeros_like(x)
-    cuts = 0
-    for entity in range(graph.start.numel() - 1):
-        h, chain = 0.0, 0
-        first, stop = graph.start[entity : entity + 2].tolist()
-        for i in range(first, stop):
-            h = 0.5 * h + float(x[i])
-            wanted[i] = h
-            chain += i > first and int(case.placement.time[i]) != int(case.placement.time[i - 1])
-        cuts = max(cuts, chain)
-    stages = cuts + 1 if graph.num_vertices else 0
-    assert {plan.critical_path for plan in plans} == {stages}
-    found = torch.full_like(x, torch.nan)
-    arrived = [torch.zeros(0) for _ in plans]
-    for k in range(stages):
-        ends = []
-        for plan, given_states in zip(plans, arrived, strict=True):
-            stage = plan.time.stages[k]
-            assert stage.arriving == given_states.numel()
-            last = torch.full((stage.segments,), torch.nan)
-            for group in stage.groups:
-                rows = group.rows.pack(x[plan.time.rows][group.steps][:, None])[..., 0]
-                out = scan(rows, group.begins, given_states)
-                found[plan.time.rows[group.steps]] = group.rows.unpack(out[..., None])[:, 0]
-                last[group.sequences] = out.reshape(-1)[group.ends]
-                if temporal == "packed_sequence":
-                    assert (group.rows.lengths.diff() <= 0).all()
-                if temporal != "packed":
-                    assert group.rows.num_rows == group.rows.lengths.numel()
-            assert not last.isnan().any()
-            ends.append(last)
-        lists = [plan.time.stages[k].lists for plan in plans]
-        if k + 1 < stages:
-            arrived = [deliver(ends, lists, rank) for rank in range(len(plans))]
-        else:
-            assert lists == [None] * len(plans)
-    assert torch.allclose(found, wanted)
-
-
-@settings(deadline=None, max_examples=60)
-@given(cases(), st.sampled_from(("packed", "padded")))
-def test_attention_sees_whole_sequences_and_keeps_own_outputs(case: Case, temporal: str) -> None:
-    graph = case.graph
-    plans = plans_of(case, attention=True, temporal=temporal)
-    ids = [plan.time.rows for plan in plans]
-    lists = [plan.time.lists for plan in plans]
-    kept = []
-    for rank, plan in enumerate(plans):
-        time = plan.time
-        assert time.stages == []
-        assert deliver(ids, lists, rank).tolist() == time.halo.tolist()
-        table = torch.cat([time.rows, time.halo])
-        for group in time.groups:
-            steps = table[group.steps]
-            first = 0
-            for length in group.rows.lengths.tolist():
-                entity = int(graph.entity[steps[first]])
-                start, stop = graph.start[entity : entity + 2].tolist()
-                assert steps[first : first + length].tolist() == list(range(start, stop))
-                first += length
-            kept += steps[slice(None) if group.own is None else group.own].tolist()
-        assert plan.critical_path == int(graph.num_vertices > 0)
-    assert sorted(kept) == list(range(graph.num_vertices))
-
-
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cases())
 def test_all_workers_know_whether_anybody_sends(case: Case) -> None:
     for attention in (False, True):
@@ -285,25 +95,7 @@ def test_all_workers_know_whether_anybody_sends(case: Case) -> None:
             assert {some.idle for some in lists} == {nobody}
 
 
-@settings(deadline=None, max_examples=40)
-@given(cases())
-def test_moved_rows_arrive_in_the_order_of_ids(case: Case) -> None:
-    placement = by_both(case.graph, case.placement.workers)
-    case = Case(case.data, case.graph, placement)
-    plans = plans_of(case)
-    if placement.workers == 1:
-        assert plans[0].time.move is None
-        return
-    ids = [plan.structure.rows for plan in plans]
-    lists = [plan.time.move.lists for plan in plans]
-    for rank, plan in enumerate(plans):
-        move = plan.time.move
-        came = torch.cat([ids[rank][move.keep], deliver(ids, lists, rank)])
-        assert came[move.order].tolist() == plan.time.rows.tolist()
-        assert plan.critical_path <= 1
-
-
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases())
 def test_padding_is_the_formula_of_each_unit_and_stage(case: Case) -> None:
     """Section 4.3: sum of Lmax - L over sequences padded together; packing never needs more."""
@@ -331,8 +123,7 @@ def test_padding_is_the_formula_of_each_unit_and_stage(case: Case) -> None:
 
 
 def test_limit_of_memory_keeps_groups_apart() -> None:
-    edges = {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}
-    data = Snapshots([snapshot(4, edges)], 4)
+    data = of([csr_of({(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}, 4)], 4)
     graph = build_supergraph(data.topology)
     placement = by_chunks(graph, torch.arange(4, dtype=torch.int32), 4, torch.zeros(4).int(), 1)
     case = Case(data, graph, placement)
@@ -344,22 +135,259 @@ def test_limit_of_memory_keeps_groups_apart() -> None:
 
 
 def test_refused() -> None:
-    data = Snapshots([snapshot(2, {(0, 1)}), snapshot(2, {(0, 1), (1, 0)})], 2)
+    one, both = csr_of({(1, 0)}, 2), csr_of({(1, 0), (0, 1)}, 2)
+    data = of([one, both], 2)
     graph = build_supergraph(data.topology)
     good = Case(data, graph, by_snapshots(graph, 2))
-    with pytest.raises(InvalidInputError, match="rank is 2, allowed are 0 to 1"):
+    with pytest.raises(InvalidInputError, match="rank"):
         plan_worker(data, graph, good.placement, 2, attention=False)
-    with pytest.raises(UnknownKeyError):
-        plans_of(good, fusion="some")
-    with pytest.raises(UnknownKeyError):
-        plans_of(good, temporal="dense")
-    with pytest.raises(InvalidInputError, match="data has 1 snapshots, the graph 2"):
-        step_entries(Snapshots(data.topology[:1], 2), graph)
-    small = build_supergraph([snapshot(2, set()), snapshot(2, {(0, 1)})])
-    with pytest.raises(InvalidInputError, match="snapshot 0 has an edge at vertex 0"):
-        step_entries(data, small)
-    with pytest.raises(InvalidInputError, match=r"placement.structure has"):
+    for name in ("fusion", "temporal"):
+        with pytest.raises(UnknownKeyError, match=name):
+            plans_of(good, **{name: "some"})
+    small = build_supergraph([csr_of([], 2), one])
+    with pytest.raises(InvalidInputError, match=r"placement\.structure"):
         plan_worker(data, small, good.placement, 0, attention=False)
-    mixed = Snapshots([snapshot(2, {(0, 1): 2.0}), snapshot(2, {(0, 1), (1, 0)})], 2)
-    with pytest.raises(InvalidInputError, match="some snapshots"):
-        step_entries(mixed, graph)
+    weighted = csr_of({(1, 0)}, 2, {(1, 0): 2.0})
+    for bad, of_graph in ((of([one], 2), graph), (data, small), (of([weighted, both], 2), graph)):
+        with pytest.raises(InvalidInputError, match="snapshot"):
+            step_entries(bad, of_graph)
+
+
+LENGTHS = st.lists(st.integers(0, 12), max_size=60)
+
+
+def first_fit(lengths, capacity):
+    """Every sequence by itself: the first row with room, rows in the order they were opened."""
+    room, row, offset = [], {}, {}
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if lengths[i] == 0:
+            continue
+        r = next((r for r, free in enumerate(room) if free >= lengths[i]), len(room))
+        if r == len(room):
+            room.append(capacity)
+        row[i], offset[i] = r, capacity - room[r]
+        room[r] -= lengths[i]
+    return row, offset, len(room)
+
+
+@settings(max_examples=300)
+@given(lengths=LENGTHS, longer=st.integers(0, 9))
+def test_is_first_fit_decreasing(lengths, longer):
+    capacity = max(lengths, default=0) + longer
+    rows = pack_sequences(torch.tensor(lengths, dtype=torch.int64), capacity)
+    row, offset, count = first_fit(lengths, capacity)
+    assert rows.num_rows == count
+    for i in row:
+        assert (int(rows.row[i]), int(rows.offset[i])) == (row[i], offset[i])
+
+
+@settings(max_examples=200)
+@given(lengths=LENGTHS)
+def test_every_step_has_a_place_of_its_own(lengths):
+    rows = pack_sequences(torch.tensor(lengths, dtype=torch.int64))
+    total, longest = sum(lengths), max(lengths, default=0)
+    assert rows.steps == total
+    assert rows.row_length == longest
+    assert rows.place.unique().numel() == total
+    assert rows.padding == rows.num_rows * longest - total == int((rows.sequence < 0).sum())
+    assert rows.padding_unpacked == len(lengths) * longest - total
+    assert rows.padding <= rows.padding_unpacked
+    least = -(-total // longest) if longest else 0
+    # First fit leaves one row at most half empty.
+    assert least <= rows.num_rows <= 2 * least
+    values = torch.arange(2.0 * total).view(total, 2)
+    there = rows.pack(values)
+    assert torch.equal(rows.unpack(there), values)
+    assert float(there.sum()) == float(values.sum())
+    at = 0
+    for i, length in enumerate(lengths):
+        for k in range(length):
+            t, n = int(rows.offset[i]) + k, int(rows.row[i])
+            assert torch.equal(there[t, n], values[at])
+            assert (int(rows.sequence[t, n]), int(rows.position[t, n])) == (i, k)
+            assert int(rows.begins[t, n]) == (FROM_ZERO if k == 0 else CONTINUES)
+            at += 1
+    assert bool((rows.begins[rows.sequence < 0] == FROM_ZERO).all())
+
+
+def test_mistakes_are_named():
+    for lengths in ([1, 2], torch.tensor([1.0]), torch.tensor([3, -1])):
+        with pytest.raises(InvalidInputError, match="lengths"):
+            pack_sequences(lengths)
+    for length in (3, 4.0):
+        with pytest.raises(InvalidInputError, match="row_length"):
+            pack_sequences(torch.tensor([3, 4]), length)
+    rows = pack_sequences(torch.tensor([2, 1]))
+    for name, call, bad in (("values", rows.pack, torch.zeros(2, 4)),
+                              ("rows", rows.unpack, torch.zeros(3, 4)),
+                              ("starts", rows.begins_from, torch.zeros(3).long())):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=name):
+            call(bad)
+
+
+def matrix(rows: int, columns: int, entries: set[tuple[int, int]]) -> Csr:
+    """A matrix from pairs of row and column."""
+    counts = np.bincount([r for r, _ in entries], minlength=rows)
+    indptr = torch.from_numpy(np.concatenate([[0], counts.cumsum()]).astype(np.int64))
+    indices = torch.tensor([c for _, c in sorted(entries)], dtype=torch.int32)
+    return Csr(indptr, indices, columns)
+
+
+@st.composite
+def workers(draw) -> tuple[Csr, Tensor, int]:
+    rows, halo = draw(st.integers(0, 14)), draw(st.integers(0, 4))
+    units = draw(st.integers(1, 8))
+    cells = st.tuples(st.integers(0, max(0, rows - 1)), st.integers(0, max(0, rows + halo - 1)))
+    entries = draw(st.sets(cells, max_size=60)) if rows else set()
+    entries = {(r, c) for r, c in entries if r != c}
+    unit = draw(st.lists(st.integers(0, units - 1), min_size=rows, max_size=rows))
+    return matrix(rows, rows + halo, entries), torch.tensor(unit, dtype=torch.int64), units
+
+
+def entries_of(csr: Csr) -> list[tuple[int, int]]:
+    ends = csr.indptr.tolist()
+    columns = csr.indices.tolist()
+    return [(r, c) for r in range(csr.num_rows) for c in columns[ends[r] : ends[r + 1]]]
+
+
+def loads(csr: Csr, group: list[int]) -> int:
+    """Rows that groups load of this worker's: their own and, once each, others that they hear."""
+    others = {
+        (group[r], c) for r, c in entries_of(csr) if c < csr.num_rows and group[c] != group[r]
+    }
+    return len(group) + len(others)
+
+
+def plain_fusion(
+    csr: Csr, unit: list[int], units: int, memory: list[float], limit: float
+) -> tuple[list[int], int]:
+    """Group of each unit and merges: r counted anew from sets after every merge."""
+    group = list(range(units))
+    size = list(memory)
+
+    def shared() -> dict[tuple[int, int], int]:
+        pairs = {(group[unit[r]], c) for r, c in entries_of(csr) if c < csr.num_rows}
+        found: dict[tuple[int, int], int] = {}
+        for a, c in pairs:
+            b = group[unit[c]]
+            if a != b:
+                found[min(a, b), max(a, b)] = found.get((min(a, b), max(a, b)), 0) + 1
+        return found
+
+    merges = 0
+    while True:
+        heap = [
+            (-r, a, b)
+            for (a, b), r in shared().items()
+            if max(size[a], size[b]) < CLOSE * limit and size[a] + size[b] <= limit
+        ]
+        if not heap:
+            return group, merges
+        _, a, b = min(heap)
+        heapq.heapify(heap)
+        assert heap[0][1:] == (a, b)
+        group = [a if g == b else g for g in group]
+        size[a] += size[b]
+        merges += 1
+
+
+@settings(max_examples=150)
+@given(workers(), st.data())
+def test_fusion_is_that_of_sets_counted_anew(worker, data) -> None:
+    csr, unit, units = worker
+    limited = data.draw(st.booleans())
+    memory = data.draw(st.lists(st.integers(0, 9), min_size=units, max_size=units))
+    limit = float(data.draw(st.integers(1, 30))) if limited else float("inf")
+    found = fuse_units(
+        shared_rows(csr, unit, units),
+        memory=torch.tensor(memory, dtype=torch.float64),
+        limit=limit if limited else None,
+        rest="apart",
+    )
+    group, merges = plain_fusion(csr, unit.tolist(), units, [float(m) for m in memory], limit)
+    names = {g: i for i, g in enumerate(sorted({*group}))}
+    assert found.group.tolist() == [names[g] for g in group]
+    assert (found.merges, found.groups) == (merges, len(names))
+    before = loads(csr, unit.tolist())
+    after = loads(csr, [group[u] for u in unit.tolist()])
+    assert found.saved_rows == before - after
+    every = {
+        (unit[r].item(), c) for r, c in [*entries_of(csr), *((r, r) for r in range(len(unit)))]
+    }
+    counts = [sum(u == one for u, _ in every) for one in range(units)]
+    assert unit_loads(csr, unit, units).tolist() == counts
+    if limited:
+        size = torch.zeros(found.groups, dtype=torch.float64)
+        size.index_add_(0, found.group, torch.tensor(memory, dtype=torch.float64))
+        counts = torch.bincount(found.group)
+        assert bool((size[counts > 1] <= limit).all())
+        assert found.frozen == int((size >= CLOSE * limit).sum())
+
+
+def test_what_shares_nothing_is_joined_as_memory_allows() -> None:
+    csr = matrix(4, 4, set())
+    unit = torch.arange(4)
+    reads = shared_rows(csr, unit, 4)
+    assert fuse_units(reads, rest="apart").groups == 4
+    assert fuse_units(reads).groups == 1
+    memory = torch.tensor([2.0, 2.0, 3.0, 1.0], dtype=torch.float64)
+    assert fuse_units(reads, memory=memory, limit=4.0).group.tolist() == [0, 0, 1, 1]
+
+
+def test_memory_of_a_unit_grows_with_what_it_loads() -> None:
+    csr = matrix(3, 5, {(0, 1), (0, 3), (1, 3), (1, 4), (2, 0)})
+    unit = torch.tensor([0, 1, 1])
+    # Unit 0: row 0 and columns 1, 3; unit 1: rows 1, 2 and columns 0, 3, 4.
+    assert unit_memory(csr, unit, 2, 10).tolist() == [(3 + 1) * 40 + 2 * 8, (5 + 2) * 40 + 3 * 8]
+
+
+def test_fusion_refused() -> None:
+    reads = shared_rows(matrix(2, 2, {(0, 1)}), torch.tensor([0, 1]), 2)
+    with pytest.raises(UnknownKeyError):
+        fuse_units(reads, rest="none")
+    two = torch.ones(2, dtype=torch.float64)
+    for bad in ({"limit": 3.0}, {"memory": two, "limit": 0.0}, {"memory": -two},
+                {"memory": torch.ones(3, dtype=torch.float64)}):  # fmt: skip
+        with pytest.raises(InvalidInputError, match=list(bad)[-1]):
+            fuse_units(reads, **bad)
+
+
+def task_of(model: str = "mpnn_lstm_bare") -> SequenceWorkload:
+    return SequenceWorkload(dataset="tiny", model=model, feature_dim=3, hidden_dim=4)
+
+
+def dealt(task: SequenceWorkload, data, workers: int = 2, chunks: int = 9) -> WorkAssignment:
+    """Chunks drawn at random: worse than real ones, so that there is much to fuse."""
+    graph = vertex_steps(data, task)
+    draw = torch.Generator().manual_seed(3)
+    chunk = torch.randint(0, chunks, (graph.num_vertices,), generator=draw, dtype=torch.int32)
+    placement = by_chunks(graph, chunk, chunks, torch.arange(chunks) % workers, workers)
+    return WorkAssignment(graph, placement, step_entries(data, graph), None, 0.0)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    data = tiny_sequence(nodes=14, snapshots=8, edges=10)
+    task = task_of()
+    return task, data, dealt(task, data)
+
+
+def test_loads_are_counted_by_formula(tiny):
+    task, data, out = tiny
+    shape = shape_of(sequence_model(task))
+    plans = loaded_plans(data, out, norm="sym")
+    loads = {name: count_loads(plan, shape) for name, plan in plans.items()}
+    for name, plan in plans.items():
+        found = loads[name]
+        runs = [run for stage in plan.time.stages for run in stage.groups]
+        cells = sum(run.rows.row_length * run.rows.num_rows for run in runs)
+        assert found.zeros == (cells - plan.time.rows.numel()) * 8
+        matrices = sum(
+            group.csr.indptr.nbytes + group.csr.indices.nbytes + group.csr.values.nbytes
+            for group in plan.structure.groups
+        )
+        assert found.bytes == 4 * (found.rows * (3 + 4) + cells * 8) + matrices
+        assert found.rows == sum(g.columns.numel() for g in plan.structure.groups)
+    assert loads[SPATIAL].rows == loads[ON].rows < loads[OFF].rows == loads[TEMPORAL].rows
+    assert loads[TEMPORAL].zeros == loads[ON].zeros < loads[OFF].zeros == loads[SPATIAL].zeros
+    assert loads[ON].groups == 1 < loads[OFF].groups

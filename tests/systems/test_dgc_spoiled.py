@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
-from dgc_tiny import random_sequence, tiny_workload
+from dgc_tiny import random_sequence, scattered, tiny_workload
 from msgspec import structs
-from test_dgc_scaling_runs import CONTEXT
-from test_dgc_stale_runs import scattered
 
-from dgbench.harness.claims import evaluate
-from dgbench.harness.store import Store
-from dgbench.harness.store.standing import judged
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.systems.base.conditioning import rounding
+from dgbench.systems.base import RunContext
 from dgbench.systems.base.kept import CONFIRMED
 from dgbench.systems.base.sequences import vertex_steps
-from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.chunk_samples import cuts_of
-from dgbench.systems.dgc.experiments import attention, fig7, lifetimes, partition_rows, race_runs
+from dgbench.systems.dgc.experiments import attention, fig7, partition_rows, race_runs
 from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig16 import check_study
-from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, RaceJob, contenders, race
 from dgbench.systems.dgc.loading import ON, Loader, dealt_out, plans_of
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.placement import by_sequences
 from dgbench.systems.dgc.predictor import Mlp
 from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
@@ -40,7 +35,7 @@ from dgbench.systems.dgc.time_encoders import time_encoders
 from dgbench.systems.dgc.trainer import ChunkRankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
-KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" / "dgc"
+CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
 
 
 def failed(checks: list[ResultCheck]) -> set[str]:
@@ -70,101 +65,60 @@ def raced(number: int = 1) -> list[ResultCheck]:
     return race([job], 1, replace(CONTEXT, round=number), least=1, budget_s=0.0).checks
 
 
-def test_a_race_as_it_is_passes() -> None:
-    found = raced()
-    assert not failed(found)
-    assert {c.of for c in found} >= {"outputs", "gradients", "losses", "parameters", "counters"}
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
-@pytest.mark.parametrize("change", [lambda out: 1.5 * out, swapped], ids=["x1.5", "swapped"])
-def test_wrong_outputs_fail(monkeypatch, change, late) -> None:
-    outputs, train_epoch = ChunkRankTrainer.outputs, ChunkRankTrainer.train_epoch
-
-    def counting(self):
-        self.epochs = getattr(self, "epochs", 0) + 1
-        return train_epoch(self)
+def spoil(monkeypatch, method: str, change, late: int) -> None:
+    """Change what a trainer's method does to its parameters, or returns, after `late` calls."""
+    true, calls = getattr(ChunkRankTrainer, method), Counter()
 
     def wrong(self):
-        found = outputs(self)
-        return change(found) if not late or getattr(self, "epochs", 0) >= 2 else found
+        found, calls[self] = true(self), calls[self] + 1
+        return change(self, found) if calls[self] > late else found
 
-    monkeypatch.setattr(ChunkRankTrainer, "train_epoch", counting)
-    monkeypatch.setattr(ChunkRankTrainer, "outputs", wrong)
-    assert "outputs" in failed(raced())
+    monkeypatch.setattr(ChunkRankTrainer, method, wrong)
 
 
-def zero(parameters) -> None:
-    for parameter in parameters:
+def no_gradients(trainer, loss):
+    for parameter in trainer.model.parameters():
         parameter.grad.zero_()
+    return loss
 
 
-def five_percent(parameters) -> None:
-    next(p for p in parameters if p.grad.norm() > 0).grad.mul_(1.05)
+def five_percent(trainer, loss):
+    next(p for p in trainer.model.parameters() if p.grad.norm() > 0).grad.mul_(1.05)
+    return loss
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
-@pytest.mark.parametrize("change", [zero, five_percent])
-def test_wrong_gradients_fail(monkeypatch, change, late) -> None:
-    accumulate = ChunkRankTrainer.accumulate
-
-    def wrong(self):
-        self.passes = getattr(self, "passes", 0) + 1
-        loss = accumulate(self)
-        if not late or self.passes > 2:
-            change(list(self.model.parameters()))
-        return loss
-
-    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
-    assert "gradients" in failed(raced())
+SPOILS = {
+    "outputs": [("outputs", lambda _, out: 1.5 * out), ("outputs", lambda _, out: swapped(out))],
+    "gradients": [("accumulate", no_gradients), ("accumulate", five_percent)],
+    "losses": [("accumulate", lambda _, loss: 1.001 * loss)],
+}
 
 
-@pytest.mark.parametrize("late", [0, 1, 4])
-def test_wrong_losses_fail(monkeypatch, late) -> None:
-    accumulate = ChunkRankTrainer.accumulate
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize(
+    ("subject", "method", "change"),
+    [(subject, *spoil) for subject, spoils in SPOILS.items() for spoil in spoils],
+)
+def test_a_trainer_that_computes_something_else_fails(
+    monkeypatch, subject, method, change, late
+) -> None:
+    spoil(monkeypatch, method, change, late)
+    assert subject in failed(raced())
 
-    def wrong(self):
-        self.passes = getattr(self, "passes", 0) + 1
-        return accumulate(self) * (1.001 if self.passes > late else 1.0)
 
-    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
-    assert "losses" in failed(raced())
-
-
-@pytest.fixture
-def confirmed(monkeypatch, tmp_path) -> None:
-    """A cache with what a first process confirmed."""
+@pytest.mark.parametrize(
+    ("change", "late"), [(no_gradients, 0), (no_gradients, 1), (lambda _, loss: 1.001 * loss, 1)]
+)
+def test_a_later_process_is_compared_with_the_first(monkeypatch, tmp_path, change, late) -> None:
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    # Without a first one it is compared itself.
+    assert {c.of for c in raced(2)} >= {"outputs", "gradients", "losses"}
     assert not failed(raced())
-
-
-def test_a_later_process_is_compared_with_the_first(confirmed) -> None:
     found = raced(2)
     assert not failed(found)
     assert ("losses", CONFIRMED) in {(c.of, c.against) for c in found}
     assert {c.of for c in found} == {"losses", "updates", "moments", "updates so far"}
-
-
-def test_a_later_process_without_a_first_one_is_compared_itself(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    assert {c.of for c in raced(2)} >= {"outputs", "gradients", "losses"}
-
-
-@pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize("factor", [1.001, 0.0], ids=["loss", "gradients"])
-def test_a_later_process_that_computes_something_else_fails(
-    monkeypatch, confirmed, factor, late
-) -> None:
-    accumulate = ChunkRankTrainer.accumulate
-
-    def wrong(self):
-        self.passes = getattr(self, "passes", 0) + 1
-        loss = accumulate(self)
-        if self.passes > late and not factor:
-            zero(list(self.model.parameters()))
-        return loss * factor if self.passes > late and factor else loss
-
-    monkeypatch.setattr(ChunkRankTrainer, "accumulate", wrong)
+    spoil(monkeypatch, "accumulate", change, late)
     assert "losses" in failed(raced(2))
 
 
@@ -187,55 +141,37 @@ def counted() -> list[ResultCheck]:
     ).checks
 
 
-@pytest.mark.parametrize("what", ["bytes", "stages", "span", "balance", "most heard", "baseline"])
-def test_wrong_counts_of_partitions_fail(monkeypatch, what) -> None:
-    if what == "bytes":
-        true = partition_rows.traffic_of
-
-        def more(*args):
-            found = true(*args)
-            found.flows[0].rows[0, -1] += 1
-            return found
-
-        monkeypatch.setattr(partition_rows, "traffic_of", more)
-    elif what in ("stages", "span"):
-        path = partition_rows.critical_path
-        step = (1, 0.0) if what == "stages" else (0, 1e-6)
-        monkeypatch.setattr(
-            partition_rows,
-            "critical_path",
-            lambda *args: tuple(a + b for a, b in zip(path(*args), step, strict=True)),
-        )
-    elif what == "balance":
-        true = partition_rows.work_balance
-        monkeypatch.setattr(partition_rows, "work_balance", lambda *a: 1.01 * true(*a))
-    elif what == "most heard":
-        true = partition_rows.most_heard
-        monkeypatch.setattr(partition_rows, "most_heard", lambda *a: true(*a) + 1)
-    else:
-        true = partition_rows.PLACED["sequences"]
-
-        def moved(graph, workers):
-            placement = true(graph, workers)
-            placement.structure[0] = (placement.structure[0] + 1) % workers
-            return placement
-
-        monkeypatch.setitem(partition_rows.PLACED, "sequences", moved)
-    wanted = {"baseline": "workers of vertex-steps", "span": "values", "balance": "values"}
-    assert wanted.get(what, "counters") in failed(counted())
+def one_row_more(true, *args):
+    found = true(*args)
+    found.flows[0].rows[0, -1] += 1
+    return found
 
 
-def test_counted_partitions_as_they_are_pass() -> None:
+def elsewhere(graph, workers):
+    placement = by_sequences(graph, workers)
+    placement.structure[0] = (placement.structure[0] + 1) % workers
+    return placement
+
+
+COUNTS = [
+    ("traffic_of", one_row_more, "counters"),
+    ("critical_path", lambda true, *args: (true(*args)[0] + 1, true(*args)[1]), "counters"),
+    ("critical_path", lambda true, *args: (true(*args)[0], true(*args)[1] + 1e-6), "values"),
+    ("work_balance", lambda true, *args: 1.01 * true(*args), "values"),
+    ("most_heard", lambda true, *args: true(*args) + 1, "counters"),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong", "subject"), COUNTS)
+def test_wrong_counts_of_partitions_fail(monkeypatch, name, wrong, subject) -> None:
     assert not failed(counted())
+    monkeypatch.setattr(partition_rows, name, partial(wrong, getattr(partition_rows, name)))
+    assert subject in failed(counted())
 
 
-def test_edges_and_vertex_steps_that_are_missing_fail() -> None:
-    data, task = DATA, TASK
-    graph, edges = vertex_steps(data, task), EdgeRecount(data)
-    assert edges.vertex_steps(graph).passed
-    assert not EdgeRecount(data, len(data) - 2).vertex_steps(graph).passed
-    graph.step[0] += 1
-    assert not edges.vertex_steps(graph).passed
+def test_a_baseline_placed_by_another_rule_fails(monkeypatch) -> None:
+    monkeypatch.setitem(partition_rows.PLACED, "sequences", elsewhere)
+    assert "workers of vertex-steps" in failed(counted())
 
 
 def audited() -> list[ResultCheck]:
@@ -270,12 +206,12 @@ def test_stale_rows_that_are_not_by_the_rule_fail(monkeypatch, what) -> None:
     def more(self, name, sent, pairs, width, passes, index):
         count(self, name, sent + (index > 0), pairs, width, passes, index)
 
-    if what in ("held", "sent"):
-        monkeypatch.setattr(LastSent, "choose", turned(what == "sent"))
-    elif what == "stale copy":
-        monkeypatch.setattr(StaleWorkers, "_fetch", off)
-    elif what == "count":
-        monkeypatch.setattr(StaleWorkers, "_count", more)
+    spoils = {
+        "held": (LastSent, "choose", turned(False)), "sent": (LastSent, "choose", turned(True)),
+        "stale copy": (StaleWorkers, "_fetch", off), "count": (StaleWorkers, "_count", more),
+    }  # fmt: skip
+    if what != "right":
+        monkeypatch.setattr(*spoils[what])
     found = failed(audited())
     assert bool(found) == (what != "right"), found
 
@@ -318,6 +254,14 @@ def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> No
     assert "values" in failed(check_study(found))
 
 
+@pytest.mark.parametrize("name", [n for n in attention.CONTENDERS if n != attention.VARLEN])
+def test_contenders_attend_within_sequences(name) -> None:
+    packed = attention.draw_steps(attention.SequenceCase("tiny", 40, 3, 9, 2, 8))
+    worst, checks = attention.compared(attention.CONTENDERS[name](packed), packed, name)
+    assert worst < 1e-5
+    assert not failed(checks)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_attention_that_computes_something_else_fails(monkeypatch, factor, number) -> None:
@@ -356,51 +300,3 @@ def test_time_encoders_that_compute_something_else_fail(monkeypatch, compare) ->
     monkeypatch.setattr(module, "_torch", lambda *args: lambda x, run=true(*args): swapped(run(x)))
     found = time_encoders(task, data, dealt, "cpu", 1, 0.0, compare=compare)
     assert failed(found[module.TORCH].checks) == {"outputs", "gradients"}
-
-
-@pytest.mark.parametrize("spoiled", [False, True])
-def test_lifetimes_that_miss_an_edge_fail(monkeypatch, spoiled) -> None:
-    from dgbench import datasets
-
-    if spoiled:
-        true = lifetimes._distinct
-        monkeypatch.setattr(lifetimes, "_distinct", lambda keys: true(keys)[:-1])
-    events = datasets.open_events("amazon", source="twin", scale=1 / 4096)
-    assert Lifetimes.of_events(events, 20).check().passed is not spoiled
-
-
-def test_rounding_is_found_where_scores_are_hidden() -> None:
-    scores = torch.tensor([[0.3, 0.7, -torch.inf]], dtype=torch.float64)
-    values = torch.tensor([[1.0], [-0.9], [5.0]], dtype=torch.float64)
-
-    def answer() -> dict[str, torch.Tensor]:
-        return {"": scores.softmax(-1) @ values}
-
-    assert 0 < rounding(answer, answer())[""] < 1e-4
-
-
-def kept_rows(**fields):
-    """The kept rows with other checks, status and reason."""
-    rows = Store.open(KEPT).written()
-    return [structs.replace(row, **fields) if row.status == "ok" else row for row in rows]
-
-
-def decided(rows) -> int:
-    """Number of claims with a verdict from rows."""
-    return sum(verdict.glyph not in "-=" for verdict in evaluate(PAPER, rows).verdicts)
-
-
-def test_no_verdict_rests_on_a_spoiled_system() -> None:
-    good = ResultCheck(of="outputs", against="float64 oracle", gap=0.0, tolerance=1e-5, compared=1)
-    bad = structs.replace(good, gap=0.5)
-    passed = kept_rows(checks=[good])
-    assert decided(passed) > 20
-    assert decided(kept_rows(checks=[])) == 0
-    assert decided(kept_rows(checks=[bad])) == 0
-    one = next(row for row in passed if row.experiment == "table2")
-    wrong = structs.replace(one, status="check", reason=bad.words, checks=[bad])
-    rows = [wrong if row is one else row for row in passed]
-    both = zip(judged(passed), judged(rows), strict=True)
-    fallen = {before.cell_hash for before, after in both if before.status != after.status}
-    assert fallen == {one.cell_hash}
-    assert 0 < decided(rows) <= decided(passed)

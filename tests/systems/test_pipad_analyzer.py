@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import threading
-import weakref
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_data import TinySequence, csr_of, tiny_sequence
 
 from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda import aggregate
-from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, prepared, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.csr import check as csr_check
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import csr_words, slice_csr
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.pipad import analyzer as analyzer_module
 from dgbench.systems.pipad.analyzer import Analysis, Analyzer
-from dgbench.systems.pipad.partitions import Partitions, repeated
+from dgbench.systems.pipad.partitions import Partitions
 from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
 CAPS = (8, 16, 32, 64)
@@ -107,10 +103,6 @@ def analyse(partitions: Partitions, **arguments) -> Analysis:
     return analyzer.wait()
 
 
-# --- groups ---------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(data=sequences(), choice=settings_of, analysed=st.booleans())
 def test_parts_are_disjoint_complete_and_worth_their_words(data, choice, analysed):
     partitions = Partitions(data, norm="sym", **choice)
@@ -132,7 +124,6 @@ def test_parts_are_disjoint_complete_and_worth_their_words(data, choice, analyse
             assert part.words == partitions.words(times) == sum(wire.words for wire in wires)
 
 
-@settings(deadline=None)
 @given(data=sequences(), choice=settings_of)
 def test_facts_are_those_of_the_groups(data, choice):
     found = analyse(Partitions(data, norm="sym", **choice))
@@ -157,32 +148,6 @@ def test_facts_are_those_of_the_groups(data, choice):
         assert rate == pytest.approx(1 - len(one & other) / union if union else 0.0)
 
 
-@given(data=sequences(2), size=st.integers(1, 5))
-def test_a_static_graph_is_never_taken_apart(data, size):
-    csr = data.topology[0]
-    assert_same(repeated(csr, size), PartTopology.build([csr] * size))
-
-
-def test_a_static_graph_costs_one_extraction_for_each_size(monkeypatch):
-    data = tiny_sequence(snapshots=12)
-    data.topology = [data.topology[0]] * 12
-    made = []
-    monkeypatch.setattr(
-        "dgbench.systems.pipad.partitions.repeated",
-        lambda csr, size: made.append(size) or repeated(csr, size),
-    )
-    partitions = Partitions(data, norm="sym")
-    found = analyse(partitions, options=(2, 4, 8))
-    assert made == [2, 4, 8]
-    assert set(found.change_rates) == {0.0}
-    assert {facts.overlap_rate for facts in found.groups.values()} == {1.0}
-    assert partitions.partition(range(3, 7)).parts is partitions.partition(range(5, 9)).parts
-
-
-# --- wires ----------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(
     data=sequences(),
     size=st.integers(1, 10),
@@ -206,117 +171,28 @@ def test_what_is_packed_comes_out(data, size, sliced, granularity, cap):
         assert_same(unpack(wire.layout, wire.tensors), csr)
 
 
-def test_the_formulas_by_hand():
-    """Two snapshots of three vertices: 0 <- 1, 2 in both, 1 <- 0 in one, 2 <- 1 in the other."""
-    first = csr_of([(1, 0), (2, 0), (0, 1)], 3)
-    second = csr_of([(1, 0), (2, 0), (1, 2)], 3)
-    wire = pack(PartTopology.build([first, second]))
-    # Rows of slices, offsets of each piece's slices, columns; overlap first.
-    assert wire.tensors[0].tolist() == [0, 1, 2, *(0, 2), *(0, 1), *(0, 1), *(1, 2), 0, 1]
-    assert wire.words == (2 + 2 * 1 + 1) + 2 * (1 + 2 * 1 + 1)
-    plain = pack(PartTopology.build([first, second]), sliced=False)
-    assert plain.words == 4 + 3 * 4
-    assert pack(first).words == 3 + 2 * 2 + 1
-    assert pack(first, cap=1).words == 3 + 2 * 3 + 1
-
-
-@settings(deadline=None)
-@given(data=sequences(), size=st.integers(1, 8), norm=st.sampled_from(["sym", "mean"]))
-def test_scales_come_from_the_received_degrees(data, size, norm):
-    group = data.topology[:size]
-    wire = pack(PartTopology.build(group))
-    scales = scales_of(unpack(wire.layout, wire.tensors), norm)
-    for i, csr in enumerate(group):
-        single = pack(csr)
-        alone = scales_of(unpack(single.layout, single.tensors), norm)
-        for found, one, expected in zip(scales, alone, factors(csr, norm), strict=True):
-            torch.testing.assert_close(found[:, i], expected, rtol=1e-6, atol=0)
-            torch.testing.assert_close(one[:, 0], expected, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_received_topology_aggregates_forward_and_backward(weighted):
-    data = tiny_sequence(weighted=weighted, snapshots=5)
-    parts = PartTopology.build(data.topology[:4])
-    wire = pack(parts)
-    received = unpack(wire.layout, wire.tensors)
-    x = torch.randn(data.num_nodes, 4, 3, generator=torch.Generator().manual_seed(3))
-    scales = scales_of(received, "sym")
-    results = []
-    for operator, topology in ((aggregate_parts, parts), (aggregate_parts_scatter, received)):
-        given_x = x.clone().requires_grad_()
-        y = operator(topology, given_x, *scales, self_loop=True)
-        y.square().sum().backward()
-        results.append((y.detach(), given_x.grad))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other)
-    csr = data.topology[3]
-    single = pack(csr)
-    y = spmm(unpack(single.layout, single.tensors), x[:, 0].contiguous())
-    torch.testing.assert_close(y, spmm(csr, x[:, 0].contiguous()))
-
-
-def test_own_topology_is_not_checked_again(monkeypatch):
-    data = tiny_sequence(snapshots=5)
-    wire = pack(PartTopology.build(data.topology[:4]))
-    partitions = Partitions(data, norm="sym")
-    part = partitions.partition(range(4))
-
-    def refuse(*_, **__):
-        raise AssertionError("checked")
-
-    monkeypatch.setattr(prepared, "check_csr", refuse)
-    x = torch.ones(data.num_nodes, 4, 2, requires_grad=True)
-    for parts in (unpack(wire.layout, wire.tensors), part.parts):
-        aggregate_parts(parts, x)
-        aggregate_parts_scatter(parts, x).sum().backward()
-    unknown = PartTopology.build(data.topology[1:3])
-    with pytest.raises(AssertionError, match="checked"):
-        aggregate_parts(unknown, x[:, :2])
-
-
-def test_a_scatter_checks_the_order_of_columns_once(monkeypatch):
-    parts = PartTopology.build([csr_of([(1, 0), (2, 0)], 3)] * 2)
-    x = torch.ones(3, 2, 1, requires_grad=True)
-    seen = []
-    check = csr_check.check_csr
-
-    def count(*arguments, ascending=False):
-        seen.append(ascending)
-        check(*arguments, ascending=ascending)
-
-    monkeypatch.setattr(prepared, "check_csr", count)
-    for _ in range(3):
-        aggregate.aggregate_parts_scatter(parts, x)
-    assert seen.count(True) == 1
-
-
 def test_tensors_that_do_not_fit_the_layout_are_refused():
     wire = pack(PartTopology.build([csr_of([(1, 0)], 3, {(1, 0): 2.0})] * 2))
-    with pytest.raises(InvalidInputError, match="1 tensors given, this layout has 2"):
-        unpack(wire.layout, wire.tensors[:1])
-    with pytest.raises(InvalidInputError, match=r"tensors\[0\] is torch.int32\[\d+\]"):
-        unpack(wire.layout, (wire.tensors[0][1:], wire.tensors[1]))
-    with pytest.raises(InvalidInputError, match=r"tensors\[1\] is torch.float64"):
-        unpack(wire.layout, (wire.tensors[0], wire.tensors[1].double()))
-    with pytest.raises(InvalidInputError, match="norm is 'max'"):
+    ints, floats = wire.tensors
+    for bad in ((ints,), (ints[1:], floats), (ints, floats.double())):
+        with pytest.raises(InvalidInputError, match="tensors"):
+            unpack(wire.layout, bad)
+    with pytest.raises(InvalidInputError, match="norm"):
         scales_of(unpack(wire.layout, wire.tensors), "max")
-    broken = wire.tensors[0].clone()
+    broken = ints.clone()
     broken[0] = 3  # the row of a slice, of three rows
-    with pytest.raises(ValueError, match="rows of slices must ascend"):
-        unpack(wire.layout, (broken, wire.tensors[1]))
-
-
-# --- the analyzer ---------------------------------------------------------------------------------
+    with pytest.raises(ValueError, match="slices"):
+        unpack(wire.layout, (broken, floats))
 
 
 def analyzer_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name == "pipad-analyzer"]
 
 
-@pytest.mark.parametrize("form", ["parts", "wire"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("form", "weighted", "overlap"), [("parts", True, True), ("wire", False, True),
+                                      ("wire", True, False)]
+)  # fmt: skip
 def test_background_finds_and_keeps_what_the_foreground_does(form, weighted, overlap):
     data = tiny_sequence(snapshots=11, weighted=weighted)
     found, kept = [], []
@@ -352,65 +228,6 @@ def test_what_is_kept_is_not_made_again_and_the_rest_is_made_on_demand(monkeypat
     assert_same(partitions._parts_on_device(range(2, 6)), full.partition(range(2, 6)).parts)
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_what_training_asks_for_has_the_same_budget(overlap):
-    data = tiny_sequence(snapshots=24)
-    partitions = Partitions(data, norm="sym", overlap=overlap)
-    analyse(partitions, options=(4,), keep_bytes=0)
-    groups = [range(t, t + 4) for t in range(20)]
-    alive = [weakref.ref(partitions.partition(times).parts.over.indptr) for times in groups]
-    assert sum(one() is not None for one in alive) <= 8  # a frame of 32 snapshots
-    sent = [weakref.ref(wire.tensors[0]) for times in groups for wire in partitions.wires(times)]
-    assert not any(one() is not None for one in sent)
-    partitions.keep_bytes = 2**20
-    for times in groups:
-        partitions.partition(times)
-    assert 0 < partitions.kept_bytes <= partitions.keep_bytes
-    partitions.retain([])
-    assert partitions.kept_bytes <= 24 * 8 * data.num_nodes  # scales of snapshots
-
-
-def test_kept_bytes_are_those_of_the_tensors():
-    for weighted in (False, True):
-        for form in ("parts", "wire"):
-            data = tiny_sequence(snapshots=9, weighted=weighted)
-            partitions = Partitions(data, norm="sym")
-            found = analyse(partitions, options=(2, 4), form=form)
-            trace = 2 * sum(csr.nnz for csr in data.topology)
-            stored = sum(wire.nbytes for wire in partitions._host.values("wire"))
-            for parts in partitions._host.values("parts"):
-                csrs = (parts.over, *parts.exclusive)
-                arrays = [a for c in csrs for a in (c.indptr, c.indices, c.values)]
-                # One place of scratch lies behind the columns of a group.
-                stored += sum(a.nbytes for a in arrays if a is not None) + 4
-            assert found.kept_bytes == trace + stored
-
-
-def test_retain_forgets_the_other_groups():
-    data = tiny_sequence(snapshots=9)
-    for form in ("parts", "wire"):
-        partitions = Partitions(data, norm="sym")
-        analyse(partitions, form=form)
-        wanted = [range(0, 4), range(4, 8)]
-        keep = {partitions.identity(times) for times in wanted}
-        for times in wanted:
-            partitions.partition(times)
-        partitions.partition(range(2, 4))
-        partitions.retain(wanted)
-        kept = partitions._host.identities()
-        assert keep <= kept <= keep | {partitions.identity(range(t, t + 1)) for t in range(8)}
-        assert {part.times for part in partitions._host.values("partition")} == set(wanted)
-        assert partitions.partition(range(2, 4)).times == range(2, 4)  # made again
-
-
-def test_groups_that_frames_meet_are_kept_first():
-    data = tiny_sequence(snapshots=9)
-    analyzer = Analyzer(Partitions(data, norm="sym"), frame=4, stride=3, options=(2,))
-    order = analyzer._order([range(t, t + 2) for t in range(8)])
-    # Frames 0-3, 3-6 and (past the last target) 6-9 cut into pairs.
-    assert [times.start for times in order] == [0, 2, 3, 5, 6, 1, 4, 7]
-
-
 def test_closing_midway_leaves_no_thread(monkeypatch):
     reached, go_on = threading.Event(), threading.Event()
     real = analyzer_module.trace_unchecked
@@ -432,24 +249,13 @@ def test_closing_midway_leaves_no_thread(monkeypatch):
     analyzer.close()
     assert not analyzer_threads()
     assert not analyzer.done
-    with pytest.raises(InvalidInputError, match="closed before it was finished"):
-        analyzer.wait()
-    with pytest.raises(InvalidInputError, match="make another one"):
-        analyzer.start()
-
-
-def test_closing_before_or_after_the_work_is_harmless():
-    partitions = Partitions(tiny_sequence(), norm="sym")
-    unused = Analyzer(partitions, frame=4)
-    with pytest.raises(InvalidInputError, match="never started"):
-        unused.wait()
-    unused.close()
-    analyzer = Analyzer(partitions, frame=4)
-    analyzer.start()
-    found = analyzer.wait()
-    analyzer.close()
-    assert analyzer.done
-    assert analyzer.wait() is found
+    for call in (
+        analyzer.wait,
+        analyzer.start,
+        Analyzer(Partitions(tiny_sequence(), norm="sym"), frame=4).wait,
+    ):
+        with pytest.raises(InvalidInputError):
+            call()
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -466,28 +272,13 @@ def test_what_goes_wrong_surfaces_at_wait(background):
     assert not analyzer_threads()
 
 
-def test_training_may_ask_for_groups_while_they_are_analysed():
-    data = tiny_sequence(nodes=60, snapshots=40, edges=400)
-    partitions = Partitions(data, norm="sym")
-    analyzer = Analyzer(partitions, frame=16)
-    analyzer.start()
-    asked = [partitions.partition(range(t, t + 4)) for t in range(37)]
-    analyzer.wait()
-    for t, part in enumerate(asked):
-        assert_same(part.parts, PartTopology.build(data.topology[t : t + 4]))
-        assert part.words == partitions.words(range(t, t + 4))
-
-
 def test_refusals_say_what_is_allowed():
     data = tiny_sequence()
     partitions = Partitions(data, norm="sym")
-    with pytest.raises(InvalidInputError, match="frame is 0"):
-        Analyzer(partitions, frame=0)
-    with pytest.raises(InvalidInputError, match="sizes of 1 to 32"):
-        Analyzer(partitions, frame=4, options=(2, 33))
-    with pytest.raises(InvalidInputError, match="keep_bytes is -1"):
-        Analyzer(partitions, frame=4, keep_bytes=-1)
-    with pytest.raises(InvalidInputError, match="cap is 0"):
+    for bad in ({"frame": 0}, {"options": (2, 33)}, {"keep_bytes": -1}):
+        with pytest.raises(InvalidInputError, match=next(iter(bad))):
+            Analyzer(partitions, **{"frame": 4, **bad})
+    with pytest.raises(InvalidInputError, match="cap"):
         Partitions(data, norm="sym", cap=0)
-    with pytest.raises(UnknownKeyError):
+    with pytest.raises(UnknownKeyError, match="granularity"):
         Partitions(data, norm="sym", granularity="edges")

@@ -1,143 +1,64 @@
-"""PiPAD's verdicts: what judges a claim, what may break it, and what decides nothing."""
+"""PiPAD's claims by one made row for each condition of a rule: what holds, fails and stays open.
+
+What kept runs and synthetic rows decide is in `tests/golden/pipad`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import pytest
-from pipad_rows import EXPERIMENTS, made, observation, quiet, race_rows, ran, verdict
+from pipad_rows import made, observation, race_rows, verdict
 
-from dgbench.harness.claims.evaluate import evaluate
-from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
-from dgbench.lab.table import number
-from dgbench.systems.base import Cell
+from dgbench.lab.quality import MIN_SEEDS
 from dgbench.systems.pipad import PAPER
-from dgbench.systems.pipad.experiments import epochs, fig10
-from dgbench.systems.pipad.experiments.settings import BY_NAME, MODELS
-from dgbench.systems.pipad.ladders import BARE, OURS, PAPER_ORDER, PUBLISHED, REUSED, STAGES, stage
+from dgbench.systems.pipad.experiments import epochs, fig3, fig9, fig12, tuning
+from dgbench.systems.pipad.experiments.main_races import TRAINING
+from dgbench.systems.pipad.experiments.settings import MODELS
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, STAGES
+from dgbench.systems.pipad.tuner import OPTIONS
 
 TIMES = {"pygt": 12.0, "pygt-r": 9.0, "pygt-g": 8.0, BARE: 6.0, REUSED: 4.0, PUBLISHED: 2.0,
          "pipad": 1.0}  # fmt: skip
 LARGE, SMALL = "flickr", ("pems08", "covid19-england")
 GRAPHS = (LARGE, *SMALL)
-
-
-def race(times: Mapping[str, float] = TIMES, **changed: Mapping[str, float]) -> list[Row]:
-    """Rows of all models on three graphs; `changed` times by graph or model."""
-    rows = quiet()
-    for dataset in GRAPHS:
-        for model in MODELS:
-            mine = {**times, **changed.get(dataset, {}), **changed.get(model, {})}
-            rows += race_rows(mine, dataset, model)
-    return rows
-
-
-def without(rows: list[Row], **params: Any) -> list[Row]:
-    return [row for row in rows if not params.items() <= row.params.items()]
-
-
-# Denominators
-
-
-def test_the_factor_is_a_product_of_three(wording) -> None:
-    points = fig10.factor_points(race())
-    assert not any(p.get("failed") for p in points)
-    places: dict[Any, dict[str, float]] = {}
-    for p in points:
-        assert p["low"] <= p["y"] <= p["high"]
-        places.setdefault((p["panel"], p["x"]), {})[p["series"]] = p["y"]
-    assert len(places) == len(GRAPHS) * len(MODELS)
-    for found in places.values():
-        assert prod(found[name] for name in fig10.FACTORS) == pytest.approx(found["product"])
-    wording(EXPERIMENTS["fig10"].answer(race()))
-
-
-def test_a_factor_that_did_not_run_is_a_gap() -> None:
-    points = fig10.factor_points(without(race(), system=BARE))
-    assert {p["series"] for p in points if p.get("failed")} == {
-        "re-implementation",
-        "the paper's techniques",
-    }
-
-
-def test_quick_races_every_model_on_one_graph() -> None:
-    cells = [cell.params for cell in fig10.Fig10().cells("quick", "cpu")]
-    models = {(one["dataset"], one["model"]) for one in cells}
-    whole = {(fig10.QUICK_WHOLE, model) for model in MODELS}
-    assert models == whole | {(name, "mpnn_lstm") for name in fig10.QUICK_GRAPHS}
-
-
-def test_stages_switch_off_what_is_not_theirs() -> None:
-    assert not any(stage(BARE).values())
-    assert {name for name, on in stage(REUSED).items() if on} == {"reuse", "pipeline"}
-    assert stage(PUBLISHED) == dict.fromkeys(OURS, False) | {"slice_coalescing": True}
-    assert set(OURS) <= set(PAPER_ORDER)
-    cells = fig10.Fig10().cells("quick", "cpu")
-    for group in {cell.group for cell in cells if not cell.params.get("check")}:
-        raced = [cell.params["system"] for cell in cells if cell.group == group]
-        assert {"pygt", *STAGES, "pipad"} <= set(raced)
-
-
 SPEED = (
-    "pipad-abs-speedup-range",
-    "pipad-fig10-speedup-range-pygt",
-    "pipad-fig10-avg-evolvegcn",
-    "pipad-fig10-avg-mpnn-lstm",
-    "pipad-fig10-avg-t-gcn",
-    "pipad-fig10-pipad-best",
-    "pipad-s52-evolvegcn-vs-pygtg",
-)
+    "abs-speedup-range", "fig10-speedup-range-pygt", "fig10-avg-evolvegcn", "fig10-avg-mpnn-lstm",
+    "fig10-avg-t-gcn", "fig10-pipad-best", "s52-evolvegcn-vs-pygtg",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("claim", SPEED)
-def test_neither_the_engine_nor_our_techniques_carry_a_claim(claim: str) -> None:
-    good = verdict(race(), claim)
-    assert (good.side, good.strength) == ("for", "weak")
-    baseline = "PyGT-G: 8x" if claim.endswith(("pygtg", "best")) else "PyGT: 12x"
-    assert f"PiPAD as it is over {baseline}" in good.reason
-    assert "re-implementation" in good.reason
-    assert " ours" in good.reason
-    slower = race({**TIMES, PUBLISHED: 7.0})  # PiPAD as it is stays 12 times as fast as PyGT
-    assert verdict(slower, claim).side == "against"
-    level = race({**TIMES, PUBLISHED: 4.0, BARE: 4.0})
-    assert verdict(level, claim).glyph == "u"
+def race(**changed: Mapping[str, float]) -> list[Row]:
+    """Rows of all models on three graphs; `changed` times by graph, model or `every`."""
+    return [
+        row
+        for dataset in GRAPHS
+        for model in MODELS
+        for row in race_rows(
+            {**TIMES, **changed.get("every", {}), **changed.get(dataset, {}),
+             **changed.get(model, {})}, dataset, model,
+        )
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("claim", SPEED)
-def test_without_the_stages_a_speed_up_is_told_and_not_judged(wording, claim: str) -> None:
-    rows = [row for row in race() if row.params.get("system") not in STAGES]
-    found = verdict(rows, claim)
-    assert found.verdict == "not run here"
-    wording(found.reason)
+def lacking(rows: Sequence[Row], *systems: str, **params: Any) -> list[Row]:
+    return [row for row in rows if row.params["system"] not in systems
+            or not params.items() <= row.params.items()]  # fmt: skip
 
 
-# Missing is neither won nor lost
+def lowest(change: Mapping[tuple[str, str], float]) -> list[Row]:
+    """Published times by graph and model, two seconds elsewhere."""
+    return [row for d in GRAPHS for m in MODELS
+            for row in race_rows({**TIMES, PUBLISHED: change.get((d, m), 2.0)}, d, m)]  # fmt: skip
 
 
-def test_a_workload_that_lacks_a_rival_is_not_lost(wording) -> None:
-    claim = "pipad-fig10-pipad-best"
-    rows = without(race(), dataset=LARGE, system=PUBLISHED)
-    found = verdict(rows, claim)
-    assert (found.side, found.measured) == ("for", "6 of 6 workloads")
-    wording(found.reason)
-    some = verdict(without(race(), dataset=LARGE, system="pygt-g"), claim)
-    assert some.measured == "6 of 6 workloads"  # nor won, where only some rivals ran
-    lost = without(race(flickr={BARE: 1.5}), dataset=LARGE, system="pygt-g")
-    assert verdict(lost, claim).side == "against"
-
-
-def test_the_answer_counts_workloads_that_ran(wording) -> None:
-    rows = without(race(), dataset=LARGE, system=PUBLISHED)
-    wording(EXPERIMENTS["fig10"].answer(rows))
-
-
-def counted(metric: str, pipad: int | None, baseline: int | None) -> list[Row]:
-    counts = {PUBLISHED: pipad, "pipad": pipad, BARE: baseline, "pygt": baseline}
+def counts(metric: str, pipad: int | None, baseline: int | None) -> list[Row]:
     rows = []
-    for system, count in counts.items():
+    for system in (PUBLISHED, "pipad", BARE, "pygt"):
+        count = pipad if system in (PUBLISHED, "pipad") else baseline
         found = [observation("counted_steps", 3)]
         found += [] if count is None else [observation(metric, count)]
         params = {"dataset": LARGE, "model": "tgcn_model", "system": system}
@@ -145,149 +66,71 @@ def counted(metric: str, pipad: int | None, baseline: int | None) -> list[Row]:
     return rows
 
 
-def test_no_count_is_zero_only_beside_one_that_is_not() -> None:
-    claim = "pipad-s44-reuse-removes-topology-transfer"
-    assert verdict(counted("topology_sent", None, 40), claim).verdict == "reproduced"
-    assert verdict(counted("topology_sent", 4, 40), claim).verdict == "contradicted"
-    assert verdict(counted("topology_sent", None, None), claim).verdict == "not run here"
+def removed(pygtg: float, left: int | None) -> list[Row]:
+    return race(tgcn_model={"pygt-g": pygtg}) + counts("aggregations", left, 48)
 
 
-def test_a_counter_that_never_moved_is_an_observed_zero() -> None:
-    params = {"dataset": "hepth", "model": "tgcn_model"}
-    for system, zero in (("pipad", True), (BARE, False)):
-        cell = Cell(
-            paper="pipad", experiment="fig10", group="g", params=params | {"system": system}
-        )
-        row = ran(cell)
-        for metric in fig10.NEVER_MOVED:
-            assert (number(row, metric) == 0) is zero
-
-
-def test_aggregations_left_break_the_claim() -> None:
-    claim = "pipad-s52-tgcn-all-agg-removed"
-    times = {"pygt-g": 9.0}
-    rows = race(tgcn_model=times)
-    assert verdict(rows, claim).verdict == "not run here"  # nobody counted
-    assert verdict(rows + counted("aggregations", None, 48), claim).side == "for"
-    assert verdict(rows + counted("aggregations", 3, 48), claim).side == "against"
-    apart = race(tgcn_model={"pygt-g": 5.0})
-    assert verdict(apart + counted("aggregations", None, 48), claim).side == "against"
-
-
-# Ends of ranges, orders and bounds
-
-
-def test_the_smallest_factor_must_be_where_the_paper_has_it() -> None:
-    claim = "pipad-s52-mpnn-lowest"
-    rows = quiet()
-    for dataset in GRAPHS:
-        for model in MODELS:
-            lowest = dataset == LARGE and model == "mpnn_lstm"
-            rows += race_rows({**TIMES, PUBLISHED: 3.3 if lowest else 2.0}, dataset, model)
-    found = verdict(rows, claim)
-    assert (found.side, found.measured) == ("for", pytest.approx(4 / 3.3))
-    elsewhere = [
-        *quiet(),
-        *(row for d in GRAPHS for m in MODELS
-          for row in race_rows({**TIMES, PUBLISHED: 3.9 if d in SMALL else 2.0}, d, m)),
-    ]  # fmt: skip
-    assert verdict(elsewhere, claim).side == "against"
-    assert verdict(race(), claim).glyph in "us"  # all alike
-
-
-def test_half_of_a_statement_is_a_sign_at_most() -> None:
-    claim = "pipad-fig10-small-gain-more"
-    more = race(flickr={PUBLISHED: 4.0})
-    assert verdict(more, claim).agreement == "direction"
-    assert verdict(race(flickr={PUBLISHED: 1.0}), claim).agreement == "opposite"
-    assert verdict(race(), claim).agreement == "undecided"
-
-
-def prepared(seconds: float, rows: int = 5) -> list[Row]:
+def prepared(seconds: float) -> list[Row]:
     """Preparation of that long, beside epochs of 2 s of PyGT and of 1 s on our engine."""
-    found = quiet()
-    for turn in range(rows):
-        noise = 1 + 0.001 * turn
-        for system, metric, value in (
-            (PUBLISHED, "preparation_time", seconds),
-            ("pygt", "epoch_time", 2.0),
-            (BARE, "epoch_time", 1.0),
-        ):
-            params = {"dataset": LARGE, "model": "evolvegcn", "system": system}
-            one = observation(metric, value * (noise if system == PUBLISHED else 1.0))
-            found.append(made("fig10", params, [one], round=turn + 1))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("seconds", "word"),
-    [(1.0, "supported"), (3.0, "depends on the reading"), (5.0, "opposed")],
-)
-def test_a_broken_bound_is_opposite_under_either_reading(seconds: float, word: str) -> None:
-    assert verdict(prepared(seconds), "pipad-s43-preprocessing-epochs").verdict == word
+    return [
+        row
+        for system, metric, value in ((PUBLISHED, "preparation_time", seconds),
+                                      ("pygt", "epoch_time", 2.0), (BARE, "epoch_time", 1.0))
+        for row in race_rows({system: value}, LARGE, "evolvegcn", metric=metric)
+    ]  # fmt: skip
 
 
 def layers(gain: Mapping[int, float]) -> list[Row]:
-    """Layers on a small graph by length, over our engine; the released one is 10 times slower."""
-    times = {
-        "pygt": lambda g: 10 * g,
-        BARE: lambda g: g,
-        PUBLISHED: lambda g: 1.0,
-        "pipad": lambda g: 0.1,
-    }
+    """Layers by length, gains over our engine; the released one is ten times slower."""
     return [
-        made(
-            "fig11",
-            {"dataset": "covid19-england", "dim": dim, "system": system},
-            [observation("operation_time", time(g) * (1 + 0.001 * (number % 3)))],
-            round=number + 1,
-        )
-        for number in range(5)
-        for dim, g in gain.items()
-        for system, time in times.items()
-    ]
+        row for dim, g in gain.items()
+        for row in race_rows({"pygt": 10 * g, BARE: g, PUBLISHED: 1.0, "pipad": 0.1},
+                             "covid19-england", "", "fig11", "operation_time", dim=dim)
+    ]  # fmt: skip
 
 
-def test_a_layer_is_judged_over_our_own_and_its_bound_at_every_length(wording) -> None:
-    claim = "pipad-fig11b-dim-sensitivity"
-    assert verdict(quiet() + layers({2: 6.0, 16: 7.0, 32: 5.5}), claim).verdict == "supported"
-    found = verdict(quiet() + layers({2: 6.0, 16: 7.0, 32: 2.0}), claim)
-    assert found.verdict == "opposed"  # 20x over the released layer
-    wording(found.reason)
-    assert "re-implementation 10x" in found.reason
-    mean = "pipad-fig11a-gnn-speedup-pygt"
-    assert verdict(quiet() + layers({16: 5.6}), mean).agreement == "value"
-    assert verdict(quiet() + layers({16: 0.5}), mean).agreement == "opposite"
-
-
-def costs(*thirds: float, noise: float = 0.005) -> list[Row]:
+def thirds(*costs: float, noise: float = 0.005) -> list[Row]:
     params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pipad"}
     return [
-        made(
-            "epochs",
-            params,
-            [
-                observation(
-                    "slowdown",
-                    cost * (1 + noise * (number - 2)),
-                    setting=part,
-                    baseline=epochs.ALL_EPOCHS,
-                )
-                for part, cost in zip(epochs.PARTS, thirds, strict=True)
-            ],
-            round=number + 1,
-        )
+        made("epochs", params, [
+            observation("slowdown", cost * (1 + noise * (number - 2)), setting=part,
+                        baseline=epochs.ALL_EPOCHS)
+            for part, cost in zip(epochs.PARTS, costs, strict=True)], round=number + 1)
         for number in range(5)
-    ]
+    ]  # fmt: skip
 
 
-def test_epochs_are_alike_where_no_third_differs() -> None:
-    claim = "pipad-s43-epochs-similar"
-    assert verdict(quiet() + costs(1.0, 1.01, 0.99), claim).verdict == "supported"
-    assert verdict(quiet() + costs(1.3, 1.0, 0.9), claim).verdict == "opposed"
-    assert verdict(quiet() + costs(0.7, 1.0, 1.0), claim).verdict == "opposed"
-    assert verdict(quiet() + costs(1.0, 1.0, 1.0, noise=0.2), claim).verdict == "undecided"
-    assert epochs.thirds([3.0, 3.0, 1.0, 2.0, 5.0, 5.0]) == {"first": 3, "middle": 1.5, "last": 5}
+TRAINED = [
+    *((name, glyph, rows) for name in SPEED for glyph, rows in (
+        ("S" if name.endswith(("mpnn-lstm", "best", "pygtg")) else "s", race),
+        ("O", lambda: race(every={PUBLISHED: 7.0})),  # as it is 12 times as fast as PyGT
+        ("u", lambda: race(every={PUBLISHED: 4.0, BARE: 4.0})),
+        ("-", lambda: lacking(race(), *STAGES)))),
+    ("fig10-pipad-best", "S", lambda: lacking(race(), PUBLISHED, dataset=LARGE)),
+    ("fig10-pipad-best", "S", lambda: lacking(race(), "pygt-g", dataset=LARGE)),
+    ("fig10-pipad-best", "O", lambda: lacking(race(flickr={BARE: 1.5}), "pygt-g", dataset=LARGE)),
+    ("s44-reuse-removes-topology-transfer", "R", lambda: counts("topology_sent", None, 40)),
+    ("s44-reuse-removes-topology-transfer", "X", lambda: counts("topology_sent", 4, 40)),
+    ("s44-reuse-removes-topology-transfer", "-", lambda: counts("topology_sent", None, None)),
+    ("s52-tgcn-all-agg-removed", "-", lambda: race(tgcn_model={"pygt-g": 9.0})),
+    ("s52-tgcn-all-agg-removed", "S", lambda: removed(9.0, None)),
+    ("s52-tgcn-all-agg-removed", "O", lambda: removed(9.0, 3)),
+    ("s52-tgcn-all-agg-removed", "O", lambda: removed(5.0, None)),
+    ("s52-mpnn-lowest", "S", lambda: lowest({(LARGE, "mpnn_lstm"): 3.3})),
+    ("s52-mpnn-lowest", "O", lambda: lowest({(d, m): 3.9 for d in SMALL for m in MODELS})),
+    ("fig10-small-gain-more", "s", lambda: race(flickr={PUBLISHED: 4.0})),
+    ("fig10-small-gain-more", "O", lambda: race(flickr={PUBLISHED: 1.0})),
+    ("fig10-small-gain-more", "u", race),
+    ("s43-preprocessing-epochs", "S", lambda: prepared(1.0)),
+    ("s43-preprocessing-epochs", "v", lambda: prepared(3.0)),
+    ("s43-preprocessing-epochs", "O", lambda: prepared(5.0)),
+    ("fig11b-dim-sensitivity", "S", lambda: layers({2: 6.0, 16: 7.0, 32: 5.5})),
+    ("fig11b-dim-sensitivity", "O", lambda: layers({2: 6.0, 16: 7.0, 32: 2.0})),
+    ("s43-epochs-similar", "S", lambda: thirds(1.0, 1.01, 0.99)),
+    ("s43-epochs-similar", "O", lambda: thirds(1.3, 1.0, 0.9)),
+    ("s43-epochs-similar", "O", lambda: thirds(0.7, 1.0, 1.0)),
+    ("s43-epochs-similar", "u", lambda: thirds(1.0, 1.0, 1.0, noise=0.2)),
+]  # fmt: skip
 
 
 # What depends on a reading, a model or a device
@@ -303,115 +146,236 @@ def sizes(**changed: int) -> list[Row]:
     return [made("table1", {"dataset": "covid19-england"}, observed, data=data)]
 
 
-def test_a_zero_behind_the_digits_is_read_both_ways() -> None:
-    claim = "pipad-tab1-covid"
-    found = verdict(sizes(), claim)
-    assert found.verdict == "depends on the reading"
-    assert set(found.readings.values()) == {"reproduced", "contradicted"}
-    assert verdict(sizes(N=130), claim).verdict == "reproduced"
-    assert verdict(sizes(N=200), claim).verdict == "contradicted"
-    assert verdict(sizes(N=130, E_smoothed=1), claim).verdict == "reproduced"  # fitted: no say
-    assert verdict(sizes(N=130, T=60), claim).verdict == "contradicted"
-
-
-def loads(requests: float, transactions: float = 0.45, dataset: str = "youtube") -> Row:
+def loads(requests: float, transactions: float = 0.45, dataset: str = "youtube") -> list[Row]:
     found = [observation("saving", share, of=of)
              for of, share in (("requests", requests), ("transactions", transactions))]  # fmt: skip
-    found.append(observation("empty_share", 0.9))
-    return made("memory", {"dataset": dataset}, found)
+    return [made("memory", {"dataset": dataset}, [*found, observation("empty_share", 0.9)])]
 
 
-def test_a_count_by_a_model_of_the_device_is_weak_either_way() -> None:
-    claim = "pipad-fig11a-requests"
-    for share, agreement in ((0.57, "value"), (0.87, "direction"), (-0.2, "opposite")):
-        found = verdict([loads(share)], claim)
-        assert (found.strength, found.agreement, found.source) == ("weak", agreement, "projected")
-
-
-def test_memory_accesses_are_requests_or_transactions() -> None:
-    claim = "pipad-fig11a-youtube-memory"
-    first = [loads(0.9, 0.8), loads(0.5, 0.5, "flickr")]
-    assert verdict(first, claim).verdict == "supported"
-    mixed = [loads(0.9, 0.2), loads(0.5, 0.5, "flickr")]
-    assert verdict(mixed, claim).verdict == "depends on the reading"
-    assert verdict([loads(0.4, 0.2), loads(0.5, 0.5, "flickr")], claim).verdict == "opposed"
-
-
-def busy(share: Mapping[str, float]) -> list[Row]:
-    return [
+def busy(pygtg: float, pipad: float, last: float | None = None) -> list[Row]:
+    rows = [
         made("table2", {"dataset": dataset, "model": model, "system": system},
              [observation("utilisation", value)], device="cuda")
         for dataset in ("hepth", "pems08")
         for model in MODELS
-        for system, value in share.items()
+        for system, value in (("pygt-g", pygtg), ("pipad", pipad))
     ]  # fmt: skip
-
-
-def test_more_than_half_of_the_cells_is_not_all_of_them() -> None:
-    claim = "pipad-tab2-order-pipad-over-pygtg"
-    rows = busy({"pygt-g": 0.5, "pipad": 0.6})
-    assert verdict(rows, claim).agreement == "value"
-    rows[-1].observed[0] = observation("utilisation", 0.1)
-    assert verdict(rows, claim).agreement == "direction"
-    assert verdict(busy({"pygt-g": 0.6, "pipad": 0.5}), claim).agreement == "opposite"
+    if last is not None:
+        rows[-1].observed[0] = observation("utilisation", last)
+    return rows
 
 
 def reordered(*seconds: float) -> list[Row]:
-    params = {"part": "reorder", "dataset": "flickr"}
     return [
-        made("preparation", params, [observation("operation_time", s, phase="reordering")],
+        made("preparation", {"part": "reorder", "dataset": "flickr"},
+             [observation("operation_time", s, phase="reordering")],
              round=number, data={"scale": 1.0, "twin": True})
         for number, s in enumerate(seconds)
     ]  # fmt: skip
 
 
-def test_seconds_are_told_by_five_processes() -> None:
-    claim = "pipad-s2-reordering-cost"
-    assert verdict(quiet() + reordered(2.0, 2.1, 2.0, 2.2, 2.0), claim).verdict == "reproduced"
-    assert verdict(quiet() + reordered(2.0), claim).verdict == "supported"
-    assert verdict(quiet() + reordered(*[0.2] * 5), claim).verdict == "contradicted"
-    assert verdict(quiet() + reordered(*[80.0] * 5), claim).verdict == "contradicted"
-    assert verdict(quiet() + reordered(0.9, 1.1, 0.9, 1.1, 1.0), claim).verdict == "undecided"
-    whole = next(c for c in EXPERIMENTS["preparation"].cells("quick", "cpu") if "part" in c.params)
-    assert whole.repeats == 5
+def reuse(gap: float) -> list[Row]:
+    found = [observation("relative_error", gap, of="reuse")]
+    return [made("preparation", {"dataset": "hepth"}, found, deviation={"output": gap})]
 
 
-def test_a_reuse_that_changes_results_is_no_reuse() -> None:
-    claim = "pipad-s33-first-agg-param-free"
-    for gap, word in ((1e-7, "reproduced"), (1e-2, "contradicted")):
-        found = [observation("relative_error", gap, of="reuse")]
-        row = made("preparation", {"dataset": "hepth"}, found, deviation={"output": gap})
-        assert verdict([row], claim).verdict == word
-        assert verdict([row], claim).source == "counted"
+def copies(percent: float, device: str, sm: float | None = None, rounds: int = 5) -> list[Row]:
+    params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
+    share = observation("time_share", percent / 100, phase="transfer")
+    probes = {} if sm is None else {fig3.SM.name: sm}
+    return [made("fig3", params, [share], device=device, instrumented=sm is None, round=n,
+                 probes=probes)
+            for n in range(rounds)]  # fmt: skip
 
 
-# The ledger
+READ = [
+    ("tab1-covid", "v", sizes),
+    ("tab1-covid", "R", lambda: sizes(N=130)),
+    ("tab1-covid", "X", lambda: sizes(N=200)),
+    ("tab1-covid", "R", lambda: sizes(N=130, E_smoothed=1)),  # fitted: no say
+    ("tab1-covid", "X", lambda: sizes(N=130, T=60)),
+    ("fig11a-youtube-memory", "S", lambda: loads(0.9, 0.8) + loads(0.5, 0.5, LARGE)),
+    ("fig11a-youtube-memory", "v", lambda: loads(0.9, 0.2) + loads(0.5, 0.5, LARGE)),
+    ("fig11a-youtube-memory", "O", lambda: loads(0.4, 0.2) + loads(0.5, 0.5, LARGE)),
+    ("tab2-order-pipad-over-pygtg", "R", lambda: busy(0.5, 0.6)),
+    ("tab2-order-pipad-over-pygtg", "d", lambda: busy(0.5, 0.6, last=0.1)),
+    ("tab2-order-pipad-over-pygtg", "X", lambda: busy(0.6, 0.5)),
+    ("s2-reordering-cost", "R", lambda: reordered(2.0, 2.1, 2.0, 2.2, 2.0)),
+    ("s2-reordering-cost", "S", lambda: reordered(2.0)),
+    ("s2-reordering-cost", "X", lambda: reordered(*[0.2] * 5)),
+    ("s2-reordering-cost", "X", lambda: reordered(*[80.0] * 5)),
+    ("s2-reordering-cost", "u", lambda: reordered(0.9, 1.1, 0.9, 1.1, 1.0)),
+    ("s33-first-agg-param-free", "R", lambda: reuse(1e-7)),
+    ("s33-first-agg-param-free", "X", lambda: reuse(1e-2)),
+    *((name, glyph, lambda at=at: copies(*at))
+      for name in ("fig3-transfer-share", "s1-transfer-share-approx")
+      for glyph, at in (("O", (2.0, "cpu")), ("S", (39.0, "cpu")), ("R", (39.0, "cuda")))),
+    ("fig3-sm-util", "-", lambda: copies(2.0, "cpu")),
+    ("fig3-sm-util", "-", lambda: copies(2.0, "cuda")),  # no meter
+    ("fig3-sm-util", "R", lambda: copies(2.0, "cuda", 30.0)),
+    ("fig3-sm-util", "X", lambda: copies(2.0, "cuda", 90.0)),
+]  # fmt: skip
 
 
-def test_settings_and_arithmetic_are_by_definition() -> None:
-    found = {claim.id: claim.definition for claim in load_ledger(PAPER.ledger) if claim.definition}
-    settings = {"s33-stride", "s41-slice-cap", "s43-sper-options", "s51-feature-dims",
-                "s51-protocol"}  # fmt: skip
-    warp = {"s32-access-granularity", "fig5-request-transaction-knees", "s42-coalesce-num",
-            "s42-vector-widths", "s53-example-dim2", "s53-example-dim16"}  # fmt: skip
-    formulas = {f"s41-space-{name}" for name in ("sliced-csr", "csr", "coo")}
-    assert set(found) == {f"pipad-{name}" for name in settings | warp | formulas}
+# Figures 4, 9 and 12, and the tuner
 
 
-def test_printed_bounds_are_told() -> None:
-    bounds = {claim.id: claim.bound for claim in load_ledger(PAPER.ledger) if claim.bound}
-    upper = {"s1-gpu-util-bound", "fig3-sm-util", "s43-preprocessing-epochs", "s44-memory-bound"}
-    assert bounds == dict.fromkeys((f"pipad-{name}" for name in upper), "upper") | {
-        "pipad-fig11b-dim-sensitivity": "lower"
-    }
+def split(model: str, dataset: str = LARGE, **phases: float) -> list[Row]:
+    """A plain run and an instrumented one of three steps, of which the first is in no phase."""
+    params, samples = {"dataset": dataset, "model": model, "system": "pygt"}, (1.0,)
+    step = observation("step_time", median(samples), samples=samples)
+    told = [observation("phase_time", 2 * s, phase=name) for name, s in phases.items()]
+    plain = made("fig4", params, [step])
+    again = {"id": f"{plain.id}-told", "warmup": 2, "instrumented": True}
+    return [plain, made("fig4", params, [step, *told], **again)]
 
 
-def test_hints_of_an_empty_run_could_change_a_verdict() -> None:
-    for found in evaluate(PAPER, []).verdicts:
-        assert "--preset full" not in found.reason
-        if "--device cuda" in found.reason:
-            assert "weak" in found.reason
+def leads(last: float = 0.6) -> list[Row]:
+    """Graph layers take 0.6 of all models, `last` of the T-GCN model."""
+    return [
+        row
+        for model in MODELS
+        for share in [last if model == "tgcn_model" else 0.6]
+        for row in split(model, gnn=share, rnn=0.9 - share, update=0.1)
+    ]
 
 
-def test_graphs_of_quick_are_large_and_small() -> None:
-    assert {BY_NAME[name].small for name in fig10.QUICK_GRAPHS} == {True, False}
+def heavy(large: float, small: float) -> list[Row]:
+    return (split("mpnn_lstm", LARGE, rnn=large, gnn=1 - large)
+            + split("mpnn_lstm", "hepth", rnn=small, gnn=1 - small))  # fmt: skip
+
+
+def rest(gnn: float) -> list[Row]:
+    return (split("evolvegcn", LARGE, gnn=gnn, rnn=1 - gnn)
+            + split("evolvegcn", "hepth", gnn=0.95, rnn=0.05))  # fmt: skip
+
+
+def balance(rounds: int = 5, **graphs: tuple[float, float]) -> list[Row]:
+    """Busiest over balanced time of CSR, and of slices, by graph."""
+    rows = []
+    for (dataset, (csr, sliced)), n in ((one, n) for one in graphs.items() for n in range(rounds)):
+        gaps = [({"format": "csr"}, csr * (1 + n / 1000))]
+        gaps += [({"format": "sliced", "cap": cap}, sliced) for cap in fig12.CAPS]
+        found = [observation("worker_time", value, of=of, **dims) for dims, busiest in gaps
+                 for of, value in (("busiest", busiest), ("balanced", 1.0))]  # fmt: skip
+        rows.append(made("fig12", {"part": "balance", "dataset": dataset}, found, round=n + 1))
+    return rows
+
+
+def sliced(*gains: tuple[str, str, float, float]) -> list[Row]:
+    """Five rounds around the gain of slices by graph and model, with noise."""
+    return [
+        made("fig12", {"part": "train", "dataset": dataset, "model": model, "system": "pipad"},
+             [observation("speedup", gain * (1 + noise * (n - 2)), setting="sliced")],
+             round=n + 1, deviation={"output": 0.0})
+        for dataset, model, gain, noise in gains
+        for n in range(5)
+    ]  # fmt: skip
+
+
+def gained(gain, device: str = "cpu") -> list[Row]:
+    """Rows of Figure 9 whose gains are `gain(rate, dim, S_per)`, five rounds."""
+    points = [(rate, fig9.AT_DIM) for rate in (0.1, 0.9)] + [(fig9.AT_RATE, d) for d in (2, 16)]
+    return [
+        made("fig9", {"dataset": "hepth", "overlap_rate": rate, "dim": dim},
+             [observation("operation_time", 1.0),
+              *(observation("operation_time", (1 + i / 1000) / gain(rate, dim, s),
+                            snapshots_together=s) for s in fig9.SIZES)],
+             round=i, data={"twin": True}, device=device)
+        for rate, dim in dict.fromkeys(points)
+        for i in range(5)
+    ]  # fmt: skip
+
+
+def tuned(dataset=LARGE, model="evolvegcn", gib=7.9, decided=8, options=OPTIONS, system=PUBLISHED):
+    """A tuner's run; a frame keeps so much at the printed size."""
+    nbytes = int(gib * 2**30 * 1000 / 2_300_000)  # Flickr has 2.3 M vertices
+    found = [
+        observation("memory", nbytes, of="frame"), observation("vertices", 1000),
+        observation("frames", decided, of="decided"),
+        *(observation("frames", decided, of="option", snapshots_together=s)
+          for s in (options if decided else ())),
+        *(observation("step_time", s + 1.0, snapshots_together=s) for s in tuning.SIZES),
+        observation("slowdown", 1.05), observation("partition_size", 1, setting="best"),
+        observation("partition_size", 1),
+    ]  # fmt: skip
+    params = {"dataset": dataset, "model": model, "system": system}
+    return [made("tuning", params, found, data={"twin": True})]
+
+
+FIGURES = [
+    ("fig4-gnn-dominates-compute", "S", leads),
+    ("fig4-gnn-dominates-compute", "O", lambda: leads(0.2)),
+    ("fig4-gnn-dominates-compute", "u", lambda: leads(0.45)),
+    ("fig4-gnn-dominates-compute", "-", lambda: leads()[:4]),
+    ("s52-mpnn-rnn-heavy", "S", lambda: heavy(0.8, 0.3)),
+    ("s52-mpnn-rnn-heavy", "s", lambda: heavy(0.5, 0.3)),
+    ("s52-mpnn-rnn-heavy", "u", lambda: heavy(0.3, 0.31)),
+    ("s52-mpnn-rnn-heavy", "O", lambda: heavy(0.3, 0.8)),
+    ("s52-mpnn-rnn-heavy", "-", lambda: heavy(0.8, 0.3)[:2]),
+    ("s52-evolvegcn-other-small", "S", lambda: rest(0.9)),
+    ("s52-evolvegcn-other-small", "v", lambda: rest(0.6)),
+    ("s52-evolvegcn-other-small", "O", lambda: rest(0.2)),
+    ("fig12-load-balance", "S", lambda: balance(flickr=(9.0, 1.1), hepth=(2.0, 1.5))),
+    ("fig12-load-balance", "O", lambda: balance(flickr=(9.0, 1.1), hepth=(1.2, 1.5))),
+    ("fig12-load-balance", "s", lambda: balance(flickr=(2.0, 1.5), hepth=(9.0, 1.1))),
+    ("fig12-load-balance", "u", lambda: balance(1, flickr=(9.0, 1.1), hepth=(2.0, 1.5))),
+    *(("fig12-speedup-trend", glyph,
+       lambda other=other: sliced(("youtube", "evolvegcn", 2.0, 0.01), *other))
+      for glyph, other in (("S", [("youtube", "mpnn_lstm", 1.2, 0.01)]),
+                           ("u", [("youtube", "mpnn_lstm", 1.99, 0.05)]),
+                           ("O", [("hepth", "evolvegcn", 3.0, 0.01)]), ("-", []))),
+    ("fig9a-sper-order-vs-or", "S", lambda: gained(lambda rate, dim, s: s)),
+    ("fig9a-sper-order-vs-or", "R", lambda: gained(lambda rate, dim, s: s, "cuda")),
+    ("fig9a-sper-order-vs-or", "O", lambda: gained(lambda rate, dim, s: 1 / s)),
+    ("fig9a-sper-order-vs-or", "X", lambda: gained(lambda rate, dim, s: 1 / s, "cuda")),
+    ("fig9a-sper-order-vs-or", "O",
+     lambda: gained(lambda rate, dim, s: 0.5 if (s, rate) == (8, 0.1) else s)),
+    ("fig9b-sper-order-vs-dim", "s",  # on average clearly in order
+     lambda: gained(lambda rate, dim, s: 6.0 if (s, dim) == (4, 2) else s / 2)),
+    ("fig9b-sper-order-vs-dim", "u",
+     lambda: gained(lambda rate, dim, s: 2.0 if s > 2 and dim == 2 else s)),
+    ("s44-low-or-penalty", "S", lambda: gained(lambda rate, dim, s: s * (1 + rate))),
+    ("s44-low-or-penalty", "u",
+     lambda: gained(lambda rate, dim, s: 0.5 if (s, rate) == (8, 0.1) else s)),
+    ("s44-low-or-penalty", "O", lambda: gained(lambda rate, dim, s: s / (1 + rate))),
+    ("s52-sper-large", "S", lambda: tuned() + tuned(model="tgcn_model", gib=1, decided=0)
+     + tuned("hepth", gib=1)),
+    ("s52-sper-large", "s", lambda: tuned(gib=8.1)),
+    ("s52-sper-large", "s", lambda: tuned() + tuned(model="mpnn_lstm", gib=3.9)),
+    ("s52-sper-large", "O", lambda: tuned(gib=1)),
+    ("s43-sper-options", True, tuned),
+    ("s43-sper-options", False, lambda: tuned(options=(1, 2, 8))),
+    ("s43-sper-options", True,  # as published, where there is such a row
+     lambda: tuned(options=(1, 2, 8), system="pipad") + tuned("hepth")),
+    ("s43-sper-options", False, lambda: tuned(options=(1, 2, 8), system="pipad")),
+]  # fmt: skip
+EVERY = [*TRAINED, *READ, *FIGURES]
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "rows"), EVERY, ids=[f"{name}-{n}" for n, (name, *_) in enumerate(EVERY)]
+)
+def test_a_rule_by_each_of_its_conditions(name, word, rows) -> None:
+    """The glyph of a verdict; of a claim by definition, what its check finds."""
+    if isinstance(word, bool):
+        claim = type("Claim", (), {"id": name, "value": [2, 4, 8]})
+        assert PAPER.checks[f"pipad-{name}"](claim, rows()).holds is word
+    else:
+        assert verdict(rows(), f"pipad-{name}").glyph == word
+
+
+@pytest.mark.parametrize(("mean", "below"), [(0.6, True), (0.1, False)])
+def test_a_race_reads_the_errors_of_whole_trainings(mean, below) -> None:
+    where = {"dataset": "covid19-england", "model": "tgcn_model"}
+    trained = [made("quality", {**where, "part": "trained", "seed": seed},
+                    [observation("mean_squared_error", mean + 0.001 * seed)])
+               for seed in range(1, MIN_SEEDS + 1)]  # fmt: skip
+    errors = [observation("mean_squared_error", error, method=method)
+              for method, error in (("last_value", 0.3), ("historical_mean", 2.0))]  # fmt: skip
+    plain = made("quality", {"dataset": where["dataset"], "part": "untrained"}, errors)
+    (judged,) = {comparison.quality for comparison in TRAINING.comparisons if comparison.quality}
+    found = judged([*trained, plain], where)
+    assert (found.below, found.method, found.method_score) == (below, "last_value", 0.3)
+    assert judged([*trained[1:], plain], where) is None
+    assert judged([*trained, plain], {**where, "model": "mpnn_lstm"}) is None

@@ -1,20 +1,23 @@
-"""PiPAD's pipeline: every switch trains like the reference, and every byte follows the formulas."""
+"""PiPAD: every switch trains like the reference, and every byte follows the formulas."""
 
 from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import closing
 from functools import cache
 
 import pytest
 import torch
 from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
 
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import Workload
-from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad import PipadSystem, kernels, paper_kernel
 from dgbench.systems.pipad.controller import TrainingPhase
-from dgbench.systems.pipad.forward import Stages
+from dgbench.systems.pipad.engine import merging_pays
+from dgbench.systems.pipad.ladders import BARE, PUBLISHED, REUSED, stage
+from dgbench.systems.pipad.partitions import split
 from dgbench.systems.reference import ReferenceSystem
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
@@ -29,15 +32,19 @@ STEPS = 9
 TOLERANCE = 1e-5
 
 
-def switched() -> list[dict[str, bool]]:
-    """All off, all on, each alone off or on, and every way to copy."""
+def switched() -> list[tuple[str, dict[str, bool]]]:
+    """All off, all on, as published, each alone off or on with every model; every way to copy, and
+    each off beside copies, with one model in turn."""
     alone = [{name: not DEFAULTS[name]} for name in NAMES] + [{**OFF, name: True} for name in NAMES]
     copies = [
         {"arena": arena, "pipeline": pipeline, "device_buffer": buffer, "reuse": reuse}
         for arena, pipeline, buffer, reuse in itertools.product((False, True), repeat=4)
     ]
     shipped = [{"arena": True, name: not DEFAULTS[name]} for name in NAMES if name != "arena"]
-    return [OFF, ON, *alone, *copies, *shipped, {**ON, "reuse": False, "cache_rule": False}]
+    published = [{**stage(PUBLISHED), "arena": arena} for arena in (False, True)]
+    no_reuse = {**ON, "reuse": False, "cache_rule": False}
+    every = itertools.product(MODELS, [OFF, ON, *published, *alone, no_reuse])
+    return [*every, *zip(itertools.cycle(MODELS), [*copies, *shipped])]
 
 
 def name_of(switches: dict[str, bool]) -> str:
@@ -54,10 +61,23 @@ def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
 
 
 @cache
-def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[list[float], dict]:
-    """Losses and parameters of the reference in float64 after `STEPS` in order of time."""
+def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[dict, list[float], dict]:
+    """Output and gradients of the last frame, losses of `STEPS` in order of time and parameters
+    after them, of the reference in float64."""
     trainer = ReferenceSystem(torch.float64).open(work)
-    return [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
+    first = answers(trainer)
+    return first, [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
+
+
+def answers(trainer) -> dict[str, torch.Tensor]:
+    last = trainer.num_frames - 1
+    return {"output": trainer.evaluate(last), **trainer.gradients(last)}
+
+
+def apart(found: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> float:
+    """The norm of a difference over that of what is wanted."""
+    gap = torch.cat([(found[key].double() - value).flatten() for key, value in want.items()])
+    return float(gap.norm() / torch.cat([value.flatten() for value in want.values()]).norm())
 
 
 def same_training(
@@ -70,20 +90,18 @@ def same_training(
     snapshots=SNAPSHOTS,
 ) -> None:
     serve(monkeypatch, graph(weighted, snapshots))
-    losses, parameters = wanted(work, weighted, snapshots)
-    trainer = system.open(work, switches=switches)
-    trainer.prepare()
-    for i, want in enumerate(losses):
-        assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
-    got = trainer.state()
-    size = float(torch.cat([p.flatten() for p in parameters.values()]).norm())
-    gap = torch.cat([(got[k].double() - p).flatten() for k, p in parameters.items()]).norm()
-    assert float(gap) < TOLERANCE * size
-    trainer.close()
+    first, losses, parameters = wanted(work, weighted, snapshots)
+    with closing(system.open(work, switches=switches)) as trainer:
+        trainer.prepare()
+        assert apart(answers(trainer), first) < TOLERANCE
+        for i, want in enumerate(losses):
+            assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
+        assert apart(trainer.state(), parameters) < TOLERANCE
 
 
-@pytest.mark.parametrize("switches", switched(), ids=name_of)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "switches"), switched(), ids=lambda one: one if isinstance(one, str) else name_of(one)
+)
 def test_every_switch_trains_like_the_reference(monkeypatch, model, switches) -> None:
     work = tiny_workload(model=model, loss_on="every")
     same_training(monkeypatch, work, PipadSystem(s_per=3), switches)
@@ -107,13 +125,13 @@ def test_norms_tasks_and_weights(monkeypatch, arena, model, norm, task, weighted
         same_training(monkeypatch, work, PipadSystem(s_per=2), switches, weighted=weighted)
 
 
-@pytest.mark.parametrize("cap", [8, 16, 32, 64])
-@pytest.mark.parametrize("s_per", [2, 4, 8])
-@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
-def test_partition_sizes_and_slices(monkeypatch, arena, s_per, cap) -> None:
+@pytest.mark.parametrize("coalesced", [False, True])
+@pytest.mark.parametrize(("s_per", "cap"), [(2, 8), (4, 16), (8, 32), (8, 64)])
+def test_partition_sizes_and_slices(monkeypatch, s_per, cap, coalesced) -> None:
     work = tiny_workload(model="evolvegcn", frame=9)  # no multiple of any size
-    switches = {"arena": arena, "slice_coalescing": cap == 16}
-    same_training(monkeypatch, work, PipadSystem(s_per, cap), switches, snapshots=14)
+    for arena in (False, True):
+        switches = {"arena": arena, "slice_coalescing": coalesced}
+        same_training(monkeypatch, work, PipadSystem(s_per, cap), switches, snapshots=14)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +139,9 @@ def test_partition_sizes_and_slices(monkeypatch, arena, s_per, cap) -> None:
     [(4, 1, 5), (4, 2, 13), (4, 3, 6), (1, 1, 6), (3, 5, 13), (12, 1, 13)],
     ids=["one-frame", "stride-2", "last-short", "frame-1", "stride-above-frame", "T=frame+1"],
 )
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
-def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None:
-    work = tiny_workload(model=model, frame=frame, stride=stride)
-    for reuse in (False, True):
+def test_odd_frames(monkeypatch, frame, stride, snapshots) -> None:
+    for model, arena, reuse in itertools.product(MODELS, (False, True), (False, True)):
+        work = tiny_workload(model=model, frame=frame, stride=stride)
         switches = {"arena": arena, "reuse": reuse}
         same_training(monkeypatch, work, PipadSystem(), switches, snapshots=snapshots)
 
@@ -135,7 +151,7 @@ def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None
 def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
     serve(monkeypatch, graph(snapshots=SNAPSHOTS))
     work = tiny_workload(model=model)
-    losses, _ = wanted(work, False, SNAPSHOTS)
+    _, losses, _ = wanted(work, False, SNAPSHOTS)
     trainer = PipadSystem().open(work, switches=switches)
     for i, want in enumerate(losses):
         steady = i >= 2 * trainer.num_frames
@@ -145,40 +161,6 @@ def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
         assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
     assert trainer.report()["partition_size"] >= 1
     trainer.close()
-
-
-def test_preparing_epochs_go_one_snapshot_at_a_time(monkeypatch) -> None:
-    serve(monkeypatch, graph())
-    work = tiny_workload(model="evolvegcn")
-    trainer = PipadSystem(s_per=4).open(work, switches={"cache_rule": False})
-    frames = trainer.num_frames
-    trainer.step(0)
-    assert trainer.meter.counters["aggregations"] == 4 + 4  # both layers
-    for i in range(1, 2 * frames):
-        trainer.step(i % frames)
-    trainer.meter.reset()
-    trainer.step(0)
-    assert trainer.meter.counters["aggregations"] == 1  # the second layer, one partition
-
-
-@pytest.mark.parametrize("switches", [{}, {"arena": True}, {"tuner": False}], ids=name_of)
-@pytest.mark.parametrize("prepared", [True, False])
-def test_the_tgcn_model_aggregates_nothing_when_steady(monkeypatch, prepared, switches) -> None:
-    serve(monkeypatch, graph())
-    trainer = PipadSystem().open(tiny_workload(model="tgcn_model"), switches=switches)
-    if prepared:
-        trainer.prepare()
-    else:
-        trainer.train_epoch()
-        trainer.train_epoch()
-    trainer.meter.reset()
-    trainer.train_epoch()
-    assert trainer.meter.counters["aggregations"] == 0
-    assert trainer.meter.counters["adjacency_bytes_counted"] == 0
-    trainer.close()
-
-
-# --- bytes: counted here from sets of edges, by the formulas of 3.1 and 8 -------------------------
 
 
 def edges(data: TinySequence, t: int) -> set[tuple[int, int]]:
@@ -298,24 +280,6 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     trainer.close()
 
 
-@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
-def test_topology_stays_as_far_as_it_may(monkeypatch, arena) -> None:
-    serve(monkeypatch, graph())
-    switches = {"arena": arena, "pipeline": False, "resident": True}
-    sent = []
-    for limit in (0, 6000, 10**9):
-        trainer = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"), switches=switches)
-        trainer.prepare()
-        trainer.engine.resident_limit = limit
-        trainer.train_epoch()
-        trainer.meter.reset()
-        trainer.train_epoch()
-        sent.append(trainer.meter.counters["adjacency_bytes_counted"])
-        assert trainer.engine.resident_bytes <= limit
-        trainer.close()
-    assert sent[0] > sent[1] > sent[2] == 0
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("reuse", [False, True])
 def test_frames_in_any_order_and_looks_in_between(monkeypatch, model, reuse) -> None:
@@ -346,41 +310,6 @@ def test_no_thread_is_left(monkeypatch) -> None:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("switches", [{}, {"fused_gates": False}, {"weight_reuse": False}])
-@pytest.mark.parametrize("model", MODELS)
-def test_stages_change_nothing(monkeypatch, model, switches) -> None:
-    serve(monkeypatch, graph())
-    work = tiny_workload(model=model, loss_on="every")
-    switches = {**switches, "compiled_step": False}  # which has no stages
-    plain = PipadSystem().open(work, switches=switches)
-    staged = PipadSystem().open(work, switches=switches)
-    staged.stages = Stages(staged.model, enabled=True)
-    assert staged.step(0) == plain.step(0)
-    assert staged.step(1) == plain.step(1)
-    assert staged.stages.reasons()  # a CPU says why there is no graph
-    assert not plain.stages.reasons()
-
-
-def test_the_tuner_explains_itself(monkeypatch) -> None:
-    serve(monkeypatch, graph())
-    tuned = PipadSystem().open(tiny_workload(model="evolvegcn"))
-    assert not any("S_per" in note for note in tuned.notes)
-    tuned.prepare()
-    assert any("S_per" in note for note in tuned.notes)
-    assert len(tuned.controller.decisions) == tuned.num_frames
-    report = tuned.report()
-    assert report["partition_size"] in (1, 2, 4)
-    assert report["analysis_time"] > 0
-    assert report["peak_memory"] > 0
-    fixed = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"))
-    fixed.prepare()
-    assert fixed.report()["partition_size"] == 2
-    off = PipadSystem().open(tiny_workload(model="evolvegcn"), switches={"tuner": False})
-    off.prepare()
-    assert off.report()["partition_size"] == 4  # 8, as far as the frame allows
-    assert not off.controller.decisions
-
-
 def test_profiling_leaves_no_trace(monkeypatch) -> None:
     serve(monkeypatch, graph())
     trainer = PipadSystem().open(tiny_workload(model="mpnn_lstm"))
@@ -391,8 +320,92 @@ def test_profiling_leaves_no_trace(monkeypatch) -> None:
     assert all(torch.equal(after[key], before[key]) for key in before)
 
 
+def _counted(monkeypatch, model: str, **switches: bool) -> dict[str, int]:
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    trainer = PipadSystem(s_per=2).open(tiny_workload(model=model), switches=switches)
+    trainer.prepare()
+    trainer.step(0)
+    trainer.meter.reset()
+    trainer.step(1)
+    return dict(trainer.meter.counters)
+
+
+def test_reuse_leaves_no_aggregation_in_the_tgcn_model(monkeypatch) -> None:
+    counters = _counted(monkeypatch, "tgcn_model")
+    assert "aggregations" not in counters
+    assert "adjacency_bytes_counted" not in counters
+    # one new snapshot of 15 vertices and 3 floats enters the frame
+    assert counters["bytes_h2d_counted"] == 4 * 15 * 3
+    assert counters["reused_aggregations"] == 4
+
+
+def test_two_layer_models_aggregate_once_a_layer(monkeypatch) -> None:
+    merged = _counted(monkeypatch, "evolvegcn", cache_rule=False)
+    single = _counted(monkeypatch, "evolvegcn", parallel_aggregation=False)
+    assert merged["aggregations"] == 2  # two partitions of two snapshots
+    assert single["aggregations"] == 4
+    assert _counted(monkeypatch, "evolvegcn", reuse=False)["aggregations"] == 4
+
+
+def test_split_covers_a_frame_and_merging_pays_within_a_cache() -> None:
+    assert split(range(3, 10), 4) == [range(3, 7), range(7, 10)]
+    assert split(range(0), 4) == []
+    assert [merging_pays(8, *of) for of in ((10**6, 8), (129, 32), (20_000, 32))] == [1, 1, 0]
+
+
+WIDE, MANY = 32, 20_000
+"""Floats and vertices for which a CPU's caches speak against merging eight snapshots."""
+
+
+def test_what_is_ours_is_off_in_the_published_form() -> None:
+    on = PipadSystem().switches(stage(PUBLISHED))
+    ours = {t.name for t in PipadSystem.techniques if t.source.startswith("ours")}
+    assert not any(on[name] for name in ours)
+    assert not any(stage(BARE).values())
+    assert {name for name, is_on in stage(REUSED).items() if is_on} == {"reuse", "pipeline"}
+
+
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(InvalidInputError, match="slice_cap"):
-        PipadSystem(slice_cap=7)
-    with pytest.raises(InvalidInputError, match="buffer_bytes"):
-        PipadSystem(buffer_bytes=-1)
+    for name, value in (("s_per", 0), ("slice_cap", 7), ("buffer_bytes", -1)):
+        with pytest.raises(InvalidInputError, match=name):
+            PipadSystem(**{name: value})
+    with pytest.raises(UnknownKeyError, match="reus"):
+        PipadSystem().switches({"reus": True})
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("s_per", [1, 2])
+@pytest.mark.parametrize("arena", [False, True])
+def test_algorithm_1_alone_aggregates(monkeypatch, arena, s_per, reuse) -> None:
+    """In preparation and in training, forward and backward, whatever a partition holds."""
+
+    def ours(*_, **__):
+        raise AssertionError("a product of ours")
+
+    for node in (kernels.PartitionAggregation, kernels.SnapshotAggregation,
+                 kernels.ReceivedAggregation):  # fmt: skip
+        monkeypatch.setattr(node, "apply", ours)
+    monkeypatch.setattr(kernels, "aggregate_parts_scatter", ours)
+    widths: dict[str, list[tuple[int, ...]]] = {}
+    for name in ("aggregate_parts_sliced", "scatter_parts_sliced"):
+        run, taken = getattr(paper_kernel, name), widths.setdefault(name, [])
+
+        def counted(parts, x, run=run, taken=taken, **named):
+            taken.append(tuple(x.shape))
+            return run(parts, x, **named)
+
+        monkeypatch.setattr(paper_kernel, name, counted)
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    switches = stage(PUBLISHED) | {"arena": arena, "reuse": reuse}
+    task = tiny_workload(model="evolvegcn", frame=4)
+    with closing(PipadSystem(s_per=s_per).open(task, switches=switches)) as trainer:
+        trainer.prepare()
+        trainer.step(0)
+        for taken in widths.values():
+            taken.clear()
+        trainer.step(1)
+    forward, backward = widths.values()
+    hidden = [shape for shape in forward if shape == (15, s_per, task.hidden_dim)]
+    assert len(hidden) == (4 // s_per) * (1 if arena else 2)  # the transpose is gathered from, too
+    assert len(backward) == (4 // s_per if arena else 0)
+    assert (len(forward) > len(hidden)) == (not reuse)

@@ -1,0 +1,637 @@
+"""DGC's claims by one made row for each condition of a rule: what holds, fails and stays open.
+
+What kept runs and synthetic rows decide is in `tests/golden/dgc`. The table is long, and its rows
+are next to it.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from dgc_rows import (
+    CLAIMS,
+    REAL,
+    USUAL,
+    but,
+    counted,
+    fig4,
+    fig12,
+    find,
+    judge,
+    learned,
+    race_row,
+    row_of,
+    seeds,
+    seen,
+    stale_row,
+    twins,
+)
+
+from dgbench.harness.store.row import Row
+from dgbench.systems.base import Measurement
+from dgbench.systems.dgc.experiments import fig5, fig7, fig14, fig18
+from dgbench.systems.dgc.experiments.fig17 import PARTS
+from dgbench.systems.dgc.experiments.partition_rows import LABELS_ONCE
+from dgbench.systems.dgc.experiments.race_rows import races
+from dgbench.systems.dgc.experiments.race_runs import (
+    ADDED,
+    BASELINE_NAMES,
+    CONTIGUOUS,
+    DGC,
+    EXACT,
+    FORMER,
+    PLAIN,
+    PSS,
+    PSS_TS,
+    PTS,
+    TWINS,
+)
+from dgbench.systems.dgc.experiments.settings import (
+    DATASET_OF,
+    GRAPHS,
+    MODEL_OF,
+    MODELS,
+    standing_in,
+)
+from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
+from dgbench.systems.dgc.synthetic import ENDS
+
+# Figures 4, 5(c), 12 and 18: races.
+
+FIG4 = {
+    "amazon": {PSS: 3.0, PTS: 1.0, PSS_TS: 4.0},
+    "epinions": {PSS: 9.0, PTS: 1.0, PSS_TS: 2.0},
+    "movie": {PSS: 1.0, PTS: 6.0, PSS_TS: 2.0},
+    "stack": {PSS: 2.0, PTS: 1.0, PSS_TS: 3.0},
+}
+KIN = {REAL[0]: FIG4["stack"], REAL[1]: FIG4["amazon"]}
+AMAZON = {PTS: 1.0, PSS: 2.0, PSS_TS: 3.0}
+EVEN, UNEVEN = ({PSS: 2.0, PTS: value, PSS_TS: 2.0} for value in (1.1, 1.6))
+
+
+def former() -> list[Row]:
+    """Rows from before the published form: their DGC has our refinement."""
+    times = {FORMER.get(name, name): seconds for name, seconds in USUAL.items()}
+    return [race_row("fig12", {(n, m): times for m in MODELS}) for n in REAL]
+
+
+def without(*names: str) -> list[Row]:
+    times = {name: seconds for name, seconds in USUAL.items() if name not in names}
+    return [race_row("fig12", {(n, m): times for m in MODELS}) for n in REAL]
+
+
+def processes(*seconds: float) -> list[Row]:
+    return [row for n, s in enumerate(seconds, 1) for row in fig12({DGC: s}, REAL[:1], round=n)]
+
+
+def spread(divergence: dict, rounds: int = 5) -> list[Row]:
+    """Processes whose PTS is a hundredth less even from one to the next."""
+    return [
+        row
+        for n in range(1, rounds + 1)
+        for row in fig4(
+            KIN,
+            divergence={g: {**of, PTS: of[PTS] * (1 + 0.01 * n)} for g, of in divergence.items()},
+            round=n,
+        )
+    ]
+
+
+def quarters(dataset: str, times: list, sizes=((1, 4), (2, 3), (3, 2), (4, 1)), round=1):
+    """One row of four quarters; bytes of PSS go with vertices."""
+    found = [
+        race_row(
+            "fig5c", {(dataset, "dysat"): one}, sizes=size, part={"quarter": n}, round=round,
+            sent={PSS: size[0], PSS_TS: size[0], PTS: size[1]},
+        )
+        for n, (one, size) in enumerate(zip(times, sizes, strict=True), 1)
+    ]  # fmt: skip
+    found[0].observed += [one for row in found[1:] for one in row.observed]
+    return found[:1]
+
+
+EARLY, LATE = {PSS: 1.0, PTS: 3.0, PSS_TS: 2.0}, {PSS: 3.0, PTS: 1.0, PSS_TS: 2.0}
+RISING = [{PSS: 1.0, PTS: 1.0 + i, PSS_TS: 1.0} for i in range(4)]
+LARGER = [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def curves(*, twin=False, drop=0.01, loss=0.0, points=0.0, slow=0.5) -> list[Row]:
+    """Eight epochs; PSS is off by `loss` and `points`, DGC loses `drop` and takes `slow` s."""
+    observed = [seen("epochs", 8)]
+    for name, epoch in product((fig18.ONE, *fig18.SYSTEMS), range(8)):
+        dims, pss = {"setting": name, "epoch": epoch}, name == PSS
+        observed += [
+            seen("loss", (0.7 - 0.01 * epoch) * (1 + loss * pss), **dims),
+            seen("accuracy", 0.8 - (drop if name == DGC else points * pss), **dims),
+            seen("epoch_time", (slow if name == DGC else 1.0) * (1 + 0.01 * (epoch % 3)), **dims),
+        ]
+    params = {"dataset": "epinions" if twin else REAL[0], "model": "dysat", "ranks": 2}
+    fields = {"deviation": {"gradient": 1e-7}, "data": {"twin": twin}}
+    return [row_of("fig18", params, observed, **fields)]
+
+
+RACES = [
+    ("abs-speedup-range", "s", fig12),
+    ("abs-speedup-range", "O", lambda: fig12({DGC: 4.5})),
+    ("abs-speedup-range", "u", lambda: fig12({DGC: 4.0}, noise=0.1)),
+    ("abs-speedup-range", "-", lambda: without(CONTIGUOUS)),
+    ("abs-speedup-range", "-", twins),
+    ("abs-speedup-range", "s", lambda: fig12({ADDED: 9.0})),  # our refinement has no say
+    ("abs-speedup-range", "s", former),
+    ("abs-speedup-range", "s",  # four ranks over Gloo count
+     lambda: fig12() + fig12({DGC: 9.0}, ranks=8) + fig12({DGC: 9.0}, link="wire")),
+    ("s731-pgc-only", "s", fig12),
+    ("s731-pgc-only", "O", lambda: fig12({PLAIN: 4.5})),
+    ("fig12-avg-t-gcn", "S", fig12),
+    ("fig12-avg-dysat", "O", lambda: fig12({DGC: 8.0})),
+    ("fig12-avg-mpnn-lstm", "-", lambda: without(CONTIGUOUS)),
+    ("fig12-dgc-best", "S", fig12),
+    ("fig12-dgc-best", "O", lambda: fig12(datasets=REAL[:1]) + fig12({PTS: 1.0}, REAL[1:])),
+    ("fig12-dgc-best", "O", lambda: fig12({CONTIGUOUS: 1.0})),
+    ("fig12-dgc-best", "O", lambda: fig12({DGC: 8.0, ADDED: 0.1})),
+    ("fig12-dgc-best", "O", lambda: fig12({DGC: 8.0}, REAL[:1]) + former()[1:]),
+    ("fig12-dgc-best", "u", lambda: fig12({PTS: 1.5}, noise=0.1)),
+    ("fig12-dgc-best", "u", lambda: processes(1.0, 9.0, 1.0, 9.0, 5.0)),
+    ("s72-tgcn-movie", "s", lambda: fig12(datasets=["movie"]) + fig12({DGC: 9.0})),
+    ("s72-tgcn-movie", "s", lambda: fig12() + twins()),
+    ("s72-mpnn-epinion", "O", lambda: fig12({DGC: 9.0})),
+    ("s72-mpnn-epinion", "s", lambda: fig12() + fig12({DGC: 30.0}, ranks=8)),
+    ("s72-mpnn-epinion", "-", twins),
+    ("fig12-amazon-order", "S", lambda: fig12(AMAZON, ["amazon"])),
+    ("fig12-amazon-order", "O", lambda: fig12(datasets=["amazon"])),
+    ("fig12-amazon-order", "O", lambda: fig12({**AMAZON, PSS_TS: 1.5}, ["amazon"])),
+    ("fig12-amazon-order", "S", lambda: fig12(AMAZON, REAL[1:]) + twins()),
+    ("fig12-amazon-order", "-", lambda: fig12(AMAZON, ["wikipedia"])),
+    ("fig12-amazon-order", "S", lambda: fig4({REAL[1]: {**AMAZON, CONTIGUOUS: 2.5}})),
+    ("fig12-epinion-order", "S", lambda: fig12(datasets=["epinions"])),
+    ("fig12-epinion-order", "O", lambda: fig12({PSS: 4.5, CONTIGUOUS: 4.6}, ["epinions"])),
+    ("fig12-epinion-order", "u", lambda: fig12({PSS_TS: 6.0}, ["epinions"], noise=0.1)),
+    ("s731-amazon-pts-close", "S", lambda: fig12({PTS: 3.05}, ["amazon"], noise=0.001)),
+    ("s731-amazon-pts-close", "O", lambda: fig12({PTS: 4.0}, ["amazon"], noise=0.001)),
+    ("s731-amazon-pts-close", "O", lambda: fig12({PTS: 2.0}, ["amazon"], noise=0.001)),
+    ("s731-amazon-pts-close", "u", lambda: fig12({PTS: 3.3}, ["amazon"], noise=0.05)),
+    ("s732-cf-speedup", "O", lambda: fig12({EXACT: 3.5})),
+    ("s733-sg-speedup", "S", fig12),
+    ("s733-sg-speedup", "S", former),
+    ("s733-sg-speedup", "O", lambda: fig12({DGC: 2.5})),
+    ("s733-sg-speedup", "v", lambda: fig12(datasets=REAL[:1]) + fig12({DGC: 9.0}, REAL[1:])),
+    ("s732-cf-stack-best", "S", lambda: fig12({EXACT: 1.0}, REAL[:1]) + fig12({}, REAL[1:])),
+    ("s732-cf-stack-best", "O", lambda: fig12({}, REAL[:1]) + fig12({EXACT: 1.0}, REAL[1:])),
+    ("s732-cf-stack-best", "u", lambda: fig12(noise=0.1)),
+    ("s732-cf-stack-best", "-", lambda: fig12(datasets=REAL[1:])),
+    ("fig4a-pts-best-three", "S", lambda: fig4(FIG4)),
+    ("fig4a-pts-best-three", "O", lambda: fig4({**FIG4, "movie": FIG4["amazon"]})),
+    ("fig4a-pts-best-three", "O", lambda: fig4({**FIG4, "amazon": FIG4["movie"]})),
+    ("fig4a-pts-best-three", "S", lambda: fig4(KIN) + fig4(FIG4, twin=True)),
+    ("fig4a-epinion-pss-comm", "S", lambda: fig4(FIG4)),
+    ("fig4a-epinion-pss-comm", "O", lambda: fig4({"epinions": {PSS: 2.1, PTS: 2.0, PSS_TS: 2.0}})),
+    ("fig4a-epinion-pss-comm", "O", lambda: fig4(FIG4, work={"epinions": {PTS: 0.9}})),
+    ("fig4a-epinion-pss-comm", "O",
+     lambda: fig4({"epinions": {**FIG4["epinions"], CONTIGUOUS: 1.5}})),
+    ("fig4a-movie-pts-comm", "S", lambda: fig4(FIG4)),
+    ("fig4a-movie-pts-comm", "O", lambda: fig4({"movie": USUAL})),
+    ("fig4a-psst-reassign", "S", lambda: fig4(FIG4)),
+    ("fig4a-psst-reassign", "O",
+     lambda: fig4({**FIG4, "stack": {PSS: 2.0, PTS: 3.0, PSS_TS: 1.0}})),
+    ("fig4-no-single-winner", "S", lambda: fig4({REAL[0]: FIG4["movie"], REAL[1]: FIG4["amazon"]})),
+    ("fig4-no-single-winner", "O", lambda: fig4(KIN)),
+    ("fig4-no-single-winner", "u",
+     lambda: fig4({**KIN, REAL[0]: {PSS: 1.0, PTS: 1.0, PSS_TS: 2.0}}, noise=0.1)),
+    ("fig4-no-single-winner", "-", lambda: fig4(FIG4, twin=True)),
+    ("fig4b-pts-stack-balance", "S", lambda: fig4(KIN, divergence={REAL[0]: EVEN})),
+    ("fig4b-pts-stack-balance", "O", lambda: fig4(KIN, divergence={REAL[0]: UNEVEN})),
+    ("fig4b-balance-order", "S", lambda: spread({REAL[0]: EVEN, REAL[1]: UNEVEN})),
+    ("fig4b-balance-order", "O", lambda: spread({REAL[0]: UNEVEN, REAL[1]: EVEN})),
+    ("fig4b-balance-order", "O", lambda: spread({REAL[0]: EVEN, REAL[1]: {**UNEVEN, PSS: 1.2}})),
+    ("fig4b-balance-order", "u", lambda: fig4(KIN, divergence={REAL[0]: EVEN, REAL[1]: UNEVEN})),
+    ("fig5c-part-order", "S", lambda: quarters("movie", [EARLY, EARLY, LATE, LATE])),
+    ("fig5c-part-order", "O", lambda: quarters("movie", [EARLY, LATE, LATE, LATE])),
+    ("fig5c-trends", "S", lambda: quarters(REAL[0], RISING, LARGER)),
+    ("fig5c-trends", "O", lambda: quarters(REAL[0], RISING[::-1], LARGER)),
+    ("fig5c-trends", "u", lambda: quarters(REAL[0], RISING, LARGER)
+     + quarters(REAL[0], RISING[::-1], LARGER, round=2)),
+    ("s5-disable-same", "S", curves),
+    ("s5-disable-same", "O", lambda: curves(loss=0.01)),
+    ("s5-disable-same", "O", lambda: curves(points=0.01)),
+    ("fig18-convergence", "S", curves),
+    ("fig18-convergence", "O", lambda: curves(drop=0.2)),
+    ("fig18-convergence", "O", lambda: curves(loss=0.01)),
+    ("fig18-convergence", "O", lambda: curves(slow=2.0)),
+    ("fig18-convergence", "u", lambda: curves(slow=1.0)),
+    ("fig18-convergence", "-", lambda: curves(twin=True)),
+]  # fmt: skip
+
+
+def test_a_race_without_a_noise_floor_decides_nothing() -> None:
+    assert [judge("abs-speedup-range", fig12(), floor=f).glyph for f in (None, 5.0)] == ["u", "u"]
+
+
+def test_ratios_of_processes_are_of_their_averaged_turns() -> None:
+    """Two processes that disagree: turns of either alone would be sure of opposite leads."""
+    rows = processes(1.0, 9.0, 1.0, 9.0, 5.0)
+    one = races(rows, "fig12")[0]
+    gain = one.gain(PTS, DGC)
+    assert (gain.n, gain.processes, gain.side, len(gain.rows)) == (5, 5, 0, 5)
+    assert gain.low < 1 < gain.high
+    assert set(judge("fig12-dgc-best", rows).rows) == {row.id for row in rows}
+    assert races(rows[:1], "fig12")[0].gain(PTS, DGC).side == 1
+
+
+def test_what_stands_in_for_a_graph_of_the_paper() -> None:
+    def chosen(dataset, *found, any_graph=False):
+        names = (lambda one: one.removesuffix("*"), lambda one: one.endswith("*"))
+        return standing_in(dataset, found, *names, any_graph=any_graph)
+
+    twin, kin, other = "amazon*", "amazon-magazine", "wikipedia"
+    assert chosen("amazon", "amazon", twin, kin, other) == ["amazon"]
+    assert chosen("amazon", twin, kin, other, any_graph=True) == [kin]
+    assert chosen("amazon", twin, other, any_graph=True) == [other]
+    assert chosen("amazon", twin, other) == [twin]
+    assert chosen("amazon", other) == []
+    assert chosen("movie", kin, other, any_graph=True) == [kin, other]
+
+
+# Table 1, Figures 3, 5(a, b), 13 and 14: what is counted.
+
+
+def table1(*changes: tuple) -> list[Row]:
+    """Movie at its printed digits under one rule of presence."""
+    row = row_of("table1", {"dataset": "movie"})
+    present = {"edges": 1, "span": 43_200_000, "tail": 9, "all": 99}
+    of = ({"of": "events"}, {}, {"of": "pairs"})
+    for metric, value, dims in (
+        ("snapshots", 289, {}),
+        *(("edges", 27_753_444, one) for one in of),
+        *(("vertex_steps", count, {"presence": rule}) for rule, count in present.items()),
+        *changes,
+    ):
+        row = but(row, metric, value, **dims)
+    return [row]
+
+
+def uneven(dataset="movie", twin=False, edges=0.5, lengths=0.5, over=5.0) -> list[Row]:
+    observed = [
+        seen("gini_index", edges, of="edges"), seen("gini_index", lengths, of="lengths"),
+        seen("quantile_ratio", over, of="edges", quantile=1.0),
+    ]  # fmt: skip
+    return [row_of("fig3", {"dataset": dataset}, observed, data={"twin": twin})]
+
+
+def fourths(vertices, edges=(9, 1, 1, 1), dataset="movie") -> list[Row]:
+    observed = [
+        seen("estimate", float(n), quarter=quarter, **of)
+        for of in fig5.KINDS
+        for quarter, n in enumerate(edges if of is fig5.EDGES else vertices, 1)
+    ]
+    return [row_of("fig5", {"dataset": dataset}, observed)]
+
+
+def made(kind: str, family: str, observed: list, **params) -> Row:
+    params = {"dataset": f"synthetic-{family}", "kind": kind, **params}
+    return row_of("fig14", params, observed, data={"twin": False, "scale": 0.01})
+
+
+def synthetic(sent=(500, 400, 300, 200), changes=()) -> list[Row]:
+    """Counted partitions by level; `sent` by the paper's chunks, 1000 by all others."""
+    levels, observed = fig14.LEVELS["spatial"], []
+    for ends, (level, ours) in product(ENDS, zip(levels, sent, strict=True)):
+        at = {"ends": ends, "level": level}
+        observed += [seen("gini_index", level / 2, of=of, **at) for of in ("edges", "lengths")]
+        observed += [seen("vertex_steps", 50_000, **at), seen("edges", 20_000, **at)]
+        observed += [seen("snapshots", 100, **at)]
+        for name in fig14.SHOWN:
+            bytes_sent = ours if name in (fig14.DESCRIBED, fig14.CHUNKS) else 1000
+            observed += [seen("exchanged", bytes_sent, method=name, **at)]
+            observed += [seen("span", 2.0, method=name, **at)]
+    row = made("traffic", "spatial", observed, ranks=8)
+    for metric, value, dims in changes:
+        row = but(row, metric, value, **dims)
+    return [row]
+
+
+NOISE = (0.0, 0.01, -0.01, 0.02, -0.02, 0.0)
+
+
+def levels(*series: tuple[float, float]) -> list[Row]:
+    """Timed epochs: level and seconds of chunks, a second of all others."""
+    observed = []
+    for (level, ours), (turn, off) in product(series, enumerate(NOISE)):
+        at = {"dataset": "synthetic-spatial", "ends": "groups", "level": level}
+        seconds = dict.fromkeys(BASELINE_NAMES, 1.0) | {PLAIN: ours * (1 + off)}
+        observed += [seen("epoch_time", s, model=fig14.MODEL, setting=name, turn=turn, **at)
+                     for name, s in seconds.items()]  # fmt: skip
+    timed = made("time", "spatial", observed, model=fig14.MODEL, ranks=4)
+    return [*synthetic((1000, 1000, 1000, 1000)), timed]
+
+
+COUNTED = [
+    ("tab1-movie", "R", table1),
+    ("tab1-movie", "X", lambda: table1(("snapshots", 290, {}))),
+    ("tab1-movie", "X", lambda: table1(("vertex_steps", 60_000_000, {"presence": "span"}))),
+    ("tab1-movie", "X", lambda: table1(*(("edges", n, of) for n, of in enumerate(
+        ({"of": "events"}, {}, {"of": "pairs"}))))),
+    ("fig3-nonuniform", "R", lambda: uneven() + uneven("wikipedia", edges=0.1)),
+    ("fig3-nonuniform", "X", lambda: uneven(edges=0.1)),
+    ("fig3-nonuniform", "X", lambda: uneven(lengths=0.1)),
+    ("fig3-nonuniform", "X", lambda: uneven(over=1.5)),
+    ("fig3-nonuniform", "O", lambda: uneven(twin=True) + uneven("wikipedia", edges=0.1)),
+    ("fig3-nonuniform", "-", lambda: uneven(twin=True)),
+    ("fig5a-vertices-parts", "R", lambda: fourths((2, 3, 4, 6))),
+    ("fig5a-vertices-parts", "X", lambda: fourths((6, 3, 4, 2))),
+    ("fig5a-vertices-parts", "-", lambda: fourths((0, 3, 4, 2))),
+    ("fig5b-edges-parts", "R", lambda: fourths((3, 4, 5, 6))),
+    ("fig5b-edges-parts", "X", lambda: fourths((2, 4, 5, 6))),
+    ("fig5b-edges-parts", "X", lambda: fourths((3, 4, 5, 6), (1, 2, 1, 1))),
+    ("s22-others-same", "R", lambda: fourths((1, 1, 1, 1), (1, 2, 4, 8), "stack")),
+    ("s22-others-same", "X", lambda: fourths((1, 1, 1, 1), (1, 2, 4, 8), "stack")
+     + fourths((1, 1, 1, 1), (4, 5, 4, 4), "amazon")),
+    ("s22-others-same", "-", lambda: fourths((1, 2, 3, 4))),
+    ("fig14-nonuniform-trend", "S", lambda: levels((0.0, 0.8), (1.0, 0.6))),
+    ("fig14-nonuniform-trend", "O", lambda: levels((0.0, 0.8), (1.0, 1.2))),
+    ("fig14-nonuniform-trend", "O", lambda: levels((0.0, 0.6), (1.0, 0.8))),
+    ("fig14-nonuniform-trend", "u", lambda: levels((0.0, 1.0), (1.0, 0.8))),
+    ("fig14-nonuniform-trend", "S", synthetic),
+    ("fig14-nonuniform-trend", "O", lambda: synthetic((500, 400, 300, 500))),
+    ("fig14-nonuniform-trend", "O", lambda: synthetic((1100, 400, 300, 200))),
+    ("fig14-nonuniform-trend", "O", lambda: synthetic(changes=[
+        ("exchanged", 100, {"method": fig14.CONTIGUOUS, "ends": "random", "level": 0.0})])),
+]  # fmt: skip
+
+
+# Chunks and workers: sections 4 and 7.2, Figures 7, 16 and 17.
+
+
+def chunks(metric="", value=0, model="tgcn_2layer", ranks=8, of="", method="chunks", **more):
+    """Counted partitions but for one number."""
+    dims = {"model": model, "ranks": ranks, "method": method} | ({"of": of} if of else {})
+    row = counted(**more)
+    return [but(row, metric, value, **dims) if metric else row]
+
+
+def once(metric="vertex_steps", value=20, of="longest") -> list[Row]:
+    """Partitions by labels that are propagated once, but for one number."""
+    dims = {"model": "tgcn_2layer", "ranks": 8, "method": LABELS_ONCE}
+    row = counted(method=LABELS_ONCE)
+    return [but(row, metric, value, of=of, **(dims if of != "longest" else {}))]
+
+
+def costs(generation=0.5, amazon=(0.2, 0.4), graphs=GRAPHS, **changed) -> list[Row]:
+    """Seconds of preparing each graph beside epochs of a second; of Amazon (generation,
+    assignment)."""
+    rows = []
+    for graph in graphs:
+        own = dict(zip(("generation", "assignment"), amazon, strict=True))
+        seconds = dict.fromkeys(PARTS, 0.0) | {"fusion": 3.55, "assignment": 0.1}
+        seconds |= {"generation": generation} | (own if graph.name == "amazon" else {}) | changed
+        observed = [seen("preparation_time", s, phase=part) for part, s in seconds.items()]
+        observed += [seen("epoch_time", 1.0), seen("partitions", 1), seen("epochs", 6)]
+        params = {"dataset": graph.name, "model": "tgcn_2layer"}
+        rows.append(row_of("fig17", params, observed))
+    return rows
+
+
+def gap(last=7.5, dataset="wikipedia", twin=False, **fields) -> list[Row]:
+    """Turns of four chunks: structure, packed and padded time encoder, a little noisy."""
+    one = torch.tensor([[0.5, packed, padded] for packed, padded in
+                        ((1.5, 1.5), (1.5, 1.5), (1.5, 1.5), (2.5, last))])  # fmt: skip
+    turns, found = one.double() * (1 + 0.01 * torch.arange(7)[:, None, None]), Measurement()
+    for model in MODELS:
+        fig7._observe(found, model, turns)
+    return [row_of("fig7", {"dataset": dataset}, found.observations, data={"twin": twin}, **fields)]
+
+
+CHUNKS = [
+    ("s72-tgcn-spatial-more", "S", chunks),
+    ("s72-tgcn-spatial-more", "O", lambda: chunks("exchanged", 41, of="temporal")),
+    ("s72-tgcn-spatial-more", "O",  # labels propagated once decide where they were counted
+     lambda: chunks() + once("exchanged", 41, of="temporal")),
+    ("s72-tgcn-spatial-more", "S", lambda: chunks("exchanged", 41, of="temporal") + once()),
+    ("s72-mpnn-more-comm", "S", chunks),
+    ("s72-mpnn-more-comm", "O", lambda: chunks("exchanged", 70, "dysat", 4)),
+    ("s72-mpnn-more-comm", "O", lambda: chunks("exchanged", 70, "dysat", 4, method="both")),
+    ("fig17-fusion-larger", "S", lambda: costs(refinement=90.0)),
+    ("fig17-fusion-larger", "O", lambda: costs(4.0)),
+    ("fig17-fusion-larger", "O", lambda: costs(fusion=30.0)),
+    ("fig17-amazon-gen", "S", costs),
+    ("fig17-amazon-gen", "O", lambda: costs(amazon=(0.6, 0.4))),
+    ("fig17-amazon-gen", "O", lambda: costs(amazon=(0.2, 0.05))),
+    ("fig17-amazon-gen", "-", lambda: costs(graphs=GRAPHS[:2])),
+    ("fig7-chunk-time-gap", "s", gap),
+    ("fig7-chunk-time-gap", "u", lambda: gap(1.5)),
+    ("fig7-chunk-time-gap", "s", lambda: gap() + gap(99.0, "movie", twin=True)),
+    ("fig7-chunk-time-gap", "R", lambda: [row for n in range(1, 6) for row in
+                                          gap(15.4 + n / 10, device="cuda", round=n, id=f"r{n}")]),
+    ("fig7-chunk-time-gap", "S", lambda: gap(15.5, device="cuda")),  # one process of five
+]  # fmt: skip
+
+
+# Chunk fusion: section 5.1, Figure 15.
+
+
+def ablation(*changes: tuple, models=("tgcn_2layer", "dysat", "mpnn_lstm_bare"), gap=1e-8):
+    observed = [
+        seen("boundary_rows", 10), seen("turns", 6),
+        seen("rows_loaded", 20, of="boundary", format="unfused"),
+        seen("rows_loaded", 10, of="boundary", format="fused"),
+        seen("rows_loaded", 2, of="most"), seen("rows_loaded", 2, of="least"),
+        seen("chunks", 3, of="memory"), seen("epochs", 3, of="memory"),
+        *(seen("deviation", gap, of=of, setting=TEMPORAL) for of in ("forward", "backward")),
+        seen("deviation", 0.01, of="memory"), seen("deviation", 0.0, of="memory_later"),
+    ]  # fmt: skip
+    rows = []
+    for model in models:
+        params = {"dataset": "email-eu-core", "model": model}
+        row = row_of("fusion_ablation", params, observed, deviation={"output": 1e-7})
+        for metric, value, dims in changes:
+            row = but(row, metric, value, **dims)
+        rows.append(row)
+    return rows
+
+
+def loading(*dropped: str, size=10**8, **gains: float) -> list[Row]:
+    """Loading on all graphs, four times faster but for `gains`; Stack moves `size` bytes."""
+    rows = []
+    for name in (name for name in TWINS if name not in dropped):
+        gain, nbytes = gains.get(name, 4.0), size if name == "stack" else 10**6
+        observed = [
+            seen("speedup", gain, low=gain - 0.1, high=gain + 0.1, setting=ON, baseline=OFF),
+            seen("host_to_device", nbytes, setting=OFF),
+            seen("host_to_device", nbytes // 2, setting=ON), seen("vertex_steps", 1000),
+        ]  # fmt: skip
+        params = {"dataset": name, "kind": "loading", "model": "mpnn_lstm_bare"}
+        rows.append(row_of("fig15", params, observed, data={"twin": True}))
+    return rows
+
+
+def busy(before: float, after: float) -> list[Row]:
+    observed = [
+        seen("utilisation", share, setting=name, **of)
+        for of, shares in (({}, (before, after)), ({"of": "memory"}, (0.01, 0.02)))
+        for name, share in zip((OFF, ON), shares, strict=True)
+    ]
+    params = {"dataset": "movie", "kind": "utilisation"}
+    return [row_of("fig15", params, observed, data={"twin": True}, device="cuda")]
+
+
+FUSION = [
+    ("s512-mask-correct", "R", ablation),
+    ("s512-mask-correct", "X", lambda: ablation(gap=1e-5)),
+    ("s512-mask-correct", "-", lambda: ablation(models=("dysat", "mpnn_lstm_bare"))),
+    ("s511-memory-stable", "R", ablation),
+    ("s511-memory-stable", "X", lambda: ablation(("deviation", 0.3, {"of": "memory"}))),
+    ("s511-redundant-load", "R", ablation),
+    ("s511-redundant-load", "d", lambda: ablation(("rows_loaded", 4, {"of": "most"}))),
+    ("s511-redundant-load", "X", lambda: ablation(("rows_loaded", 1, {"of": "least"}))),
+    ("s511-redundant-load", "X",
+     lambda: ablation(("rows_loaded", 11, {"of": "boundary", "format": "fused"}))),
+    ("s511-redundant-load", "-", lambda: ablation(("boundary_rows", 0, {}))),
+    ("fig15a-loading", "s", lambda: loading("stack")),
+    ("fig15a-loading", "O", lambda: loading(stack=0.5)),
+    ("fig15a-loading", "u", lambda: loading(stack=1.05)),
+    ("fig15a-stack-highest", "S", lambda: loading(movie=2.0)),
+    ("fig15a-stack-highest", "O", lambda: loading(amazon=2.0)),
+    ("fig15a-stack-highest", "O", lambda: loading(movie=2.0, size=10)),
+    ("fig15a-stack-highest", "u", lambda: loading(movie=3.95)),
+    ("fig15a-stack-highest", "-", lambda: loading("movie")),
+    ("fig15b-gpu-util", "s", lambda: busy(0.3, 0.8)),
+    ("fig15b-gpu-util", "S", lambda: busy(0.2, 0.95)),
+    ("fig15b-gpu-util", "O", lambda: busy(0.3, 0.2)),
+]  # fmt: skip
+
+
+# Stale aggregation: section 5.2, Figure 11, Tables 2 and 3.
+
+
+def printed(name: str, points=0.0, share=0.0, only: tuple[str, ...] = ()) -> list[Row]:
+    """The printed numbers of a cell of Table 2 or 3, moved by points of accuracy or by shares."""
+    claim = CLAIMS[name]
+    table, dataset = name.startswith("tab2"), DATASET_OF[claim.workload["datasets"][0]]
+    model = "dysat" if table else MODEL_OF[claim.workload["model"]]
+    runs = {(dataset, model, "without"): (0.7, 0.0)}
+    for key, value in claim.value.items():
+        setting = {"0": "without"}.get(str(key), str(key))
+        if only and setting not in (*only, "without"):
+            continue
+        moved = 0 if setting == "without" else points
+        run = (value + moved, 0.5) if "-acc-" in name else (0.7, value / 100 + share)
+        runs[dataset, model, setting] = run
+    return [learned(runs, "table2" if table else "table3")]
+
+
+def shares(name: str, share: float) -> list[Row]:
+    work = CLAIMS[name].workload
+    dims = {"dataset": DATASET_OF[work["datasets"][0]], "epoch": work["epoch"]}
+    observed = [seen("cumulative_share", share, limit=work["threshold"], **dims)]
+    return [stale_row(observed, "fig11", graphs=dims["dataset"])]
+
+
+def distances(last: float) -> list[Row]:
+    observed = [
+        seen("distance", median, dataset=name, epoch=epoch, quantile=0.5)
+        for name, late in (("wikipedia", 0.1), ("email-eu-core", last))
+        for epoch, median in ((2, 1.0), (20, late))
+    ]
+    return [stale_row(observed, "fig11", graphs="wikipedia email-eu-core")]
+
+
+def ablated(metric: str, of: dict[str, float], **dims) -> list[Row]:
+    dims = {"dataset": "wikipedia", "model": "dysat", **dims}
+    return [stale_row([seen(metric, value, of=name, **dims) for name, value in of.items()],
+                      "stale_ablation")]  # fmt: skip
+
+
+def thresholds(last: float) -> list[Row]:
+    own, ours = (ablated("threshold", {"first": 0.5, "last": end}, setting=setting)[0]
+                 for setting, end in (("printed", last), ("adaptive", 0.6)))  # fmt: skip
+    own.observed += ours.observed
+    return [own]
+
+
+def fixed(experiment: str, *runs: tuple, **fields) -> list[Row]:
+    """Rows of (graph, model, setting, accuracy, saved), with one without stale rows beside each."""
+    whole = {(graph, model, "without"): (0.8, 0.0) for graph, model, *_ in runs}
+    return [learned(whole | {run[:3]: run[3:] for run in runs}, experiment, **fields)]
+
+
+STACK = ("stack", "dysat", "0.3D", 0.724, 0.855)
+MOVIE = ("movie", "dysat", "0.3D", 0.79, 0.5)
+HALF = ("stack", "dysat", "0.5D", 0.8, 0.8)
+FAR = ("wikipedia", "dysat", "0.1D", 0.7, 0.9), ("wikipedia", "dysat", "0.9D", 0.7, 0.1)
+STALE = [
+    *((f"fig11-{name}", glyph, lambda name=f"fig11-{name}", share=share: shares(name, share))
+      for name, share, glyph in (("movie-10", 0.85, "S"), ("movie-10", 0.7, "O"),
+                                 ("stack-10", 0.78, "S"), ("stack-10", 0.9, "O"),
+                                 ("movie-100", 0.97, "S"), ("movie-100", 0.9, "O"))),
+    ("s52-distance-shrinks", "S", lambda: distances(0.5)),
+    ("s52-distance-shrinks", "O", lambda: distances(2.0)),
+    ("s52-cache-memory", "R",
+     lambda: ablated("memory", {"copies": 400, "formula": 400, "received": 600}, method="ranks")),
+    ("s52-cache-memory", "X", lambda: ablated("memory", {"copies": 400, "formula": 404})),
+    ("s52-eq6-direction", "R", lambda: thresholds(0.6)),
+    ("s52-eq6-direction", "X", lambda: thresholds(0.4)),
+    ("s52-stack-03d", "S", lambda: fixed("table2", STACK)),
+    ("s52-stack-03d", "s", lambda: fixed("table2", (*STACK[:3], 0.65, 0.855))),
+    ("s52-stack-03d", "O", lambda: fixed("table2", (*STACK[:3], 0.9, 0.855))),
+    ("s52-stack-03d", "S",  # whole trainings stand for shorter ones
+     lambda: fixed("table2", (*STACK[:3], 0.9, 0.855), epochs=20, id="short")
+     + fixed("table2", STACK, epochs=100)),
+    ("s52-stack-03d", "-", lambda: fixed("table2", *FAR)),
+    ("s52-movie-05d", "S",
+     lambda: fixed("table2", STACK, MOVIE, ("movie", "dysat", "0.5D", 0.7, 0.81))),
+    ("s52-movie-05d", "O",
+     lambda: fixed("table2", STACK, MOVIE, ("movie", "dysat", "0.5D", 0.7, 0.2))),
+    ("s52-theta-monotone", "S", lambda: seeds((0.2,), (0.1, 0.5))),
+    ("s52-theta-monotone", "u", lambda: seeds((0.0,), (0.1, 0.5))),
+    ("s52-theta-monotone", "O", lambda: seeds((0.2,), (0.5, 0.1))),
+    ("s52-theta-monotone", "S", lambda: seeds((0.02, 0.021, 0.019, 0.02, 0.022), (0.1, 0.5))),
+    ("s52-theta-monotone", "u", lambda: seeds((0.02, -0.01, 0.03, -0.02, 0.0), (0.1, 0.5))),
+    ("s52-theta-monotone", "O", lambda: seeds((-0.02, -0.021, -0.019, -0.02), (0.1, 0.5))),
+    ("tab2-acc-amazon", "s",
+     lambda: seeds((0.02, 0.021, 0.019, 0.02, 0.02), (0.1, 0.5), "amazon-magazine")),
+    ("tab2-acc-amazon", "u",
+     lambda: seeds((0.01, -0.01, 0.02, -0.02, 0.0), (0.1, 0.5), "amazon-magazine")),
+    ("tab2-acc-amazon", "O",
+     lambda: seeds((-0.02, -0.021, -0.019, -0.02, -0.02), (0.1, 0.5), "amazon-magazine")),
+    ("tab2-comm-amazon", "O", lambda: fixed("table2", *FAR)),
+    ("s733-comm-range", "S", lambda: fixed(
+        "table3", ("wikipedia", "dysat", "0.5D", 0.79, 0.33),
+        ("email-eu-core", "dysat", "adaptive", 0.79, 0.97),
+        ("stack", "dysat", "adaptive", 0.1, 0.0))),
+    ("s733-comm-range", "s", lambda: fixed(
+        "table3", ("wikipedia", "dysat", "0.5D", 0.79, 0.5),
+        ("email-eu-core", "dysat", "adaptive", 0.79, 0.97))),
+    ("s733-adaptive-mean", "S",
+     lambda: fixed("table3", ("email-eu-core", "dysat", "adaptive", 0.784, 0.8))),
+    ("s733-adaptive-mean", "u",
+     lambda: fixed("table3", ("email-eu-core", "dysat", "adaptive", 0.784, 0.6))),
+    ("s733-adaptive-mean", "s",
+     lambda: fixed("table3", ("email-eu-core", "dysat", "adaptive", 0.7, 0.8))),
+    ("s733-static-spread", "S",
+     lambda: fixed("table3", HALF, ("movie", "mpnn_lstm_bare", "0.5D", 0.8, 0.33))),
+    ("s733-static-spread", "s",
+     lambda: fixed("table3", HALF, ("movie", "mpnn_lstm_bare", "0.5D", 0.8, 0.6))),
+    ("s733-static-epinion", "S",
+     lambda: fixed("table3", ("epinions", "dysat", "0.5D", 0.722, 0.697))),
+    ("s733-static-epinion", "u",
+     lambda: fixed("table3", ("epinions", "dysat", "0.5D", 0.79, 0.697))),
+]  # fmt: skip
+
+EVERY = [*RACES, *COUNTED, *CHUNKS, *FUSION, *STALE]
+
+
+@pytest.mark.parametrize(
+    ("name", "glyph", "rows"), EVERY, ids=[f"{name}-{n}" for n, (name, *_) in enumerate(EVERY)]
+)
+def test_a_rule_by_each_of_its_conditions(name, glyph, rows) -> None:
+    assert judge(name, rows()).glyph == glyph
+
+
+@pytest.mark.parametrize("name", sorted(n for n in CLAIMS if n.startswith(("tab2-", "tab3-"))))
+def test_tables_hold_at_their_printed_numbers_alone(name) -> None:
+    """Whole tables, each within half a point of accuracy or five percent of the traffic."""
+    assert find(name, printed(name)).holds is True
+    assert find(name, printed(name, points=-0.03, share=-0.06)).holds is False
+    part = {"tab2": "0.1D", "tab3": "adaptive"}[name[:4]]
+    assert find(name, printed(name, only=(part,))).holds is False

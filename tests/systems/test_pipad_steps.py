@@ -1,0 +1,306 @@
+"""PiPAD's compiled, captured and recorded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from tiny_data import serve, tiny_sequence, tiny_workload
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dgbench.runtime import graphs
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer.link import TransferLink
+from dgbench.runtime.transfer.recorded import RecordedTicket
+from dgbench.runtime.transfer.slots import Slot
+from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad.forward import Stages
+from dgbench.systems.pipad.recorded import RecordedSteps
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+MOST_OPERATORS = 4
+"""Operators of torch in a steady step: views of what is kept, and of targets."""
+MOST_CALLS = 16
+"""Calls of torch's Python interface in a steady step."""
+
+
+class Operators(TorchDispatchMode):
+    """Counts operators that torch dispatches."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class Calls(TorchFunctionMode):
+    """Counts calls from Python, and autograd nodes that they make."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.nodes = [], 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", str(func))
+        if name != "__get__":  # shapes and dtypes
+            self.names.append(name)
+        self.nodes += isinstance(found, torch.Tensor) and found.grad_fn is not None
+        return found
+
+
+def work_of(model, **options):
+    return tiny_workload(
+        model=model, loss_on="last" if model == "mpnn_lstm" else "every", **options
+    )
+
+
+def opened(model, switches=None, **options):
+    trainer = PipadSystem().open(work_of(model, **options), switches=switches)
+    trainer.prepare()
+    return trainer
+
+
+@pytest.fixture(autouse=True)
+def graph(monkeypatch):
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=13))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_steady_step_leaves_python_at_once(model):
+    trainer = opened(model)
+    assert trainer.compiled is not None
+    for frame in range(trainer.num_frames):
+        trainer.step(frame)
+    with Operators() as operators, Calls() as calls:
+        trainer.step(0)
+    assert len(operators.names) <= MOST_OPERATORS, operators.names
+    assert len(calls.names) <= MOST_CALLS, calls.names
+    assert calls.nodes == 0  # allowed are 2
+
+
+@pytest.mark.parametrize("switches", [{}, {"reuse": False}, {"parallel_aggregation": False}])
+@pytest.mark.parametrize("model", MODELS)
+def test_counts_and_losses_are_those_of_single_operators(model, switches):
+    found = []
+    for compiled in (True, False):
+        trainer = PipadSystem().open(
+            work_of(model, lr=1e-2),
+            # The tuner times the kernels that run, which are not the same here.
+            switches={"tuner": False, **switches, "compiled_step": compiled},
+        )
+        trainer.prepare()
+        trainer.meter.reset()
+        losses = [trainer.step(i % trainer.num_frames) for i in range(3 * trainer.num_frames)]
+        found.append((losses, dict(trainer.meter.counters), trainer.state()))
+    (losses, counts, state), (plain, plain_counts, plain_state) = found
+    assert counts == plain_counts
+    assert losses == pytest.approx(plain, rel=1e-4)
+    for name, tensor in plain_state.items():
+        assert torch.allclose(state[name], tensor, rtol=1e-3, atol=1e-4), name
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "switches"),
+    [
+        ("tgcn_model", {"task": "link"}, {}), ("evolvegcn", {"cell": "lstm"}, {}),
+        ("mpnn_lstm", {"loss_on": "every"}, {}), ("tgcn_model", {}, {"weight_reuse": False}),
+        ("evolvegcn", {}, {"slice_coalescing": True}), ("mpnn_lstm", {}, {"arena": True}),
+    ],
+)  # fmt: skip
+def test_a_row_says_why_its_steps_are_not_compiled(model, options, switches):
+    with closing(
+        PipadSystem().open(tiny_workload(model=model, **options), switches=switches)
+    ) as it:
+        assert it.compiled is None
+        reason = next(iter(switches or {options.get("task") or options.get("cell") or "every": 0}))
+        assert any(reason in note and "compiled" in note for note in it.notes)
+        it.prepare()
+        it.step(0)
+
+
+STAGES = {"tgcn_model": 1, "evolvegcn": 3, "mpnn_lstm": 3}
+
+
+class Passed(torch.autograd.Function):
+    """Results as a replay gives them: of a node in Python."""
+
+    @staticmethod
+    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(output.view_as(output) for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return grads
+
+
+def leaves_of(outputs: tuple[Tensor, ...]) -> set[Tensor]:
+    """The tensors that an autograd graph hands gradients to."""
+    found, seen = set(), set()
+    todo = [output.grad_fn for output in outputs]
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found |= {node.variable} if hasattr(node, "variable") else set()
+        todo += [function for function, _ in node.next_functions]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("loss_on", "switches"),
+    [("last", {}), ("every", {"fused_gates": False}), ("every", {"weight_reuse": False})],
+)
+@pytest.mark.parametrize("model", STAGES)
+def test_every_stage_can_be_captured(monkeypatch, model, loss_on, switches) -> None:
+    """Results are tensors, and gradients go to tensors that no other stage knows."""
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=13))
+    captured = []
+
+    def capture(function, samples):
+        outputs, alone = graphs.outputs_of(function(*samples))
+        leaves = leaves_of(outputs)
+        assert leaves
+        assert leaves <= set(samples)
+        assert not any(isinstance(leaf, nn.Parameter) for leaf in leaves)
+        captured.append(alone)
+
+        def graphed(*tensors):
+            found = Passed.apply(*graphs.outputs_of(function(*tensors))[0])
+            return found[0] if alone else found
+
+        return graphed
+
+    monkeypatch.setattr(graphs, "capture", capture)
+    monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
+    work = tiny_workload(model=model, loss_on=loss_on)
+    switches = {**switches, "compiled_step": False}  # which has no stages
+    plain = PipadSystem().open(work, switches=switches)
+    staged = PipadSystem().open(work, switches=switches)
+    staged.stages = Stages(staged.model, enabled=True)
+    assert [staged.step(i) for i in range(3)] == [plain.step(i) for i in range(3)]
+    assert len(captured) == STAGES[model]
+    assert not staged.stages.reasons()
+
+
+def test_a_stage_that_cannot_be_captured_ends_training(monkeypatch) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=13))
+
+    def refuse(function, samples):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "capture", refuse)
+    monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
+    trainer = PipadSystem().open(tiny_workload(), switches={"compiled_step": False})
+    trainer.stages = Stages(trainer.model, enabled=True)
+    with pytest.raises(UnsupportedError):
+        trainer.step(0)
+    trainer.close()
+
+
+RECORDED_MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+SWITCHES = ({"reuse": False}, {"device_buffer": False}, {"resident": True}, {"overlap": False})
+
+
+class CopyingLink(TransferLink):
+    """Copies at once into memory of its own, or into a given place."""
+
+    copies = True
+
+    def send(self, tensors: Sequence[Tensor]) -> RecordedTicket:
+        layout = self._layout(tensors)
+        return self._put(layout, torch.empty(max(layout.span, 1), dtype=torch.uint8))
+
+    def send_into(self, buffer: Tensor, tensors: Sequence[Tensor]) -> RecordedTicket:
+        return self._put(self._layout(tensors), buffer)
+
+    def _put(self, layout, buffer: Tensor) -> RecordedTicket:
+        for source, offset, nbytes in layout.runs:
+            buffer[offset : offset + nbytes].copy_(source)
+        return RecordedTicket(layout.nbytes, Slot(buffer).views(layout), None)
+
+
+class RepeatingRecorder:
+    """A recording does the work once and takes back what it trained; a launch does it again."""
+
+    def __init__(self, trainer, meter: Meter) -> None:
+        self._trainer, self._meter = trainer, meter
+        self.launches = 0
+
+    def aside(self):
+        return nullcontext()
+
+    def record(self, work: Callable[[CopyingLink], Tensor]):
+        states = self._trainer.optimiser().state.values()
+        kept = [*self._trainer.trained().values()]
+        kept += [value for state in states for value in state.values()]
+        before = [tensor.detach().clone() for tensor in kept]
+        loss = work(CopyingLink(self._meter)).clone()
+        with torch.no_grad():
+            for tensor, value in zip(kept, before, strict=True):
+                tensor.copy_(value)
+
+        def launch() -> None:
+            self.launches += 1
+            counters = self._meter.counters.copy()  # a graph counts nothing
+            loss.copy_(work(CopyingLink(self._meter)))
+            self._meter.counters.clear()
+            self._meter.counters.update(counters)
+
+        return launch, loss
+
+
+def opened_of_recorded(task, switches: dict[str, bool]):
+    """A trainer whose inputs are copied, past its preparation."""
+    chosen = {"arena": True, "compiled_step": False, **switches}
+    trainer = PipadSystem(s_per=3).open(task, switches=chosen, meter=Meter())
+    trainer.prepare()
+    return trainer
+
+
+def recorded(trainer) -> tuple[RecordedSteps, RepeatingRecorder]:
+    recorder = RepeatingRecorder(trainer, trainer.meter)
+    steps = RecordedSteps(
+        trainer.engine, trainer._loss, list(trainer.trained().values()), trainer.optimiser(),
+        trainer.controller.frames, trainer.meter, recorder,
+    )  # fmt: skip
+    return steps, recorder
+
+
+def by_one(trainer, steps: RecordedSteps, frame: int) -> float:
+    """A step as `PipadTrainer.enqueue` makes it."""
+    found = steps.run(frame)
+    return trainer.step(frame) if found is None else found.value()
+
+
+@pytest.mark.parametrize(
+    ("model", "switches", "snapshots"),  # of 1, 4 and 5 frames
+    [*((model, {}, n) for model in RECORDED_MODELS for n in (6, 9, 10)),
+     *((RECORDED_MODELS[n % 3], switches, 9) for n, switches in enumerate(SWITCHES, 1))],
+)  # fmt: skip
+def test_recorded_steps_are_the_steps(monkeypatch, model, switches, snapshots) -> None:
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=snapshots))
+    task = tiny_workload(model=model, frame=4 if snapshots > 6 else 5, loss_on="every")
+    plain, trainer = opened_of_recorded(task, switches), opened_of_recorded(task, switches)
+    steps, recorder = recorded(trainer)
+    assert trainer.meter.counters == plain.meter.counters
+    count = trainer.num_frames
+    for i in range(4 * count):
+        if i == 2 * count:  # what looks at the model in between may leave other snapshots behind
+            assert torch.equal(trainer.result(0).output, plain.result(0).output)
+        assert by_one(trainer, steps, i % count) == pytest.approx(plain.step(i % count), rel=1e-6)
+    assert recorder.launches >= 2 * count
+    for name, value in plain.state().items():
+        torch.testing.assert_close(trainer.state()[name], value, rtol=1e-5, atol=1e-7)
+    assert not steps.note()
+    trainer.close(), plain.close()
