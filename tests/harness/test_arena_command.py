@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ from typing import Any
 import pytest
 
 from dgbench.harness.cli import main
-from dgbench.harness.figures.race_words import tuned_words
 from dgbench.harness.store import Store
-from dgbench.lab.arena import TunedSettings
 from dgbench.runtime.threads import cores
 
 
@@ -76,29 +73,6 @@ def test_threads_of_the_command_stand_in_run_and_provenance(both: tuple[Path, st
     assert store.info["threads"] == 1
     rows = [*ran(store, None), *ran(store, "tuned")]
     assert {store.provenance()[row.provenance]["settings"]["threads"] for row in rows} == {1}
-
-
-def test_the_terminal_shows_the_base_and_says_where_tuned_is(both: tuple[Path, str]) -> None:
-    text = " ".join(both[1].split())
-    assert text.count("graph-update@1: edges/s") == 1
-    assert "2 times" in text  # of two contenders
-    assert "papers/arena.html" in text
-    assert "1 thread; " not in text
-
-
-def test_the_report_shows_tuned_under_a_click(both: tuple[Path, str]) -> None:
-    page = (both[0] / "papers" / "arena.html").read_text("utf-8")
-    (hidden,) = re.findall(
-        r'<details class="box" id="tuned-graph-update">.*?</details>', page, re.S
-    )
-    assert "<details open" not in hidden
-    assert hidden.count(tuned_words(TunedSettings(threads=1, trials=1))) == 2
-    outside = page.replace(hidden, "")
-    assert "1 thread; " not in outside
-    rows = {row.id for row in ran(Store.open(both[0]), "tuned")}
-    assert all(f"row-{name}" in hidden and f"row-{name}" not in outside for name in rows)
-    for picture in (both[0] / "figures" / "arena").glob("*.csv"):
-        assert not any(name in picture.read_text() for name in rows)
 
 
 def test_a_run_goes_on_with_its_own_threads_and_no_others(

@@ -69,25 +69,8 @@ def test_a_wheel_is_compiled_once_and_installed_each_time(script, monkeypatch, t
     assert (code, pip.count("wheel"), pip.count("install")) == (0, 0, 1)
 
 
-def test_without_a_kept_wheel_nothing_is_built_or_installed(script, monkeypatch, tmp_path) -> None:
-    code, pip = run(script, monkeypatch, "", "--no-build", "--into", tmp_path)
-    assert (code, pip.calls, list(tmp_path.iterdir())) == (0, [], [])
-
-
 def test_a_source_that_changed_is_named(script, monkeypatch, tmp_path, capsys) -> None:
     code, pip = run(script, monkeypatch, "-std=c++17", "--into", tmp_path)
     assert (code, pip.count("wheel")) == (1, 0)
     assert "setup.py no longer has 'c++14'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_wheels_are_kept_by_python_and_torch(script, monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
-    folder = script.default_folder()
-    assert folder.parent == tmp_path / "peers"
-    assert f"cp{sys.version_info.major}{sys.version_info.minor}-torch-" in folder.name
-
-
-def test_pip_says_why_it_failed(script) -> None:
-    with pytest.raises(RuntimeError, match="no-such-command"):
-        script.pip("no-such-command")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.lab.experiment import RunContext
-
 SUITE = Path(__file__).parents[2] / "benchmarks" / "asv"
 
 pytestmark = pytest.mark.skipif(not SUITE.is_dir(), reason="no checkout: benchmarks do not travel")
@@ -34,20 +32,3 @@ def test_every_counter_is_listed_counted_and_kept(counters):
     assert {label.format(name) for name in counters.NAMES} <= set(kept)
     worse = {n: v for n, v in found.items() if v > kept[label.format(n)]}
     assert not worse
-
-
-def test_watching_is_measured_by_its_own_processor_time() -> None:
-    sys.path.insert(0, str(SUITE))
-    try:
-        import overhead
-    finally:
-        sys.path.remove(str(SUITE))
-    suite = overhead.Watching()
-    suite.setup()
-    assert 0 < suite.track_share_of_recording() < 1
-    assert 0 < suite.track_share_of_watching() < 1
-    suite.time_packing()
-    cell = overhead.Spin().cells("quick", "cpu")[0]
-    found = overhead.Spin().run(cell, RunContext("cpu", "quick", 1, budget_s=0.02))
-    assert found.steady
-    assert all(check.passed for check in found.checks)

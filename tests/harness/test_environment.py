@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
@@ -109,54 +108,3 @@ def test_a_second_session_installs_nothing(environment, calls, tmp_path, monkeyp
     monkeypatch.setattr(environment, "TORCH", "torch==2.6")
     assert environment.prepare(tmp_path / "env")
     assert any("torch==2.6" in command for command in calls)
-
-
-def test_a_set_up_that_was_cut_off_goes_on(environment, calls, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(environment, "sources_fingerprint", lambda: "s1")
-    whole = environment.install_packages
-
-    def cut(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(environment, "install_packages", cut)
-    with pytest.raises(KeyboardInterrupt):
-        environment.prepare(tmp_path / "env")
-    monkeypatch.setattr(environment, "install_packages", whole)
-    assert environment.prepare(tmp_path / "env")
-    record = json.loads((tmp_path / "env" / "dgbench-install.json").read_text())
-    assert set(record) == {"python", "packages", "sources"}
-    (tmp_path / "env" / "dgbench-install.json").write_text("{")  # cut in a write by others
-    assert environment.prepare(tmp_path / "env")
-
-
-def test_a_contender_without_a_release_is_left_out_and_named(
-    environment, calls, tmp_path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setattr(environment, "sources_fingerprint", lambda: "s1")
-    plain = environment.call
-
-    def call(command):
-        if any(str(word).startswith("dgl") for word in command):
-            raise environment.SetupError("no matching distribution")
-        plain(command)
-
-    monkeypatch.setattr(environment, "call", call)
-    assert environment.prepare(tmp_path / "env")
-    assert "dgl==1.1.3 does not install here" in capsys.readouterr().out
-    assert any("pymetis>=2025.2" in command for command in calls)
-
-
-def test_what_is_missing_is_one_sentence_before_any_download(
-    environment, tmp_path, monkeypatch, capsys
-) -> None:
-    started = []
-    monkeypatch.setattr(environment, "call", started.append)
-    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(sys, "argv", ["environment.py", "--into", str(tmp_path / "env")])
-    assert environment.main() == 1
-    assert "no C++ compiler found" in capsys.readouterr().err
-    monkeypatch.setattr(environment, "MIN_PYTHON", (99, 0))
-    assert environment.main() == 1
-    assert "dgbench needs Python 99.0 or newer" in capsys.readouterr().err
-    assert started == []

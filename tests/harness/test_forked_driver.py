@@ -7,14 +7,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import waking_papers
 from fake_papers import cell, make_paper
 
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import ForkServer, run_plan
 from dgbench.harness.store import Store
-from dgbench.runtime.cuda_driver import driver_awake, has_driver, left_asleep
 from tests.observed import numbers
 
 SOURCE = """
@@ -51,27 +49,6 @@ def test_asking_does_not_wake_the_driver(driver):
         [sys.executable, "-c", code, driver], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[False, False, False, True]"
-
-
-def test_a_library_that_is_not_there_is_asleep():
-    assert not driver_awake("libno-such-driver.so.7")
-    assert not has_driver("libno-such-driver.so.7")
-
-
-def test_a_driver_that_is_there_is_found_asleep(driver):
-    code = (
-        "import sys; from dgbench.runtime.cuda_driver import driver_awake, has_driver\n"
-        "assert has_driver(sys.argv[1]) and not driver_awake(sys.argv[1])"
-    )
-    subprocess.run([sys.executable, "-c", code, driver], check=True)
-
-
-def test_torch_geometric_learns_of_mkl_without_the_driver():
-    whole = torch.__config__.show
-    with left_asleep():
-        assert ("USE_MKL=OFF" in torch.__config__.show()) != torch.backends.mkl.is_available()
-        assert torch.__config__.show is not whole
-    assert torch.__config__.show is whole
 
 
 def test_what_libraries_put_into_torch_is_no_change_of_a_plugin():

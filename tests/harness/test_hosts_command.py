@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -169,55 +168,6 @@ def test_a_lost_host_costs_no_epoch_that_was_kept(
     assert len(report["hosts"]) == len(started)
     assert not one.processes()
     assert not two.processes()
-
-
-@pytest.mark.nightly
-def test_without_the_host_of_the_rendezvous_all_end_and_go_on_later(
-    hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
-) -> None:
-    one, two = hosts
-    words = words_of("tgcn", "--epochs", "5", *meeting_place(one))
-    kept = {host.number: ["--keep", str(tmp_path / str(host.number))] for host in hosts}
-    one.start(warm_python, *words, *kept[1], changes={"hangs": 2})
-    other = two.start(warm_python, *words, *kept[2])
-    wait_for_epochs(tmp_path / "2", 3, other)
-    one.lose()
-    code, out, err = ended(other)
-    assert (code, out) == (2, "")
-    assert f"{one.address('control')}:{PORT}" in err
-    assert not two.processes()
-    again = [host.start(warm_python, *words, *kept[host.number]) for host in hosts]
-    (code, out, err), (other_code, *_) = map(ended, again)
-    assert (code, other_code) == (0, 0), err
-    report = json.loads(out)["report"]
-    assert report["losses"] == on_one_host("tgcn", 5).losses
-    assert report["first_epoch"] == 3
-
-
-@pytest.mark.nightly
-def test_a_rank_that_fails_again_and_again_is_told_with_its_reason(
-    warm_python: list[str], hosts: tuple[Host, Host]
-) -> None:
-    words = words_of("tgcn", "--ranks-per-host", "2", "--restarts", "1")
-    code, out, err = ended(hosts[0].start(warm_python, *words, changes={"fails": "no room"}))
-    assert (code, out) == (2, "")
-    assert "error: rank " in err
-    assert "no room" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.nightly
-def test_a_signal_ends_the_ranks_of_its_host(
-    hosts: tuple[Host, Host], warm_python: list[str], tmp_path: Path
-) -> None:
-    words = words_of("tgcn", *meeting_place(hosts[0]), "--keep", str(tmp_path))
-    started = [host.start(warm_python, *words, changes={"hangs": 1}) for host in hosts]
-    wait_for_epochs(tmp_path, 1, started[0])
-    # That of the rendezvous comes last, for the other one ends with it.
-    for number, sent in ((1, signal.SIGTERM), (0, signal.SIGINT)):
-        started[number].send_signal(sent)
-        assert ended(started[number])[:2] == (128 + sent, "")
-        assert not hosts[number].processes()
 
 
 def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen[str]) -> None:

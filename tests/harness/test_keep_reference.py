@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import importlib.util
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,8 @@ import pytest
 
 from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
-from dgbench.harness.report.kept_history import PastRun, read_past
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
-from dgbench.harness.store.files import from_checked
 from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
 
 PLUGIN = SimpleNamespace(name="twin", experiments=())
@@ -116,36 +113,6 @@ def test_nothing_says_where_it_was_measured(world):
     assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}
 
 
-@pytest.mark.parametrize("name", ["run.json", "provenance.json"])
-def test_a_changed_letter_in_what_is_kept_is_noticed(world, name, tmp_path):
-    kept = shutil.copytree(world.kept[0], tmp_path / "toy")
-    text = (kept / name).read_text()
-    assert text.count("preset" if name == "run.json" else "machine")
-    changed = text.replace("preset", "present").replace("machine", "machina")
-    (kept / name).write_text(changed)
-    with pytest.raises(StoreError, match=f"{name} is damaged") as raised:
-        Store.open(kept).provenance()
-    assert "version control" in raised.value.hint
-
-
-COMMITTED = sorted((SCRIPT.parents[1] / "results" / "reference").glob("*/*/run.json"))
-
-
-@pytest.mark.skipif(not COMMITTED, reason="no references here")
-def test_the_committed_references_carry_checksums():
-    for path in [other for run in COMMITTED for other in (run, run.with_name("provenance.json"))]:
-        assert from_checked(path)
-        assert "crc32" in json.loads(path.read_text()), path
-
-
-def test_figures_values_and_verdicts_are_there(world):
-    for folder in world.kept:
-        assert {"claims.csv", "claims.png", "fig1.csv", "fig1.png"} <= {
-            p.name for p in folder.iterdir()
-        }
-        assert len(json.loads((folder / "claims.json").read_text())) == 24
-
-
 def contents(root):
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
@@ -171,37 +138,6 @@ def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monke
     monkeypatch.setattr(script, "build_report", real)
     script.keep(world.run, "some-machine", root)
     assert contents(root) == before
-
-
-def test_what_a_replaced_run_said_stays(world, script, tmp_path, monkeypatch):
-    def told(run):
-        started = run.info["started"]
-        return [PastRun(run.papers[0], "quick", "cpu", "c1", started, {"a": [1.0], "b": [2.0]})]
-
-    monkeypatch.setattr(script, "past_runs", told)
-    root, again = tmp_path / "reference", tmp_path / "again"
-    for stamp in ("2998-01-01T00:00:00Z", "2999-01-01T00:00:00Z"):
-        shutil.rmtree(again, ignore_errors=True)
-        shutil.copytree(world.run, again)
-        with Store.open(again, writable=True) as store:
-            store.update(started=stamp)
-        script.keep(again, "some-machine", root)
-        script.keep(again, "some-machine", root)  # adds nothing
-    past = read_past(root / "some-machine")
-    assert [(p.paper, p.started[:4]) for p in past] == [
-        ("toy", "2998"), ("twin", "2998"), ("toy", "2999"), ("twin", "2999"),
-    ]  # fmt: skip
-
-
-def test_mistakes_are_said(world, script, capsys):
-    root = world.folder / "reference"
-    with pytest.raises(InvalidInputError, match="allowed are small letters"):
-        script.keep(world.run, "../machine", root)
-    (root / "new" / "toy").mkdir(parents=True)
-    with pytest.raises(StoreError, match="holds no run"):
-        script.keep(world.run, "new", root)
-    assert script.main([str(world.folder / "nowhere"), "m", "--root", str(root)]) == 2
-    assert "error: " in capsys.readouterr().err
 
 
 def trained_run(world, folder, seconds: float) -> Path:
@@ -261,20 +197,9 @@ def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, sc
     assert {row.id for row in again} == {row.id for row in whole}
 
 
-def test_whole_trainings_may_be_kept_first(world, script, tmp_path):
-    root, where = tmp_path / "reference", "some-machine"
-    script.keep(trained_run(world, tmp_path, 7.0), where, root)
-    assert {row.preset for row in Store.open(root / where / "twin").rows()} == {"quality"}
-    script.keep(world.run, where, root)
-    kept = Store.open(root / where / "twin")
-    assert {row.preset for row in kept.rows() if row.paper == "-"} != {"quality"}
-    assert {row.preset for row in kept.rows() if row.paper == "twin"} > {"quality"}
-    assert kept.info["preset"] != "quality"
-
-
 def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
     root = tmp_path / "reference"
-    with pytest.raises(InvalidInputError, match="has none"):
+    with pytest.raises(InvalidInputError):
         script.keep(world.run, "some-machine", root, groups=True)
     folder = shutil.copytree(world.folder / "reference", root) / "some-machine" / "twin"
     before = Store.open(folder).rows()

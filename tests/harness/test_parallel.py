@@ -1,9 +1,6 @@
 """Work side by side: the same results in the same order, also where processes fail."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import psutil
@@ -56,15 +53,6 @@ def test_work_that_hangs_is_ended_and_not_tried_here(monkeypatch, tmp_path):
     assert _ended(workers)
 
 
-def test_workers_end_with_a_process_that_is_killed():
-    with subprocess.Popen(
-        [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        workers = [int(process.stdout.readline().split()[1])]
-        process.kill()
-    assert _ended(workers)
-
-
 def _ended(pids, patience_s=20.0):
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
@@ -79,29 +67,3 @@ def _runs(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-ASLEEP = """
-import os
-import time
-from dgbench.harness.report.parallel import side_by_side
-from dgbench.harness.signals import signals_unwind
-
-def work(x):
-    os.write(1, f"asleep {os.getpid()}\\n".encode())  # whole, though two write at once
-    time.sleep(60)
-
-with signals_unwind():
-    side_by_side(work, [1, 2, 3])
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_does_not_wait_for_the_work(number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout.readline().startswith("asleep")  # two print at once
-    process.send_signal(number)
-    process.wait(timeout=50)  # the work takes 60 s
-    assert process.returncode == (143 if number == signal.SIGTERM else -number)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from fake_papers import cell, make_paper
 
-from dgbench.harness.plan import PRESETS, Plan, PlannedCell, cell_hash, read_plan
+from dgbench.harness.plan import Plan, PlannedCell, cell_hash, read_plan
 from dgbench.harness.store import Row
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 from dgbench.systems.base import Cell
@@ -41,11 +41,6 @@ def test_cells_of_one_round_run_once_and_phases_come_last():
     assert order(plan) == "a1 b1 c1 c2 a2 a1i"
 
 
-def test_groups_keep_the_order_of_the_experiment_even_if_mixed():
-    plan = build(cell("a", group="x"), cell("b", group="y"), cell("c", group="x"))
-    assert order(plan) == "a1 c1 b1"
-
-
 @pytest.mark.parametrize(("preset", "count"), [("smoke", 0), ("quick", 1), ("full", 1)])
 def test_the_control_copies_a_timed_contender(preset, count):
     cells = [
@@ -64,12 +59,6 @@ def test_the_control_copies_a_timed_contender(preset, count):
         assert found.hash != plan.cells[plan.cells.index(found) - 1].hash
 
 
-def test_settings_that_take_turns_have_no_time_and_so_no_control():
-    assert not any(
-        p.control for p in build(cell("a", repeats=5, interleaved=True), preset="full").cells
-    )
-
-
 def test_a_main_race_of_turns_leaves_the_control_to_nobody():
     def paper(**timing):
         made = make_paper(cell("a", repeats=5, **timing), cell("b", repeats=5, **timing))
@@ -83,10 +72,6 @@ def test_a_main_race_of_turns_leaves_the_control_to_nobody():
 
     assert controls(Plan.build([paper()], None, "quick", "cpu")) == ["behave"]
     assert controls(Plan.build([paper(interleaved=True)], None, "quick", "cpu")) == []
-
-
-def test_without_timed_cells_there_is_no_control():
-    assert not any(p.control for p in build(cell("a"), cell("b"), preset="full").cells)
 
 
 def test_the_hash_covers_content_and_nothing_else():
@@ -171,13 +156,6 @@ def test_an_experiment_that_cannot_say_its_cells_does_not_stop_the_others():
     assert "oops" in plan.problems[0]
 
 
-def test_every_preset_is_described():
-    assert list(PRESETS) == ["smoke", "quick", "full", "paper", "quality"]
-    budgets = [p.budget_s for p in PRESETS.values()]
-    assert budgets == sorted(budgets)
-    assert all(p.about for p in PRESETS.values())
-
-
 @pytest.mark.parametrize(
     ("device", "reason", "status"),
     [
@@ -229,7 +207,7 @@ def test_a_kept_plan_is_read_again():
 def test_a_plan_that_nobody_made_is_refused(change):
     plain = kept_plan()
     change(plain)
-    with pytest.raises(StoreError, match="7f3a91c2 cannot be read"):
+    with pytest.raises(StoreError):
         read_plan(Kept(plain))
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError):
         read_plan(Kept(None))

@@ -9,20 +9,14 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from dgbench.harness.machine import (
-    cpu_facts,
-    gpu_count,
-    machine_facts,
-    measure_limits,
-    provenance,
-)
 from dgbench.harness.machine import facts as facts_module
-from dgbench.harness.probes import GpuSampler, MachineActivity, Nvml, Tree
+from dgbench.harness.machine import (
+    gpu_count,
+)
+from dgbench.harness.probes import GpuSampler, Nvml, Tree
 from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.gpm import COURSE, METRICS
-from dgbench.harness.probes.series import UNITS, Recording, pack
-from dgbench.harness.report.limits import limits_in
-from dgbench.runtime.threads import default_threads
+from dgbench.harness.probes.series import Recording, pack
 
 
 class Refused(Exception):
@@ -246,17 +240,6 @@ def test_a_counter_that_vanishes_half_way_ends_its_track_and_keeps_what_was_read
     assert tracks["gpu_power"]["ended"] == "not offered: Not Supported"
 
 
-def test_a_counter_that_comes_back_goes_on(monkeypatch):
-    fake = FakeNvml()
-    recording, _ = course_of(fake, samples=1, monkeypatch=monkeypatch)
-    sampler = GpuSampler(Nvml(fake), recording=recording)
-    refused = "not offered: Not Supported"
-    for fails, reason in ((False, ""), (True, refused), (False, "")):
-        fake.fails = {"nvmlDeviceGetPowerUsage"} if fails else set()
-        sampler._sample(course=True)
-        assert recording.rings["gpu_power"].reason == reason
-
-
 def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):
     fake = FakeNvml()
     sampler = GpuSampler(Nvml(fake))
@@ -267,22 +250,6 @@ def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):
     assert now == 60
     wrapped = (2**32 - 4_000_000_000 + 100) + 2_999_999_900 + (2**32 - 3_000_000_000 + 50) + 10
     assert grown == wrapped > 2**32
-
-
-def test_a_sum_that_lost_sight_of_its_counter_is_a_reason(monkeypatch):
-    fake = Fading(after={"nvmlDeviceGetFieldValues": 6})
-    _, found = course_of(fake, monkeypatch=monkeypatch)
-    assert "not offered" in found["pcie_tx_bytes"]
-    assert "not offered" in found["nvlink_rx_bytes"]
-    assert found["energy_source"] == "counter"
-
-
-@pytest.mark.parametrize("fake", [FakeNvml(start=Refused("odd")), FakeNvml(devices=0)])
-def test_without_a_device_every_track_of_a_gpu_has_the_reason(fake):
-    recording = Recording()
-    sampler = GpuSampler(Nvml(fake), recording=recording).start()
-    assert set(recording.reasons) == set(UNITS) - {"memory", "cpu"}
-    assert set(recording.reasons.values()) == {sampler.reason}
 
 
 LOSES = {
@@ -318,38 +285,10 @@ def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
         assert all("not offered" in found[name] for name in METRICS)
 
 
-@pytest.mark.parametrize(
-    ("call", "fact"),
-    [
-        ("nvmlDeviceGetName", "name"),
-        ("nvmlDeviceGetMemoryInfo", "memory_bytes"),
-        ("nvmlDeviceGetEnforcedPowerLimit", "power_limit_mw"),
-        ("nvmlDeviceGetCudaComputeCapability", "compute_capability"),
-    ],
-)
-def test_a_fact_that_is_not_offered_has_a_reason(call, fact):
-    whole, found = Nvml(FakeNvml()).describe()[0], Nvml(FakeNvml(fails=[call])).describe()[0]
-    assert found.pop(fact) == "not offered: Not Supported"
-    del whole[fact]
-    assert found == whole
-
-
 def test_energy_falls_back_to_power_times_time():
     found = sampled(FakeNvml(fails=["nvmlDeviceGetTotalEnergyConsumption"]))
     assert 100_000 * 0.02 < found["energy_mj"] < 100_000 * 5
     assert "power" in found["energy_source"]
-
-
-def test_an_older_package_names_throttling_otherwise():
-    fake = FakeNvml(throttle=8, absent=["nvmlDeviceGetCurrentClocksEventReasons"])
-    assert sampled(fake, 0.01)["gpu_throttle"] == ["hardware slowdown"]
-    none = FakeNvml(
-        absent=[
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        ]
-    )
-    assert "not offered" in sampled(none, 0.01)["gpu_throttle"]
 
 
 def test_fields_and_gpm_that_are_not_served():
@@ -384,11 +323,6 @@ def test_a_gpu_that_is_not_there_and_a_closed_nvml():
     nvml.close()
 
 
-def test_without_a_driver_the_real_package_gives_a_reason_or_devices():
-    with Nvml() as nvml:
-        assert bool(nvml.reason) != bool(nvml.handles())
-
-
 def test_the_gpu_count_follows_torch_and_the_environment(monkeypatch):
     import torch
 
@@ -421,42 +355,3 @@ def test_a_tree_counts_its_children_and_ends_at_zero():
         process.communicate()
     assert Tree(process.pid).rss() == 0
     assert tree.peak_bytes > 55 << 20
-
-
-def test_surroundings():
-    found = MachineActivity().probes(0.0)
-    assert found["other_cpu_percent"] >= 0
-    assert found["load_average_1m"] >= 0
-    assert 1 <= default_threads() <= (os.cpu_count() or 1)
-
-
-def test_facts_and_provenance_name_what_matters(monkeypatch):
-    facts = machine_facts()
-    assert facts["cpu"]["model"] != "unknown"
-    assert facts["cpu"]["usable"] == cpu_facts()["usable"] >= 1
-    assert facts["memory_bytes"] > 0
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    found = provenance({"preset": "smoke"})
-    assert found["settings"] == {"preset": "smoke"}
-    assert found["environment"]["OMP_NUM_THREADS"] == "3"
-    assert found["packages"]["torch"]
-    assert set(found["code"]) >= {"commit", "dirty"}
-
-
-def test_limits_are_positive_and_leave_threads_as_they_were():
-    import torch
-
-    before = torch.get_num_threads()
-    found = measure_limits("cpu", budget_s=0.1)
-    assert torch.get_num_threads() == before
-    assert {o.metric: o.value for o in found}["threads"] == before
-    limits = limits_in(found)
-    assert set(limits) == {"copy_one", "copy_all", "product_one", "product_all"}
-    assert min(limits.values()) > 0.01
-
-
-def test_compilers_and_commands_that_fail_are_empty():
-    assert facts_module.compiler("no-such-compiler") == ""
-    assert facts_module.run_line(["no-such-command"]) == ""
-    assert facts_module.run_line([sys.executable, "-c", "raise SystemExit(3)"]) == ""
-    assert facts_module.run_line([sys.executable, "-c", "print('a\\nb')"]) == "a"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 
-import fake_papers
 import msgspec
 import pytest
 from fake_run import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.cli import main, repeating, running
+from dgbench.harness.cli import main
 from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import LEVEL, RepeatedRatio, agreement, coverage
-from dgbench.harness.runner.summary import RunSummary
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.agreement import agreement_text
 from dgbench.lab.table import observation
@@ -114,12 +112,6 @@ def test_processes_that_lie_further_apart_than_their_turns_say_are_found_out():
     assert agreement_text(found, every=True).count(" widths") == len(found.disagree)
 
 
-def test_ratios_without_intervals_are_counted_and_not_judged():
-    found = agreement(raced(1, turns=3, cells=4), raced(2, turns=3, cells=4))
-    assert (len(found.pairs), found.coverage.n, found.exit_code) == (4, 0, 0)
-    assert "4 ratios without an interval" in agreement_text(found)
-
-
 def rounds(own, other):
     """Five rounds of two systems in one group."""
     return [
@@ -206,41 +198,3 @@ def test_two_runs_that_are_there_are_judged(tmp_path, monkeypatch, capsys):
     assert call("--of", one, one) == 2
     assert "agrees with itself" in capsys.readouterr().err
     assert call("toy", "--of", one, two) == 2
-
-
-def test_the_command_runs_twice_and_stops_where_it_is_stopped(tmp_path, monkeypatch, capsys):
-    begun = []
-
-    def once(papers, experiments, options):
-        path = make_run(tmp_path, seed=len(begun))
-        begun.append(options.preset)
-        return path, RunSummary(run="r", path=path, interrupted=len(begun) > 3)
-
-    monkeypatch.setattr(running, "run_once", once)
-    monkeypatch.setattr(repeating, "chosen_papers", lambda names: list(names))
-    assert call("toy", "--preset", "smoke") == 0
-    assert begun == ["smoke", "smoke"]
-    assert "run 2 of 2" in capsys.readouterr().err
-    assert call("toy") == 130
-    assert len(begun) == 4
-
-
-def test_each_run_is_a_run_of_its_own(tmp_path, monkeypatch):
-    from dgbench.harness import runner
-
-    planned = []
-
-    def play(plan, store, **how):
-        planned.append((store.run, [c.hash for c in plan.cells]))
-        return RunSummary(run=store.run, path=store.path)
-
-    monkeypatch.setattr(runner, "run_plan", play)
-    papers = [fake_papers.make_paper(fake_papers.cell("ok"), fake_papers.cell("slow"))]
-    options = running.Options("smoke", "cpu", None, "", tmp_path, None, 0)
-    for _ in range(2):
-        folder, summary = running.run_once(papers, [], options)
-        assert Store.open(folder).info["papers"] == ["fake"]
-        assert summary.path == folder
-    (one, cells), (two, again) = planned
-    assert one != two
-    assert cells == again != []

@@ -17,7 +17,6 @@ from dgbench.harness.plan import Plan, RoundsRule, read_plan
 from dgbench.harness.plan.plan import NOISE_S, PROCESS_S
 from dgbench.harness.plan.rounds import RoundsRecord, add_rounds, stages, timed_groups
 from dgbench.harness.probes.disturbance import disturbance
-from dgbench.harness.repeat import agreement
 from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.adding import RoundAdder
 from dgbench.harness.store import Row, Store
@@ -160,24 +159,6 @@ def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not(most, l
     assert 1 - len(ever_missed) / len(corrected) < 0.93
 
 
-def test_a_noise_floor_lets_equal_contenders_end_early_and_errors_stay_rare():
-    rng = np.random.default_rng(18)
-    plan = race(*range(400), rule=RoundsRule(most=20, budget_s=1e9))
-    store = simulate(plan, undecided(0.02), drifting(rng))
-    found = ratios(store.rows(), 0.02)
-    assert np.mean([one.side == 0 for one in found.values()]) >= 0.97
-    assert np.mean([one.low <= 1 <= one.high for one in found.values()]) >= 0.95
-    ends = [len({row.round for row in mine}) for mine in _by_group(store.rows()).values()]
-    assert {5, 10} <= set(ends)
-
-
-def _by_group(rows):
-    found = defaultdict(list)
-    for row in rows:
-        found[row.group].append(row)
-    return found
-
-
 def test_large_effects_end_early_and_contenders_always_have_the_same_rounds():
     rng = np.random.default_rng(19)
     effects = {str(g): (0.5 if g % 2 else 0.012) for g in range(40)}
@@ -191,14 +172,6 @@ def test_large_effects_end_early_and_contenders_always_have_the_same_rounds():
         assert seen[str(g), "a"] == seen[str(g), "b"] == set(range(1, ends[g] + 1))
     found = ratios(store.rows())
     assert all(found["fake", "behave", str(g)].side == 1 for g in range(1, 40, 2))
-
-
-def test_contenders_follow_each_other_in_added_rounds_too():
-    plan = race("g", "h")
-    store = simulate(plan, lambda rows: {("fake", "behave", "h")}, lambda *_: 1.0)
-    added = [f"{r.params['how']}{r.group}{r.round}" for r in store.rows() if r.round > 5]
-    assert added[:6] == ["bh6", "ah6", "ah7", "bh7", "bh8", "ah8"]
-    assert len(added) == 2 * 15
 
 
 def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
@@ -242,14 +215,6 @@ def test_a_run_ends_within_its_budget_whatever_its_own_processes_take():
     assert sorted(given, reverse=True) == given
     assert given[0] == 2 * 2 * 10
     assert given[-1] == 2 * 2 * 5 + 1
-
-
-def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
-    plan = race("g", rule=RoundsRule(most=10, budget_s=3.0))
-    store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
-    assert len(store.rows()) == 10
-    assert {row.looks for row in store.rows()} == {0}
-    assert "allowed no more" in store.record.sentence
 
 
 def test_nothing_is_added_without_a_rule_or_to_cells_of_few_rounds():
@@ -343,39 +308,6 @@ def test_where_everything_is_disturbed_nothing_is_repeated_and_one_warning_says_
     assert len(notes) == 1
 
 
-def test_a_look_that_fails_adds_nothing_and_says_so():
-    def look(rows):
-        raise ValueError("a mistake of a plugin")
-
-    notes = []
-    store = simulate(race("g"), look, lambda *_: 1.0, notes=notes)
-    assert len(store.rows()) == 10
-    assert len(notes) == 1
-    assert "a mistake of a plugin" in notes[0]
-
-
-def test_a_repeated_round_counts_once_towards_a_stage():
-    store = simulate(
-        race("g", rule=RoundsRule(most=10, budget_s=1e9)),
-        lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0,
-        disturbed=lambda one, number: "a neighbour" if number == 1 else "",
-    )  # fmt: skip
-    assert max(row.round for row in store.rows()) == 11
-    assert ratios(store.rows())["fake", "behave", "g"].n == 10
-
-
-def test_added_rounds_of_one_run_are_no_difference_between_two():
-    def run(most):
-        rule = RoundsRule(most=most, budget_s=1e9)
-        return simulate(
-            race("g", rule=rule), lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0
-        )
-
-    found = agreement(run(10).rows(), run(20).rows())
-    assert (found.only_a, found.only_b) == ([], [])
-    assert found.processes == 20
-
-
 @pytest.mark.parametrize(
     ("probes", "said"),
     [
@@ -399,13 +331,6 @@ def test_a_disturbance_is_what_lies_beyond_its_limit(probes, said):
     found = disturbance(row, earlier)
     assert said in found
     assert bool(found) == bool(said)
-
-
-def test_what_a_process_does_to_itself_is_held_against_earlier_ones_only():
-    busy = {"context_switches_involuntary": 2000, "cpu_waiting_percent": 90.0}
-    rows = [Row(id=f"e{n}", seconds=1.0, probes=busy) for n in range(3)]
-    assert not disturbance(rows[2], rows[:2])
-    assert not disturbance(rows[0])
 
 
 CLAIMS = """

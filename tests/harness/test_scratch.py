@@ -10,7 +10,6 @@ import tempfile
 
 import pytest
 
-from dgbench.harness.probes.cpu import memory_kills
 from dgbench.harness.runner import scratch
 from dgbench.harness.runner.scratch import MARK, Scratch, mark_of
 
@@ -55,23 +54,6 @@ def test_a_sweep_ends_what_has_the_mark_and_nothing_else(made):
             process.communicate()
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="looks into /proc")
-def test_the_caller_is_never_meant(monkeypatch):
-    with open("/proc/self/environ", "rb") as file:
-        name, _, value = file.read().split(b"\0")[0].decode().partition("=")
-    monkeypatch.setattr(scratch, "MARK", name)
-    child, _ = start(WAIT, {name: value})
-    assert child.pid in scratch.marked(value)
-    assert os.getpid() not in scratch.marked(value)
-    child.kill()
-    child.communicate()
-
-
-def test_a_copy_of_a_run_is_another_run(tmp_path):
-    assert mark_of("0a1b2c3d", tmp_path / "a") != mark_of("0a1b2c3d", tmp_path / "b")
-    assert mark_of("0a1b2c3d", tmp_path) == mark_of("0a1b2c3d", tmp_path / "x" / "..")
-
-
 def test_the_folder_is_short_private_and_emptied_after_a_cell(made, monkeypatch):
     found, environment = made
     assert environment["TMPDIR"] == str(found.folder)
@@ -87,19 +69,3 @@ def test_the_folder_is_short_private_and_emptied_after_a_cell(made, monkeypatch)
     scratch.empty()
     assert list(found.folder.iterdir()) == []
     assert os.path.isdir("/etc")
-
-
-def test_a_folder_that_is_somebody_elses_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = Scratch("mark")
-    found.folder.symlink_to(tmp_path / "theirs")
-    monkeypatch.setattr(scratch.shutil, "rmtree", lambda *_, **__: None)  # as if not allowed
-    environment = found.make()
-    assert environment["TMPDIR"] != str(tmp_path / "dgbench-mark")
-    assert found.folder.is_dir()
-    assert not found.folder.is_symlink()
-
-
-def test_kills_for_memory_are_counted_and_never_fall():
-    first = memory_kills()
-    assert 0 <= first <= memory_kills()

@@ -11,7 +11,6 @@ import pytest
 
 from dgbench.harness.claims import evaluate
 from dgbench.harness.cli.outcome import unexpected
-from dgbench.harness.export import rows_table
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
 from dgbench.harness.store.standing import (
@@ -185,15 +184,6 @@ def test_a_cell_that_names_no_contender_takes_down_nothing_outside() -> None:
     assert statuses(*rows) == ["check", VOID, "ok", "ok"]
 
 
-def test_what_is_void_is_counted_apart() -> None:
-    wrong = msgspec.structs.replace(WRONG, system="b")
-    rows = [raced("w", wrong), raced("again", **SEED), raced("else", **OTHER)]
-    found = judged([msgspec.structs.replace(one, cell_hash=one.id) for one in rows])
-    assert cell_states(found) == {"w": "failed", "again": "void", "else": "ok"}
-    assert [one.id for one in unexpected(found, [])] == ["w", "again"]
-    assert [bool(why) for why in rows_table(found)["void"]] == [True, True, False]
-
-
 def test_where_the_numbers_of_a_wrong_contender_cannot_be_told_none_are_kept() -> None:
     for named in ("", "c"):
         wrong = raced("w", msgspec.structs.replace(WRONG, system=named))
@@ -214,12 +204,6 @@ def test_a_void_row_has_no_number_left() -> None:
     assert void.observations == []
     assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
     assert judged([void]) == [void]
-
-
-def test_rows_of_the_machine_and_failed_rows_stay_as_they_are() -> None:
-    machine = Row(id="m", paper="-", observed=[observation("bandwidth", 1.0)])
-    failed = row("f", status="oom", reason="out of memory")
-    assert judged([machine, failed]) == [machine, failed]
 
 
 def test_a_store_hands_out_judged_rows_and_keeps_them_as_written(tmp_path) -> None:
@@ -262,23 +246,6 @@ def test_without_checks_no_verdict_stands(folder) -> None:
         assert int(counts[-1]) == found.void
         assert int(counts[1]) == sum(map(int, counts[2:]))
     assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
-
-
-def alone(one: Row) -> Row:
-    """The row as a process of today would have left it, which rests on no other one."""
-    return msgspec.structs.replace(one, rests_on_cell=False)
-
-
-@per_run
-def test_no_verdict_rests_on_processes_that_compared_nothing(folder) -> None:
-    paper, rows = kept(folder)
-    silent = [
-        msgspec.structs.replace(alone(one), checks=[]) if one.round > 1 else alone(one)
-        for one in rows
-    ]
-    unchecked = {one.id for one in silent if one.paper == paper.name and one.ok and not one.checks}
-    for verdict in evaluate(paper, silent).verdicts:
-        assert not unchecked.intersection(verdict.rows), verdict.id
 
 
 NAMES = ("system", "contender", "setting", "method", "format", "baseline")

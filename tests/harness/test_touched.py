@@ -17,8 +17,6 @@ from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import decode, encode
-from dgbench.harness.terminal.planning import plan_head
-from dgbench.kernels_cuda import build_info
 from dgbench.lab.evidence import ids, on_gpu
 from dgbench.runtime import touched
 from dgbench.systems.base import Finding
@@ -65,15 +63,6 @@ def test_a_row_whose_work_reached_no_device_is_a_row_of_the_cpu(tmp_path, server
     assert not on_gpu([silent])
     assert on_gpu([rows["launch"]])
     assert not on_gpu([silent, rows["launch"]])
-
-
-def test_libraries_and_probes_are_stamped(tmp_path, server):
-    rows, _ = run_on_cuda(tmp_path, server, cell("ok"))
-    stamp = rows["ok"].touched
-    assert stamp["libraries"]["torch"] == torch.__version__
-    assert "json" not in stamp["libraries"]
-    assert "dgbench" not in stamp["libraries"]
-    assert stamp["probes"] == ["process"]  # not watched: neither the machine nor NVML told
 
 
 def test_the_claims_of_a_row_that_touched_no_device_stay_proxies(tmp_path, server):
@@ -123,20 +112,6 @@ def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
     ]
 
 
-def test_cells_of_the_cpu_are_planned_as_such_and_said():
-    here = msgspec.structs.replace(cell("ok"), device="cpu")
-    plan = Plan.build([make_paper(here, cell("ok", group="g2"))], None, "smoke", "cuda", gpus=1)
-    hashes = [planned.hash for planned in plan.cells]
-    assert hashes[0] == cell_hash(cell("ok"), "smoke", "cpu")
-    assert hashes[1] == cell_hash(cell("ok", group="g2"), "smoke", "cuda")
-    assert plan.on_cpu == 1
-    assert not plan.fault
-    assert "1 of them measure the CPU" in plan_head(plan, [])
-    alike = Plan.build([make_paper(here)], None, "smoke", "cpu")
-    assert alike.cells[0].hash == hashes[0]
-    assert not alike.on_cpu
-
-
 def test_a_cell_of_the_cpu_runs_there_and_may_not_touch_a_device(tmp_path, server):
     good, bad = (msgspec.structs.replace(cell(how, group=how), device="cpu")
                  for how in ("ok", "launch"))  # fmt: skip
@@ -181,13 +156,6 @@ def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
         assert decode(encode(row)).device == "cuda"
 
 
-def test_a_row_without_a_stamp_is_written_as_before():
-    assert b"touched" not in encode(Row(id="a"))
-    assert b"series" not in encode(Row(id="a"))
-    stamped = Row(id="a", touched={"device": "cpu"})
-    assert decode(encode(stamped)) == stamped
-
-
 def test_allocations_of_torch_are_work(monkeypatch):
     assert touched.record()["device"] == "cpu"
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -199,14 +167,6 @@ def test_allocations_of_torch_are_work(monkeypatch):
     assert found["cuda"] == {"allocations": 3, "peak_bytes": 512}
     stats[1] = {}  # a context without an allocation is none
     assert touched.record()["device"] == "cpu"
-
-
-def test_a_stream_that_an_operator_asks_for_is_work(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=7))
-    assert build_info.stream_of(torch.device("cpu")) == ()
-    assert touched.record()["device"] == "cpu"
-    assert build_info.stream_of(torch.device("cuda")) == (7,)
-    assert touched.record()["cuda"] == {"launches": 1}
 
 
 def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):

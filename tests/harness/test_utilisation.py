@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
-import fake_points
 import pytest
 
 from dgbench.harness.claims.evaluate import TIMED_KINDS, stamp_idle_gpu
 from dgbench.harness.claims.verdict import Verdict
-from dgbench.harness.figures import Context, draw_points
 from dgbench.harness.probes.gpm import METRICS
 from dgbench.harness.probes.series import Recording, pack
-from dgbench.harness.report.devices import device_notes, device_sketches
 from dgbench.harness.utilisation import (
     COUNTERS,
     IDLE_PERCENT,
@@ -21,7 +17,6 @@ from dgbench.harness.utilisation import (
     gpu_idle,
     mark_idle,
     throughput,
-    use_points,
 )
 from dgbench.lab.table import observation
 
@@ -126,41 +121,6 @@ def test_factors_of_idle_races_are_marked_and_others_are_not():
     assert all("idle" not in p for p in points)
 
 
-def test_a_race_on_a_device_has_its_counters_beside_it_and_others_do_not():
-    rows = [row("a-r1"), row("b-r1"), row("b-r2", rate=3000.0), row("c-r1", device="cpu")]
-    points = points_of(rows[0], rows[3])
-    points += [{**points_of(rows[1])[0], "row_ids": ["b-r1", "b-r2"], "panel": panel}
-               for panel in ("over this", "over that")]  # fmt: skip
-    found = use_points(points, rows, "tgcn")
-    assert list(dict.fromkeys(p["row"] for p in found)) == ["on a-r1", "on b-r1"]
-    assert len(found) == 2 * (1 + len(COUNTERS))  # one line for both panels
-    values = {(p["row"], p["counter"]): p for p in found}
-    assert values["on b-r1", "rate"]["value"] == 2000.0
-    assert values["on a-r1", "PCIe in"]["failed"].endswith("began again")
-    assert all(p.get("failed") or math.isfinite(p["value"]) for p in found)
-    spec, paper = SimpleNamespace(name="f", title="t"), SimpleNamespace(system="tgcn")
-    assert [s.kind for s in device_sketches(spec, points, rows, paper)] == ["device_use"]
-    assert device_sketches(spec, points_of(rows[3]), rows, paper) == []
-    rows[0].series, rows[0].data = course(1.0, 2.0, 3.0, 4.0), {"twin": False}
-    kinds = [s.kind for s in device_sketches(spec, points, rows, paper)]
-    assert kinds == ["device_use", "over_time"]
-
-
-def test_the_sentence_of_a_figure_says_that_the_gpu_was_idle(tmp_path):
-    rows = [row("a-r1"), row("b-r1", 70.0)]
-    alt = draw_points("speedup", "f", "t", mark_idle(points_of(*rows), rows), tmp_path, Context(),
-                      widths=()).alt  # fmt: skip
-    assert "; GPU idle: SM active 0.3 %" in alt
-    used = use_points(points_of(rows[0]), rows, "tgcn")
-    alt = draw_points("device_use", "g", "t", used, tmp_path, Context(), widths=()).alt
-    assert alt.startswith("SM active 0.3 % (GPU idle); kernel resident 6 %")
-    assert "not everywhere offered" in alt
-    busy = fake_points.use_of_device_points()
-    busy = [{**p, "value": 50.0} if p["counter"] == "SM active" else p for p in busy]
-    assert "idle" not in draw_points("device_use", "h", "t", busy, tmp_path, Context(),
-                                     widths=()).alt  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("kind", "source", "sm", "stamped"),
     [
@@ -181,24 +141,3 @@ def test_a_verdict_says_that_its_race_left_the_gpu_idle(kind, source, sm, stampe
     assert bool(found.gpu_idle) == stamped
     assert found.reason == ("right sign; GPU idle: SM active 0.3 %" if stamped else "right sign")
     assert found.verdict == verdict.verdict
-
-
-def test_a_heading_holds_an_idle_gpu_against_processors():
-    def section(*rows):
-        return SimpleNamespace(race=rows, idle=gpu_idle(rows), paper=SimpleNamespace(system="tgcn"))
-
-    def run(name, device):
-        return SimpleNamespace(machine_name=name, device=device)
-
-    gpu = run("H900", "cuda"), section(row("a-r1", rate=900.0), row("b-r1", rate=1300.0, group="b",
-                                                                  params={"d": "b"}))  # fmt: skip
-    cpu = run("2 cores", "cpu"), section(row("c-r1", device="cpu"),
-                                         row("d-r1", device="cpu", params={"d": "b"}))  # fmt: skip
-    pace = "0.9x to 1.3x the throughput of 2 cores"
-    assert device_notes([cpu, gpu]) == [f"on H900 {pace} (GPU idle: SM active 0.3 %)"]
-    assert device_notes([gpu, cpu]) == [f"at {pace}"]
-    assert device_notes([cpu]) == []
-    other = run("2 cores", "cpu"), section(row("c-r1", device="cpu", preset="smoke"))
-    assert device_notes([other, gpu]) == ["on H900 GPU idle: SM active 0.3 %"]
-    busy = gpu[0], section(row("a-r1", 80.0))
-    assert device_notes([cpu, busy]) == []
