@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -73,25 +72,3 @@ def test_threads_of_the_command_stand_in_run_and_provenance(both: tuple[Path, st
     assert store.info["threads"] == 1
     rows = [*ran(store, None), *ran(store, "tuned")]
     assert {store.provenance()[row.provenance]["settings"]["threads"] for row in rows} == {1}
-
-
-def test_a_run_goes_on_with_its_own_threads_and_no_others(
-    both: tuple[Path, str], warm_python: list[str]
-) -> None:
-    def resumed(*words: str) -> Any:
-        return subprocess.run(
-            [*warm_python, "-m", "dgbench", "arena", "graph-update", "--resume", "last", *words],
-            env=os.environ | {"DGBENCH_RESULTS": str(both[0].parent)}, capture_output=True,
-            text=True, timeout=300, check=False,
-        )  # fmt: skip
-
-    count = len(Store.open(both[0]).rows())
-    if cores() > 1:
-        refused = resumed("--threads", "2")
-        assert refused.returncode == 2
-        assert "--threads is" in refused.stderr
-        assert str(both[0]) in refused.stderr
-    done = resumed()
-    assert done.returncode == 0, done.stderr
-    assert json.loads((both[0] / "run.json").read_text())["threads"] == 1
-    assert len(Store.open(both[0]).rows()) == count

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import fake_papers
 import pytest
 from fake_papers import cell, make_paper
 
@@ -21,8 +20,7 @@ from dgbench.harness.device_session import (
 from dgbench.harness.device_session.planned import plan_text
 from dgbench.harness.device_session.session import RESERVE_S, restore
 from dgbench.harness.device_session.units import ordered
-from dgbench.harness.plan import Plan, read_plan
-from dgbench.harness.runner import ForkServer, run_plan
+from dgbench.harness.plan import Plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import InvalidInputError
 
@@ -213,24 +211,6 @@ def test_a_command_that_fails_is_not_tried_again_and_one_that_was_cut_is(paper, 
     assert states["slow"].attempts == 2
 
 
-def test_a_cell_that_cannot_run_here_is_not_waited_for(paper, tmp_path) -> None:
-    device = EmulatedDevice(tmp_path / "s")
-    session = rehearsal(tmp_path / "s", paper, [], device)
-
-    def run_experiment(plan, store, keys, end) -> bool:
-        step = plan.steps[0]
-        row = row_of(plan.cells[step.index], step)
-        row.status = "not-supported"
-        store.append(row)
-        return True
-
-    session.run_experiment = run_experiment
-    (unit,) = session.units()
-    session._one_experiment(unit, 1e9)
-    (after,) = session.units()
-    assert sum(after.processes) == sum(unit.processes) - 3  # all rounds of that cell
-
-
 @pytest.mark.parametrize("name", ["../out", "/etc/x"])
 def test_a_parcel_writes_nowhere_else(name, tmp_path) -> None:
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as tar:
@@ -240,30 +220,3 @@ def test_a_parcel_writes_nowhere_else(name, tmp_path) -> None:
     with pytest.raises(InvalidInputError):
         restore(tmp_path / "p.tar.gz", tmp_path / "s")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.usefixtures("warm_starts")
-def test_groups_of_a_run_come_in_the_order_asked_for_and_the_rest_waits(tmp_path) -> None:
-    """The runner itself, with real processes."""
-    paper = make_paper(
-        *(cell("ok", repeats=2, group=g, system=s) for g in ("g1", "g2") for s in "ab")
-    )
-    plan = Plan.build([paper], None, "smoke", "cpu")
-    with (
-        Store.create(tmp_path, {}, plan) as store,
-        ForkServer(
-            fake_papers.lookup, ["fake"], threads=1, log=tmp_path / "log", modules=("torch",)
-        ) as server,
-    ):
-        keys = [("fake", "behave", "g2"), ("fake", "behave", "g1")]
-        given = {"lookup": fake_papers.lookup, "server": server, "threads": 1}
-        summary = run_plan(plan, store, groups=keys[:1], limits=False, watch=False, **given)
-        assert not summary.interrupted
-        assert store.info["state"] == "partial"
-        assert [row.group for row in store.written()] == ["g2"] * 4
-        run_plan(
-            plan, store, groups=keys, limits=False, watch=False,
-            until=lambda: len(store.written()) >= 6, **given,
-        )  # fmt: skip
-        assert [row.group for row in store.written()] == ["g2"] * 4 + ["g1"] * 2
-        assert read_plan(store).steps == plan.steps

@@ -35,20 +35,6 @@ def test_everything_is_looked_at_once():
             assert check.hint, check
 
 
-def test_folders_that_cannot_be_used(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "file" / "below"))
-    check = next(doctor_module._cache())
-    assert check.state == "missing"
-    assert "DGBENCH_CACHE" in check.hint
-    monkeypatch.setattr(doctor_module, "FREE_BYTES", 1 << 60)
-    assert next(doctor_module._results()).state == "warn"
-    monkeypatch.setenv("DGBENCH_DATA", str(tmp_path / "nowhere"))
-    assert next(doctor_module._data()).state == "missing"
-    monkeypatch.delenv("DGBENCH_DATA")
-    assert next(doctor_module._data()).state == "warn"
-
-
 def test_a_look_that_fails_is_a_check(monkeypatch):
     def _memory():
         raise ZeroDivisionError("odd machine")

@@ -51,14 +51,6 @@ def test_claims_keep_their_order_and_verdicts(run, tmp_path, ending):
     assert read["verdict"].tolist() == table["verdict"].tolist()
 
 
-def test_latex_escapes_what_latex_reads(tmp_path):
-    table = rows_table([Row(id="a_b", reason="100 % of {x} & y", params={"n_k": 1})])
-    write_table(table, tmp_path / "rows.tex")
-    text = (tmp_path / "rows.tex").read_text()
-    for escaped in ("a\\_b", "100 \\% of \\{x\\} \\& y", "params.n\\_k"):
-        assert escaped in text
-
-
 def test_an_ending_that_is_not_known_is_refused(tmp_path):
     with pytest.raises(InvalidInputError):
         write_table(rows_table([]), tmp_path / "rows.xls")

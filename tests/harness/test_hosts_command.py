@@ -183,30 +183,6 @@ def wait_for_epochs(folder: Path, epochs: int, process: subprocess.Popen[str]) -
     raise AssertionError(f"no {epochs} epochs were kept")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"clock": 5.0}, ("clock", "5.0 s ahead of")),
-        ({"torch": "2.6.0"}, ("torch version 2.6.0",)),
-        ({"data": 1.0}, ("data college-msg (twin of scale 0.05, sha256",)),
-    ],
-)
-def test_a_host_that_differs_is_refused_by_all(
-    changes: dict[str, Any], said: tuple[str, ...], hosts: tuple[Host, Host],
-    warm_python: list[str], tmp_path: Path,
-) -> None:  # fmt: skip
-    words = words_of("tgcn", *meeting_place(hosts[0]), "--keep", str(tmp_path / "kept"))
-    started = [hosts[0].start(warm_python, *words)]
-    started.append(hosts[1].start(warm_python, *words, changes=changes))
-    results = [ended(process) for process in started]
-    errors = [err[err.index("error:") :] for _, _, err in results]
-    assert errors[0] == errors[1]
-    assert all(part in errors[0] for part in (*said, *(h.address("control") for h in hosts)))
-    assert [(code, out) for code, out, _ in results] == [(2, "")] * 2
-    assert not (tmp_path / "kept").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

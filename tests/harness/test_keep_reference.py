@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import importlib.util
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -138,63 +137,6 @@ def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monke
     monkeypatch.setattr(script, "build_report", real)
     script.keep(world.run, "some-machine", root)
     assert contents(root) == before
-
-
-def trained_run(world, folder, seconds: float) -> Path:
-    """A run of whole trainings: the timed run of one paper under the other preset."""
-    run = shutil.copytree(world.run, folder / f"trained-{seconds}")
-    for name in ("rows.jsonl", "copies"):
-        path = run / name
-        path.unlink() if path.is_file() else shutil.rmtree(path)
-    with Store.open(run, writable=True) as store:
-        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": seconds})
-        for row in [row for row in Store.open(world.run).rows() if row.paper in ("twin", "-")][:9]:
-            more = {"preset": "quality", "cell_hash": f"q{row.cell_hash}", "id": f"q{row.id}"}
-            plain = msgspec.to_builtins(row) | more | {"seconds": seconds, "provenance": key}
-            store.append(msgspec.convert(plain, Row))
-        store.update(preset="quality", run="trained")
-        store.write_plan(
-            {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(11)]}
-        )
-    return run
-
-
-def test_whole_trainings_outlive_what_is_timed_and_the_other_way_round(world, script, tmp_path):
-    root, where = tmp_path / "reference", "some-machine"
-    script.keep(world.run, where, root)
-    timed = Store.open(root / where / "twin")
-    alone = {row.id for row in timed.rows()}
-    script.keep(trained_run(world, tmp_path, 7.0), where, root)
-    both = Store.open(root / where / "twin")
-    whole = [row for row in both.rows() if row.preset == "quality"]
-    assert {row.paper for row in whole} == {"twin"}
-    assert {row.id for row in both.rows()} == alone | {row.id for row in whole}
-    assert both.info["run"] == timed.info["run"]
-    assert both.info["trained"] == 11
-    assert list(both.provenance())[-1] == list(timed.provenance())[-1]
-    loaded = load_run(root / where / "twin")
-    assert loaded.planned == load_run(world.kept[1]).planned + 11
-    lacking = 11 - len({row.cell_hash for row in loaded.rows if row.preset == "quality"})
-    assert loaded.left_trained == lacking > 0
-    assert {loaded.context(PLUGIN, name).stamp for name in loaded.trained} == {"PARTIAL"}
-    timed_alone = load_run(world.kept[1])
-    assert loaded.left - loaded.left_trained == timed_alone.left
-    assert loaded.context(PLUGIN, "another").stamp == timed_alone.context(PLUGIN).stamp
-    done = replace(loaded, left=loaded.left_trained, info=loaded.info | {"state": "done"})
-    assert (done.context(PLUGIN, "another").stamp, done.context(PLUGIN, "fig1").stamp) == (
-        "",
-        "PARTIAL",
-    )
-    assert done.context(PLUGIN, "another").run == timed.info["run"]
-    told = done.context(PLUGIN, "fig1")  # of the run that trained
-    assert (told.preset, told.run, told.noise) == ("quality", whole[0].run, None)
-    before = contents(root / where / "twin")
-    script.keep(world.run, where, root)  # the next timed run
-    assert contents(root / where / "twin") == before
-    script.keep(trained_run(world, tmp_path, 8.0), where, root)
-    again = [r for r in Store.open(root / where / "twin").rows() if r.preset == "quality"]
-    assert {row.seconds for row in again} == {8.0}
-    assert {row.id for row in again} == {row.id for row in whole}
 
 
 def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.harness.machine import known
-from dgbench.harness.machine.known import held_versions, wrong_here
+from dgbench.harness.machine.known import wrong_here
 
 
 def names(held: dict[str, str]) -> list[str]:
@@ -41,19 +40,3 @@ def names(held: dict[str, str]) -> list[str]:
 )
 def test_versions_are_told_apart(held, wrong) -> None:
     assert names(held) == wrong
-
-
-def test_versions_are_read_from_what_is_here(monkeypatch) -> None:
-    def version(name: str) -> str:
-        if name in ("dgl", "torch-scatter"):
-            return {"dgl": "2.1.0", "torch-scatter": "2.1.2+pt25cu121"}[name]
-        raise known.PackageNotFoundError(name)
-
-    monkeypatch.setattr(known, "version", version)
-    gpus = [{"compute_capability": "10.0"}, {"compute_capability": "7.0"},
-            {"compute_capability": "NVML: not supported"}, {}]  # fmt: skip
-    held = held_versions(gpus, "Build cuda_13.0.r13.0/compiler.36424714_0")
-    assert held.pop("python")
-    assert held == {"dgl": "2.1.0", "torch-scatter": "2.1.2+pt25cu121", "nvcc": "13.0",
-                    "compute capability": "7.0"}  # fmt: skip
-    assert "nvcc" not in held_versions([], "")

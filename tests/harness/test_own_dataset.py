@@ -174,26 +174,6 @@ def run(capsys, *arguments):
     return code, out, " ".join(err.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["pipad/table1", "--dataset", "{}"], "pipad/table1 cannot run on 'my': it compares"),
-        (["pipad/fig9", "--columns", "src=a,dst=b,t=c"], "add --dataset FILE"),
-        (["pipad/fig9", "--dataset", "{}", "--columns", "src=a"], "no column for `dst`"),
-        (["--resume", "last", "--dataset", "{}"], "leave out --dataset"),
-        (["pipad/fig9", "--bipartite"], "add --dataset FILE"),
-        (["pipad/fig9", "--dataset", "{}", "--time-unit", "weeks"], "--time-unit is 'weeks'"),
-        (["pipad/fig9", "--dataset", "{}", "--ids", "hash"], "--ids is 'hash'"),
-        (["pipad/fig9", "--dataset", "{}", "--header=maybe"], "does not take a value"),
-    ],
-)
-def test_a_wrong_command_is_one_sentence(capsys, tmp_path, table, arguments, words):
-    filled = [word.replace("{}", str(table)) for word in arguments]
-    code, _, err = run(capsys, *filled, "--out", str(tmp_path / "runs"))
-    assert (code, words in err, "Traceback" in err) == (2, True, False), err
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.usefixtures("warm_starts")
 def test_a_table_of_three_columns_is_raced_and_resumed(capsys, tmp_path, table, monkeypatch):
     out = ["--out", str(tmp_path / "runs")]

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 from fake_papers import cell, make_paper
@@ -57,21 +55,6 @@ def test_the_control_copies_a_timed_contender(preset, count):
         assert found.cell.group == "g"
         assert found.cell.phases is False
         assert found.hash != plan.cells[plan.cells.index(found) - 1].hash
-
-
-def test_a_main_race_of_turns_leaves_the_control_to_nobody():
-    def paper(**timing):
-        made = make_paper(cell("a", repeats=5, **timing), cell("b", repeats=5, **timing))
-        other = make_paper(cell("k", repeats=5, experiment="kernel"))
-        one, kernel = made.experiments[0], other.experiments[0]
-        one.main_race, kernel.name = object(), "kernel"
-        return dataclasses.replace(made, experiments=(kernel, one))
-
-    def controls(plan):
-        return [planned.cell.experiment for planned in plan.cells if planned.control]
-
-    assert controls(Plan.build([paper()], None, "quick", "cpu")) == ["behave"]
-    assert controls(Plan.build([paper(interleaved=True)], None, "quick", "cpu")) == []
 
 
 def test_the_hash_covers_content_and_nothing_else():
@@ -140,20 +123,6 @@ def test_experiments_are_chosen_by_name_and_misspelt_ones_refused():
         Plan.build([paper], preset="quik")
     with pytest.raises(InvalidInputError):
         Plan.build([paper], device="tpu")
-
-
-def test_an_experiment_that_cannot_say_its_cells_does_not_stop_the_others():
-    class Broken:
-        name = "broken"
-
-        def cells(self, preset, device):
-            raise ZeroDivisionError("oops")
-
-    paper = make_paper(cell("a"))
-    object.__setattr__(paper, "experiments", (Broken(), *paper.experiments))
-    plan = Plan.build([paper])
-    assert len(plan.cells) == 1
-    assert "oops" in plan.problems[0]
 
 
 @pytest.mark.parametrize(

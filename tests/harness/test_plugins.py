@@ -18,7 +18,6 @@ from dgbench.harness import plugins
 from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
 from dgbench.harness.plugins import process
-from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import DgbenchError, InvalidInputError
@@ -156,13 +155,6 @@ def test_a_described_paper_answers_as_the_paper_itself(tiny):
     assert [told.graphs.has(name) for name in ("wiki", "drawn-8", "lastfm")] == [True, True, False]
     with pytest.raises(DgbenchError):
         mine.run(None, None)
-
-
-def test_forks_of_the_command_ask_processes_of_their_own(tiny):
-    experiment = tiny[0].experiments[0]
-    rows = _rows()
-    found = side_by_side(lambda n: experiment.answer(rows[:n]), [1, 2, 1, 2])
-    assert found == ["1 rows.", "2 rows.", "1 rows.", "2 rows."]
 
 
 def test_a_check_that_never_ends_leaves_its_claim_open(folder, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 
 import msgspec
 import pytest
@@ -11,7 +10,6 @@ from fake_run import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.cli import main
 from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import LEVEL, RepeatedRatio, agreement, coverage
 from dgbench.harness.store import Row, Store
@@ -173,28 +171,3 @@ def test_a_single_cluster_decides_nothing():
 
 
 # -- the command
-
-
-def call(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(["repeat", *map(str, arguments)])
-    return int(ended.value.code or 0)
-
-
-def test_two_runs_that_are_there_are_judged(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path))
-    one, two = make_run(tmp_path), make_run(tmp_path, seed=2)
-    assert call("--of", one, two) == 0
-    assert "the same numbers twice" in capsys.readouterr().out
-    three = tmp_path / "three"
-    shutil.copytree(two, three)
-    rows = Store.open(three).rows()
-    row = next(r for r in rows if exact(r))
-    with Store.open(three, writable=True) as store:
-        store.append(changed(row, observed=counted(**dict.fromkeys(exact(row), -1))))
-    assert call("--of", one, three, "--json") == 1
-    plain = msgspec.json.decode(capsys.readouterr().out)
-    assert {found["b"] for found in plain["apart"]} == {-1}
-    assert call("--of", one, one) == 2
-    assert "agrees with itself" in capsys.readouterr().err
-    assert call("toy", "--of", one, two) == 2

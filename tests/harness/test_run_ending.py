@@ -100,7 +100,6 @@ def test_last_is_the_last_run_of_what_is_asked_for(runs, tmp_path):
     assert last(["esdg"]) == runs[1]
     assert last(["esdg", "dgc"]) == runs[3]
     for papers, experiments in ((["pipad"], ()), ([], ("esdg/fig4",)), ([], ("dgc/fig10",))):
-        asked = ", ".join([*experiments, *papers])
         with pytest.raises(InvalidInputError):
             last(papers, *experiments)
 

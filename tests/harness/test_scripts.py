@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,32 +80,3 @@ fi"""
     run_steps(tmp_path, env, "ceilings")
     assert (out / "ceilings.log").read_text().splitlines() == log
     assert (out / "build.log").read_text().count("ran") == 1
-
-
-PTXAS = """
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function '_Z3fooIfEvPf' for 'sm_90'
-ptxas info    : Function properties for _Z3fooIfEvPf
-    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
-ptxas info    : Used 64 registers, used 1 barriers, 4352 bytes smem, 400 bytes cmem[0]
-ptxas info    : Compiling entry function '_Z3barv' for 'sm_90'
-ptxas info    : Function properties for _Z3barv
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 8 registers, used 0 barriers, 352 bytes cmem[0]
-"""
-
-
-def test_registers_and_spills_are_read_from_the_assembler(monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    tool = importlib.import_module("kernel_resources")
-    foo, bar = tool.parse(PTXAS, "a.cu")
-    assert (foo.kernel, foo.arch, foo.file) == ("_Z3fooIfEvPf", "sm_90", "a.cu")
-    assert (foo.registers, foo.stack, foo.spill_stores, foo.spill_loads, foo.shared) == (
-        64, 16, 12, 20, 4352)  # fmt: skip
-    assert (bar.registers, bar.spill_stores, bar.shared) == (8, 0, 0)
-    name = "void dgbench::(anonymous namespace)::rows<4, true, x::F<2>>(float const*, int)"
-    assert tool.short(name) == "rows<4, true, x::F<2>>"
-    assert tool.short("plain(int)") == "plain"
-    monkeypatch.setattr(tool, "nvcc", lambda: "")
-    monkeypatch.setattr(sys, "argv", ["kernel_resources.py"])
-    assert tool.main() == 0  # where there is no compiler that is said, and is no failure

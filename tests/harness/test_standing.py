@@ -248,65 +248,6 @@ def test_without_checks_no_verdict_stands(folder) -> None:
     assert {one.verdict for one in found.verdicts if one.verdict not in UNMEASURED} == set()
 
 
-NAMES = ("system", "contender", "setting", "method", "format", "baseline")
-WHERE = ("dataset", "model", "operator", "graphs", "task")
-
-
-def named(row: Row, dims: dict) -> set:
-    place = {**row.params, **dims}
-    return {place[name] for name in NAMES if place.get(name)}
-
-
-def planted(rows: list[Row]) -> list[tuple[Row, str]]:
-    """The last row and contender of each task of the arena, or experiment of a paper."""
-    found = {}
-    for one in rows:
-        for seen in one.observations if one.paper != "-" and one.ok and one.checks else ():
-            if who := sorted(map(str, named(one, seen.dims))):
-                found[one.experiment] = one, who[-1]
-    return list(found.values())
-
-
-@per_run
-def test_a_wrong_contender_takes_down_what_uses_it_and_nothing_else(folder) -> None:
-    _, written = kept(folder)
-    rows = judged(written)
-    for row, who in planted(rows):
-        wrong = msgspec.structs.replace(WRONG, system=who)
-        failed = msgspec.structs.replace(
-            row, checks=[*row.checks, wrong], status="check", reason="w"
-        )
-        others = of_others(failed)
-        failed.drop_numbers()
-        failed.observed = others
-        assert who not in {one for o in failed.observed for one in named(row, o.dims)}
-        after = judged([failed if one is row else one for one in rows])
-        for old, new in zip(rows, after, strict=True):
-            left = {id(one) for one in new.observations}
-            gone = [one for one in old.observations if id(one) not in left]
-            if old.paper == "-" or not gone:
-                assert old is row or (new.status, left) == (
-                    old.status,
-                    {id(one) for one in old.observations},
-                )
-                continue
-            used = {check.system for check in old.checks}.union(
-                *(named(old, one.dims) for one in gone)
-            )
-            assert who in used, (row.id, old.id)
-            place = {**old.params, **gone[0].dims}
-            for name in WHERE:
-                assert name not in row.params or place.get(name) == row.params[name]
-            if any(named(old, one.dims) - {who} for one in new.observations):
-                assert new.ok
-                assert all(who in named(old, one.dims) for one in gone)
-        for old, new in zip(rows, after, strict=True):
-            if old.experiment == row.experiment and old.params == row.params:
-                assert not new.ok or who not in {
-                    one for o in new.observations for one in named(new, o.dims)
-                }
-
-
 def spoilt(one: Row) -> Row:
     found = msgspec.structs.replace(one, status="check", reason="wrong")
     found.drop_numbers()

@@ -9,20 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.store import Store
-from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.runtime.errors import StoreError
 
 PLAN = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "ab", "cell": {"repeats": 3}}]}
 FACTS = {"machine": {"cpu": {"model": "é", "hz": 2.5e9, "none": None}}, "settings": {"threads": 1}}
 BITS = st.integers(0, 8 * 4096 - 1)  # of files of some hundred bytes: taken modulo their size
 NAMES = ("run.json", "plan.json", "provenance.json")
-
-
-@pytest.fixture
-def path(tmp_path):
-    with Store.create(tmp_path, {"preset": "smoke"}, PLAN) as store:
-        store.add_provenance(FACTS)
-    return store.path
 
 
 def read(path, name):
@@ -68,43 +60,8 @@ def test_a_flipped_bit_is_harmless_or_found(spare, bits, name, both):
     assert all(name in sentence for sentence in opened.damaged)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("damage", ["cut", "empty", "text"])
-def test_a_damaged_file_is_read_from_its_copy_and_set_right(path, name, damage):
-    before, _ = read(path, name)
-    whole = (path / name).read_bytes()
-    bad = {"cut": whole[:40], "empty": b"", "text": b"\xff not json"}[damage]
-    (path / name).write_bytes(bad)
-    after, store = read(path, name)
-    assert after == before
-    assert len(store.damaged) == 1
-    assert "its copy is used" in store.damaged[0]
-    assert (path / name).read_bytes() == bad  # a reader leaves the files alone
-    with Store.open(path, writable=True) as store:
-        assert name in store.damaged[0]
-    assert from_checked(path / name) == before
-    assert read(path, name)[1].damaged == []
-
-
-@settings(max_examples=40)
-@given(
-    st.dictionaries(
-        st.text(),
-        st.recursive(
-            st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
-            | st.floats(allow_nan=False, allow_infinity=False),
-            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-        ),
-    )
-)  # fmt: skip
-def test_any_object_comes_back_as_it_was(tmp_path_factory, value):
-    value.pop("crc32", None)
-    file = tmp_path_factory.getbasetemp() / "checked.json"
-    file.write_bytes(to_checked(value))
-    assert from_checked(file) == value
-
-
-def test_a_writer_sweeps_what_a_killed_one_left_and_nothing_else(path):
+def test_a_writer_sweeps_what_a_killed_one_left_and_nothing_else(spare):
+    path = spare
     left = [
         ".run.json.abcd1234",
         ".rows.jsonl._x9_____",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 import torch
-import yaml
 from fake_papers import cell, lookup, make_paper
 
-from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan, cell_hash
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import decode, encode
-from dgbench.lab.evidence import ids, on_gpu
+from dgbench.lab.evidence import on_gpu
 from dgbench.runtime import touched
-from dgbench.systems.base import Finding
 
 
 @pytest.fixture(scope="module")
@@ -63,39 +57,6 @@ def test_a_row_whose_work_reached_no_device_is_a_row_of_the_cpu(tmp_path, server
     assert not on_gpu([silent])
     assert on_gpu([rows["launch"]])
     assert not on_gpu([silent, rows["launch"]])
-
-
-def test_the_claims_of_a_row_that_touched_no_device_stay_proxies(tmp_path, server):
-    rows, _ = run_on_cuda(tmp_path, server, cell("ok"), cell("launch", group="l"))
-    ledger = Path(tmp_path, "claims.yaml")
-    claim = {
-        "id": "fake-speed", "where": "Figure 1", "statement": "It is twice as fast.",
-        "kind": "speedup", "value": 2.0, "unit": "x", "needs": {"gpus": 1},
-    }  # fmt: skip
-    ledger.write_text(yaml.safe_dump([claim]))
-
-    def check(how):
-        def find(_, found):
-            mine = [row for row in found if row.params["how"] == how]
-            assert mine[0].time is None or mine[0].time > 0  # read, so that it rests on a clock
-            return Finding(measured=2.0, direction=True, low=1.9, high=2.1,
-                           rows=ids(mine), processes=5)  # fmt: skip
-
-        return find
-
-    for how, strong in (("ok", "weak"), ("launch", "strong")):
-        mine = SimpleNamespace(
-            name="fake",
-            experiments=(),
-            graphs=None,
-            ledger=ledger,
-            checks={"fake-speed": check(how)},
-        )
-        # a smoke run is no measurement, so the rows stand as those of another preset
-        found = [msgspec.structs.replace(row, preset="quick") for row in rows.values()]
-        (verdict,) = evaluate(mine, found).verdicts
-        assert verdict.strength == strong
-        assert verdict.agreement == "undecided"  # no pair of equal processes tells the noise floor
 
 
 def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
