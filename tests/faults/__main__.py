@@ -22,10 +22,6 @@ def main() -> int:
     parser.add_argument("--sample", action="store_true", help="only what plain pytest runs, too")
     one = "one fault of each kind, the first; the others are left to the whole campaign"
     parser.add_argument("--quick", action="store_true", help=one)
-    broken = "run with this guard of the harness broken (see mutants.py)"
-    parser.add_argument("--broken", default="", metavar="GUARD", help=broken)
-    every = "break every guard in turn; each must be noticed"
-    parser.add_argument("--mutants", action="store_true", help=every)
     given = parser.parse_args()
     if "DGBENCH_FAULTS" not in os.environ:
         return _prepared(sys.argv[1:], given.list)
@@ -40,13 +36,7 @@ def main() -> int:
             print(f"{kind.count:4d}  {kind.name}: {kind.about}")
         print(f"{sum(k.count for k in kinds):4d}  in all")
         return 0
-    from tests.faults.mutants import MUTANTS, run_mutants
     from tests.faults.table import run_all
-
-    if given.mutants:
-        return run_mutants()
-    if given.broken:
-        MUTANTS[given.broken].broken()
 
     folder = Path(os.environ["DGBENCH_FAULTS_FOLDER"])
     return run_all(kinds, given.seed, folder, quick=given.quick)

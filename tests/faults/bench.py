@@ -101,15 +101,6 @@ class Bench:
         order = Order(list(cells), resume, preset, control, root or self.results, settings)
         return self._fork(order.run, resume, root or self.results, before, real=real)
 
-    def call(self, function: Callable[[], Any], before: Callable[[], Any] | None = None) -> Runner:
-        """Call a function in a forked process, which a fault may end, and wait for its end."""
-
-        def work(tell: Callable[..., None]) -> int:
-            function()
-            return 0
-
-        return self._fork(work, None, self.results, before, real=True).wait()
-
     def _fork(
         self,
         work: Callable[[Callable[..., None]], int],

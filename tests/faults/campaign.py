@@ -19,10 +19,8 @@ With `each=True` the function is called once a fault, in a fresh folder, and is 
 (`bench.number` says which); `bench.rng` is seeded by kind, seed and number. Whatever is raised in a
 fault is a loss (`Loss`, any assertion, any error); `bench.skip(reason)` leaves a kind out here.
 
-After every call the frame looks for itself: no process of it lives, no temporary file is in the
-results or in TMPDIR. `bench.run` forks a runner that runs a plan of cells of `papers.py` (or of
-`module:function` behaviours, `cell("tests.faults.plugins.liar:negative")`) in its own process;
-`bench.start` returns at once, so that something can be done to it. See `Bench` and `Runner`.
+After every call the frame looks for itself: no process of it lives, no temporary file is left. See
+`Bench` and `Runner`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -59,15 +57,6 @@ def untidy(cell: Cell, context: RunContext) -> Measurement:
 def exit(cell: Cell, context: RunContext) -> Measurement:
     """Leave by `sys.exit(code)`."""
     sys.exit(cell.params.get("code", 3))
-
-
-@behaviour
-def dies(cell: Cell, context: RunContext) -> Measurement:
-    """Send itself a signal, `after` seconds from the beginning."""
-    time.sleep(float(cell.params.get("after", 0.0)))
-    os.kill(os.getpid(), int(cell.params.get("signal", signal.SIGKILL)))
-    time.sleep(60)
-    raise AssertionError("not reached")
 
 
 class Faulty(Experiment):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from pathlib import Path
 
 from dgbench.harness.store import Store
-from dgbench.runtime.errors import StoreError
 from tests.faults import checks
 from tests.faults.bench import Bench
 from tests.faults.campaign import fault
@@ -155,27 +153,6 @@ def both_damaged(bench: Bench) -> None:
             bench.said(again.error, name, "no good copy")
             assert (path / "rows.jsonl").read_bytes() == before
             bench.clean()
-
-
-@fault("packed rows damaged", count=8, about="a reference with a flipped bit or a lost end")
-def packed(bench: Bench) -> None:
-    runner = bench.run(PLAN, root=bench.folder / "original")
-    for number in range(8):
-        path = _copy(bench, runner, f"packed-{number}")
-        text = bytearray(gzip.compress((path / "rows.jsonl").read_bytes(), mtime=0))
-        if number % 2:
-            del text[bench.rng.randrange(1, len(text)) :]
-        else:
-            text[bench.rng.randrange(10, len(text))] ^= 1 << bench.rng.randrange(8)
-        (path / "rows.jsonl").unlink()
-        (path / "rows.jsonl.gz").write_bytes(text)
-        with bench.fault(f"number {number}"):
-            try:
-                Store.open(path)
-            except StoreError as error:
-                bench.said(str(error), "rows.jsonl.gz is damaged")
-            else:
-                raise checks.Loss("it was read as if it were whole")
 
 
 def _contents(path: Path) -> dict[str, dict]:
