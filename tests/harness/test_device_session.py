@@ -18,7 +18,7 @@ from dgbench.harness.device_session import (
     ExperimentUnit,
 )
 from dgbench.harness.device_session.planned import plan_text
-from dgbench.harness.device_session.session import RESERVE_S, restore
+from dgbench.harness.device_session.session import restore
 from dgbench.harness.device_session.units import ordered
 from dgbench.harness.plan import Plan
 from dgbench.harness.store import Row, Store
@@ -170,26 +170,6 @@ def test_a_session_cut_at_any_point_loses_nothing_and_measures_nothing_twice(
         assert rehearsal(folder, paper, commands, second).run(1000) == []
         assert measured(folder) == wanted, cut_at
         assert sum(before.values()) == (cut_at + 1) // 2
-
-
-def test_calls_end_in_time_and_groups_are_whole_before_the_next_begins(paper, tmp_path) -> None:
-    folder, calls, left = tmp_path / "s", 0, [None]
-    device = EmulatedDevice(folder, process_s=7.0)
-    commands = [command("c1", seconds=20)]
-    while left:
-        begin = device.now
-        left = rehearsal(folder, paper, commands, device).run(RESERVE_S + 33)
-        assert device.now - begin <= RESERVE_S + 33
-        calls += 1
-        (run,) = (folder / "runs" / "fake").glob("*/run.json")
-        groups = [row.group for row in Store.open(run.parent).rows()]
-        assert groups == sorted(groups)
-        with tarfile.open(folder / "session.tar.gz") as tar:
-            names = tar.getnames()
-        assert "session.json" in names
-        assert any(name.endswith("rows.jsonl") for name in names)
-    assert 3 <= calls <= 6
-    assert set(measured(folder).values()) == {1}
 
 
 def test_a_command_that_fails_is_not_tried_again_and_one_that_was_cut_is(paper, tmp_path) -> None:

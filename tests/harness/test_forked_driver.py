@@ -36,21 +36,6 @@ def driver(tmp_path_factory):
     return str(folder / "driver.so")
 
 
-def test_asking_does_not_wake_the_driver(driver):
-    code = (
-        "import ctypes, sys; from dgbench.runtime.cuda_driver import driver_awake\n"
-        "found = [driver_awake()]\n"
-        "library = ctypes.CDLL(sys.argv[1])\n"
-        "found += [driver_awake(), driver_awake()]\n"
-        "library.cuInit(0); found.append(driver_awake())\n"
-        "print(found)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, driver], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[False, False, False, True]"
-
-
 def test_what_libraries_put_into_torch_is_no_change_of_a_plugin():
     """torch-geometric replaces `torch.select`, and torch's own compiler `torch.manual_seed` and,
     when the first compiled function is called, methods of modules and optimisers."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import importlib.util
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
-from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
+from dgbench.runtime.errors import StoreError, unknown_key
 
 PLUGIN = SimpleNamespace(name="twin", experiments=())
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
@@ -137,35 +136,3 @@ def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monke
     monkeypatch.setattr(script, "build_report", real)
     script.keep(world.run, "some-machine", root)
     assert contents(root) == before
-
-
-def test_groups_replace_themselves_and_nothing_else(world, script, tmp_path):
-    root = tmp_path / "reference"
-    with pytest.raises(InvalidInputError):
-        script.keep(world.run, "some-machine", root, groups=True)
-    folder = shutil.copytree(world.folder / "reference", root) / "some-machine" / "twin"
-    before = Store.open(folder).rows()
-    group = next((row.experiment, row.group) for row in before if row.paper == "twin")
-    some = shutil.copytree(world.run, tmp_path / "some")
-    (some / "rows.jsonl").unlink()
-    shutil.rmtree(some / "copies", ignore_errors=True)
-    with Store.open(some, writable=True) as store:
-        store.update(preset="full")
-        key = store.add_provenance({"machine": {"system": "Linux 6.1", "cpu": {}}, "at": 7.0})
-        for row in Store.open(world.run).rows():
-            if row.paper == "-" or (row.paper, row.experiment, row.group) == ("twin", *group):
-                more = {"preset": "full", "seconds": 7.0, "provenance": key}
-                store.append(msgspec.structs.replace(row, **more))
-    script.keep(some, "some-machine", root, groups=True)
-    after, planned = Store.open(folder), Store.open(world.kept[1]).info
-    assert after.info == planned  # the run of all others tells of the folder
-    mine = [r for r in after.rows() if (r.paper, r.experiment, r.group) == ("twin", *group)]
-    assert mine
-    assert {(r.preset, r.seconds) for r in mine} == {("full", 7.0)}
-    others = [row for row in before if row.paper == "-" or (row.experiment, row.group) != group]
-    assert sorted(map(repr, others)) == sorted(repr(r) for r in after.rows() if r not in mine)
-    assert {row.provenance for row in after.rows()} <= set(after.provenance())
-    presets = {row.preset for row in after.rows() if row.ok and row.experiment == group[0]}
-    shown = load_run(folder).context(PLUGIN, group[0]).preset
-    assert "full" in presets
-    assert set(shown.split(" and ")) == presets

@@ -109,17 +109,6 @@ def test_a_name_of_ours_cannot_be_taken(folder):
     assert "plug_pipad" in taken.origin
 
 
-@pytest.mark.parametrize("text", [b"[dgbench.systems]\nnonsense\n", b"\xff\xfe"])
-def test_damaged_metadata_hide_no_other_plugin(folder, text):
-    install(folder, "fine", SYSTEM.format(name="fine"))
-    install(folder, "torn", SYSTEM.format(name="torn"))
-    (folder / "plug_torn-1.0.dist-info" / "entry_points.txt").write_bytes(text)
-    assert {"pipad", "fine"} <= set(plugins.system_names())
-    assert "torn" not in plugins.system_names()
-    assert plugins.find_system("fine").title == "Title of fine"
-    assert plugins.find_system("pipad").title == "PiPAD"
-
-
 @pytest.fixture
 def tiny(folder):
     """A third party's paper as the harness has it, and as its own process has it."""
@@ -155,15 +144,6 @@ def test_a_described_paper_answers_as_the_paper_itself(tiny):
     assert [told.graphs.has(name) for name in ("wiki", "drawn-8", "lastfm")] == [True, True, False]
     with pytest.raises(DgbenchError):
         mine.run(None, None)
-
-
-def test_a_check_that_never_ends_leaves_its_claim_open(folder, monkeypatch):
-    monkeypatch.setenv("TINY_CHECK", "sleep")
-    monkeypatch.setattr(process, "CALL_S", 0.5)
-    install_paper(folder)
-    found = evaluate(plugins.get_paper("tiny"), _rows())
-    assert [verdict.verdict for verdict in found.verdicts] == ["not run here"]
-    assert "it took longer than 0.5 s to give its finding of a claim" in found.warnings[0]
 
 
 def test_a_paper_may_not_name_cells_of_another_one(folder):

@@ -243,12 +243,6 @@ def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
         assert all("not offered" in found[name] for name in METRICS)
 
 
-def test_energy_falls_back_to_power_times_time():
-    found = sampled(FakeNvml(fails=["nvmlDeviceGetTotalEnergyConsumption"]))
-    assert 100_000 * 0.02 < found["energy_mj"] < 100_000 * 5
-    assert "power" in found["energy_source"]
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(NVMLError_DriverNotLoaded("x"), "no NVIDIA driver"), (Refused("odd"), "odd")],

@@ -59,11 +59,6 @@ def test_one_counter_of_one_process_is_enough(kind, name, value):
     assert "1 counter not the same" in agreement_text(found)
 
 
-def test_the_number_of_turns_is_the_clock_s_and_no_counter():
-    found = agreement([cell("a")], [cell("a", observed=counted(edges=7, turns=12))])
-    assert (found.apart, found.paced, found.counters, found.exit_code) == ([], 1, 1, 0)
-
-
 def test_a_process_that_fails_or_is_missing_is_said():
     rows = [cell("a"), cell("b")]
     failed = agreement(rows, [rows[0], changed(rows[1], status="oom", observed=[])])
@@ -161,13 +156,6 @@ def test_saying_the_same_several_times_teaches_nothing(flags, times):
     often = coverage(pair(i, flag) for i, flag in enumerate(flags) for _ in range(times))
     assert often.n == times * once.n
     assert often.high - often.low >= 0.9 * (once.high - once.low)
-
-
-def test_a_single_cluster_decides_nothing():
-    assert coverage([pair(0, False)] * 5).high > LEVEL
-    assert coverage([pair(0, False), pair(0, True)]).high > LEVEL
-    assert coverage([]) == (0, 0, 0, 0.0, 1.0)
-    assert coverage(pair(i, False) for i in range(5)).high < LEVEL
 
 
 # -- the command

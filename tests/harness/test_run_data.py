@@ -1,15 +1,12 @@
 """A run settles its data before it starts, keeps it in its plan and says it once."""
 
 import msgspec
-import pytest
 from fake_papers import make_paper
 
 from dgbench.datasets.first_use import DatasetSource
-from dgbench.harness.cli import running
 from dgbench.harness.plan import Plan
-from dgbench.harness.plan.sources import dataset_names, set_sources, settled
+from dgbench.harness.plan.sources import set_sources, settled
 from dgbench.systems.base import Cell
-from dgbench.systems.base.registry import get_paper
 
 SOURCES = [
     DatasetSource(name="covid19-england", source="bundled"),
@@ -24,17 +21,6 @@ def plan_of(*params):
         Cell(paper="fake", experiment="runs", params=p, group=str(i)) for i, p in enumerate(params)
     ]
     return Plan.build([make_paper(*cells)], None, "smoke", "cpu")
-
-
-def test_datasets_are_found_in_parameters_by_name_or_alias():
-    plan = plan_of(
-        {"dataset": "England-Covid"},
-        {"graphs": "email-eu-core wikipedia"},
-        {"dataset": "made on the way", "n": 3},
-        {"dataset": "covid19-england", "system": "flickr"},
-        {"dataset": 7},
-    )
-    assert dataset_names(plan) == ["covid19-england", "email-eu-core", "wikipedia"]
 
 
 def test_cells_know_whether_they_run_on_a_twin():
@@ -74,15 +60,3 @@ def test_a_plan_is_built_again_only_where_files_came():
     plan = settled(build, lambda names: [DatasetSource(name=n, source="fetched") for n in names])
     assert len(built) == 3
     assert plan.cells[0].data == "real"
-
-
-def offline_plan(monkeypatch, paper, **options):
-    monkeypatch.delenv("DGBENCH_DATA", raising=False)
-    plain = running.Options("quick", "cpu", None, "", None, None, 0, offline=True, **options)
-    return running._new_plan([get_paper(paper)], [], plain)
-
-
-@pytest.mark.parametrize("paper", ["pipad", "esdg", "dgc", "gnnflow", "tgcn"])
-def test_every_paper_has_real_data_without_a_network(monkeypatch, paper):
-    plan = offline_plan(monkeypatch, paper)
-    assert any(cell.data == "real" for cell in plan.runnable)

@@ -1,7 +1,4 @@
-"""Cells that break things on purpose; none of them may end the run.
-
-Over 500 lines: its tests share one fork server and one run of every disaster, seconds to make.
-"""
+"""Cells that break things on purpose; none of them may end the run."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from dgbench.harness.runner.client import ProcessExit
 from dgbench.harness.runner.outcome import _too_much_work
 from dgbench.harness.runner.protocol import Ended, Result
 from dgbench.runtime.precision import changed_settings, plain_products, torch_settings
-from dgbench.runtime.steady import measure_steady, seen_loops
 
 FIRST = Scheduling(0, 0, frozenset({0, 1}))
 
@@ -121,13 +120,3 @@ def test_changed_precision_is_said(settings) -> None:
     assert len(said) == 2
     assert any("to medium" in words and "was highest" in words for words in said)
     assert any("to float64" in words and "was float32" in words for words in said)
-
-
-def test_a_loop_remembers_what_it_ran_with(settings) -> None:
-    def step() -> None:
-        torch.set_float32_matmul_precision("medium")
-
-    measure_steady(step, budget_s=0.0)
-    plain_products()
-    said = changed_settings(settings, seen_loops()[-1].settings)
-    assert any("to medium" in words for words in said)

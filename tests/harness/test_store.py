@@ -11,15 +11,12 @@ from passed_checks import PASSED
 
 from dgbench.harness.samples import raced
 from dgbench.harness.store import (
-    SCHEMA,
     Row,
     Store,
     find_run,
     list_runs,
 )
-from dgbench.harness.store import row as row_module
 from dgbench.lab.compare import (
-    by_group,
     control_ratios,
     paired,
     quantity,
@@ -87,25 +84,6 @@ def test_a_cut_loses_only_the_torn_line(tmp_path_factory, cut, junk):
     last = Store.open(store.path)
     assert last.torn == []
     assert last.rows() == [*kept, row(number=9)]
-
-
-def test_a_newer_schema_is_refused_and_an_older_one_upgraded(store, monkeypatch):
-    payload = msgspec.json.encode({**msgspec.to_builtins(row()), "schema": SCHEMA + 1})
-    with pytest.raises(StoreError):
-        _raise_with_hint(lambda: row_module.decode(payload))
-    old = {**msgspec.to_builtins(row()), "schema": 0}
-    old["kind"] = old.pop("paper")
-    with pytest.raises(StoreError):
-        row_module.decode(msgspec.json.encode(old))
-    monkeypatch.setitem(row_module.UPGRADES, 0, lambda r: {**r, "paper": r.pop("kind")})
-    assert row_module.decode(msgspec.json.encode(old)) == row(checks=[], rests_on_cell=True)
-
-
-def _raise_with_hint(call):
-    try:
-        call()
-    except StoreError as error:
-        raise StoreError(f"{error} {error.hint}") from error
 
 
 def test_only_the_last_attempt_counts(store):
@@ -213,18 +191,6 @@ def test_pairs_follow_the_other_params_or_are_refused():
     assert one.value == pytest.approx(20.0)
     with pytest.raises(InvalidInputError, match="ambiguous"):
         paired(rows, {}, {"system": "b"})
-
-
-def test_groups_are_averaged_and_twins_remembered():
-    rows = []
-    for group, factor in (("small", 2.0), ("large", 8.0)):
-        for i in (1, 2):
-            rows.append(row("a", i, group=group, samples=[factor], data={"twin": group == "large"}))
-            rows.append(row("b", i, group=group, samples=[1.0]))
-    found = paired(rows, {"system": "a"}, {"system": "b"})
-    assert found.value == pytest.approx(4.0)
-    assert (found.n, found.twin) == (4, True)
-    assert list(by_group(rows)) == ["small", "large"]
 
 
 def test_metrics_are_paired_too_and_nonsense_is_not():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-import torch
 from fake_papers import cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan, cell_hash
@@ -115,19 +114,6 @@ def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
     stamped = Row(id="d", schema=1, device="cuda", probes=probes, touched={"device": "cuda"})
     for row in (busy, refused, stamped):
         assert decode(encode(row)).device == "cuda"
-
-
-def test_allocations_of_torch_are_work(monkeypatch):
-    assert touched.record()["device"] == "cpu"
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    stats = [{}, {"allocation.all.allocated": 3, "allocated_bytes.all.peak": 512}]
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda i: stats[i])
-    found = touched.record()
-    assert found["device"] == "cuda"
-    assert found["cuda"] == {"allocations": 3, "peak_bytes": 512}
-    stats[1] = {}  # a context without an allocation is none
-    assert touched.record()["device"] == "cpu"
 
 
 def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):

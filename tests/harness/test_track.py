@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import signal
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -223,22 +220,6 @@ def test_commits_that_do_not_build_are_left_out_with_a_reason(tmp_path_factory, 
     assert len(builds.built) <= math.ceil(math.log2(count + 1)) + 1 + len(broken)
 
 
-def test_a_search_that_was_stopped_goes_on(tmp_path):
-    good, commits = chain(16)
-    whole = Builds(11, counter=1)
-    expected = find_commit(good, commits, whole, Journal(tmp_path / "whole.json"))
-    builds, path = Builds(11, counter=1), tmp_path / "journal.json"
-    builds.stop_at = 2
-    with pytest.raises(KeyboardInterrupt):
-        find_commit(good, commits, builds, Journal(path))
-    found = find_commit(good, commits, builds, Journal(path))
-    assert found.culprit == expected.culprit
-    assert builds.races == whole.races + 1  # the one that was stopped
-    path.write_text("[1]")
-    with pytest.raises(InvalidInputError):
-        Journal(path)
-
-
 def test_rounds_are_doubled_until_clocks_tell_and_what_they_never_tell_is_said(tmp_path):
     good, commits = chain(1)
     asked = []
@@ -302,34 +283,6 @@ def test_commits_are_read_along_first_parents(small):
     assert not repository.dirty
     (small.top / "plug_small.py").write_text("")
     assert repository.dirty
-
-
-def test_a_checkout_leaves_nothing_even_where_its_process_was_killed(small, tmp_path):
-    small.commit()
-    repository, scratch = Repository(), tmp_path / "scratch"
-    revision = repository.revision("HEAD")
-    with repository.checkout(revision, scratch) as tree:
-        assert (tree / "plug_small.py").is_file()
-    with pytest.raises(ZeroDivisionError), repository.checkout(revision, scratch):
-        raise ZeroDivisionError
-    assert not list(scratch.iterdir())
-    assert len(small.git("worktree", "list").splitlines()) == 1
-    killed = (
-        "import os, sys; from pathlib import Path\n"
-        "from dgbench.harness.track.revisions import Repository\n"
-        "repository = Repository()\n"
-        "with repository.checkout(repository.revision('HEAD'), Path(sys.argv[1])):\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", killed, str(scratch)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert list(scratch.iterdir())
-    # One that is in use is left alone.
-    with repository.checkout(revision, scratch), repository.checkout(revision, scratch) as tree:
-        assert len([p for p in scratch.iterdir() if p.is_dir()]) == 2
-        assert (tree / "plug_small.py").is_file()
-    assert not list(scratch.iterdir())
-    assert len(small.git("worktree", "list").splitlines()) == 1
 
 
 def test_kernels_compile_once_for_all_commits_that_share_their_sources(small, tmp_path):

@@ -16,7 +16,6 @@ from dgbench.harness.utilisation import (
     counter_value,
     gpu_idle,
     mark_idle,
-    throughput,
 )
 from dgbench.lab.table import observation
 
@@ -66,12 +65,6 @@ def test_a_race_is_idle_where_no_row_reaches_the_limit(values, idle):
         assert found.rows == tuple(f"{i}-r1" for i in range(len(values)))
 
 
-def test_rows_of_other_devices_and_failures_do_not_count():
-    idle = row()
-    assert gpu_idle([idle, row("b-r1", 90.0, status="crash"), row("c-r1", device="cpu")])
-    assert gpu_idle([row(device="cpu")]) is None
-
-
 @pytest.mark.parametrize("reason", ["NVML error 3", None, float("nan"), True])
 def test_without_sm_active_the_share_with_a_kernel_stands_for_it(reason):
     found = gpu_idle([row(sm=reason)])
@@ -97,14 +90,6 @@ def test_a_counter_is_a_number_or_a_reason_and_never_zero_where_unknown():
     one.probes["gpm"] = "it needs Hopper or later"  # rows of earlier versions
     assert counter_value(one, BY_TITLE["tensor active"]) == "it needs Hopper or later"
     assert {c.probe.name for c in COUNTERS if c.probe.source == "gpm"} <= set(METRICS)
-
-
-def test_throughput_is_the_rate_of_a_system_or_one_over_its_time():
-    assert throughput(row(), "tgcn") == (1000.0, "edges/s")
-    assert throughput(row(), "jodie") is None
-    assert throughput(row(observations=[], system="pipad", time=0.25), "pipad") == (4.0, "times/s")
-    alone = row(observations=[observation("throughput", 7.0)], system="a")
-    assert throughput(alone, "a") == (7.0, "items/s")
 
 
 def points_of(*rows, **more):
