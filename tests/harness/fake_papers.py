@@ -115,15 +115,6 @@ def _no_gpu(cell, context):
     raise RuntimeError("Found no NVIDIA driver on your system")
 
 
-def _kill_parent_once(cell, context):
-    flag = Path(str(cell.params["flag"]))
-    if not flag.exists():
-        flag.touch()
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(5)
-    return _ok(cell, context)
-
-
 def _flaky(cell, context):
     flag = Path(str(cell.params["flag"]))
     if not flag.exists():

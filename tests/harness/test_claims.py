@@ -51,13 +51,6 @@ def test_a_ledger_keeps_its_order(tmp_path):
     assert claims[0].notes == ""
 
 
-def test_a_repeated_id_names_both_places(tmp_path):
-    path = write(tmp_path, CLAIM.format(n=1, value=2) * 2)
-    with pytest.raises(InvalidInputError) as error:
-        load_ledger(path)
-    assert str(path) in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

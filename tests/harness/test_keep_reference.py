@@ -18,7 +18,6 @@ from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
 from dgbench.runtime.errors import StoreError, unknown_key
 
-PLUGIN = SimpleNamespace(name="twin", experiments=())
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
 

@@ -12,11 +12,7 @@ from dgbench.harness.plan import Plan, own_data
 from dgbench.harness.store import Row, Store, list_runs
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.table import observation
-from dgbench.runtime.errors import (
-    DataError,
-    MissingDataError,
-    UnsupportedError,
-)
+from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.registry import get_paper
 

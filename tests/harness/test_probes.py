@@ -10,9 +10,7 @@ import psutil
 import pytest
 
 from dgbench.harness.machine import facts as facts_module
-from dgbench.harness.machine import (
-    gpu_count,
-)
+from dgbench.harness.machine import gpu_count
 from dgbench.harness.probes import GpuSampler, Nvml, Tree
 from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.gpm import COURSE, METRICS
@@ -126,22 +124,6 @@ def test_a_device_that_offers_everything():
     assert fake.freed == 2
 
 
-class Fading(FakeNvml):
-    """Some calls work so many times and then no more."""
-
-    def __init__(self, *, after, **more):
-        self.after = dict(after)
-        super().__init__(**more)
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-        if name.startswith("nvml") and name in (left := super().__getattribute__("after")):
-            if left[name] == 0:
-                return super().__getattribute__("_refuse")
-            left[name] -= 1
-        return found
-
-
 def course_of(fake, samples=4, period=0.2, begin=50.0, monkeypatch=None):
     """Sample without a thread and at times that are told."""
     recording = Recording(begin=begin)
@@ -182,20 +164,6 @@ def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
     packed = pack(recording, 0.8)
     assert packed["tracks"]["gpu_memory"]["low"][0] == 3072
     assert packed["tracks"]["gpu_power"]["limit"] == 700
-
-
-def test_a_counter_that_vanishes_half_way_ends_its_track_and_keeps_what_was_read(monkeypatch):
-    fake = Fading(after={"nvmlDeviceGetPowerUsage": 2, "nvmlGpmSampleGet": 3})
-    recording, found = course_of(fake, monkeypatch=monkeypatch)
-    power = recording.rings["gpu_power"]
-    assert power.reason == "not offered: Not Supported"
-    assert [v for v in power.high if v is not None] == [100_000] * 2
-    assert recording.rings["gpu_resident"].reason == ""
-    assert recording.rings["gpm_sm_active"].reason.startswith("not offered")
-    assert found["gpu_power_mw"] == 100_000
-    assert all("not offered" in found[name] for name in METRICS)
-    tracks = pack(recording, 0.8)["tracks"]
-    assert tracks["gpu_power"]["ended"] == "not offered: Not Supported"
 
 
 def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import LEVEL, RepeatedRatio, agreement, coverage
 from dgbench.harness.store import Row, Store
-from dgbench.harness.terminal.agreement import agreement_text
 from dgbench.lab.table import observation
 from dgbench.runtime.statistics import ConfidenceInterval, paired_ratio
 
@@ -39,7 +38,6 @@ def test_a_run_agrees_with_its_copy(tmp_path):
     assert (found.apart, found.only_a, found.only_b, found.disagree) == ([], [], [], [])
     assert found.counters == sum(len(exact(r)) for r in rows) > 0
     assert found.exit_code == 0
-    assert agreement_text(found).splitlines()[-1] == "exit 0: the same numbers twice"
 
 
 @pytest.mark.parametrize(
@@ -56,17 +54,14 @@ def test_one_counter_of_one_process_is_enough(kind, name, value):
     (one,) = found.apart
     assert (one.what, one.a, one.b) == (name, before.get(name), after.get(name))
     assert found.exit_code == 1
-    assert "1 counter not the same" in agreement_text(found)
 
 
 def test_a_process_that_fails_or_is_missing_is_said():
     rows = [cell("a"), cell("b")]
     failed = agreement(rows, [rows[0], changed(rows[1], status="oom", observed=[])])
     assert [(one.what, one.a, one.b) for one in failed.apart] == [("status", "ok", "oom")]
-    assert "1 process ended differently" in agreement_text(failed)
     missing = agreement(rows, rows[:1])
     assert missing.only_a == ["toy/fig1 b round 1"]
-    assert "only in A: 1 process" in agreement_text(missing)
     assert failed.exit_code == missing.exit_code == 1
     machine = Row(id="m", paper="-", experiment="machine", cell_hash="m", observed=counted(edges=1))
     assert agreement([machine], []).processes == agreement([machine], []).exit_code == 0
@@ -99,10 +94,6 @@ def test_processes_that_lie_further_apart_than_their_turns_say_are_found_out():
     assert found.coverage.high < LEVEL
     assert found.exit_code == 1
     assert found.disagree[0].size == max(p.size for p in found.pairs)
-    text = agreement_text(found)
-    assert "ratios lie further apart than their intervals say" in text
-    assert text.count(" widths") == 12 < len(found.disagree)
-    assert agreement_text(found, every=True).count(" widths") == len(found.disagree)
 
 
 def rounds(own, other):
@@ -156,6 +147,3 @@ def test_saying_the_same_several_times_teaches_nothing(flags, times):
     often = coverage(pair(i, flag) for i, flag in enumerate(flags) for _ in range(times))
     assert often.n == times * once.n
     assert often.high - often.low >= 0.9 * (once.high - once.low)
-
-
-# -- the command

@@ -27,10 +27,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of 
         (Scheduling(10, 3, frozenset({1})), []),  # less than its rivals have
         (Scheduling(-5, 0, frozenset({0})), ["raised its priority from 0 to -5"]),
         (Scheduling(0, 1, frozenset({0})), ["moved to the scheduling class 'FIFO'"]),
-        (
-            Scheduling(0, 0, frozenset({0, 1, 2})),
-            ["runs on processors 2, which are not the run's"],
-        ),
+        (Scheduling(0, 0, frozenset({0, 1, 2})), ["runs on processors 2, which are not the run's"]),
     ],
 )
 def test_only_what_gives_more_of_the_machine_is_said(now, words) -> None:

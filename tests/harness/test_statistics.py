@@ -96,16 +96,6 @@ def test_the_sign_interval_is_the_binomial_one(a):
         assert found.high == pytest.approx(ordered[len(a) - 1 - outside[-1]])
 
 
-def test_the_bootstrap_holds_the_mean_and_is_seeded():
-    rng = np.random.default_rng(3)
-    a = np.exp(rng.normal(0.2, 0.1, 40))
-    found = paired_ratio(a, np.ones(40), method="bootstrap", seed=5)
-    assert found.low < found.value < found.high
-    assert found == paired_ratio(a, np.ones(40), method="bootstrap", seed=5)
-    t = paired_ratio(a, np.ones(40))
-    assert found.low == pytest.approx(t.low, abs=0.02)
-
-
 def _drifting(rng, n, order, step=0.02, noise=0.01, slope=0.0):
     """Times of A (truth 1) and B (truth 1.1) on a clock that wanders, in a given order."""
     wander = np.cumsum(rng.normal(slope, step, 2 * n))

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from passed_checks import PASSED
 
 from dgbench.harness.samples import raced
-from dgbench.harness.store import (
-    Row,
-    Store,
-    find_run,
-    list_runs,
-)
+from dgbench.harness.store import Row, Store, find_run, list_runs
 from dgbench.lab.compare import (
     control_ratios,
     paired,

@@ -10,32 +10,19 @@ from dgbench.harness.claims.evaluate import TIMED_KINDS, stamp_idle_gpu
 from dgbench.harness.claims.verdict import Verdict
 from dgbench.harness.probes.gpm import METRICS
 from dgbench.harness.probes.series import Recording, pack
-from dgbench.harness.utilisation import (
-    COUNTERS,
-    IDLE_PERCENT,
-    counter_value,
-    gpu_idle,
-    mark_idle,
-)
-from dgbench.lab.table import observation
+from dgbench.harness.store import Row
+from dgbench.harness.utilisation import COUNTERS, IDLE_PERCENT, counter_value, gpu_idle, mark_idle
 
 BY_TITLE = {counter.title: counter for counter in COUNTERS}
 
 
-def row(name="a-r1", sm=0.3, *, device="cuda", status="ok", rate=1000.0, system=None, **more):
+def row(name="a-r1", sm=0.3, *, device="cuda", **more):
     """A row of a race on a device, with what its probes said."""
     probes = {"gpm_sm_active_percent": sm, "gpu_kernel_resident_percent": 6.0,
               "gpu_memory_peak_bytes": 3 * 2.0**30, "pcie_rx_bytes": -1,
               "nvlink_rx_bytes": "not offered: Not Supported"}  # fmt: skip
-    fields = {
-        "id": name, "device": device, "status": status, "ok": status == "ok", "series": {},
-        "probes": probes if device == "cuda" else {"gpu": "no NVIDIA driver"},
-        "observations": [observation("throughput", rate, of="edges", setting="tgcn")],
-        "params": {"system": system} if system else {},
-        "data": {}, "group": "race/a", "experiment": "fig6", "preset": "quick", "round": 1,
-        "time": None, "cell_hash": name, "instrumented": False, "paper": "tgcn",
-    }  # fmt: skip
-    return SimpleNamespace(**{**fields, **more})
+    told = probes if device == "cuda" else {"gpu": "no NVIDIA driver"}
+    return Row(id=name, device=device, probes=told, **more)
 
 
 def course(*percent):

@@ -10,25 +10,10 @@ from fake_papers import make_paper
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgbench.harness.claims.verdict import (
-    AGAINST,
-    FOR,
-    GLYPHS,
-    MAX_DEVIATION,
-    agreement,
-    decide,
-)
+from dgbench.harness.claims.verdict import AGAINST, FOR, GLYPHS, MAX_DEVIATION, agreement, decide
 from dgbench.harness.store import Row
-from dgbench.lab.evidence import (
-    MIN_PROCESSES,
-    MIN_SEEDS,
-    Conditions,
-    Scope,
-    strength,
-)
-from dgbench.lab.evidence import (
-    conditions as conditions_of,
-)
+from dgbench.lab.evidence import MIN_PROCESSES, MIN_SEEDS, Conditions, Scope, strength
+from dgbench.lab.evidence import conditions as conditions_of
 from dgbench.lab.paper import Claim, Finding
 
 
