@@ -72,11 +72,6 @@ class Bench:
         """Leave this kind out here."""
         raise Skipped(reason)
 
-    def remark(self, text: str) -> None:
-        """Say under the table what stood in for what."""
-        if text not in self.report.remarks:
-            self.report.remarks.append(text)
-
     def start(
         self,
         cells: Sequence[Cell] = (),

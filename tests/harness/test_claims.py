@@ -51,24 +51,6 @@ def test_a_ledger_keeps_its_order(tmp_path):
     assert claims[0].notes == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must be a list"),
-        ("a: 1", "must be a list"),
-        ("- just words", "entry 1 must be a mapping"),
-        ("- {id: a, where: [}", "line 1"),
-        ("- {id: a, where: b, statement: c, kind: d}", "claim 'a'.*value"),
-        ("- {id: a, where: b, statement: c, kind: d, value: 1, tolerance: 3}", "tolerance must be"),
-        ("- {id: a, where: b, statement: c, kind: d, value: 1, twin: maybe}", "claim 'a'.*maybe"),
-        ("- {id: a, where: b, statement: c, kind: d, value: 1, tolerance: x}", "claim 'a'"),
-    ],
-)
-def test_a_broken_ledger_says_where(tmp_path, text, message):
-    with pytest.raises(InvalidInputError, match=message):
-        load_ledger(write(tmp_path, text))
-
-
 def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
     path = write(tmp_path, "".join(CLAIM.format(n=n, value=2) for n in range(1, 6)))
 

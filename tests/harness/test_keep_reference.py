@@ -16,7 +16,7 @@ from dgbench.harness.figures.draw import DrawnFigure
 from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
-from dgbench.runtime.errors import StoreError, unknown_key
+from dgbench.runtime.errors import unknown_key
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
@@ -108,30 +108,3 @@ def test_nothing_says_where_it_was_measured(world):
     assert command == "dgbench reproduce toy twin --preset quick"
     facts = Store.open(world.kept[1]).provenance()
     assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}
-
-
-def contents(root):
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-
-def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monkeypatch):
-    root = world.folder / "reference"
-    before = contents(root)
-    real = script.build_report
-
-    def fail(folder, papers):
-        if papers[0].name == "twin":
-            raise StoreError("the disk is full")
-        return real(folder, papers)
-
-    monkeypatch.setattr(script, "build_report", fail)
-    (world.kept[0] / "old.csv").write_text("stays until a keeping succeeds")
-    with pytest.raises(StoreError, match="full"):
-        script.keep(world.run, "some-machine", root)
-    assert contents(root) == before | {
-        "some-machine/toy/old.csv": b"stays until a keeping succeeds"
-    }
-    assert sorted(p.name for p in (root / "some-machine").iterdir()) == ["toy", "twin"]
-    monkeypatch.setattr(script, "build_report", real)
-    script.keep(world.run, "some-machine", root)
-    assert contents(root) == before

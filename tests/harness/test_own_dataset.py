@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from dgbench.harness.claims.evaluate import evaluate
-from dgbench.harness.cli import main
 from dgbench.harness.plan import Plan, own_data
-from dgbench.harness.store import Row, Store, list_runs
+from dgbench.harness.store import Row
 from dgbench.lab.compare import OWN_DATA
 from dgbench.lab.table import observation
 from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError
@@ -135,34 +134,3 @@ def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch)
     table.unlink()
     with pytest.raises(MissingDataError):
         own_data.restore(again.own_data, "run")
-
-
-def run(capsys, *arguments):
-    try:
-        main(["run", *arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    out, err = capsys.readouterr()
-    return code, out, " ".join(err.split())
-
-
-@pytest.mark.usefixtures("warm_starts")
-def test_a_table_of_three_columns_is_raced_and_resumed(capsys, tmp_path, table, monkeypatch):
-    out = ["--out", str(tmp_path / "runs")]
-    wanted = ["pipad/fig9", "--dataset", str(table), "--preset", "smoke", "--device", "cpu"]
-    code, said, err = run(capsys, *wanted, *out)
-    assert code == 0, said + err
-    assert "no claim of pipad is decided" in err
-    (path,) = list_runs(tmp_path / "runs")
-    rows = [row for row in Store.open(path).rows() if row.paper == "pipad"]
-    assert rows
-    assert all(row.ok for row in rows)
-    assert {row.data["dataset"] for row in rows} == {"my"}
-    assert len({row.params[OWN_DATA] for row in rows}) == 1
-    pages = "".join(page.read_text() for page in path.rglob("*.html"))
-    assert "dgbench run pipad/fig9 --dataset my" in pages
-    table.write_text("src,dst,t\n1,2,3\n")
-    monkeypatch.setenv("DGBENCH_DATASET", "")
-    code, _, err = run(capsys, "--resume", "last", *out)
-    assert (code, "has changed since run" in err) == (2, True)

@@ -9,17 +9,16 @@ from collections import defaultdict
 import msgspec
 import numpy as np
 import pytest
-from fake_papers import cell, lookup, make_paper
+from fake_papers import cell, make_paper
 from passed_checks import PASSED
 
 from dgbench.harness.claims.open_groups import open_groups
-from dgbench.harness.plan import Plan, RoundsRule, read_plan
+from dgbench.harness.plan import Plan, RoundsRule
 from dgbench.harness.plan.plan import NOISE_S, PROCESS_S
-from dgbench.harness.plan.rounds import RoundsRecord, add_rounds, stages, timed_groups
+from dgbench.harness.plan.rounds import RoundsRecord, stages
 from dgbench.harness.probes.disturbance import disturbance
-from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.adding import RoundAdder
-from dgbench.harness.store import Row, Store
+from dgbench.harness.store import Row
 from dgbench.harness.store.standing import judged, mark_replaced
 from dgbench.lab.compare import level_of, paired
 from dgbench.lab.judging import judging
@@ -356,29 +355,3 @@ def test_open_are_the_groups_of_undecided_claims_whose_interval_holds_an_end_of_
             for r in rows if r.group == "far"]  # fmt: skip
     assert open_groups([paper], rows) == set()  # without a noise floor
     assert open_groups([paper], [*rows, *pair]) == {("fake", "behave", "near")}
-
-
-@pytest.mark.usefixtures("warm_starts")
-def test_a_run_keeps_its_plan_with_the_rounds_that_it_added(tmp_path):
-    cells = [cell("ok", repeats=5, which=which) for which in "ab"]
-    rule = RoundsRule(most=7, budget_s=1e6)
-    plan = Plan.build([make_paper(*cells)], None, "quick", control="none", rounds=rule)
-    settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}
-    asked = []
-
-    def look(rows):
-        asked.append(len(rows))
-        return {("fake", "behave", "g")}
-
-    with Store.create(tmp_path, {}, plan) as store:
-        first = run_plan(plan, store, listener=Listener(), look=look, **settings)
-        own = [row for row in store.rows() if not row.repeats]
-        again = run_plan(read_plan(store), store, listener=Listener(), look=look, **settings)
-        assert [row.id for row in store.rows() if not row.repeats] == [row.id for row in own]
-    assert first.cells_ok == 2
-    assert again.rows == 0
-    assert first.rounds == again.rounds != ""
-    (group,) = timed_groups(read_plan(store), "fake", store.rows())
-    assert (group.rounds, group.stages) == (7, [5, 7])
-    assert asked[0] in (10, 12)
-    assert not add_rounds(read_plan(store), store.rows(), {group.key}).given

@@ -169,8 +169,8 @@ def test_ratios_over_one_denominator_cover_the_truth_only_together():
     assert apart / trials < 0.85
 
 
-@pytest.mark.parametrize("counts", [(4, 4), (7, 2), (3, 3, 3), (6, 1, 2, 4)])
-@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("counts", [(7, 2), (6, 1, 2, 4)])
+@pytest.mark.parametrize("spread", [0.0, 0.05])
 def test_processes_within_nodes_cover_the_truth(counts, spread):
     """Nodes differ by `spread`, processes of one by 0.01: with the level of nodes 95 % are held,
     whatever the spread; without it the more are missed, the more nodes differ."""
@@ -191,29 +191,15 @@ def test_processes_within_nodes_cover_the_truth(counts, spread):
         assert plain / trials < 0.75
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_workloads_on_the_same_nodes_cover_the_truth_only_together(shared):
-    """Three workloads on four nodes, which are fast or slow for all of them, or for each apart."""
-    rng = np.random.default_rng(19)
-    trials, truths, nodes, rounds = 1500, (1.1, 2.0, 5.0), 4, 2
-    where = [f"node{i}" for i in range(nodes) for _ in range(rounds)]
-    apart = [[f"{name} of {number}" for name in where] for number in range(len(truths))]
-    together = separate = 0
-    wanted = math.prod(truths) ** (1 / len(truths))
-    for _ in range(trials):
-        common = rng.normal(0, 0.05, nodes)
-        groups = []
-        for truth in truths:
-            own = common if shared else rng.normal(0, 0.05, nodes)
-            logs = np.repeat(own, rounds) + rng.normal(0, 0.01, nodes * rounds)
-            groups.append((truth * np.exp(logs), np.ones(len(logs))))
-        joint = pooled_ratio(groups, nodes=[where] * len(truths))
-        alone = pooled_ratio(groups, nodes=apart)
-        assert joint.value == pytest.approx(alone.value)
-        together += joint.low <= wanted <= joint.high
-        separate += alone.low <= wanted <= alone.high
-    assert 0.92 <= together / trials <= 0.98
-    assert separate / trials < 0.85 if shared else separate / trials > 0.92
+def test_two_equal_groups_halve_the_variance():
+    ratios = np.exp(np.random.default_rng(19).normal(0, 0.1, 6))
+    found = pooled_ratio([(ratios, np.ones(6))] * 2)
+    half = t_quantile(10, 0.95) * np.log(ratios).std(ddof=1) / math.sqrt(12)
+    assert math.log(found.high / found.value) == pytest.approx(half)
+    # On the same nodes they are one: nothing is learned twice.
+    together = pooled_ratio([(ratios, np.ones(6))] * 2, nodes=[[*"aabbcc"]] * 2)
+    alone = pooled_ratio([(ratios, np.ones(6))], nodes=[[*"aabbcc"]])
+    assert together[:3] == pytest.approx(alone[:3])
 
 
 def test_nodes_are_a_level_only_where_there_are_several():

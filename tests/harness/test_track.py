@@ -220,26 +220,6 @@ def test_commits_that_do_not_build_are_left_out_with_a_reason(tmp_path_factory, 
     assert len(builds.built) <= math.ceil(math.log2(count + 1)) + 1 + len(broken)
 
 
-def test_rounds_are_doubled_until_clocks_tell_and_what_they_never_tell_is_said(tmp_path):
-    good, commits = chain(1)
-    asked = []
-
-    def race(one, two, times):
-        asked.append(times)
-        swing = 1.5 if times < 4 else 1.001
-        slow = 1.1 if two is commits[0] else 1.0
-        a = [1.0] * 5 * times
-        b = [slow * (swing if k % 2 else 1 / swing) for k in range(5 * times)]
-        return compare_states(side(a), side(b), control=side(a))
-
-    assert word(race(good, commits[0], 1)) == "AMBG"
-    asked.clear()
-    assert find_commit(good, commits, race, Journal(tmp_path / "a.json")).culprit == commits[0]
-    assert asked[:3] == [1, 2, 4]
-    with pytest.raises(BuildFailed):
-        find_commit(good, commits, lambda a, b, n: race(a, b, 1), Journal(tmp_path / "b.json"))
-
-
 def race_of(slow, swing=1.001):
     """Sides a clock cannot tell apart where runs of one commit swing as far as they differ."""
     again = [swing if k % 2 else 1 / swing for k in range(10)]

@@ -21,7 +21,6 @@ SAYS = {
 def _need_disk(bench: Bench) -> None:
     if bench.disk is None:
         bench.skip("no C compiler: there is no disk that fails on request")
-    bench.remark("the disk is a preloaded library that fails open, write, rename, fsync ...")
 
 
 def _one(bench: Bench, mode: str, arm: Callable[[], None], name: str, *, whole: bool) -> None:

@@ -1,4 +1,4 @@
-"""The soak: what grows is found and named, what only wavers is not, and a planted leak is red."""
+"""Growth over hours: what grows is found, and what only wavers is not."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from dgbench.harness.growth import MIN_READINGS, growth_of
 from dgbench.runtime.errors import InvalidInputError
-
-# -- growth
 
 
 def noise(count, seed, size=0.3):
