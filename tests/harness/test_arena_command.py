@@ -55,6 +55,7 @@ def ran(store: Store, division: str | None) -> list[Any]:
     ]  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_rows_carry_both_divisions_with_the_same_checks(both: tuple[Path, str]) -> None:
     store = Store.open(both[0])
     (base,), (tuned,) = ran(store, None), ran(store, "tuned")
@@ -67,6 +68,7 @@ def test_rows_carry_both_divisions_with_the_same_checks(both: tuple[Path, str]) 
     assert not [one for one in base.observations if one.metric == "tuned_setting"]
 
 
+@pytest.mark.nightly
 def test_threads_of_the_command_stand_in_run_and_provenance(both: tuple[Path, str]) -> None:
     store = Store.open(both[0])
     assert store.info["threads"] == 1

@@ -26,7 +26,7 @@ from dgbench.harness.store import Store
 from dgbench.harness.store.files import to_line
 from dgbench.harness.store.row import encode
 from dgbench.lab.table import Observation
-from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+from dgbench.runtime.errors import InvalidInputError, StoreError
 
 pytest.importorskip("submitit", reason="the cluster extra is not installed")
 
@@ -189,7 +189,10 @@ def test_what_jobs_lose_becomes_rows_that_say_why_and_runs_again(tmp_path, nodes
     assert (summary.cells_ok, summary.cells_failed) == (3, 3)
     assert Store.open(path).info["note"].startswith(f"2 of {len(GROUPS)}")
     # The same run goes on, whole groups of it.
-    assert clustered._groups_left(plan, path, "failed") == [("fake", "behave"), ("fake", "behave")]
+    assert clustered._groups_left(plan, path, "failed") == [
+        ("fake", "behave", "g0"),
+        ("fake", "behave", "g1"),
+    ]
     with pytest.raises(InvalidInputError):
         clustered._groups_left(new_plan(["g2"]), path, "failed")
     nodes.attempts.clear()

@@ -61,7 +61,9 @@ def run(tmp_path, server):
     return {row.params["how"]: row for row in store.written() if not row.instrumented}
 
 
-@pytest.mark.parametrize("where", ["an optional package", "a paper"])
+@pytest.mark.parametrize(
+    "where", ["an optional package", pytest.param("a paper", marks=pytest.mark.nightly)]
+)
 def test_children_start_without_the_driver_that_was_woken(tmp_path, monkeypatch, driver, where):
     modules = ["torch"]
     if where == "a paper":

@@ -138,21 +138,20 @@ def test_an_interval_is_wider_by_the_looks_that_its_rounds_hung_on():
         assert (found.low, found.high) == pytest.approx((by_hand.low, by_hand.high))
 
 
-@pytest.mark.parametrize(("most", "looks"), [(10, 2), (20, 3)])
-def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not(most, looks):
+def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not():
     """A/A pairs that are looked at until they differ: the worst case for an error rate."""
     rng = np.random.default_rng(17)
-    plan = race(*range(1500), rule=RoundsRule(most=most, budget_s=1e9))
+    plan = race(*range(700), rule=RoundsRule(most=20, budget_s=1e9))
     store = simulate(plan, undecided(), drifting(rng))
     rows = store.rows()
-    assert {row.looks for row in rows} == {0, looks}
+    assert {row.looks for row in rows} == {0, 3}
     corrected = ratios(rows)
     covered = np.mean([one.low <= 1 <= one.high for one in corrected.values()])
     assert 0.93 <= covered <= 0.97
     # What it would be with intervals of 95 % at each look.
     plain = [msgspec.structs.replace(row, looks=0) for row in rows]
     ever_missed = set()
-    for last in stages(5, most):
+    for last in stages(5, 20):
         found = ratios([row for row in plain if row.round <= last])
         ever_missed |= {key for key, one in found.items() if not one.low <= 1 <= one.high}
     assert 1 - len(ever_missed) / len(corrected) < 0.93

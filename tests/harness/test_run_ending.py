@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,10 +124,9 @@ def place(tmp_path):
     }  # fmt: skip
 
 
-def _start(env, *words, python=(sys.executable,), **more):
+def _start(env, *words, python):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [*python, "-m", "dgbench", *words]
-    return subprocess.Popen(command, env=env, text=True, **{**pipes, **more})
+    return subprocess.Popen([*python, "-m", "dgbench", *words], env=env, text=True, **pipes)
 
 
 def _stop(process, number):
@@ -139,11 +137,9 @@ def _stop(process, number):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number, warm_python):
-    """One of an interpreter of its own, and one of a fork."""
     _, env = place
-    python = warm_python if number == signal.SIGTERM else [sys.executable]
     env["TINY_CELLS"] = "count sleep clean"  # 600 s, and one that would follow
-    process = _start(env, "run", "tiny/work", "--preset", "smoke", python=python)
+    process = _start(env, "run", "tiny/work", "--preset", "smoke", python=warm_python)
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         files = tmp_path.glob("runs/*/rows.jsonl")

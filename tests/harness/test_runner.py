@@ -241,7 +241,7 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
 def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
     tmp_path, server, monkeypatch
 ):
-    monkeypatch.setattr(plan_module, "NOISE_PAIRS", (2, 21))
+    monkeypatch.setattr(plan_module, "NOISE_PAIRS", (1, 21))
     monkeypatch.setattr(run_module, "MACHINE", cell("ok", of="limits"))  # not seconds
     monkeypatch.setattr(
         run_module, "disturbance", lambda row, earlier: "a neighbour" if row.round == 1 else ""
@@ -251,10 +251,10 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
         for _ in range(2):  # resuming adds none
             summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
         pairs = [r for r in store.written() if r.experiment == "noise"]
-        assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3]  # the disturbed one once more
+        assert [r.round for r in pairs] == [1, 1, 2, 2]  # the disturbed one once more
         assert {r.paper for r in pairs} == {"-"}
         assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
-        assert len(control_ratios(pairs)) == 2
+        assert len(control_ratios(pairs)) == 1
         assert summary.noise_floor == NoisePairs.of(pairs).of_run()
     own = [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
     with Store.create(tmp_path) as store:

@@ -29,9 +29,8 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import observation
 from dgbench.systems.base import get_paper
 
-KEPT = sorted(
-    path.parent for path in Path("results/reference").glob("*/*/rows.jsonl.gz")
-)  # fmt: skip
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+KEPT = sorted(path.parent for path in REFERENCE.glob("*/*/rows.jsonl.gz"))
 RIGHT = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=4)
 WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
 
