@@ -26,7 +26,7 @@ from dgbench.harness.store import Store
 from dgbench.harness.store.files import to_line
 from dgbench.harness.store.row import encode
 from dgbench.lab.table import Observation
-from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
 
 pytest.importorskip("submitit", reason="the cluster extra is not installed")
 
