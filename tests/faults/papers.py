@@ -90,15 +90,9 @@ def make_paper(*cells: Cell, ledger: Path = Path("none")) -> Paper:
     experiment = Faulty()
     experiment.made = tuple(cells)
     return Paper(
-        name="faulty",
-        title="Faulty",
-        venue="nowhere",
-        about="",
-        system="none",
-        ledger=ledger,
-        experiments=(experiment,),
-        checks={},
-    )
+        name="faulty", title="Faulty", venue="nowhere", about="", system="none", ledger=ledger,
+        experiments=(experiment,), checks={},
+    )  # fmt: skip
 
 
 def cell(how: str, **more: Any) -> Cell:

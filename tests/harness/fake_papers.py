@@ -215,33 +215,18 @@ def make_paper(*cells, name="fake"):
     experiment = Fake()
     experiment.made = tuple(cells)
     return Paper(
-        name=name,
-        title="Fake",
-        venue="nowhere",
-        about="",
-        system="none",
-        ledger=Path("none"),
-        experiments=(experiment,),
-        checks={},
-    )
+        name=name, title="Fake", venue="nowhere", about="", system="none", ledger=Path("none"),
+        experiments=(experiment,), checks={},
+    )  # fmt: skip
 
 
-def cell(
-    how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False,
-    interleaved=False,
-    paper="fake", **params,
-):  # fmt: skip
+def cell(how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False,
+         interleaved=False, paper="fake", **params):  # fmt: skip
     return Cell(
-        paper=paper,
-        experiment="behave",
-        params={"how": how, **params},
-        group=group,
-        repeats=repeats,
-        timeout_s=timeout_s,
-        memory_bytes=memory_bytes,
-        phases=phases,
+        paper=paper, experiment="behave", params={"how": how, **params}, group=group,
+        repeats=repeats, timeout_s=timeout_s, memory_bytes=memory_bytes, phases=phases,
         interleaved=interleaved,
-    )
+    )  # fmt: skip
 
 
 def lookup(name):

@@ -96,18 +96,21 @@ def torn_rows(bench: Bench) -> None:
             _damaged(bench, kind, path, whole)
 
 
-@fault("bit flipped in run, plan or provenance", count=24, about="harmless, or read from the copy")
-def flipped_json(bench: Bench) -> None:
+@fault("run, plan or provenance damaged", count=24, about="harmless, or read from the copy")
+def damaged_json(bench: Bench) -> None:
     runner = bench.run(PLAN, root=bench.folder / "original")
     before = _contents(runner.path)
     for number in range(24):
-        name = JSON[number % 3]
+        name, kind = JSON[number % 3], ("bit", "cut", "empty", "zeros", "bit", "bit")[number // 4]
         path = _copy(bench, runner, f"json-{number}")
         text = bytearray((path / name).read_bytes())
         place, bit = bench.rng.randrange(len(text)), bench.rng.randrange(8)
-        text[place] ^= 1 << bit
+        if kind == "bit":
+            text[place] ^= 1 << bit
+        else:
+            text = {"cut": text[: len(text) // 2], "empty": b"", "zeros": bytes(len(text))}[kind]
         (path / name).write_bytes(text)
-        with bench.fault(f"{name} byte {place}, bit {bit}"):
+        with bench.fault(f"{name} {kind} byte {place}, bit {bit}"):
             now = _contents(path)
             for key, value in before.items():
                 if {k: v for k, v in now[key].items() if k in value} != value:
@@ -118,25 +121,6 @@ def flipped_json(bench: Bench) -> None:
             if Store.open(path).damaged:
                 raise checks.Loss("the damage is still there after a resume")
             bench.intact(runner.bytes, again)
-            bench.clean()
-
-
-@fault("run, plan or provenance torn", count=9, about="cut off, empty, of zeros")
-def torn_json(bench: Bench) -> None:
-    runner = bench.run(PLAN, root=bench.folder / "original")
-    before = _contents(runner.path)
-    for number in range(9):
-        name = JSON[number % 3]
-        path = _copy(bench, runner, f"torn-{number}")
-        whole = (path / name).read_bytes()
-        (path / name).write_bytes((whole[: len(whole) // 2], b"", bytes(len(whole)))[number // 3])
-        with bench.fault(f"{name} {number // 3}"):
-            assert _contents(path) == before
-            again = bench.run(resume=path)
-            bench.said(again.notes, name, "its copy is used")
-            assert not again.code
-            assert not again.summary["rows"]
-            assert _contents(path)["plan"] == before["plan"]
             bench.clean()
 
 

@@ -1,4 +1,4 @@
-"""Plugins that lie, raise, print and leave things behind, and those that write to their data."""
+"""Plugins that raise, print and leave things behind, and those that write to their data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _inject(bench: Bench, kind: str) -> None:
     """A run of all behaviours of a kind, a good cell behind each."""
     cells = []
     for number, (name, harm) in enumerate(HARMS[kind].items()):
-        how = cell("tests.faults.plugins:run", harm=f"{kind}/{name}", group=name, **harm.cell)
+        how = cell("tests.faults.plugins:run", harm=f"{kind}/{name}", group=name)
         cells += [how, cell("ok", after=number)]
     runner = bench.run(cells)
     # What disturbed a process is the machine's doing, and others run beside it here.
@@ -47,7 +47,7 @@ def _inject(bench: Bench, kind: str) -> None:
 
 
 ABOUT = {
-    "lies": "samples, phases, clocks", "nonsense": "NaN, giants, depths, objects",
+    "nonsense": "NaN, giants, depths, objects",
     "raised": "errors without words, without end", "left": "threads, children, files",
     "printed": "binary, without end, into nothing",
 }  # fmt: skip
