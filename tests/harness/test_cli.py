@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from types import SimpleNamespace
 
 import fake_run
@@ -111,23 +109,6 @@ def test_exported_claims_have_the_verdicts_of_the_run(toy, tmp_path, capsys, pap
     assert dict(zip(table["id"], table["verdict"], strict=True)) == expected
 
 
-def test_compare_finds_what_is_slower(toy, tmp_path, capsys):
-    same = fake_run.make_run(tmp_path / "runs", seed=2)
-    slow = fake_run.make_run(tmp_path / "runs", scale=1.3, seed=3)
-    assert call("compare", str(toy), str(same)) == 0
-    out = capsys.readouterr().out
-    assert "0 SLOW" in out
-    assert out.strip().splitlines()[-1] == "exit 0: nothing slower"
-    assert call("compare", str(toy), str(slow)) == 1
-    out = capsys.readouterr().out
-    assert "22 SLOW" in out
-    assert "counters equal" in out
-    assert out.strip().splitlines()[-1].startswith("exit 1: 22 x SLOW cell")
-    assert call("compare", str(slow), str(toy), "--json") == 0
-    plain = json.loads(capsys.readouterr().out)
-    assert plain["counts"]["FAST"] == 22
-
-
 def test_compare_sees_counters_and_new_failures(tmp_path):
     a = Store.open(fake_run.make_run(tmp_path))
     b = Store.open(fake_run.make_run(tmp_path, seed=2))
@@ -146,36 +127,6 @@ def test_compare_sees_counters_and_new_failures(tmp_path):
     assert "1 counter that grew" in found.why
     assert "1 cell that fails now" in found.why
     assert "edges 1003 -> 1008" in comparison_text(found)
-
-
-@pytest.fixture
-def command(warm_python, tmp_path):
-    """Runs `dgbench` with a standard output of one's own; returns its code and its standard error.
-
-    It comes to its end as any other process does, which the interpreter that forks it does not see.
-    """
-
-    def run(words, output):
-        done = subprocess.run(
-            [*warm_python, "-m", "dgbench", *words.split()], stdout=output, cwd=tmp_path,
-            stderr=subprocess.PIPE, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        os.close(output)
-        return done.returncode, done.stderr
-
-    return run
-
-
-@pytest.mark.parametrize("words", ["list", "data list"])
-def test_an_output_that_is_closed_early_is_no_error(command, words):
-    reader, writer = os.pipe()
-    os.close(reader)
-    assert command(words, writer)[1] == ""
-    reader, writer = os.pipe()
-    with subprocess.Popen(["head", "-1"], stdin=reader, stdout=subprocess.PIPE, text=True) as head:
-        os.close(reader)
-        assert command(words, writer)[1] == ""
-        assert len(head.communicate()[0].splitlines()) == 1
 
 
 def test_groups_are_chosen_by_name_and_stay_whole():

@@ -157,21 +157,6 @@ def test_the_corrected_intervals_cover_under_drift_and_plain_ones_do_not():
     assert 1 - len(ever_missed) / len(corrected) < 0.93
 
 
-def test_large_effects_end_early_and_contenders_always_have_the_same_rounds():
-    rng = np.random.default_rng(19)
-    effects = {str(g): (0.5 if g % 2 else 0.012) for g in range(40)}
-    plan = race(*range(40), rule=ENDLESS)
-    store = simulate(plan, undecided(), drifting(rng, lambda one: effects[one.group]))
-    seen = rounds_by_cell(store.rows())
-    ends = {g: len(seen[str(g), "a"]) for g in range(40)}
-    assert all(ends[g] == 5 for g in range(1, 40, 2))
-    assert sum(ends[g] > 5 for g in range(0, 40, 2)) >= 10
-    for g in range(40):
-        assert seen[str(g), "a"] == seen[str(g), "b"] == set(range(1, ends[g] + 1))
-    found = ratios(store.rows())
-    assert all(found["fake", "behave", str(g)].side == 1 for g in range(1, 40, 2))
-
-
 def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     def seconds(one, number):
         return {"cheap": 1.0, "dear": 3.0, "dearest": 9.0}[one.group]
@@ -213,7 +198,7 @@ def test_a_contender_that_never_works_gets_no_rounds_and_the_others_stay_togethe
     assert ends == {"a": 10, "b": 10, "c": 5}
 
 
-@pytest.mark.parametrize("cut", [3, 9, 17, 20, 21, 26, 31, 40, 47])
+@pytest.mark.parametrize("cut", [9, 20, 21, 40])
 def test_a_run_that_was_cut_goes_on_with_the_same_rounds(cut):
     def times(one, number):
         wave = math.sin(7.0 * number + len(one.group) + ord(one.params["how"]))

@@ -58,7 +58,7 @@ def test_rows_come_back_as_they_were(store):
     assert [line["row"]["id"] for line in lines] == [r.id for r in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cut=st.integers(0, 2000), junk=st.binary(max_size=30))
 def test_a_cut_loses_only_the_torn_line(tmp_path_factory, cut, junk):
     store = Store.create(tmp_path_factory.mktemp("cut"))

@@ -25,7 +25,7 @@ from tests.observed import NUMBER, numbers, told
 def _inject(bench: Bench, kind: str) -> None:
     """A run of all behaviours of a kind, a good cell behind each."""
     cells = []
-    for number, (name, harm) in enumerate(HARMS[kind].items()):
+    for number, name in enumerate(HARMS[kind]):
         how = cell("tests.faults.plugins:run", harm=f"{kind}/{name}", group=name)
         cells += [how, cell("ok", after=number)]
     runner = bench.run(cells)
