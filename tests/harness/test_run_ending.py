@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,9 +16,10 @@ from plugin_folder import install_paper
 from dgbench.harness.cli.outcome import exit_code, unexpected
 from dgbench.harness.cli.resuming import run_to_resume
 from dgbench.harness.runner.summary import RunSummary
+from dgbench.harness.signals import raise_pending, signals_unwind
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.left_out import wrong_text
-from dgbench.runtime.errors import InvalidInputError, StoreError
+from dgbench.runtime.errors import InvalidInputError, SignalExit, StoreError
 
 PATIENCE_S = 120.0
 """Most seconds of an end on a machine that is busy; what it does not wait for takes 600 s."""
@@ -156,3 +158,21 @@ def test_a_signal_ends_a_run_at_once_and_keeps_its_rows(place, tmp_path, number,
     assert [row.params["how"] for row in store.rows() if row.paper == "tiny"] == ["count"]
     assert store.info["state"] == "partial"
     assert f"dgbench run --resume {store.run}" in out
+
+
+def _signalled_twice():
+    """A bare `except:` around an import catches the first; the second does not cut an end off."""
+    with signals_unwind():
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise_pending()
+
+
+def test_a_signal_that_a_library_caught_is_raised_again():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SignalExit) as ending:
+        _signalled_twice()
+    assert ending.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    raise_pending()  # nothing is left of it
