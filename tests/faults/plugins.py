@@ -40,6 +40,9 @@ class Harm:
 class Spiteful:
     """An object that fails whatever is done with it."""
 
+    def item(self) -> Any:
+        raise KeyError("not for you")
+
     def __getattr__(self, name: str) -> Any:
         raise ZeroDivisionError(f"not {name}")
 
@@ -67,15 +70,14 @@ NONSENSE = {
         lambda _: told(samples=[1e-9 + i * 1e-16 for i in range(1_000_000)]), "crash", LARGE
     ),
     "long_note": Harm(lambda _: Measurement(notes=["x" * 50_000_000]), "crash", LARGE),
-    "strange_name": Harm(lambda _: told({"\x07\x1b[31mred": 1.0}), "crash", "has the name"),
     "the_class": Harm(lambda _: Measurement, "crash", "instead of a Measurement"),
     "nothing": Harm(lambda _: None, "crash", "NoneType instead of a Measurement"),
     "colours": Harm(lambda _: Measurement(notes=["\x1b[31mred\x1b[0m plain"]), "ok", "red plain"),
     "giant": garbage(lambda: told({"edges": 10**400})),
+    "strange_name": garbage(lambda: told({"\x07\x1b[31mred": 1.0})),
     "half_a_count": garbage(lambda: told({"edges": 1.5})),
     "nested": garbage(lambda: Measurement(data=nested())),
     "half_a_letter": garbage(lambda: Measurement(notes=["half a letter: \ud800"])),
-    "no_list": garbage(lambda: told(samples=None)),
     "text": garbage(lambda: told({"loss": "low"})),
     "object": garbage(lambda: Measurement(data={"of": object()})),
     "spiteful": garbage(lambda: told({"loss": Spiteful()})),
