@@ -46,13 +46,9 @@ def _abort(cell, context):
     os.abort()
 
 
-HANG_CHILD = "import time; time.sleep(61.5)"
-"""Program of the child of `hang`, unlike that of any other process of the tests."""
-
-
 def _hang(cell, context):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    subprocess.Popen([sys.executable, "-c", HANG_CHILD])
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(61.5)"])
     time.sleep(60)
 
 

@@ -1,4 +1,4 @@
-"""`dgbench arena` as a command: both divisions in one run, from rows to terminal and report."""
+"""`dgbench arena` as a command: mistakes, and both divisions in one run."""
 
 from __future__ import annotations
 

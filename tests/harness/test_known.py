@@ -1,4 +1,4 @@
-"""Versions known to be wrong: found where they are, never guessed, and each with a way out."""
+"""Versions known to be wrong: told apart from those that are right."""
 
 from __future__ import annotations
 

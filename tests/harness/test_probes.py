@@ -1,3 +1,5 @@
+"""Probes of a process, the machine and a GPU, by names that the harness writes."""
+
 from __future__ import annotations
 
 import os

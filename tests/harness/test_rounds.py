@@ -181,6 +181,13 @@ def test_the_budget_goes_to_the_cheapest_open_groups_and_the_rest_is_said():
     assert RoundsRecord.kept({"rounds": {"looks": 3}}) is RoundsRecord.kept({}) is None
 
 
+def test_groups_have_their_own_rounds_and_plain_intervals_where_the_budget_ends_before():
+    plan = race("g", rule=RoundsRule(most=10, budget_s=3.0))
+    store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)
+    assert len(store.rows()) == 10
+    assert {row.looks for row in store.rows()} == {0}
+
+
 def test_nothing_is_added_without_a_rule_or_to_cells_of_few_rounds():
     for plan in (race("g", rule=None), race("g", repeats=3)):
         store = simulate(plan, lambda rows: {("fake", "behave", "g")}, lambda *_: 1.0)

@@ -134,6 +134,8 @@ def test_a_run_without_a_noise_floor_decides_nothing_about_times():
 def test_a_disturbed_control_and_a_single_pair_decide_nothing_about_times():
     assert decide(claim(), interval(2.0, 1.9, 2.1), TIMED, floor=0.5).glyph == "R"
     assert decide(claim(), interval(2.0, 1.9, 2.1), TIMED, floor=0.51).glyph == "u"
+    order = Finding(measured="a > b", holds=True)
+    assert decide(claim(**ORDER), order, TIMED, floor=0.51).glyph == "u"
     assert decide(claim(**COUNT), Finding(measured=100), COUNTED, floor=0.51).glyph == "R"
     for changes in ({}, {"bound": "lower"}, {"value": {"low": 0.5, "high": 3.0}}):
         assert decide(claim(**changes), Finding(measured=2.5), TIMED).glyph == "u"
